@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test test-all test-frameworks durations tree-walks lint docs bench screenshots lab clean
+.PHONY: demo test test-all test-frameworks test-hub durations tree-walks lint docs bench screenshots lab clean
 
 demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
@@ -46,6 +46,10 @@ test-frameworks:
 	$(OPENAI_AGENTS)/bin/python -m pip install --quiet -e '.[openai-agents]' $(FRAMEWORK_TESTS)
 	SANDBOX_KERNEL_FRAMEWORKS=1 $(OPENAI_AGENTS)/bin/python -m pytest -o asyncio_mode=auto \
 	  tests/integrations/test_openai_agents.py $(PYTEST_ARGS)
+
+# A real JupyterHub with the recipe of docs/deploy.md, as an ordinary user. Needs root and npm.
+test-hub: $(TEST_STAMP)
+	tests/on_hub.sh $(PYTEST_ARGS)
 
 lint: $(TEST_STAMP)
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ const MOST_SENTENCES = 8;
 const MOST_PRINTED = 10000;
 
 export class FrameView {
-  // `page` gives what all frames share: outer(), isDark(), reloadOthers(view), visible(view), comms.
+  // `page` gives what all frames share: outer(), isDark(), reloadOthers(view), visible(view), spares, comms.
   constructor(node, facts, page) {
     this.node = node;
     this.facts = facts;
@@ -37,11 +37,21 @@ export class FrameView {
   }
 
   make() {
+    this.answered = performance.now();
+    const spare = this.node.isConnected ? this.page.spares.take(this.facts.libraries) : null;
+    if (spare) {
+      this.iframe = spare;
+      this.place.replaceChildren();
+      this.place.moveBefore(spare, null);
+      this.isReady = true;
+      this.theme();
+      this.draw();
+      return;
+    }
     const iframe = element('iframe', { attributes: { sandbox: 'allow-scripts', title: 'output of a sandbox' } });
     this.page.outer(iframe);
     this.iframe = iframe;
     this.isReady = false;
-    this.answered = performance.now();
     this.place.replaceChildren(iframe);
   }
 
@@ -91,7 +101,12 @@ export class FrameView {
       if (this.iframe !== iframe) return;
       this.say({ type: 'library', source });
     }
+    this.draw();
+  }
+
+  draw() {
     this.say({ type: 'show', html: this.facts.html });
+    this.page.spares.prepare(this.facts.libraries);
   }
 
   // Whether the user has clicked or typed inside, by the word of the outer document; no when it does not answer at once.

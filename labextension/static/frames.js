@@ -4,6 +4,7 @@ import { FrameComms } from './frame-comms.js';
 import { FRAME, readFrame } from './frame-facts.js';
 import { guardFocus } from './frame-focus.js';
 import { LIBRARY, keepLibrary } from './frame-libraries.js';
+import { FrameSpares } from './frame-spares.js';
 import { FrameView } from './frame-view.js';
 
 // More frames than this do not live at once; those that were not seen for the longest time are unloaded.
@@ -44,9 +45,12 @@ export async function framesPlugin(shared) {
       alive.slice(0, Math.max(0, alive.length - MOST_FRAMES)).forEach((each) => each.unload());
     },
     reloadOthers(view) {
+      page.spares.endAll();
       for (const each of views) if (each !== view) each.reload();
     },
   };
+
+  page.spares = new FrameSpares(page.outer);
 
   const viewOf = (frame) => [...views].find(({ iframe }) => iframe === frame);
 
@@ -97,9 +101,12 @@ export async function framesPlugin(shared) {
       registry.addFactory({ safe: true, mimeTypes: [FRAME], createRenderer: () => new Frame() }, 0);
       registry.addFactory({ safe: true, mimeTypes: [LIBRARY], createRenderer: () => new Library() }, 0);
       guardFocus(
-        () => [...views].map(({ iframe }) => iframe).filter(Boolean),
+        () => [...[...views].map(({ iframe }) => iframe).filter(Boolean), ...page.spares.frames()],
         async (frame) => (await viewOf(frame)?.isActivated()) ?? false,
-        (frame) => viewOf(frame)?.stop('This output was stopped: it took the keyboard.'),
+        (frame) => {
+          viewOf(frame)?.stop('This output was stopped: it took the keyboard.');
+          page.spares.dismiss(frame);
+        },
       );
     },
   };

@@ -158,4 +158,7 @@ def _remedy(name: str) -> str:
                 return f"sysctl {setting.replace('/', '.')} is 0: set it to {wanted or 'a number above 0'}"
     if os.path.exists("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"):
         return "AppArmor may restrict user namespaces: see sysctl kernel.apparmor_restrict_unprivileged_userns"
-    return "in a container, allow user namespaces (for example with seccomp=unconfined), or run on the host"
+    return (
+        "in a container, allow user namespaces (docker run --user 1000 --security-opt seccomp=unconfined "
+        "--security-opt systempaths=unconfined), or run on the host"
+    )

@@ -174,4 +174,9 @@ def _read(name: str, folder: str) -> WrappedKernel | None:
 
 def starts_us(argv: Sequence[str]) -> bool:
     """Whether a kernelspec starts the Sandbox kernel or the launcher: its cells run in a sandbox already."""
-    return any(word in ("sandbox_kernel", LAUNCHER) for word in argv[1:4])
+    return is_sandbox_kernel(argv) or LAUNCHER in argv[1:4]
+
+
+def is_sandbox_kernel(argv: Sequence[str]) -> bool:
+    """Whether a kernelspec starts the Sandbox kernel."""
+    return "sandbox_kernel" in argv[1:4]

@@ -71,7 +71,8 @@ def _of_program(program: str, env: Mapping[str, str]) -> list[str]:
         paths += [grant.target for grant in python.runtime]
         paths += _packages(python.executable)
     elif name in ("R", "Rscript"):
-        paths += _lines([shutil.which("Rscript") or "Rscript", "-e", _R_PATHS])
+        folders = _lines([shutil.which("Rscript") or "Rscript", "-e", _R_PATHS])
+        paths += [*folders, *(target for folder in folders for target in _linked(f"{folder}/etc"))]
     elif name.startswith("julia") and "JULIA_DEPOT_PATH" not in env:
         paths.append(os.path.expanduser(_JULIA_DEPOT))
     else:
@@ -92,6 +93,15 @@ def _prefix(program: str) -> list[str]:
         else:
             found.append(path)
     return found
+
+
+def _linked(folder: str) -> list[str]:
+    """Return the folders of the files that links in a folder lead to: Debian keeps R's configuration in ``/etc/R``."""
+    try:
+        entries = [entry.path for entry in os.scandir(folder) if entry.is_symlink()]
+    except OSError:
+        return []
+    return list(dict.fromkeys(os.path.dirname(os.path.realpath(path)) for path in entries))
 
 
 def _interpreter(program: str) -> str:

@@ -24,9 +24,10 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.notebook.options.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.policy.from_options import make_policy
+from sandbox_kernel.wrapped.kernelspecs import starts_us
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.record import check_path
-from sandbox_kernel.wrapped.wrap_options import INNER_FILE, LAUNCHER, START, WrapOptions
+from sandbox_kernel.wrapped.wrap_options import INNER_FILE, START, WrapOptions
 
 
 class SandboxProvisioner(LocalProvisioner):
@@ -46,6 +47,9 @@ class SandboxProvisioner(LocalProvisioner):
         Raises ``RuntimeError`` with our message when a setting is wrong: the front end shows it.
         """
         kwargs = await super().pre_launch(**kwargs)
+        if starts_us(self.kernel_spec.argv) and "kernel_provisioner" not in self.kernel_spec.metadata:
+            # The server's default for every kernel. This one has walls of its own.
+            return kwargs
         try:
             kwargs["cmd"] = self._command(kwargs["cmd"])
         except SandboxError as error:
@@ -72,8 +76,8 @@ class SandboxProvisioner(LocalProvisioner):
             enforcer=self.enforcer,
             record=check_path(self.record) if self.record else "",
         )
-        if LAUNCHER in options.command:
-            raise InvalidRequest("this kernel is wrapped already: its kernelspec needs no provisioner")
+        if starts_us(command):
+            raise InvalidRequest("this kernel runs in a sandbox already: its kernelspec needs no provisioner")
         make_policy(options.policy or None, options.mounts, options.domains)
         needed_files(options.command, options.env, options.resource_dir)
         return [sys.executable, *START, "-f", file, *options.to_arguments()]

@@ -8,9 +8,11 @@ import queue
 import re
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -125,6 +127,20 @@ def _address(process: subprocess.Popen[str]) -> str:
         address = found.get(timeout=START_SECONDS)
     except queue.Empty:
         address = None
-    if address is None:
+    if address is None or not _listens(process, address):
         raise RuntimeError(f"JupyterLab did not start within {START_SECONDS} s:\n{''.join(log)}")
     return address
+
+
+def _listens(process: subprocess.Popen[str], address: str) -> bool:
+    """Wait until the server takes connections: it says its address a moment before."""
+    host, port = address.removeprefix("http://").split(":")
+    until = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < until:
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return True
+    return False

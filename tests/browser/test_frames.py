@@ -31,6 +31,26 @@ def test_a_plotly_figure_is_drawn_in_a_frame(lab: LabPage) -> None:
     assert [url for url in asked if not url.startswith((lab.server.url, "data:", "blob:", "about:"))] == []
 
 
+def test_the_next_figure_is_drawn_in_a_frame_that_has_the_library_already(own_lab: LabPage) -> None:
+    lab = own_lab
+    lab.server.write_notebook("spare.ipynb", notebook_of(code_cell(PLOTLY), code_cell("fig"), kernel="sandbox"))
+    lab.open("spare.ipynb")
+    lab.select_cell(0)
+    lab.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-cell')")
+    inner = lab.output(0).frame_locator("iframe").frame_locator("iframe")
+    expect(inner.locator(".bars path")).to_have_count(2)
+    spare = lab.page.locator(".jp-SandboxFrame-spares iframe[data-loaded]")
+    expect(spare).to_have_count(1)
+    inside = spare.element_handle().content_frame().child_frames[0]
+    lab.page.evaluate("() => { window.waited = document.querySelector('.jp-SandboxFrame-spares iframe'); }")
+    lab.select_cell(1)
+    lab.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-cell')")
+    inner = lab.output(1).frame_locator("iframe").frame_locator("iframe")
+    expect(inner.locator(".bars path")).to_have_count(2)
+    assert lab.page.evaluate("() => window.waited.closest('.jp-SandboxFrame') !== null")
+    assert inside.evaluate("() => document.querySelectorAll('.bars path').length") == 2  # it was not loaded again
+
+
 def test_a_page_without_our_extension_shows_the_same_frame(chromium: Browser, tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PLOTLY), nbformat.v4.new_code_cell("fig")])
     notebook.metadata["kernelspec"] = {"name": "sandbox", "display_name": "Sandbox", "language": "python"}

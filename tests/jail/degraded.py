@@ -82,7 +82,7 @@ def run_without(program: str, *filters: bytes, before: tuple[str, ...] = ()) -> 
 
 
 #: What Docker leaves to root: enough to become somebody else, nothing to make namespaces or to look into processes.
-_CONTAINER = (
+CONTAINER = (
     *("chown", "dac_override", "fowner", "fsetid", "kill", "setgid", "setuid", "setpcap", "net_bind_service"),
     *("net_raw", "sys_chroot", "mknod", "audit_write", "setfcap"),
 )
@@ -90,7 +90,7 @@ _CONTAINER = (
 
 def run_like_in_a_container(program: str) -> subprocess.CompletedProcess[str]:
     """Run Python code as root with the capabilities and the filter that containers have; root only."""
-    kept = ",".join(f"+{name}" for name in _CONTAINER)
+    kept = ",".join(f"+{name}" for name in CONTAINER)
     return run_without(program, no_namespaces(), before=("setpriv", "--inh-caps=-all", f"--bounding-set=-all,{kept}"))
 
 

@@ -78,3 +78,12 @@ def test_cards_for_every_new_notebook_are_in_the_kernelspec_and_become_its_defau
     for name, value in spec["env"].items():
         monkeypatch.setenv(name, value)
     assert first_defaults().gpu == "0,1"
+
+
+def test_limits_that_the_environment_names_are_defaults_and_a_wrong_one_is_told(monkeypatch) -> None:
+    monkeypatch.setenv("SANDBOX_KERNEL_MEMORY", "1G")
+    monkeypatch.setenv("SANDBOX_KERNEL_TIMEOUT", "2m")
+    assert (first_defaults().memory_mb, first_defaults().timeout_s) == (1024, 120.0)
+    monkeypatch.setenv("SANDBOX_KERNEL_MEMORY", "lots")
+    with pytest.raises(InvalidRequest, match="SANDBOX_KERNEL_MEMORY 'lots'"):
+        first_defaults()

@@ -1,4 +1,4 @@
-"""Jupyter's own kernel test suite against wrapped kernels of other projects: ipykernel, bash_kernel, Deno, xeus-python."""
+"""Jupyter's own kernel test suite against wrapped kernels of other projects: ipykernel, bash_kernel, Deno, xeus-python, R."""
 
 # ruff: noqa: RUF012 - the suite reads its samples from class attributes
 
@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
+import subprocess
 import sys
 
 import jupyter_kernel_test
 import pytest
+from jupyter_kernel_test.msgspec_v5 import validate_message
 
 from tests.conftest import need
 
@@ -28,9 +31,36 @@ def wrapped_kernels(jupyter_folder, wrap):
     spec(jupyter_folder, "xpython", [sys.executable, "-m", "xpython_launcher", "-f", "{connection_file}"], "python")
     for name in ("python3", "bash", "deno", "xpython"):
         wrap(name)
+    if shutil.which("R"):
+        spec(jupyter_folder, "ir", ["R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"], "R")
+        wrap("ir")
 
 
-class TestWrappedIpykernel(jupyter_kernel_test.KernelTests):
+class Patience:
+    """Lets the suite wait on a busy machine: its own helper waits 0.1 s for each message."""
+
+    #: Kernels may send what a cell prints from tasks of their own, after they have said that the cell is over.
+    code_with_late_outputs = ()
+
+    def execute_helper(self, code, timeout=60, silent=False, store_history=True, stop_on_error=True):
+        request = self.kc.execute(code, silent=silent, store_history=store_history, stop_on_error=stop_on_error)
+        reply = self.get_non_kernel_info_reply(timeout=timeout)
+        validate_message(reply, "execute_reply", request)
+        states, outputs = [], []
+        while "idle" not in states or (code in self.code_with_late_outputs and not outputs):
+            message = self.kc.get_iopub_msg(timeout=timeout)
+            validate_message(message, message["msg_type"], request)
+            if message["msg_type"] == "status":
+                states.append(message["content"]["execution_state"])
+            elif message["msg_type"] == "execute_input":
+                assert message["content"]["code"] == code
+            else:
+                outputs.append(message)
+        assert states == ["busy", "idle"]
+        return reply, outputs
+
+
+class TestWrappedIpykernel(Patience, jupyter_kernel_test.KernelTests):
     kernel_name = "sandbox-python3"
     language_name = "python"
     file_extension = ".py"
@@ -59,7 +89,7 @@ class TestWrappedWelcome(jupyter_kernel_test.IopubWelcomeTests):
     support_iopub_welcome = True
 
 
-class TestWrappedBash(jupyter_kernel_test.KernelTests):
+class TestWrappedBash(Patience, jupyter_kernel_test.KernelTests):
     kernel_name = "sandbox-bash"
     language_name = "bash"
     file_extension = ".sh"
@@ -72,17 +102,17 @@ class TestWrappedBash(jupyter_kernel_test.KernelTests):
         super().setUpClass()
 
 
-class TestWrappedDeno(jupyter_kernel_test.KernelTests):
+class TestWrappedDeno(Patience, jupyter_kernel_test.KernelTests):
     kernel_name = "sandbox-deno"
     language_name = "typescript"
     code_hello_world = "console.log('hello, world')"
-    # Deno sends stderr and values from tasks of their own, sometimes after it has said that the cell is over; the suite
-    # does not wait for them.
+    code_stderr = "console.error('oops')"
+    code_with_late_outputs = (code_hello_world, code_stderr)
     code_generate_error = "throw new Error('on purpose')"
     complete_code_samples = ["1", "console.log('x')"]
 
 
-class TestWrappedXeus(jupyter_kernel_test.KernelTests):
+class TestWrappedXeus(Patience, jupyter_kernel_test.KernelTests):
     kernel_name = "sandbox-xpython"
     language_name = "python"
     file_extension = ".py"
@@ -95,4 +125,24 @@ class TestWrappedXeus(jupyter_kernel_test.KernelTests):
     @classmethod
     def setUpClass(cls):
         need(importlib.util.find_spec("xpython_launcher"), "xeus-python is not installed: pip install xeus-python")
+        super().setUpClass()
+
+
+class TestWrappedR(Patience, jupyter_kernel_test.KernelTests):
+    kernel_name = "sandbox-ir"
+    language_name = "R"
+    file_extension = ".r"
+    code_hello_world = "cat('hello, world')"
+    code_stderr = "message('oops')"
+    completion_samples = [{"text": "zi", "matches": {"zip"}}]
+    complete_code_samples = ["1", "print('hello')", "f <- function(x) {x*2}"]
+    incomplete_code_samples = ["print((", "f <- function(x) {x"]
+    code_generate_error = "stop('on purpose')"
+    code_display_data = [{"code": "1+2", "mime": "text/plain"}, {"code": "plot(1:3)", "mime": "image/png"}]
+
+    @classmethod
+    def setUpClass(cls):
+        asked = ["Rscript", "-e", "quit(status = !requireNamespace('IRkernel', quietly = TRUE))"]
+        has = shutil.which("Rscript") and subprocess.run(asked, check=False, timeout=60).returncode == 0
+        need(has, "IRkernel is not installed: apt-get install r-cran-irkernel")
         super().setUpClass()

@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 
 import pytest
 from jupyter_client.manager import KernelManager
+from jupyter_client.provisioning import KernelProvisionerFactory
 from traitlets.config import Config
 
 from sandbox_kernel.wrapped.provisioner import SandboxProvisioner
@@ -68,14 +69,29 @@ def test_a_server_can_wall_every_kernel_by_its_configuration(monkeypatch):
     config = Config()
     monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", "sandbox")
     config.SandboxProvisioner.memory = "600M"
-    from jupyter_client.provisioning import KernelProvisionerFactory
-
     KernelProvisionerFactory.clear_instance()
     manager = KernelManager(kernel_name="python3", config=config)
     try:
         manager.start_kernel()
         assert isinstance(manager.provisioner, SandboxProvisioner)
         assert "--memory-mb=600" in " ".join(manager.provisioner.process.args)
+    finally:
+        manager.shutdown_kernel(now=True)
+        KernelProvisionerFactory.clear_instance()
+
+
+@pytest.mark.parametrize("name", ["sandbox", "wrapped-already"])
+def test_a_server_that_walls_every_kernel_starts_those_with_walls_as_they_are(name, wrap, monkeypatch):
+    wrap("python3", as_name="wrapped-already")
+    monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", "sandbox")
+    KernelProvisionerFactory.clear_instance()
+    manager = KernelManager(kernel_name=name)
+    try:
+        manager.start_kernel()
+        assert isinstance(manager.provisioner, SandboxProvisioner)
+        assert manager.provisioner.process.args[1:] == [
+            word.replace("{connection_file}", manager.connection_file) for word in manager.kernel_spec.argv[1:]
+        ]
     finally:
         manager.shutdown_kernel(now=True)
         KernelProvisionerFactory.clear_instance()

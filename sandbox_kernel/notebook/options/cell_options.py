@@ -16,13 +16,14 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import Language
-from sandbox_kernel.notebook.options.units import duration_text, size_text
+from sandbox_kernel.notebook.options.units import duration_text, parse_duration, parse_megabytes, size_text
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 
 #: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
 HERE_VARIABLE = "SANDBOX_KERNEL_HERE"
 GPU_VARIABLE = "SANDBOX_KERNEL_GPU"
+MEMORY_VARIABLE, TIMEOUT_VARIABLE = "SANDBOX_KERNEL_MEMORY", "SANDBOX_KERNEL_TIMEOUT"
 #: Languages whose cells share a session unless they are ``--fresh``.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
 
@@ -184,13 +185,19 @@ class CellOptions:
 
 
 def first_defaults() -> CellOptions:
-    """Return the defaults of a new notebook: none, but for a folder or cards that the environment names.
+    """Return the defaults of a new notebook: none, but for a folder, cards or limits that the environment names.
 
-    ``sandbox-kernel install --here`` and ``--gpu`` write these variables into the kernelspec. The folder ``1`` is the
-    notebook's own.
+    ``sandbox-kernel install --here`` and ``--gpu`` write such variables into the kernelspec; a JupyterHub sets limits.
+    The folder ``1`` is the notebook's own. Raises ``InvalidRequest`` when a limit is none.
     """
     here, gpu = os.environ.get(HERE_VARIABLE, "").strip(), os.environ.get(GPU_VARIABLE, "").strip()
-    return CellOptions(here=None if here in ("", "0") else "." if here == "1" else here, gpu=gpu or None)
+    memory, timeout = os.environ.get(MEMORY_VARIABLE, "").strip(), os.environ.get(TIMEOUT_VARIABLE, "").strip()
+    return CellOptions(
+        here=None if here in ("", "0") else "." if here == "1" else here,
+        gpu=gpu or None,
+        memory_mb=parse_megabytes(memory, MEMORY_VARIABLE) if memory else None,
+        timeout_s=parse_duration(timeout, TIMEOUT_VARIABLE) if timeout else None,
+    )
 
 
 T = TypeVar("T")

@@ -14,6 +14,7 @@ import itertools
 import mmap
 import os
 import struct
+from collections.abc import Sequence
 
 import wasmtime
 
@@ -25,7 +26,8 @@ _PAGE, _ENTRY = mmap.PAGESIZE, 8
 _PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61
 #: The file: size of the memory, number of pages, their numbers, the pages.
 _HEADER = struct.Struct("<QI")
-_MOST_VECTORS = 512
+#: Most parts of one call, and pages of a part: together less than the two gigabytes that a call copies at most.
+_MOST_VECTORS, _MOST_PAGES = 100, 4096
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -48,12 +50,7 @@ def write_changes(guest: HasMemory, path: str, pages: list[int]) -> dict[str, ob
     """Write these pages to a new file; returns its ``size``, or the ``problem``."""
     base = memory_base(guest)
     head = _HEADER.pack(guest.memory.data_len(guest.store), len(pages)) + array.array("I", pages).tobytes()
-    parts: list[memoryview] = [memoryview(head)]
-    # Neighbours are written together.
-    for _, run in itertools.groupby(enumerate(pages), lambda pair: pair[1] - pair[0]):
-        numbers = [page for _, page in run]
-        size = len(numbers) * _PAGE
-        parts.append(memoryview((ctypes.c_ubyte * size).from_address(base + numbers[0] * _PAGE)).cast("B"))
+    parts = [memoryview(head), *_runs(base, pages)]
     whole = sum(map(len, parts))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -75,24 +72,42 @@ def write_changes(guest: HasMemory, path: str, pages: list[int]) -> dict[str, ob
 def apply_changes(guest: HasMemory, descriptor: int) -> None:
     """Put the pages of an open file into a new guest, and close the file. What the file says is checked."""
     try:
-        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
-            size, count = _HEADER.unpack_from(content)
-            start = _HEADER.size + 4 * count
-            numbers = array.array("I", content[_HEADER.size : start])
-            pages = size // _PAGE
-            if len(content) != start + count * _PAGE or any(number >= pages for number in numbers):
-                raise wasmtime.WasmtimeError("the changes of a session's memory are damaged")
-            missing = size - guest.memory.data_len(guest.store)
-            if missing > 0:
-                guest.memory.grow(guest.store, -(-missing // PAGE_BYTES))
-            if guest.memory.data_len(guest.store) != size:
-                raise wasmtime.WasmtimeError("the changes of a session's memory do not fit this guest")
-            base = memory_base(guest)
-            # What this guest has written to and the other has not becomes again what it was.
-            for number in set(changed_pages(guest) or range(pages)).difference(numbers):
-                _libc.madvise(ctypes.c_void_p(base + number * _PAGE), ctypes.c_size_t(_PAGE), mmap.MADV_DONTNEED)
-            for place, number in enumerate(numbers):
-                at = start + place * _PAGE
-                ctypes.memmove(base + number * _PAGE, content[at : at + _PAGE], _PAGE)
+        size, count = _HEADER.unpack(os.pread(descriptor, _HEADER.size, 0))
+        pages, start, length = size // _PAGE, _HEADER.size + 4 * count, os.fstat(descriptor).st_size
+        if count > pages or length != start + count * _PAGE:
+            raise wasmtime.WasmtimeError("the changes of a session's memory are damaged")
+        numbers = array.array("I", os.pread(descriptor, 4 * count, _HEADER.size))
+        if len(numbers) != count or max(numbers, default=0) >= max(pages, 1):
+            raise wasmtime.WasmtimeError("the changes of a session's memory are damaged")
+        missing = size - guest.memory.data_len(guest.store)
+        if missing > 0:
+            guest.memory.grow(guest.store, -(-missing // PAGE_BYTES))
+        if guest.memory.data_len(guest.store) != size:
+            raise wasmtime.WasmtimeError("the changes of a session's memory do not fit this guest")
+        base = memory_base(guest)
+        # What this guest has written to and the other has not becomes again what it was.
+        for number in set(changed_pages(guest) or range(pages)).difference(numbers):
+            _libc.madvise(ctypes.c_void_p(base + number * _PAGE), ctypes.c_size_t(_PAGE), mmap.MADV_DONTNEED)
+        # The kernel copies into the guest's memory itself, which costs less than a fault for each page.
+        parts = _runs(base, numbers)
+        while parts:
+            some, parts = parts[:_MOST_VECTORS], parts[_MOST_VECTORS:]
+            wanted = sum(map(len, some))
+            if os.preadv(descriptor, some, start) != wanted:
+                raise wasmtime.WasmtimeError("the changes of a session's memory could not be read")
+            start += wanted
+    except struct.error:
+        raise wasmtime.WasmtimeError("the changes of a session's memory are damaged") from None
     finally:
         os.close(descriptor)
+
+
+def _runs(base: int, numbers: Sequence[int]) -> list[memoryview]:
+    """Return the memory of these pages, in their order; neighbours are one part."""
+    parts = []
+    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        group = [page for _, page in run]
+        for first in range(0, len(group), _MOST_PAGES):
+            size = len(group[first : first + _MOST_PAGES]) * _PAGE
+            parts.append(memoryview((ctypes.c_ubyte * size).from_address(base + group[first] * _PAGE)).cast("B"))
+    return parts

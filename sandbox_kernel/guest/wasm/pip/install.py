@@ -45,7 +45,14 @@ class Asked:
 
 def pip(line: str, send: Send) -> None:
     """Do what a line ``%pip …`` asks for; prints what was done. ``send`` sends a message to the worker."""
-    words = shlex.split(line, comments=True)
+    try:
+        _do(shlex.split(line, comments=True), send)
+    except (OSError, ValueError, RecursionError) as error:
+        # A page or a wheel that is not as it should be, in a way that nobody thought of.
+        raise PackageError(f"%pip {line[:200]} failed: {str(error)[:500] or type(error).__name__}") from None
+
+
+def _do(words: list[str], send: Send) -> None:
     command, rest = (words[0], words[1:]) if words else ("", [])
     if command == "install":
         _install(_asked(rest), Fetch(send))

@@ -109,32 +109,40 @@ def _target(inside: str) -> str | None:
 
 
 def unpack(wheel: WheelFile, folder: str) -> None:
-    """Write the files of a wheel."""
+    """Write the files of a wheel; if one cannot be written, those before it are removed again."""
+    written: list[str] = []
     for name, data in wheel.files.items():
         path = os.path.join(folder, name)
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as file:
+                written.append(path)
                 file.write(data)
         except OSError as error:
+            _remove_files(written, folder)
             raise PackageError(f"{wheel.name[:200]} could not be unpacked: {name[:200]}: {error.strerror}") from None
 
 
 def remove(found: metadata.Distribution, folder: str) -> None:
     """Remove the files that a package lists as its own."""
     listed = csv.reader((found.read_text("RECORD") or "").splitlines())
+    _remove_files([os.path.normpath(os.path.join(folder, row[0])) for row in listed if row], folder)
+
+
+def _remove_files(paths: list[str], folder: str) -> None:
+    """Remove files below a folder, and the folders that are empty then."""
     folders = set[str]()
-    for row in listed:
-        path = os.path.normpath(os.path.join(folder, row[0])) if row else folder
-        if path.startswith(f"{folder}/"):
-            try:
-                os.unlink(path)
-            except OSError:
-                pass
-            above = os.path.dirname(path)
-            while above != folder:
-                folders.add(above)
-                above = os.path.dirname(above)
+    for path in paths:
+        if not path.startswith(f"{folder}/"):
+            continue
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+        above = os.path.dirname(path)
+        while above != folder:
+            folders.add(above)
+            above = os.path.dirname(above)
     for place in sorted(folders, key=len, reverse=True):
         try:
             os.rmdir(place)

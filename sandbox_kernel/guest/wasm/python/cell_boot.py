@@ -6,6 +6,7 @@ answer.
 """
 
 import builtins
+import contextlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -253,6 +254,15 @@ class _OwnLoader(importlib.abc.Loader):
         exec(compile(self._source, f"<{module.__name__}>", "exec", dont_inherit=True), module.__dict__)
 
 
+def touch() -> None:
+    """Do what every cell does, without code of the user: the memory that it writes to is copied after a checkpoint."""
+    # What the user has broken is for the next cell to say.
+    with contextlib.suppress(BaseException):
+        if sys.gettrace() is None and sys.getprofile() is None:
+            sys.modules["_cells"].touch()
+    _send(op="touched")
+
+
 def begin(env: dict[str, str] | None = None) -> None:
     """Make this interpreter that of a session; ``env`` is given to one that was started in an image."""
     if env is not None:
@@ -302,7 +312,7 @@ def turn() -> None:
     """
     try:
         order = _send(op="next")
-        functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, load, release)
+        functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, touch, load, release)
         calls = {function.__name__: function for function in functions}
         arguments = order["arguments"]
         assert isinstance(arguments, list)

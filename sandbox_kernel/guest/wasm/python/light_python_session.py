@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _PLACES = 4
 _POST = 3 + _PLACES - 1
 #: What a guest is told to do that no session uses yet: something that changes nothing.
-_FIRST_ORDER = b'{"call": "names", "arguments": []}'
+_FIRST_ORDER = b'{"call": "touch", "arguments": []}'
 #: The stack of the main thread is smaller than that of a run's own thread.
 _STACK_BYTES = 4 << 20
 _MOST_RECORD_BYTES = 8192
@@ -132,6 +132,11 @@ class LightPythonEngine(WasmPythonEngine):
         """See ``CellEngine``."""
         with self._interrupts:
             return super().run(code, number)
+
+    def touch(self) -> None:
+        """See ``CellEngine``; a cell also starts the thread that waits for interrupts."""
+        with self._interrupts:
+            super().touch()
 
     def _asked(self, prompt: str) -> bytes:
         return self._waited(lambda: super(LightPythonEngine, self)._asked(prompt), b"{}")

@@ -176,11 +176,22 @@ class WasmPythonEngine(CellEngine):
         try:
             self._call("run", code, self.number)
         except (wasmtime.Trap, wasmtime.WasmtimeError, GuestExit) as error:
-            # The guest stopped in the middle of a call and cannot go on: the host rolls back to a checkpoint.
-            text = describe_trap(error) if isinstance(error, wasmtime.Trap) else str(error)
-            write_all(2, text.encode() + b"\n")
-            os._exit(134)
+            self._end(error)
         return self.told or {"status": "error", "exit_code": 1}
+
+    @staticmethod
+    def _end(error: BaseException) -> None:
+        """End the worker: the guest stopped in the middle of a call and cannot go on. The host rolls back."""
+        text = describe_trap(error) if isinstance(error, wasmtime.Trap) else str(error)
+        write_all(2, text.encode() + b"\n")
+        os._exit(134)
+
+    def touch(self) -> None:
+        """See ``CellEngine``."""
+        try:
+            self._call("touch")
+        except (wasmtime.Trap, wasmtime.WasmtimeError, GuestExit) as error:
+            self._end(error)
 
     def names(self) -> int:
         """See ``CellEngine``."""

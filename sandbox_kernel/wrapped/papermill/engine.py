@@ -1,0 +1,88 @@
+"""The papermill engine ``sandbox``: runs a notebook of any kernel in a jail, with limits.
+
+``papermill in.ipynb out.ipynb --engine sandbox --execution-timeout 60 -p sandbox_memory 1G``: the first number is the
+time limit of one cell. ``settings.py`` says what else can be asked for. A notebook's metadata may set its memory and
+time: ``{"sandbox_kernel": {"memory": "1G"}}``. A notebook of the *Sandbox* kernel keeps that kernel, and with ``-p
+sandbox_state NAME`` a run that failed can go on at the failed cell (``state.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_client.manager import AsyncKernelManager
+from nbclient.exceptions import DeadKernelError
+from papermill.engines import NBClientEngine
+from papermill.log import logger
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
+from sandbox_kernel.wrapped.papermill.settings import SETTINGS, STATE, PapermillSettings, collect
+from sandbox_kernel.wrapped.papermill.state import SandboxNotebookClient
+
+PROVISIONER = "sandbox-provisioner"
+#: How long nbclient waits beyond the cell's own limit: the launcher interrupts first, and says so in the notebook.
+_LATER_S = 30
+
+
+class SandboxEngine(NBClientEngine):  # type: ignore[misc]
+    """Runs the cells of a notebook with a kernel that the provisioner starts in a jail."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> Any:
+        """Run a notebook; called by papermill with what its command line or its caller gives."""
+        given = {name: kwargs.pop(name) for name in (*SETTINGS, STATE) if name in kwargs}
+        limit = kwargs.get("execution_timeout")
+        settings = collect(nb_man.nb.metadata.get(METADATA) or {}, given, limit)
+        if limit:
+            kwargs["execution_timeout"] = limit + _LATER_S
+        manager = AsyncKernelManager(kernel_name=kernel_name or nb_man.nb.metadata.kernelspec.name)
+        if manager.kernel_spec is not None and is_sandbox_kernel(manager.kernel_spec.argv):
+            return _run_in_sandbox_kernel(nb_man, manager, settings, **kwargs)
+        _wall(manager, settings)
+        try:
+            return super().execute_managed_notebook(nb_man, kernel_name, km=manager, **kwargs)
+        except DeadKernelError:
+            if not _has_error(nb_man.nb):
+                raise
+            # The failed cell says what ended the kernel; papermill raises that.
+            return nb_man.nb
+
+
+def _wall(manager: AsyncKernelManager, settings: PapermillSettings) -> None:
+    """Let the provisioner start the kernel. Raises ``InvalidRequest`` for what this kernel cannot do."""
+    name = manager.kernel_name
+    if settings.state:
+        raise InvalidRequest(
+            f"sandbox_state: kernel {name!r} cannot save its state; the Sandbox kernel can: papermill --kernel sandbox"
+        )
+    spec = manager.kernel_spec
+    if spec is None:
+        return
+    if not starts_us(spec.argv):
+        config = {"provisioner_name": PROVISIONER, "config": dict(settings.values)}
+        spec.metadata = {**spec.metadata, "kernel_provisioner": config}
+    elif settings.values:
+        asked = ", ".join(settings.values)
+        raise InvalidRequest(f"kernel {name!r} is wrapped already, with its own {asked}: wrap it again with other ones")
+
+
+def _run_in_sandbox_kernel(nb_man: Any, manager: AsyncKernelManager, settings: PapermillSettings, **kwargs: Any) -> Any:
+    """Run a notebook with the Sandbox kernel: its cells run in a sandbox already, so it needs no provisioner."""
+    client = SandboxNotebookClient(
+        nb_man,
+        km=manager,
+        options_cell=settings.as_cell(),
+        state=settings.state,
+        timeout=kwargs.get("execution_timeout"),
+        startup_timeout=kwargs.get("start_timeout") or 60,
+        kernel_name=manager.kernel_name,
+        log=logger,
+        **{name: kwargs.get(name) for name in ("log_output", "stdout_file", "stderr_file")},
+    )
+    return client.execute()
+
+
+def _has_error(notebook: Any) -> bool:
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    return any(output.output_type == "error" for output in outputs)

@@ -1,0 +1,128 @@
+"""The papermill engine: any notebook in a jail, with limits from papermill's own command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import nbformat
+import papermill
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.wrapped.papermill.settings import collect, from_pairs
+from sandbox_kernel.wrapped.papermill.state import KeptCells
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    def write(*cells, kernel="python3", **metadata):
+        made = new_notebook(cells=[new_code_cell(cell) for cell in cells])
+        made.metadata.update(kernelspec={"name": kernel, "display_name": "p", "language": "python"}, **metadata)
+        nbformat.write(made, tmp_path / "in.ipynb")
+        return str(tmp_path / "in.ipynb"), str(tmp_path / "out.ipynb")
+
+    return write
+
+
+def papermill_command(*words, cwd=None):
+    command = [sys.executable, "-m", "papermill", "--engine", "sandbox", "--no-progress-bar", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=cwd)
+
+
+def shown(path):
+    """What each cell of a notebook printed."""
+    cells = nbformat.read(path, 4).cells
+    return ["".join(output.get("text", "") for output in cell.get("outputs", ())) for cell in cells]
+
+
+def test_a_notebook_runs_in_a_jail_and_gets_its_parameters(notebook):
+    source, target = notebook("import os\nprint(os.getcwd(), os.path.exists('/etc/shadow'), n)")
+    done = papermill.execute_notebook(source, target, parameters={"n": 3}, engine_name="sandbox", progress_bar=False)
+    assert done.cells[-1].outputs[0].text == "/box False 3\n"
+
+
+def test_the_command_line_sets_the_time_limit_and_the_notebook_says_what_ended_it(notebook):
+    source, target = notebook("print('first')", "import time; time.sleep(100)", "print('never')")
+    assert papermill_command("--execution-timeout", "2", source, target).returncode != 0
+    outputs = nbformat.read(target, 4).cells
+    told = str([cell.get("outputs") for cell in outputs])
+    assert "limit of 2 s" in told and "KeyboardInterrupt" in told and "never" not in told
+
+
+def test_memory_that_ends_the_kernel_is_said_in_the_output_notebook(notebook):
+    source, target = notebook("x = b'x' * 900_000_000")
+    with pytest.raises(papermill.PapermillExecutionError, match=r"MemoryExceeded|MemoryError"):
+        papermill.execute_notebook(source, target, engine_name="sandbox", memory="300M", progress_bar=False)
+
+
+def test_a_notebook_cannot_give_itself_rights(notebook):
+    source, target = notebook("1", sandbox_kernel={"mounts": ["/:/host"]})
+    with pytest.raises(Exception, match="may only set memory and timeout"):
+        papermill.execute_notebook(source, target, engine_name="sandbox", progress_bar=False)
+
+
+def test_the_command_line_gives_memory_and_folders_and_a_notebook_with_such_parameters_gets_none(notebook, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.txt").write_text("seen")
+    read = "import os\nprint(open('/data/a.txt').read() if os.path.exists('/data/a.txt') else 'nothing')"
+    asks = {"parameters": {"sandbox_mounts": f"{tmp_path}/data:/data"}}
+    source, target = notebook(read, papermill=asks)
+    done = papermill_command(
+        "-p", "sandbox_mounts", f"{tmp_path}/data:/data", "-p", "sandbox_memory", "600M", source, target
+    )
+    assert done.returncode == 0, done.stderr
+    assert shown(target)[-1] == "seen\n"
+    assert papermill_command(source, target).returncode == 0
+    assert shown(target)[-1] == "nothing\n"
+
+
+def test_parameters_that_begin_with_sandbox_are_settings_and_an_unknown_one_is_told():
+    pairs = [("n", "1"), ("sandbox_mounts", "/a:/a"), ("sandbox_mounts", "/b:/b"), ("sandbox_memory", "1G")]
+    assert from_pairs(pairs) == {"mounts": ["/a:/a", "/b:/b"], "memory": "1G"}
+    with pytest.raises(InvalidRequest, match="there is no setting 'sandbox_memry'"):
+        from_pairs([("sandbox_memry", "1G")])
+
+
+def test_the_settings_of_a_run_are_a_line_of_the_sandbox_kernel():
+    settings = collect({"memory": "1G"}, {"mounts": ["/a b:/a"], "memory": "2G", "state": "kept"}, 60)
+    assert settings.state == "kept"
+    assert settings.as_cell() == "%sandbox --memory 2G --mount '/a b:/a' --timeout 60s"
+    with pytest.raises(InvalidRequest, match="no setting 'record'"):
+        collect({}, {"record": "/x"}, None).as_cell()
+    with pytest.raises(InvalidRequest, match="plain file name"):
+        collect({}, {"state": "../x"}, None)
+
+
+def test_a_state_of_other_cells_is_not_taken_up(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kept, cells = KeptCells("kept"), [new_code_cell("a = 1"), new_code_cell("b = 2")]
+    kept.write(cells)
+    assert kept.read(cells) == []
+    (tmp_path / "kept").write_bytes(b"state")
+    assert len(kept.read(cells)) == 2
+    with pytest.raises(InvalidRequest, match="cell 2 differs"):
+        kept.read([cells[0], new_code_cell("b = 3")])
+
+
+def test_a_kernel_without_states_refuses_to_keep_one(notebook):
+    source, target = notebook("1")
+    with pytest.raises(InvalidRequest, match="kernel 'python3' cannot save its state"):
+        papermill.execute_notebook(source, target, engine_name="sandbox", state="kept", progress_bar=False)
+
+
+def test_a_failed_run_goes_on_at_the_failed_cell_with_the_state_before_it(notebook, tmp_path):
+    first = ("import uuid\nsecret = uuid.uuid4().hex\nprint(secret)", "items = [1]\nprint('second')")
+    wrong, mended = "items.append(2)\nraise ValueError('not yet')", "items.append(2)\nprint(items, secret)"
+    words = ("-p", "sandbox_state", "kept", "-p", "sandbox_memory", "400M")
+    source, target = notebook(*first, wrong, "print('last')", kernel="sandbox")
+    done = papermill_command(*words, source, target, cwd=tmp_path)
+    assert done.returncode != 0 and "The state before it is in" in done.stderr, done.stderr
+    printed = next(text for text in shown(target) if len(text) == 33)
+
+    source, target = notebook(*first, mended, "print('last')", kernel="sandbox")
+    done = papermill_command(*words, source, target, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert shown(target)[-4:] == [printed, "second\n", f"[1, 2] {printed}", "last\n"]
+    assert not (tmp_path / "kept").exists()
