@@ -333,6 +333,12 @@ def changes_found(folder: str, count: int) -> Note:
     return Note(f"{text} again, not applied: {todo}", NoteKind.FILES_FOUND)
 
 
+def change_not_given(path: str, why: object) -> Note:
+    """A change to the user's folder is kept, and could not be put into the folder of this run."""
+    text = f"{path} is kept as it was changed, and this run sees your own version: {why}; more room: --disk 1G"
+    return Note(text, NoteKind.FILES_NOT_SHARED)
+
+
 def file_not_shared(path: str, type_: str, what: str, why: str) -> Note:
     """One file was not copied to or from a session; ``what`` says which."""
     return Note(f"{path} ({type_}) {what}: {why}", NoteKind.FILES_NOT_SHARED)

@@ -40,6 +40,8 @@ class HereFiles(WorkFiles):
                 with Rooted(worker.jail.box_fd) as box:
                     self._link.copy_in(box)
                     self._settle(worker, box)
+            else:
+                found += layer.look.not_given[:5]
         with Rooted(worker.jail.box_fd) as box:
             try:
                 changed, more = self._link.push(box)

@@ -219,7 +219,11 @@ class HereFolder(BoxFolder):
         look.hidden = frozenset(hidden)
         with self.lock:
             for path in sorted(self.kept.entries if self._kept is not None else ()):
-                self.give(path, box)
+                try:
+                    self.give(path, box)
+                except (SandboxError, OSError) as error:
+                    # It stays kept. A smaller disk limit than that of the run that made it must not end all later ones.
+                    look.not_given.append(notes.change_not_given(display_name(path), error))
         look.settle()
         return look
 
@@ -242,7 +246,7 @@ class HereFolder(BoxFolder):
         """Tell what a finished run changed, and keep it; a run that was stopped leaves nothing."""
         found = look.changes()
         told = displayed(found.changes[:MAX_CHANGES])
-        more: list[Note] = incomplete(found.truncated, len(found.changes))
+        more: list[Note] = [*look.not_given[:5], *incomplete(found.truncated, len(found.changes))]
         if told and (result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, Limit.OUTPUT)):
             more.append(notes.stopped_run_keeps_no_files())
         else:

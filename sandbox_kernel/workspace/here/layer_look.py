@@ -16,7 +16,7 @@ from enum import Enum
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import FsChange
+from sandbox_kernel.model import FsChange, Note
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder, covered
 from sandbox_kernel.workspace.tree.beneath import open_folder
@@ -55,7 +55,10 @@ class LayerChanges:
 
 
 class LayerLook:
-    """Looks at one layer again and again. ``hidden`` are paths that the host itself has removed in it."""
+    """Looks at one layer again and again. ``hidden`` are paths that the host itself has removed in it.
+
+    ``not_given`` are notes on kept changes that could not be put into it.
+    """
 
     def __init__(self, layer: Rooted, project: ProjectFolder, *, shared: bool) -> None:
         self.layer = layer
@@ -63,6 +66,7 @@ class LayerLook:
         self._shared = shared
         self._last = Delta()
         self.hidden: frozenset[str] = frozenset()
+        self.not_given: list[Note] = []
 
     def settle(self) -> None:
         """Take what is there now as it should be: the host has changed it."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import BackendUnavailable, Conflict, Sandbox
+from sandbox_kernel import BackendUnavailable, Conflict, Limits, Sandbox
 from sandbox_kernel.workspace.here.change_log import ChangeLog
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 
@@ -131,3 +131,20 @@ def test_a_place_that_others_could_change_was_used(project: Path, place: Path) -
     place.chmod(0o777)
     with Sandbox() as box, pytest.raises(BackendUnavailable, match="chmod o-w"):
         box.work_on(project, keep_in=str(place))
+
+
+def test_a_change_that_does_not_fit_ended_every_later_run(project: Path, place: Path) -> None:
+    small = Limits(disk_mb=1)
+    with Sandbox() as box:
+        box.work_on(project, keep_in=str(place))
+        box.write_file("large.bin", b"x" * (3 << 20))
+        box.write_file("data/rows.csv", "mine")
+        code = "import os; print(os.path.exists('large.bin'), open('data/rows.csv').read())"
+        result = box.run(code, limits=small)
+        assert result.stdout == "False mine\n", result
+        assert any(note.startswith("large.bin is kept as it was changed") for note in result.notes), result.notes
+        with box.session(limits=small) as session:
+            told = session.run(code)
+            assert told.stdout == "False mine\n"
+            assert any(note.startswith("large.bin is kept as it was changed") for note in told.notes), told.notes
+        assert [change.path for change in box.diff()] == ["data/rows.csv", "large.bin"]
