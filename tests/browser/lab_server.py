@@ -104,7 +104,8 @@ def _environment(home: Path) -> dict[str, str]:
 def _add_loopback_kernel(kernels: Path) -> None:
     """Add a kernel whose cells may be allowed to reach listeners of a test."""
     spec = json.loads((kernels / "sandbox" / "kernel.json").read_text())
-    spec["argv"] = [sys.executable, "-m", "tests.browser.loopback_kernel", *spec["argv"][3:]]
+    spec["argv"] = [sys.executable, "-m", "tests.browser.loopback_kernel", *spec["argv"][-2:]]
+    spec["display_name"] = "Loopback"
     (kernels / "sandbox-loopback").mkdir()
     (kernels / "sandbox-loopback" / "kernel.json").write_text(json.dumps(spec))
 
