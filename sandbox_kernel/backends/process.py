@@ -148,12 +148,7 @@ class ProcessBackend(BlockingBackend):
         check_request(request)
         listener = Listener(on_output) if on_output is not None else None
         bound = on_input is not None or stdin_from is not None or over is not None or functions is not None
-        with (
-            self._crowd.one_more(may_move=not bound and not self._lets_out) as runner,
-            host_trouble(listener),
-            self.egress() as proxy,
-            served(functions, loop) as calls,
-        ):
+        with self._crowd.one_more(may_move=not bound and not self._lets_out) as runner, host_trouble(listener):
             if runner is not None:
                 from sandbox_kernel.backends.runners.runner import RunListeners  # most programs need none
 
@@ -166,56 +161,61 @@ class ProcessBackend(BlockingBackend):
             walls = self.walls(request, recipe)
             if over is not None:
                 walls = replace(walls, here=over.path)
-            listen = proxy.start if proxy is not None else None
+            with self.egress() as proxy, served(functions, loop) as calls:
+                listen = proxy.start if proxy is not None else None
 
-            def attempt() -> ExecResult:
-                jail = self._pool.take(walls)
+                def attempt() -> ExecResult:
+                    jail = self._pool.take(walls)
+                    try:
+                        began = time.time_ns()
+                        look = over.fill(jail.box_fd, jail.layer_fd, request.files) if over is not None else None
+                        builder = self._step_builder(request, recipe, jail.places)
+                        if over is not None:
+                            # As with files that the policy shows: a compiled program may include some of the folder.
+                            # And what tools keep in the home of a user does not belong into the user's folder.
+                            builder = replace(builder, cache=None, home=jail.places.tmp)
+                        plan = recipe.plan(request, replace(builder, calls_host=calls is not None))
+                        job = self._job(request if over is None else replace(request, files={}), plan, jail.places)
+                        job = replace(job, stdin_from=stdin_from, asks_user=on_input is not None)
+                        job = with_hatch(job, calls, jail.places, find_python(self.config.python_path).executable)
+                        outcome = run_job(
+                            jail,
+                            job,
+                            on_output=listener,
+                            on_listener=listen,
+                            stop=stop,
+                            on_usage=on_usage,
+                            on_input=on_input,
+                        )
+                        if self._cache is not None and plan.cache_key is not None and outcome.kept:
+                            self._cache.put(plan.cache_key, Compiled(*outcome.kept))
+                        made = calls.finish() if calls is not None else ()
+                        result = make_result(
+                            request, outcome, job, plan, backend=self.name, isolation=self.isolation_class
+                        )
+                        result = replace(result, calls=made)
+                        if proxy is not None:
+                            told = (*result.notes, *proxy.take_failures())
+                            result = replace(result, violations=proxy.violations, notes=told)
+                        tried = outcome.exits[-1].tried if outcome.exits else ()
+                        signs = NetworkSigns(
+                            result.stderr, request.code if isinstance(request.code, str) else "", tried
+                        )
+                        result = replace(result, notes=(*result.notes, *self.network_notes(signs, result.notes)))
+                        if over is not None and look is not None:
+                            return over.keep_run(result, look, began)
+                        return with_changes(result, jail.box_fd, request, keep)
+                    finally:
+                        jail.destroy()
+                        jail.forget()
+                        self._pool.done()
+
                 try:
-                    began = time.time_ns()
-                    look = over.fill(jail.box_fd, jail.layer_fd, request.files) if over is not None else None
-                    builder = self._step_builder(request, recipe, jail.places)
-                    if over is not None:
-                        # As with files that the policy shows: a compiled program may include some of the folder. And
-                        # what tools keep in the home of a user does not belong into the user's folder.
-                        builder = replace(builder, cache=None, home=jail.places.tmp)
-                    plan = recipe.plan(request, replace(builder, calls_host=calls is not None))
-                    job = self._job(request if over is None else replace(request, files={}), plan, jail.places)
-                    job = replace(job, stdin_from=stdin_from, asks_user=on_input is not None)
-                    job = with_hatch(job, calls, jail.places, find_python(self.config.python_path).executable)
-                    outcome = run_job(
-                        jail,
-                        job,
-                        on_output=listener,
-                        on_listener=listen,
-                        stop=stop,
-                        on_usage=on_usage,
-                        on_input=on_input,
-                    )
-                    if self._cache is not None and plan.cache_key is not None and outcome.kept:
-                        self._cache.put(plan.cache_key, Compiled(*outcome.kept))
-                    made = calls.finish() if calls is not None else ()
-                    result = make_result(request, outcome, job, plan, backend=self.name, isolation=self.isolation_class)
-                    result = replace(result, calls=made)
-                    if proxy is not None:
-                        told = (*result.notes, *proxy.take_failures())
-                        result = replace(result, violations=proxy.violations, notes=told)
-                    tried = outcome.exits[-1].tried if outcome.exits else ()
-                    signs = NetworkSigns(result.stderr, request.code if isinstance(request.code, str) else "", tried)
-                    result = replace(result, notes=(*result.notes, *self.network_notes(signs, result.notes)))
-                    if over is not None and look is not None:
-                        return over.keep_run(result, look, began)
-                    return with_changes(result, jail.box_fd, request, keep)
-                finally:
-                    jail.destroy()
-                    jail.forget()
-                    self._pool.done()
-
-            try:
-                return attempt()
-            except SpareGone:
-                return attempt()
-            except NoLayer as error:
-                why = str(error)
+                    return attempt()
+                except SpareGone:
+                    return attempt()
+                except NoLayer as error:
+                    why = str(error)
         assert over is not None
         result = self.run(
             over.copied_for(request),
