@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,9 +51,8 @@ def test_a_worker_that_dies_loses_nothing_and_verdicts_are_the_same(cluster: Any
 
     def kill_one(done: int, total: int) -> None:
         if not killed:
-            process = next(iter(cluster.workers.values())).process.process
-            killed.append(process.pid)
-            process.kill()
+            killed.append(next(iter(cluster.workers.values())).process.process.pid)
+            os.kill(killed[0], signal.SIGKILL)
 
     file = tmp_path / "results.jsonl"
     found = check_samples(
