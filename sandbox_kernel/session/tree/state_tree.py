@@ -20,6 +20,8 @@ from sandbox_kernel.session.worker.checkpoints import Checkpoint, living_bound
 
 #: The most nodes of a history; beyond it the oldest that do not live are forgotten.
 MAX_NODES = 5000
+#: How many nodes' variables are kept whole, beside what differs at each node.
+_WHOLE_LOOKS = 8
 #: The longest name of a node, in characters.
 MAX_NAME = 100
 
@@ -61,6 +63,8 @@ class StateTree:
         #: The nodes that live. A session may have thousands of nodes, and few of them live: nothing that each cell does
         #: looks at all nodes.
         self._living: set[int] = set()
+        #: The variables of the nodes that were looked at last: the next look is most often at a child of one.
+        self._known: dict[int, dict[str, Seen]] = {}
 
     @property
     def here(self) -> StateRecord:
@@ -228,6 +232,9 @@ class StateTree:
         record.looked = True
         before = self.look_at(record.parent) if record.parent is not None else {}
         record.look = delta(before, found)
+        self._known[node] = dict(found)
+        if len(self._known) > _WHOLE_LOOKS:
+            del self._known[next(iter(self._known))]
         record.changes = replace(changes(before, found), files=record.changes.files)
 
     def unseen(self) -> list[int]:
@@ -258,10 +265,16 @@ class StateTree:
     def look_at(self, node: int) -> dict[str, Seen]:
         """Return what the variables of a node are, or of its nearest ancestor that was looked at."""
         found: dict[str, Seen] = {}
-        for at in reversed(self.line(node)):
+        later = []
+        for at in self._upwards(node):
+            if at in self._known:
+                found = dict(self._known[at])
+                break
             known = self.records[at].look
             if known is not None:
-                found = apply(found, known)
+                later.append(known)
+        for known in reversed(later):
+            found = apply(found, known)
         return found
 
     def name_node(self, name: str, node: int | None = None) -> StateRecord:

@@ -168,9 +168,14 @@ class Counted(dict[int, state_tree.StateRecord]):
 
 
 def looks_of_a_cell(cells: int) -> int:
-    tree = grown(5, cells)
+    tree = grown(5, 0)
+    for number in range(cells):
+        step(tree)
+        tree.looked(tree.present, {"x": ("int", str(number), str(number))})
     tree.records = records = Counted(tree.records)
     step(tree)
+    tree.looked(tree.present, {"x": ("int", "-1", "-1")})
+    assert tree.look_at(tree.present) == {"x": ("int", "-1", "-1")}
     assert tree.nearest() is not None
     assert len(tree.reachable()) == 5
     tree.remove({living(tree)[0]})
