@@ -99,6 +99,7 @@ class LightPythonEngine(WasmPythonEngine):
         self.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
         mounts = loaded.give([Preopen(**folder) for folder in plan["preopens"]])
         loaded.letter = self._letter
+        self.indexes: list[str] = plan["indexes"]
         self.number = 0
         self.told: dict[str, Any] = {}
         self.line: HostLine | None = None
