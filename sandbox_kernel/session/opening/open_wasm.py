@@ -48,7 +48,7 @@ from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.open_session import MAX_CHECKPOINTS, WASM_LANGUAGES, last_words
 from sandbox_kernel.session.opening.saved_file import ImageHeader, read_image, write_image
 from sandbox_kernel.session.opening.spec import SessionSpec
-from sandbox_kernel.session.opening.wasm_state import State, take_state
+from sandbox_kernel.session.opening.wasm_state import State, take_changes, take_state
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
@@ -111,7 +111,7 @@ class WasmSession(Session):
         """
         opening = self._opening
         with self._supervisor.turn() as worker:
-            state = take_state(worker, changes=bool(opening.guest.image))
+            state = take_changes(worker) if opening.guest.image else take_state(worker)
         share = opening.share.another() if opening.share is not None else None
         return WasmSession(opening.again(_new_name(opening.spec.language, name), state, share))
 

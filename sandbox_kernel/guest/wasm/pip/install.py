@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from .fetching import Fetch, Send
 from .index import Candidate, WheelIndex
-from .resolve import Choice, need_of, requirement, resolve
+from .resolve import VersionChoice, need_of, requirement, resolve
 from .unpack import PackageError, WheelFile, remove, unpack
 
 FOLDER = "/box/packages"
@@ -120,7 +120,7 @@ def _install(asked: Asked, fetch: Fetch) -> None:
         _tell(one, wheel, before)
 
 
-def _chosen(asked: Asked, fetch: Fetch, there: dict[str, metadata.Distribution]) -> list[Choice]:
+def _chosen(asked: Asked, fetch: Fetch, there: dict[str, metadata.Distribution]) -> list[VersionChoice]:
     """Choose what to install, and what stays."""
     named = [] if "no_index" in asked.flags else asked.values.get("index")
     index = WheelIndex(

@@ -39,7 +39,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Choice:
+class VersionChoice:
     """A version of a package: a wheel, or what is there already. With extras it is what these need beside it."""
 
     name: str
@@ -49,19 +49,19 @@ class Choice:
 
 
 if TYPE_CHECKING:
-    _Cause = RequirementInformation[Need, Choice]
+    _Cause = RequirementInformation[Need, VersionChoice]
 
 
-class _Packages(AbstractProvider[Need, Choice, str]):
+class _Packages(AbstractProvider[Need, VersionChoice, str]):
     """What the search asks about packages; ``there`` has those that are installed and may stay."""
 
     def __init__(self, index: WheelIndex, there: Mapping[str, metadata.Distribution], *, alone: bool) -> None:
         self._index, self._there, self._alone = index, there, alone
         self._names: set[str] = set()
-        self._known: dict[Choice, list[Need]] = {}
+        self._known: dict[VersionChoice, list[Need]] = {}
         self._order: dict[str, int] = {}
 
-    def identify(self, requirement_or_candidate: Need | Choice) -> str:
+    def identify(self, requirement_or_candidate: Need | VersionChoice) -> str:
         """See ``AbstractProvider``: a package, and a package with extras, are two things to find."""
         given = requirement_or_candidate
         return f"{given.name}[{','.join(sorted(given.extras))}]" if given.extras else given.name
@@ -69,8 +69,8 @@ class _Packages(AbstractProvider[Need, Choice, str]):
     def get_preference(
         self,
         identifier: str,
-        resolutions: Mapping[str, Choice],
-        candidates: Mapping[str, Iterator[Choice]],
+        resolutions: Mapping[str, VersionChoice],
+        candidates: Mapping[str, Iterator[VersionChoice]],
         information: Mapping[str, Iterator[_Cause]],
         backtrack_causes: Sequence[_Cause],
     ) -> tuple[bool, bool, bool, int]:
@@ -85,38 +85,46 @@ class _Packages(AbstractProvider[Need, Choice, str]):
         self,
         identifier: str,
         requirements: Mapping[str, Iterator[Need]],
-        incompatibilities: Mapping[str, Iterator[Choice]],
-    ) -> list[Choice]:
+        incompatibilities: Mapping[str, Iterator[VersionChoice]],
+    ) -> list[VersionChoice]:
         """See ``AbstractProvider``: what is there already if it fits, then wheels, the newest first."""
         needs = list(requirements[identifier])
         name, extras = needs[0].name, needs[0].extras
         if name == _ITSELF:
-            return [Choice(name, Version(PYTHON), None)] if all(_fits(need, Version(PYTHON)) for need in needs) else []
+            return (
+                [VersionChoice(name, Version(PYTHON), None)]
+                if all(_fits(need, Version(PYTHON)) for need in needs)
+                else []
+            )
         self._names.add(name)
         if len(self._names) > _MOST_PACKAGES:
             raise PackageError(f"more than {_MOST_PACKAGES} packages are needed; install them in parts")
         refused = {choice.version for choice in incompatibilities[identifier]}
         wheels = {one.version: one for one in self._index.candidates(name)}
-        newest = [Choice(name, version, wheels[version], extras) for version in sorted(wheels, reverse=True)]
+        newest = [VersionChoice(name, version, wheels[version], extras) for version in sorted(wheels, reverse=True)]
         return [
             choice
             for choice in [*self._kept(name, extras), *newest]
             if choice.version not in refused and all(_fits(need, choice.version) for need in needs)
         ]
 
-    def _kept(self, name: str, extras: frozenset[str]) -> list[Choice]:
+    def _kept(self, name: str, extras: frozenset[str]) -> list[VersionChoice]:
         """Return the version that is there and may stay; one that was asked for by its file is always new."""
         there = self._there.get(name)
         try:
-            return [] if there is None or name in self._index else [Choice(name, Version(there.version), None, extras)]
+            return (
+                []
+                if there is None or name in self._index
+                else [VersionChoice(name, Version(there.version), None, extras)]
+            )
         except InvalidVersion:
             return []
 
-    def is_satisfied_by(self, requirement: Need, candidate: Choice) -> bool:
+    def is_satisfied_by(self, requirement: Need, candidate: VersionChoice) -> bool:
         """See ``AbstractProvider``."""
         return _fits(requirement, candidate.version)
 
-    def get_dependencies(self, candidate: Choice) -> list[Need]:
+    def get_dependencies(self, candidate: VersionChoice) -> list[Need]:
         """See ``AbstractProvider``; what is there already has what it needs."""
         found = self._known.get(candidate)
         if found is None:
@@ -125,7 +133,7 @@ class _Packages(AbstractProvider[Need, Choice, str]):
             found = self._known[candidate] = list(self._read(candidate))
         return found
 
-    def _read(self, choice: Choice) -> Iterator[Need]:
+    def _read(self, choice: VersionChoice) -> Iterator[Need]:
         if choice.extras:
             exactly = SpecifierSet(f"=={choice.version}")
             yield Need(choice.name, exactly, text=f"{choice.name}=={choice.version}")
@@ -181,7 +189,7 @@ def too_many() -> PackageError:
 
 def resolve(
     roots: Iterable[Need], index: WheelIndex, there: Mapping[str, metadata.Distribution], *, alone: bool
-) -> list[Choice]:
+) -> list[VersionChoice]:
     """Return one version of each package that is needed; raises ``PackageError`` when nothing fits.
 
     Args:
@@ -193,7 +201,7 @@ def resolve(
     """
     packages = _Packages(index, there, alone=alone)
     try:
-        found = Resolver(packages, BaseReporter[Need, Choice, str]()).resolve(list(roots), _MOST_ROUNDS).mapping
+        found = Resolver(packages, BaseReporter[Need, VersionChoice, str]()).resolve(list(roots), _MOST_ROUNDS).mapping
     except ResolutionImpossible as error:
         raise _why(index, error.causes) from None
     except ResolutionTooDeep:
