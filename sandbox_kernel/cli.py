@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
 from sandbox_kernel import __version__
-from sandbox_kernel.commands.argument_types import duration, megabytes
-from sandbox_kernel.commands.grants import make_env, make_policy, make_secrets
+from sandbox_kernel.commands.options.argument_types import duration, megabytes
+from sandbox_kernel.commands.options.grants import make_env, make_policy, make_secrets
 from sandbox_kernel.errors import SandboxError
 
 __all__ = [
@@ -61,15 +61,14 @@ def _load(name: str) -> CommandModule:
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Make the parser of the command line. If ``command`` is given, only that command's module is imported."""
+    """Make the parser of the command line. If ``command`` is given, it knows only that command."""
     parser = argparse.ArgumentParser(prog="sandbox-kernel", description="Run unvetted code in a sandbox.")
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     # Without ``prog`` argparse asks for the size of the terminal, and imports every kind of compression for it.
-    commands = parser.add_subparsers(dest="command", required=True, prog=parser.prog)
-    for name, purpose in _COMMANDS.items():
-        own = commands.add_parser(name, help=purpose)
-        if command in (None, name):
-            _load(name).add_arguments(own)
+    shown = None if command is None else f"{{{','.join(_COMMANDS)}}}"  # usage lines name all commands
+    commands = parser.add_subparsers(dest="command", required=True, prog=parser.prog, metavar=shown)
+    for name in _COMMANDS if command is None else (command,):
+        _load(name).add_arguments(commands.add_parser(name, help=_COMMANDS[name]))
     return parser
 
 
@@ -153,7 +152,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def _no_command(words: list[str]) -> str:
     """The message for a line whose first word is no command; suggests the line that was meant."""
-    from sandbox_kernel.commands.meant import meant_line  # imported here, because most lines have no mistake
+    from sandbox_kernel.commands.terminal.meant import meant_line  # imported here, because most lines have no mistake
 
     own = argparse.ArgumentParser()
     _load("run").add_arguments(own)
