@@ -239,12 +239,16 @@ class Worker:
             self.observer.start(cell, look)
 
     def take_over(self, cell: int, marks: Marks) -> None:
-        """Become the worker: this process was a checkpoint and the gate has woken it."""
+        """Become the worker: this process was a checkpoint and the gate has woken it.
+
+        The host is told first: it sends the next message when it likes, and what is left is done before we read it.
+        """
         self.channel.drain()
         self.pid = os.getpid()
-        self.engine.take_over()
         names = self.engine.names()
         self.channel.send({"op": "restored", "cell": cell, "pid": self.pid, "names": names, "threads": marks.threads})
+        self.freezer.come_back(marks)
+        self.engine.take_over()
 
     def input(self, prompt: str, password: bool) -> str:
         """Ask the user for a line of input; raises ``EOFError`` where the host has no user to ask."""
