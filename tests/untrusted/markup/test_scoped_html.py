@@ -130,7 +130,7 @@ PIECES = st.sampled_from(
 
 
 @pytest.mark.attack("O01", "kernel")
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.lists(PIECES, max_size=12), st.lists(PIECES, max_size=8))
 def test_any_soup_of_styles_is_refused_or_written_in_our_own_signs(free: list[str], value: list[str]) -> None:
     for sheet in ("".join(free), "p{color:" + "".join(value) + "}", "".join(value) + "{color:red}"):
@@ -138,10 +138,12 @@ def test_any_soup_of_styles_is_refused_or_written_in_our_own_signs(free: list[st
             written = scoped_sheet(sheet, "skabcdefghijkl", 10)
         except NotScoped:
             continue
+        assert not re.search(r"[<\\]", written), written
+        written = re.sub(r'"[^"]*"', '""', written)  # a string cannot hold its own end
         rules = written.partition("overflow:auto}")[2]
         rules = re.sub(r"@media [\w ():.,-]+\{(.*?\})?\}", r"\1", rules)
         assert RULE.sub("", rules) == "", written
-        assert not re.search(r"url\(|@import|position:fixed|[<\\&|]", written), written
+        assert not re.search(r"url\(|@import|position:fixed|[&|]", written), written
 
 
 def test_names_of_the_page_are_out_of_reach() -> None:
