@@ -260,7 +260,7 @@ class StateTree:
         cell = made[0].cell if len(made) == 1 else None
         if cell is None or cell.status != "ok":
             return None
-        names = made[0].changes.names()
+        names = set(made[0].changes.names())
         others = [record.cell.code for record in line if record.cell is not None and record is not made[0]]
         return None if any(may_change(code, names) for code in others) else cell.code
 
