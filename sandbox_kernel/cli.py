@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
 from sandbox_kernel import __version__
-from sandbox_kernel.commands.argument_types import duration, megabytes
-from sandbox_kernel.commands.grants import make_env, make_policy, make_secrets
+from sandbox_kernel.commands.options.argument_types import duration, megabytes
+from sandbox_kernel.commands.options.grants import make_env, make_policy, make_secrets
 from sandbox_kernel.errors import SandboxError
 
 __all__ = [
@@ -153,7 +153,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def _no_command(words: list[str]) -> str:
     """The message for a line whose first word is no command; suggests the line that was meant."""
-    from sandbox_kernel.commands.meant import meant_line  # imported here, because most lines have no mistake
+    from sandbox_kernel.commands.terminal.meant import meant_line  # imported here, because most lines have no mistake
 
     own = argparse.ArgumentParser()
     _load("run").add_arguments(own)

@@ -17,8 +17,10 @@ PACKAGE = ROOT / "sandbox_kernel"
 GUEST = PACKAGE / "guest"
 TESTS = ROOT / "tests"
 
-#: What a reader can take in at a glance; the package's own folder is the largest.
-MOST_ENTRIES = 23
+#: What a reader can take in at a glance: about a dozen, a language or a wall more.
+MOST_ENTRIES = 18
+#: The package itself has a folder for each floor; the protocol's tests have a file for each part of the protocol.
+LARGER = {"sandbox_kernel": 23, "tests/conformance": 20}
 
 #: What guest programs may import beside the standard library and each other, by their folder below ``guest/``.
 _TRACER = {"debugpy", "pydevd", "pydevd_file_utils", "_pydevd_bundle"}
@@ -41,10 +43,12 @@ def sources(root: Path) -> Iterator[tuple[Path, ast.Module]]:
         yield path, ast.parse(path.read_text())
 
 
-@pytest.mark.parametrize("root", [PACKAGE, *(path for path in TESTS.iterdir() if path.is_dir())], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "root", [PACKAGE, *(path for path in TESTS.glob("[!_.]*") if path.is_dir())], ids=lambda p: p.name
+)
 def test_no_folder_holds_more_than_a_reader_can_take_in(root: Path) -> None:
     entries = {str(each.relative_to(ROOT)): len(list(each.glob("[!_.]*"))) for each in folders(root)}
-    assert {name: count for name, count in entries.items() if count > MOST_ENTRIES} == {}
+    assert {name: count for name, count in entries.items() if count > LARGER.get(name, MOST_ENTRIES)} == {}
 
 
 def test_every_room_of_the_package_says_what_it_is() -> None:

@@ -81,7 +81,7 @@ def test_the_words_of_a_note_decided_where_a_receipt_put_it() -> None:
 
 
 def test_a_program_that_printed_the_proxys_words_got_no_hint_to_use_the_proxy() -> None:
-    from sandbox_kernel.backends.network_notes import BESIDE, NetworkSigns, network_notes
+    from sandbox_kernel.backends.results.network_notes import BESIDE, NetworkSigns, network_notes
 
     policy = SandboxPolicy.preset("standard").allow_domain("a.test")
     said = NetworkSigns("b could not be resolved\nName or service not known")

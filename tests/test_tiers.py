@@ -26,6 +26,7 @@ MEASURED = {
         ("tests/a.py::test_many[y]", True),
         ("tests/a.py::test_long", False),
         ("tests/a.py::test_that_was_never_measured", True),
+        ("tests/browser/test_a.py::test_that_was_never_measured", False),
     ],
 )
 def test_of_a_long_function_only_the_cheapest_case_is_quick(test: str, runs: bool) -> None:
@@ -37,6 +38,10 @@ def test_a_record_of_pytest_is_read_by_the_names_that_pytest_uses(tmp_path: Path
     record = tmp_path / "junit.xml"
     record.write_text(
         '<testsuites><testsuite><testcase classname="tests.jail.test_a" name="test_b[c]" time="1.5"/>'
+        '<testcase classname="tests.jail.test_a.TestOfAClass" name="test_b" time="2.5"/>'
         '<testcase classname="tests.jail.test_a" name="test_skipped" time="0"><skipped/></testcase></testsuite></testsuites>'
     )
-    assert tiers.read_junit([str(record)]) == {"tests/jail/test_a.py::test_b[c]": 1.5}
+    assert tiers.read_junit([str(record)]) == {
+        "tests/jail/test_a.py::test_b[c]": 1.5,
+        "tests/jail/test_a.py::TestOfAClass::test_b": 2.5,
+    }

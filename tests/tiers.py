@@ -2,7 +2,8 @@
 
 ``make test-all`` runs everything. ``make test`` (``pytest --quick``) proves every promise once, in its cheapest honest
 form: of a test function whose cases together take long, only the cheapest case runs; a function whose cheapest case is
-long itself waits for ``make test-all``. ``tests/durations.json`` holds what was measured and is written by
+long itself waits for ``make test-all``. Browsers belong to ``make test-all``: what starting them takes is measured at
+whichever test comes first, so no duration shows it. ``tests/durations.json`` holds what was measured and is written by
 ``python -m tests.tiers JUNIT.xml…`` from the records of a whole run. A test that is not in it has not been measured, or
 is quick, and always runs.
 """
@@ -19,7 +20,10 @@ from pathlib import Path
 #: Test functions whose cases together take less than this run in full.
 QUICK_FUNCTION_S = 0.5
 #: A function whose cheapest case takes longer than this runs in ``make test-all`` alone.
-LONG_CASE_S = 1.8
+LONG_CASE_S = 1.2
+
+#: Folders of ``make test-all``, whatever their tests take.
+NEVER_QUICK = ("tests/browser/",)
 
 RECORD = Path(__file__).with_name("durations.json")
 
@@ -46,6 +50,8 @@ def summarise(durations: Mapping[str, float]) -> dict[str, dict[str, object]]:
 
 def is_quick(node_id: str, functions: Mapping[str, Mapping[str, object]]) -> bool:
     """Whether ``make test`` runs this test."""
+    if node_id.startswith(NEVER_QUICK):
+        return False
     name = function_of(node_id)
     measured = functions.get(name)
     if measured is None:
@@ -67,9 +73,16 @@ def read_junit(paths: Iterable[str]) -> dict[str, float]:
     for path in paths:
         for case in ElementTree.parse(path).iter("testcase"):
             if case.find("skipped") is None:
-                file = case.get("classname", "").replace(".", "/") + ".py"
-                durations[f"{file}::{case.get('name')}"] = float(case.get("time", 0))
+                durations[_node_id(case.get("classname", ""), case.get("name", ""))] = float(case.get("time", 0))
     return durations
+
+
+def _node_id(classname: str, name: str) -> str:
+    """The identifier of a test; a record joins the names of its file and of its class, if it has one, by dots."""
+    *folders, last = classname.split(".")
+    if last.startswith("test_"):
+        return f"{'/'.join([*folders, last])}.py::{name}"
+    return f"{'/'.join(folders)}.py::{last}::{name}"
 
 
 if __name__ == "__main__":

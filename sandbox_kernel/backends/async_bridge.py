@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import ParamSpec
 
-from sandbox_kernel.backends.host_failures import check_listener, host_trouble
+from sandbox_kernel.backends.results.host_failures import check_listener, host_trouble
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.streams.asking import AnyOnInput, OnInput, takes_prompt_alone
 from sandbox_kernel.jail.streams.stop import Stop

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.host_failures import check_listener
+from sandbox_kernel.backends.results.host_failures import check_listener
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.job import OnOutput as OnOutput

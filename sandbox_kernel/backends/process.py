@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
 from sandbox_kernel.backends.functions.served_run import served, with_hatch
-from sandbox_kernel.backends.host_failures import Listener, check_listener, host_trouble
-from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
-from sandbox_kernel.backends.outcome import make_result
-from sandbox_kernel.backends.program_lookup import check_command
-from sandbox_kernel.backends.request_checks import check_files_fit, check_request
+from sandbox_kernel.backends.requests.program_lookup import check_command
+from sandbox_kernel.backends.requests.request_checks import check_files_fit, check_request
+from sandbox_kernel.backends.results.host_failures import Listener, check_listener, host_trouble
+from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
+from sandbox_kernel.backends.results.outcome import make_result
 from sandbox_kernel.backends.runners.crowd import shared_crowd
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies

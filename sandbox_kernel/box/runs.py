@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.host_failures import check_listener
-from sandbox_kernel.backends.program_lookup import BECOME
+from sandbox_kernel.backends.requests.program_lookup import BECOME
+from sandbox_kernel.backends.results.host_failures import check_listener
 from sandbox_kernel.box.given_files import named_files, split_input
 from sandbox_kernel.box.state import BoxState
 from sandbox_kernel.errors import InvalidRequest

@@ -6,7 +6,7 @@ import argparse
 import os
 
 from sandbox_kernel import __version__
-from sandbox_kernel.commands.grants import add_policy_options, make_policy, make_secrets
+from sandbox_kernel.commands.options.grants import add_policy_options, make_policy, make_secrets
 from sandbox_kernel.errors import InvalidRequest
 
 

@@ -9,9 +9,9 @@ import webbrowser
 from dataclasses import replace
 
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
-from sandbox_kernel.commands.argument_types import names
-from sandbox_kernel.commands.grants import add_policy_options, make_policy
-from sandbox_kernel.commands.progress import show_measuring
+from sandbox_kernel.commands.options.argument_types import names
+from sandbox_kernel.commands.options.grants import add_policy_options, make_policy
+from sandbox_kernel.commands.terminal.progress import show_measuring
 from sandbox_kernel.report.browser.measure import measure_page
 
 

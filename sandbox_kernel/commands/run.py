@@ -9,12 +9,12 @@ import sys
 from typing import BinaryIO
 
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
-from sandbox_kernel.commands.argument_types import duration, megabytes, names
-from sandbox_kernel.commands.echo import Echo
-from sandbox_kernel.commands.grants import add_policy_options, make_env, make_policy, make_secrets
-from sandbox_kernel.commands.here import add_here_options, settle_changes, sort_out_here
-from sandbox_kernel.commands.offers import gave_more, hints_of
-from sandbox_kernel.commands.progress import show_bar
+from sandbox_kernel.commands.options.argument_types import duration, megabytes, names
+from sandbox_kernel.commands.options.grants import add_policy_options, make_env, make_policy, make_secrets
+from sandbox_kernel.commands.options.here import add_here_options, settle_changes, sort_out_here
+from sandbox_kernel.commands.terminal.echo import Echo
+from sandbox_kernel.commands.terminal.offers import gave_more, hints_of
+from sandbox_kernel.commands.terminal.progress import show_bar
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits

@@ -9,7 +9,7 @@ import socket
 import sys
 
 from sandbox_kernel.agent.loopback import listen, read_token
-from sandbox_kernel.commands.grants import make_policy
+from sandbox_kernel.commands.options.grants import make_policy
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
 

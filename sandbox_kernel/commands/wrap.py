@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from sandbox_kernel.commands.argument_types import duration, megabytes
+from sandbox_kernel.commands.options.argument_types import duration, megabytes
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.policy import PRESETS
 

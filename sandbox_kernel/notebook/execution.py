@@ -25,11 +25,11 @@ from sandbox_kernel.notebook.offers.right_answers import RightAnswers
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
-from sandbox_kernel.notebook.page.frame_comms import FrameComms
-from sandbox_kernel.notebook.page.frame_libraries import NotebookLibraries
-from sandbox_kernel.notebook.page.preparation_bar import PreparationBar
+from sandbox_kernel.notebook.page.frames.frame_comms import FrameComms
+from sandbox_kernel.notebook.page.frames.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.told_apart import INTERNAL_ERROR
+from sandbox_kernel.notebook.page.views.preparation_bar import PreparationBar
 from sandbox_kernel.notebook.render import (
     ClearOutput,
     Failure,

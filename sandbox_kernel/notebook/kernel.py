@@ -18,16 +18,16 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from sandbox_kernel.notebook.interrupts import RunningCells
 from sandbox_kernel.notebook.page.kept_output import KeptOutput
+from sandbox_kernel.notebook.protocol.interrupts import RunningCells
 
 if TYPE_CHECKING:
-    from sandbox_kernel.notebook.debugger import NotebookDebugger
     from sandbox_kernel.notebook.editor.complete import Completion
     from sandbox_kernel.notebook.editor.history import History
     from sandbox_kernel.notebook.execution import NotebookState
     from sandbox_kernel.notebook.page.widgets import RunPanel
     from sandbox_kernel.notebook.protocol.channels import Channels
+    from sandbox_kernel.notebook.protocol.debugger import NotebookDebugger
     from sandbox_kernel.notebook.protocol.request_loop import Request, RequestLoop
     from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 
@@ -57,9 +57,9 @@ class SandboxKernel:
         self._kept = KeptOutput()
         self._connection_file = connection_file
         # What a sandbox needs is imported first, on this thread: while its processes start, the protocol is imported.
-        from sandbox_kernel.notebook.kept_files import kept_work
         from sandbox_kernel.notebook.options.cell_options import first_defaults
         from sandbox_kernel.notebook.runner import CellRunner
+        from sandbox_kernel.notebook.sessions.kept_files import kept_work
 
         self._runner, self._first_defaults = CellRunner(kept=kept_work(connection_file)), first_defaults()
         threading.Thread(target=self._warm_up, name="sandbox-warm-up", daemon=True).start()
@@ -156,7 +156,7 @@ class SandboxKernel:
     @property
     def kernel_info(self) -> dict[str, Any]:
         """What the kernel is and can do. debugpy is not imported here, where nothing is debugged."""
-        from sandbox_kernel.notebook.kernel_facts import KERNEL_INFO
+        from sandbox_kernel.notebook.protocol.kernel_facts import KERNEL_INFO
 
         debugger = find_spec("debugpy") is not None
         features = ["kernel subshells", "debugger"] if debugger else ["kernel subshells"]
@@ -306,7 +306,7 @@ class SandboxKernel:
     async def do_shutdown(self, restart: bool) -> dict[str, object]:
         """Stop all cells and close all sandboxes."""
         from sandbox_kernel.errors import SandboxError
-        from sandbox_kernel.notebook.kept_files import before_shutdown
+        from sandbox_kernel.notebook.sessions.kept_files import before_shutdown
 
         self._running.interrupt()
         loop = asyncio.get_running_loop()
@@ -322,7 +322,7 @@ class SandboxKernel:
     async def do_debug_request(self, msg: object) -> dict[str, object]:
         """Answer a page's debugger. The control channel has one request at a time."""
         if self._debugger is None:
-            from sandbox_kernel.notebook.debugger import NotebookDebugger
+            from sandbox_kernel.notebook.protocol.debugger import NotebookDebugger
 
             runner = self.state.runner
             self._debugger = NotebookDebugger(

@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.notebook.kernel_facts import PROTOCOL_VERSION
 from sandbox_kernel.notebook.options.cell_options import GPU_VARIABLE, HERE_VARIABLE
+from sandbox_kernel.notebook.protocol.kernel_facts import PROTOCOL_VERSION
 
 NAME = "sandbox"
 DISPLAY_NAME = "Sandbox"

@@ -21,9 +21,9 @@ from sandbox_kernel.notebook.options.cell_policy import policy_of
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand
 from sandbox_kernel.notebook.options.units import duration_text, parse_duration
-from sandbox_kernel.notebook.page import tree_view
-from sandbox_kernel.notebook.page.changes_view import apply_changes, discard_changes, show_changes
-from sandbox_kernel.notebook.page.files_view import files_message, list_files
+from sandbox_kernel.notebook.page.views import tree_view
+from sandbox_kernel.notebook.page.views.changes_view import apply_changes, discard_changes, show_changes
+from sandbox_kernel.notebook.page.views.files_view import files_message, list_files
 from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.notebook.runner import CellRunner
 from sandbox_kernel.session.session import Session

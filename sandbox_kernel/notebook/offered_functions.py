@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import Language
-from sandbox_kernel.notebook.cell_sessions import NotebookSessions
+from sandbox_kernel.notebook.sessions.cell_sessions import NotebookSessions
 
 Functions = Mapping[str, Callable[..., object]]
 #: What takes all functions back.

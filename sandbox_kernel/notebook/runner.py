@@ -26,13 +26,13 @@ from sandbox_kernel.languages.support.exchange import exchange_files, output_fil
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
 from sandbox_kernel.model.wanted import Wanted
-from sandbox_kernel.notebook.cell_sessions import Choice, NotebookSessions
 from sandbox_kernel.notebook.offered_functions import OfferedFunctions, told
 from sandbox_kernel.notebook.offers.for_one_cell import domains, reaching
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import changes_place, config_of, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
+from sandbox_kernel.notebook.sessions.cell_sessions import Choice, NotebookSessions
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.host_failures import host_trouble
+from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.stop import Stop

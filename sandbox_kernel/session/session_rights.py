@@ -24,8 +24,8 @@ from sandbox_kernel.policy.sandbox_policy import parse_mount
 from sandbox_kernel.session.worker.worker import JailedWorker
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.network_notes import NetworkSigns
     from sandbox_kernel.backends.process import ProcessBackend
+    from sandbox_kernel.backends.results.network_notes import NetworkSigns
     from sandbox_kernel.session.supervisor import WorkerSupervisor
 
 _PROXY_NAMES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")

@@ -16,8 +16,8 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from sandbox_kernel.backends.outcome import judge_run
 from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.results.outcome import judge_run
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step

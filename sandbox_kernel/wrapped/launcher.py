@@ -19,7 +19,7 @@ from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.wrap_options import from_arguments
 
 if TYPE_CHECKING:
-    from sandbox_kernel.wrapped.relay import Relay
+    from sandbox_kernel.wrapped.relaying.relay import Relay
 
 #: The most memory of this process. What the kernel sends is bounded already; this holds if a bound is missing.
 _OWN_MEMORY = 3 << 30
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = _Wanted(kernel)
         handover = kernel.start()
         # Imported while the kernel starts.
-        from sandbox_kernel.wrapped.outside import OutsideSockets, read_address
-        from sandbox_kernel.wrapped.relay import Relay
+        from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address
+        from sandbox_kernel.wrapped.relaying.relay import Relay
 
         outside = OutsideSockets(read_address(connection_file))
     except (SandboxError, OSError) as error:

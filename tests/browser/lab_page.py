@@ -38,6 +38,7 @@ class LabPage:
 
     def open(self, name: str) -> None:
         """Show a notebook and wait until its cells and its kernel are there."""
+        self.page.mouse.move(0, 0)  # an earlier test left the pointer where a cell of this notebook may come to lie
         self.command("docmanager:open", path=name, factory="Notebook")
         self._wait_for_notebook(name)
 

@@ -84,7 +84,8 @@ def test_a_page_stops_a_cell_sees_variables_steps_and_lets_it_go_on(page):
     assert page.kernel.reply(cell)["status"] == "ok"
     assert page.kernel.wait_for_output(cell, "100") == "100\n"
     assert page.ask("disconnect", terminateDebuggee=True)["success"]
-    assert page.kernel.text("import sys\nprint(f(1, 1), sys.gettrace())") == "4 None\n"
+    # The debugger answers first and takes its tracing away then.
+    assert "4 None\n" in iter(lambda: page.kernel.text("import sys\nprint(f(1, 1), sys.gettrace())"), "")
     assert not page.ask("debugInfo")["body"]["isStarted"]
 
 

@@ -6,10 +6,11 @@ import threading
 import pytest
 
 from sandbox_kernel import ExecResult, Status
-from sandbox_kernel.notebook import cell_sessions, execution, line_commands
+from sandbox_kernel.notebook import execution, line_commands
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.notebook.sessions import cell_sessions
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ from typing import ClassVar
 import pytest
 
 from sandbox_kernel import Display, ExecResult, InvalidRequest, Language, PolicyViolation, SandboxPolicy, Status
-from sandbox_kernel.notebook import cell_sessions
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.runner import CellIO, CellRunner
+from sandbox_kernel.notebook.sessions import cell_sessions
 
 
 class FakeSession:

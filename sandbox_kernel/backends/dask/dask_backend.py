@@ -27,7 +27,7 @@ from sandbox_kernel.backends.dask.dask_worker import (
     run_on_worker,
     stop_on_worker,
 )
-from sandbox_kernel.backends.standard_input import read_to_end, unless_terminal
+from sandbox_kernel.backends.requests.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import OnInput

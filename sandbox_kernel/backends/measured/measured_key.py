@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.surroundings import selecting_variables
+from sandbox_kernel.backends.requests.surroundings import selecting_variables
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies, groups_at_start, shortfall
 from sandbox_kernel.jail.core.interpreter import find_python

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.surroundings import selecting_variables
+from sandbox_kernel.backends.requests.surroundings import selecting_variables
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.runners.runner import Runner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from sandbox_kernel.backends.outcome import make_result
+from sandbox_kernel.backends.results.outcome import make_result
 from sandbox_kernel.backends.wasm.prepare import read_file
 from sandbox_kernel.backends.wasm.toolchains import OUT, Toolchain, find_toolchain
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
 from sandbox_kernel.backends.functions.inside import wasm_python_files
 from sandbox_kernel.backends.functions.served_run import served, with_functions
-from sandbox_kernel.backends.host_failures import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
-from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.process import shared_pool
-from sandbox_kernel.backends.request_checks import check_files_fit, check_request
-from sandbox_kernel.backends.standard_input import unless_terminal
+from sandbox_kernel.backends.requests.request_checks import check_files_fit, check_request
+from sandbox_kernel.backends.requests.standard_input import unless_terminal
+from sandbox_kernel.backends.results.host_failures import Listener, check_listener, host_trouble
+from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.booted import image_facts, why_not_image
 from sandbox_kernel.backends.wasm.cell_modules import CellModules
 from sandbox_kernel.backends.wasm.loaded_wheels import MEMORY, LoadedWheels, load_wheels

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sandbox_kernel.backends.outcome import make_result
+from sandbox_kernel.backends.results.outcome import make_result
 from sandbox_kernel.backends.wasm.advice import ModuleDefect
 from sandbox_kernel.jail.core.gate_messages import readable_text
 from sandbox_kernel.jail.core.job import Job, JobOutcome

@@ -250,11 +250,12 @@ class RequestLoop:
             content = await self._kernel.execute(request)
         finally:
             lane.in_cell = False
-        self.reply(request, content, metadata=started)
         asked = request.content
         if content["status"] == "error" and not asked.get("silent") and asked.get("stop_on_error", True):
+            # Before the reply: a cell that a client sends after it has seen the failure is meant to run.
             self._channels.read_now(self._channels.shell)
             lane.abort_waiting()
+        self.reply(request, content, metadata=started)
 
     def _started(self) -> dict[str, object]:
         return {"started": self._channels.now()}

@@ -10,7 +10,7 @@ from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.line_commands import LineCommands, policy_rows
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.units import duration_text, size_text
-from sandbox_kernel.notebook.page.changes_view import MOST_DIFF, picture_urls
+from sandbox_kernel.notebook.page.views.changes_view import MOST_DIFF, picture_urls
 from sandbox_kernel.policy.network_rule import NetworkRule
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.state_diff import StateDiff

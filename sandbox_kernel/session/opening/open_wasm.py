@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.backends.functions.host_function import HostFunctions
-from sandbox_kernel.backends.host_failures import host_trouble
-from sandbox_kernel.backends.network_notes import NetworkSigns, network_notes
+from sandbox_kernel.backends.results.host_failures import host_trouble
+from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.booted import FACTS, image_facts
 from sandbox_kernel.backends.wasm.loaded_wheels import (
     INSTALLED,

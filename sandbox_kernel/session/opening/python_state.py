@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from sandbox_kernel.backends.host_failures import host_trouble
+from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import quoted

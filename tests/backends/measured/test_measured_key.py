@@ -16,7 +16,7 @@ import pytest
 from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy
 from sandbox_kernel.backends.measured import measured_key
 from sandbox_kernel.backends.measured.measured_key import SETTINGS, STATUS, code_digest, facts, fingerprint
-from sandbox_kernel.backends.surroundings import VARIABLES, VARIABLES_LIKE
+from sandbox_kernel.backends.requests.surroundings import VARIABLES, VARIABLES_LIKE
 from sandbox_kernel.jail.cgroups.cgroup import Hierarchies, Shortfall
 from tests.jail.cgroups.control_groups import Host, needs_v2, new_group
 

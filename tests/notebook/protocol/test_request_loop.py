@@ -135,6 +135,23 @@ def test_cells_that_wait_behind_an_error_are_aborted_and_one_that_comes_later_ru
     served(ask)
 
 
+def test_a_cell_that_is_sent_at_once_after_a_failure_was_seen_is_not_aborted(served, monkeypatch) -> None:
+    read_now = Channels.read_now
+
+    def slow(channels: Channels, socket: Any) -> None:
+        socket.poll(300)  # a machine so busy that a client's next cell is there before the loop goes on
+        read_now(channels, socket)
+
+    def ask(client: Client, kernel: Kernel) -> None:
+        client.send(client.shell, "execute_request", cell("fail"))
+        assert client.replies(client.shell, 1).popitem()[1]["status"] == "error"
+        client.send(client.shell, "execute_request", cell("1"))
+        assert client.replies(client.shell, 1).popitem()[1]["status"] == "ok"
+
+    monkeypatch.setattr(Channels, "read_now", slow)
+    served(ask)
+
+
 def test_a_message_with_a_wrong_signature_is_not_answered(served) -> None:
     def ask(client: Client, kernel: Kernel) -> None:
         right, client.session = client.session, Session(key=b"another")

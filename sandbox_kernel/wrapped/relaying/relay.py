@@ -1,0 +1,352 @@
+"""Carries messages between front ends and a kernel in a jail: verifies and signs them, cleans what comes out.
+
+From outside: a message whose signature is wrong is dropped; a good one is signed with the inside key and sent on. From
+inside: every message is decoded, cleaned, encoded anew and signed with the outside key. What is malformed is dropped
+and counted. One thread, one loop; it never blocks on the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import zmq
+
+from sandbox_kernel.jail.core.json_parts import has_too_many_parts
+from sandbox_kernel.wrapped import kernel_words
+from sandbox_kernel.wrapped.cleaning import clean_parts
+from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
+from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
+from sandbox_kernel.wrapped.cleaning.clean_replies import CompletionRequest, clean_reply
+from sandbox_kernel.wrapped.inner_kernel import InnerKernel, take_connection
+from sandbox_kernel.wrapped.record import KernelRecorder
+from sandbox_kernel.wrapped.relaying.cell_clock import CellClock, SentCell
+from sandbox_kernel.wrapped.relaying.inner_connection import InnerConnection
+from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
+from sandbox_kernel.wrapped.relaying.wire import Packet, Signer, from_json, joined, split, to_json
+from sandbox_kernel.wrapped.relaying.zmtp import ZmtpError
+
+#: The longest heartbeat, in bytes, with its routing prefix.
+_MAX_BEAT = 4096
+#: The longest wait between two checks that the front end still lives, in seconds.
+_CHECK_S = 1.0
+#: How many signatures and routes, and how many completion requests, are remembered.
+_MOST_REMEMBERED = 65_536
+_MOST_COMPLETIONS = 100
+PROTOCOL = "5.4"
+
+
+class Relay:
+    """The relay of one kernel. ``run`` returns when the kernel has ended."""
+
+    def __init__(self, outside: OutsideSockets, kernel: InnerKernel, handover: socket.socket) -> None:
+        self._outside = outside.by_channel
+        self._ports = outside.address.ports
+        self._theirs = outside.address.signer
+        self._ours = Signer(kernel.key.encode())
+        self._kernel = kernel
+        self._handover = handover
+        self._inner: dict[str, InnerConnection] = {}
+        self._poller = zmq.Poller()
+        self._outputs = OutputCleaner()
+        self._clock = CellClock(kernel.options.timeout_s)
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._routes: OrderedDict[str, list[bytes]] = OrderedDict()
+        self._completions: OrderedDict[str, CompletionRequest] = OrderedDict()
+        self._session = uuid.uuid4().hex
+        self._shutting_down = False
+        self._timed_out = False
+        self.recorder = KernelRecorder()
+        #: Dropped messages of the kernel by reason.
+        self.dropped: Counter[str] = Counter()
+
+    def run(self, still_wanted: Callable[[], bool]) -> None:
+        """Carry messages until the kernel has ended; end it when ``still_wanted`` returns False."""
+        poller = self._poller
+        poller.register(self._kernel.done, zmq.POLLIN)
+        poller.register(self._handover, zmq.POLLIN)
+        poller.register(self._outside["iopub"], zmq.POLLIN)
+        while True:
+            ready = dict(poller.poll(int(1000 * self._wait_s()) + 1))
+            if self._kernel.done in ready:
+                self._take_last()
+                return
+            if not still_wanted():
+                self._shutting_down = True
+                self._kernel.stop()
+            if self._handover.fileno() in ready:
+                self._connect()
+            self._look_at_clock()
+            if self._outside["iopub"] in ready:
+                self._welcome()
+            for channel, inner in tuple(self._inner.items()):
+                events = ready.get(inner.fileno(), 0)
+                if events & zmq.POLLOUT:
+                    inner.flush()
+                if events & ~zmq.POLLOUT:
+                    self._from_inside(inner)
+                if channel != "iopub" and self._outside[channel] in ready and not inner.is_full:
+                    self._from_outside(channel, inner)
+                self._watch(inner)
+
+    def _wait_s(self) -> float:
+        left = self._clock.left_s()
+        return _CHECK_S if left is None else min(_CHECK_S, max(0.0, left))
+
+    def _connect(self) -> None:
+        """Take connections to the kernel's ports. From the first message on a channel's front ends are served."""
+        try:
+            taken = take_connection(self._handover)
+        except EOFError:
+            self._poller.unregister(self._handover)
+            return
+        if taken is None:
+            return
+        channel, sock = taken
+        if channel in self._inner:
+            sock.close()
+            return
+        inner = self._inner[channel] = InnerConnection(channel, sock)
+        self._poller.register(inner.fileno(), zmq.POLLIN)
+        self._watch(inner)
+
+    def _watch(self, inner: InnerConnection) -> None:
+        """Wait for what can happen next on a channel."""
+        outside = self._outside[inner.channel]
+        if inner.closed:
+            if inner.fileno() >= 0:
+                self._poller.unregister(inner.fileno())
+                inner.close()
+            return
+        self._poller.modify(inner.fileno(), zmq.POLLIN | (zmq.POLLOUT if inner.wants_to_write else 0))
+        if inner.channel == "iopub" or self._shut("iopub"):
+            return
+        if inner.is_full:
+            if outside in self._poller:
+                self._poller.unregister(outside)
+        elif outside not in self._poller:
+            self._poller.register(outside, zmq.POLLIN)
+
+    def _shut(self, channel: str) -> bool:
+        """Whether a channel is not connected: without iopub, the outputs of a first cell would be lost."""
+        return channel not in self._inner
+
+    # From outside
+
+    def _from_outside(self, channel: str, inner: InnerConnection) -> None:
+        frames = self._outside[channel].recv_multipart()
+        if channel == "hb":
+            if sum(map(len, frames)) <= _MAX_BEAT:
+                inner.send(frames)
+            return
+        packet = split(frames)
+        if packet is None or not self._is_genuine(packet):
+            return
+        header = from_json(packet.parts[0]) or {}
+        kind = header.get("msg_type")
+        self._remember_route(str(header.get("msg_id")), packet.routing)
+        if kind == "execute_request":
+            self._clock.sent(str(header.get("msg_id")), SentCell(header, tuple(packet.routing)))
+            self.recorder.sent(str(header.get("msg_id")))
+            self._outputs.begin()
+        elif kind == "complete_request":
+            self._remember_completion(str(header.get("msg_id")), packet)
+        elif kind == "input_reply":
+            self._clock.answered()
+        elif kind == "shutdown_request":
+            self._shutting_down = True
+        elif kind == "interrupt_request" and self._kernel.options.interrupt == "signal":
+            self._kernel.interrupt()
+            self._reply(channel, packet.routing, "interrupt_reply", header, {"status": "ok"})
+            return
+        elif kind == "connect_request":
+            ports = {f"{name}_port": port for name, port in self._ports.items()}
+            self._reply(channel, packet.routing, "connect_reply", header, {"status": "ok", **ports})
+            return
+        inner.send(joined(self._ours, (), packet.parts, packet.buffers))
+
+    def _is_genuine(self, packet: Packet) -> bool:
+        """Whether a message is signed with the outside key and was not seen before."""
+        if not self._theirs.key:
+            return True
+        if packet.signature in self._seen or not self._theirs.verifies(packet.signature, packet.parts):
+            return False
+        self._seen[packet.signature] = None
+        if len(self._seen) > _MOST_REMEMBERED:
+            self._seen.popitem(last=False)
+        return True
+
+    def _remember_route(self, message_id: str, routing: list[bytes]) -> None:
+        """Keep where the reply to a message goes. Kernels need not return a routing prefix of several parts."""
+        self._routes[message_id] = routing
+        if len(self._routes) > _MOST_REMEMBERED:
+            self._routes.popitem(last=False)
+
+    def _remember_completion(self, message_id: str, packet: Packet) -> None:
+        content = from_json(packet.parts[3]) or {}
+        code, position = content.get("code"), content.get("cursor_pos")
+        if isinstance(code, str):
+            place = position if isinstance(position, int) and 0 <= position <= len(code) else len(code)
+            self._completions[message_id] = CompletionRequest(code, place)
+            if len(self._completions) > _MOST_COMPLETIONS:
+                self._completions.popitem(last=False)
+
+    def _welcome(self) -> None:
+        """Answer a new subscription, as kernels of protocol 5.4 do."""
+        event = self._outside["iopub"].recv()
+        if event[:1] != b"\x01":
+            return
+        topic = event[1:].decode("utf-8", "replace")
+        self._publish("iopub_welcome", {}, {"subscription": topic}, event[1:])
+
+    # From inside
+
+    def _from_inside(self, inner: InnerConnection) -> None:
+        before = inner.dropped
+        try:
+            messages = inner.receive()
+        except ZmtpError:
+            self.dropped["protocol"] += 1
+            inner.closed = True
+            return
+        self.dropped["too large"] += inner.dropped - before
+        for frames in messages:
+            if inner.channel == "hb":
+                if len(frames) <= 3 and sum(map(len, frames)) <= _MAX_BEAT:
+                    self._outside["hb"].send_multipart(frames)
+                continue
+            try:
+                self._carry_out(inner.channel, frames)
+            except (MalformedMessage, ValueError, RecursionError):
+                self.dropped["malformed"] += 1
+
+    def _carry_out(self, channel: str, frames: Sequence[bytes]) -> None:
+        """Clean one message of the kernel and send it. Raises ``MalformedMessage``."""
+        packet = split(frames)
+        if packet is None or any(map(has_too_many_parts, packet.parts)):
+            raise MalformedMessage
+        decoded = [from_json(part) for part in packet.parts]
+        raw_header, raw_parent, raw_metadata, content = (clean_parts.table(part) for part in decoded)
+        header, parent = clean_parts.header(raw_header), clean_parts.header(raw_parent)
+        kind, parent_id = header.get("msg_type"), str(parent.get("msg_id"))
+        if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
+            raise MalformedMessage
+        if channel == "iopub":
+            clean = self._outputs.clean(kind, content)
+            if kind == "status" and content.get("execution_state") == "idle":
+                self._finish(parent_id, parent)
+            elif kind == "error" and clean is not None:
+                self.recorder.failed(parent_id, clean)
+            routing = [kind.encode()]
+        else:
+            clean = clean_reply(kind, content, self._completions.pop(parent_id, None))
+            if kind == "input_request":
+                self._clock.asked()
+            if parent_id not in self._routes:
+                raise MalformedMessage
+            routing = self._routes[parent_id]
+        if clean is not None:
+            parts = [to_json(header), to_json(parent), to_json(clean_parts.metadata(raw_metadata)), to_json(clean)]
+            self._outside[channel].send_multipart(joined(self._theirs, routing, parts))
+        if channel == "iopub":
+            for words in self._outputs.take_removed():
+                self.recorder.removed += 1
+                self._print(parent, kernel_words.removed(words))
+
+    def _finish(self, message_id: str, parent: Table) -> None:
+        """A cell is over: send the text that was held back."""
+        for content in self._outputs.take_rest():
+            self._publish("stream", parent, content)
+        self._clock.finished(message_id)
+
+    # Our own messages
+
+    def _look_at_clock(self) -> None:
+        left, limit = self._clock.left_s(), self._kernel.options.timeout_s
+        running = self._clock.running()
+        if left is None or left > 0 or limit is None or running is None:
+            return
+        if self._clock.interrupted:
+            self._timed_out = True
+            self._kernel.stop()
+            return
+        self._clock.interrupted = True
+        self.recorder.interrupted(str(running.header.get("msg_id")))
+        self._print(running.header, kernel_words.interrupted(limit))
+        if self._kernel.options.interrupt == "signal":
+            self._kernel.interrupt()
+        elif "control" in self._inner:
+            parts = [to_json(part) for part in (self._header("interrupt_request"), {}, {}, {})]
+            self._inner["control"].send(joined(self._ours, (), parts))
+
+    def _take_last(self) -> None:
+        """The kernel has ended: send what it sent last, then say how it ended unless a front end asked for it."""
+        for inner in self._inner.values():
+            while not inner.closed:
+                self._from_inside(inner)
+                if not _is_readable(inner):
+                    break
+        os.eventfd_read(self._kernel.done)
+        if not self._shutting_down:
+            self._say_end()
+
+    def _say_end(self) -> None:
+        """Show in the notebook why the kernel ended, and finish every cell that it had."""
+        name, words = kernel_words.ending(self._kernel.end, self._kernel.options, timed_out=self._timed_out)
+        error = kernel_words.error(name, words)
+        self.recorder.ended(name, words)
+        cells = self._clock.all()
+        if not cells:
+            self._publish("error", {}, error)
+        for number, cell in enumerate(cells):
+            if number == 0:
+                self._publish("error", cell.header, error)
+            self._reply("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
+            self._publish("status", cell.header, {"execution_state": "idle"})
+
+    def _print(self, parent: Mapping[str, object], text: str) -> None:
+        self._publish("stream", parent, {"name": "stderr", "text": text})
+
+    def _publish(
+        self, kind: str, parent: Mapping[str, object], content: Mapping[str, object], topic: bytes | None = None
+    ) -> None:
+        self._send("iopub", [kind.encode() if topic is None else topic], kind, parent, content)
+
+    def _reply(
+        self,
+        channel: str,
+        routing: Sequence[bytes],
+        kind: str,
+        parent: Mapping[str, object],
+        content: Mapping[str, object],
+    ) -> None:
+        self._send(channel, routing, kind, parent, content)
+
+    def _send(
+        self,
+        channel: str,
+        routing: Sequence[bytes],
+        kind: str,
+        parent: Mapping[str, object],
+        content: Mapping[str, object],
+    ) -> None:
+        parts = [to_json(part) for part in (self._header(kind), dict(parent), {}, dict(content))]
+        self._outside[channel].send_multipart(joined(self._theirs, routing, parts))
+
+    def _header(self, kind: str) -> Table:
+        return {
+            "msg_id": f"{self._session}_{uuid.uuid4().hex}",
+            "msg_type": kind,
+            "username": "sandbox",
+            "session": self._session,
+            "date": datetime.now(UTC).isoformat(),
+            "version": PROTOCOL,
+        }
+
+
+def _is_readable(inner: InnerConnection) -> bool:
+    return bool(zmq.select([inner.fileno()], [], [], 0)[0]) if not inner.closed else False

@@ -1,0 +1,115 @@
+"""The gate refuses what is not its session's own, gives a new page the state of now, and goes back with its session."""
+
+from __future__ import annotations
+
+from sandbox_kernel.notebook.page.frames import comm_gate
+from sandbox_kernel.notebook.page.frames.comm_gate import CommGate
+from sandbox_kernel.untrusted.frames.comm_message import CommMessage
+
+
+def opened(name: str, **state: object) -> CommMessage:
+    return CommMessage(
+        kind="comm_open", comm_id=name, data={"state": state, "buffer_paths": []}, metadata={"version": "2.1.0"}
+    )
+
+
+def update(name: str, **state: object) -> CommMessage:
+    return CommMessage(kind="comm_msg", comm_id=name, data={"method": "update", "state": state}, metadata={})
+
+
+def closed(name: str) -> CommMessage:
+    return CommMessage(kind="comm_close", comm_id=name, data={}, metadata={})
+
+
+def states(messages: list[CommMessage]) -> list[tuple[str, str, object]]:
+    return [(message.kind, message.comm_id, message.data.get("state")) for message in messages]
+
+
+def test_only_comms_that_the_session_has_opened_and_not_closed_pass() -> None:
+    gate = CommGate()
+    assert gate.from_session(opened("aa"))
+    assert not gate.from_session(opened("aa"))
+    assert gate.from_page(update("aa", value=1), 0)
+    assert not gate.from_page(update("bb", value=1), 0)
+    assert not gate.from_session(update("bb", value=1))
+    assert gate.from_session(closed("aa"))
+    assert not gate.from_page(update("aa", value=1), 0)
+
+
+def test_the_number_of_comms_and_the_rate_of_a_page_are_bounded() -> None:
+    gate = CommGate()
+    assert sum(gate.from_session(opened(f"{n:x}")) for n in range(comm_gate.MAX_COMMS + 9)) == comm_gate.MAX_COMMS
+    assert sum(gate.from_page(update("1"), 0) for _ in range(5 * comm_gate.PER_SECOND)) <= 2 * comm_gate.PER_SECOND
+
+
+def test_a_new_page_gets_the_model_and_what_it_refers_to_as_they_are_now() -> None:
+    gate = CommGate()
+    for message in (
+        opened("a1", value=1),
+        opened("b2", layout="IPY_MODEL_a1", children=["IPY_MODEL_c3"]),
+        opened("c3"),
+        opened("d4"),
+    ):
+        gate.from_session(message)
+    gate.from_session(update("a1", value=7))
+    found = states(gate.replay("b2"))
+    assert {name for _, name, _ in found} == {"a1", "b2", "c3"}
+    assert found[-1][1] == "b2"
+    assert ("comm_open", "a1", {"value": 7}) in found
+    assert gate.replay("unknown") == []
+
+
+def test_a_page_gets_the_links_of_what_it_draws_and_their_other_ends() -> None:
+    gate = CommGate()
+    for name in ("aa", "bb", "cc"):
+        gate.from_session(opened(name))
+    gate.from_session(opened("dd", _model_name="LinkModel", source=["IPY_MODEL_aa", "v"], target=["IPY_MODEL_bb", "v"]))
+    assert [name for _, name, _ in states(gate.replay("aa"))] == ["bb", "aa", "dd"]
+    assert [name for _, name, _ in states(gate.replay("cc"))] == ["cc"]
+
+
+def test_binary_state_is_kept_and_replaced_by_its_path() -> None:
+    gate = CommGate()
+    data = {"state": {"n": 1}, "buffer_paths": [["data"]]}
+    gate.from_session(CommMessage(kind="comm_open", comm_id="aa", data=data, metadata={}, buffers=(b"old",)))
+    change = {"method": "update", "state": {}, "buffer_paths": [["data"]]}
+    gate.from_session(CommMessage(kind="comm_msg", comm_id="aa", data=change, metadata={}, buffers=(b"new",)))
+    (replayed,) = gate.replay("aa")
+    assert replayed.buffers == (b"new",)
+    assert replayed.data["buffer_paths"] == [["data"]]
+
+
+def test_a_rollback_closes_the_comms_of_the_cell_and_brings_values_back() -> None:
+    gate = CommGate()
+    gate.from_session(opened("aa", value=1))
+    assert gate.settled(1, went_back=False) == []
+    gate.from_session(update("aa", value=5))
+    gate.from_session(opened("bb"))
+    assert states(gate.settled(1, went_back=True)) == [("comm_close", "bb", None), ("comm_msg", "aa", {"value": 1})]
+    assert gate.replay("bb") == []
+
+
+def test_undo_and_redo_open_and_close_what_each_state_has() -> None:
+    gate = CommGate()
+    gate.settled(1, went_back=False)
+    gate.from_session(opened("aa", value=1))
+    gate.settled(2, went_back=False)
+    assert states(gate.settled(1, went_back=False)) == [("comm_close", "aa", None)]
+    assert states(gate.settled(2, went_back=False)) == [("comm_open", "aa", {"value": 1})]
+
+
+def test_a_message_that_was_under_way_when_the_session_went_back_is_refused() -> None:
+    gate = CommGate()
+    gate.from_session(opened("aa", value=1))
+    gate.settled(1, went_back=False)
+    before = gate.epoch
+    gate.settled(1, went_back=True)
+    assert not gate.from_page(update("aa", value=2), before)
+    assert gate.from_page(update("aa", value=2), gate.epoch)
+
+
+def test_marks_are_few() -> None:
+    gate = CommGate()
+    for state in range(1000):
+        gate.settled(state, went_back=False)
+    assert len(gate._marks) == comm_gate.MAX_MARKS

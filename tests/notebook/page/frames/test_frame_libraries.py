@@ -1,0 +1,46 @@
+"""A library stands in a notebook once, and stays there when its cell runs again."""
+
+from __future__ import annotations
+
+from sandbox_kernel.notebook.page.frames.frame_libraries import NotebookLibraries
+from sandbox_kernel.untrusted.frames.frame_output import FRAME, LIBRARY
+
+A, B = "aa" * 32, "bb" * 32
+
+
+def kept(*names: str) -> NotebookLibraries:
+    libraries = NotebookLibraries()
+    for name in names:
+        assert libraries.take({LIBRARY: {"sha256": name, "title": "x"}, "text/html": "x"})
+    return libraries
+
+
+def shown(libraries: NotebookLibraries, cell: str, *names: str) -> list[str]:
+    frame = {FRAME: {"html": "", "libraries": list(names)}}
+    return [message.data[LIBRARY]["sha256"] for message in libraries.before(frame, cell)]  # type: ignore[index]
+
+
+def test_the_first_frame_brings_the_library_and_later_ones_do_not() -> None:
+    libraries = kept(A, B)
+    assert shown(libraries, "one 1", A) == [A]
+    assert shown(libraries, "one 1", A) == []
+    assert shown(libraries, "two 2", A, B) == [B]
+
+
+def test_the_cell_that_holds_a_library_brings_it_again_when_it_runs_again() -> None:
+    libraries = kept(A)
+    assert shown(libraries, "one 1", A) == [A]
+    assert shown(libraries, "two 2", A) == []
+    assert shown(libraries, "one 3", A) == [A]
+
+
+def test_cells_without_an_id_do_not_bring_it_again() -> None:
+    libraries = kept(A)
+    assert [shown(libraries, f" {number}", A) for number in (1, 2)] == [[A], []]
+
+
+def test_other_displays_are_neither_kept_nor_wait_for_anything() -> None:
+    libraries = kept()
+    assert not libraries.take({"text/plain": "x"})
+    assert libraries.before({"text/plain": "x"}, "one 1") == []
+    assert shown(libraries, "one 1", A) == []

@@ -1,0 +1,89 @@
+"""What a page gets of a hostile kernel's outputs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
+from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, header
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=10,
+)
+KINDS = ("status", "stream", "execute_input", "display_data", "update_display_data", "execute_result", "error",
+         "clear_output", "comm_open", "comm_msg", "iopub_welcome", "shutdown_reply", "made_up")  # fmt: skip
+FIELDS = ("name", "text", "data", "metadata", "transient", "execution_state", "code", "execution_count", "ename", "evalue",
+          "traceback", "wait")  # fmt: skip
+
+
+@given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), ANY, max_size=6))
+def test_any_content_gives_a_clean_message_or_is_malformed(kind, content):
+    try:
+        OutputCleaner().clean(kind, content)
+    except MalformedMessage:
+        pass
+
+
+def test_control_sequences_of_printed_text_are_removed_also_between_two_messages():
+    cleaner = OutputCleaner()
+    first = cleaner.clean("stream", {"name": "stdout", "text": "\x1b[31mred\x1b]0;ti"})
+    second = cleaner.clean("stream", {"name": "stdout", "text": "tle\x07after\x1b[0m"})
+    assert (first, second) == (
+        {"name": "stdout", "text": "\x1b[31mred"},
+        {"name": "stdout", "text": "after\x1b[0m"},
+    )
+
+
+def test_text_that_was_held_back_comes_when_the_cell_is_over():
+    cleaner = OutputCleaner()
+    cleaner.clean("stream", {"name": "stdout", "text": "a\x1b[3"})
+    assert cleaner.take_rest() == []
+    cleaner.clean("stream", {"name": "stdout", "text": "\x1b]0;unfinished"})
+    assert cleaner.take_rest() == []
+
+
+def test_our_mark_is_not_shown_from_a_kernel():
+    shown = OutputCleaner().clean("stream", {"name": "stderr", "text": "▣ all is well"})
+    assert "▣" not in shown["text"]
+
+
+def test_a_stream_of_another_name_is_malformed():
+    with pytest.raises(MalformedMessage):
+        OutputCleaner().clean("stream", {"name": "alert", "text": "x"})
+
+
+@pytest.mark.parametrize("kind", ["comm_open", "comm_msg", "comm_close"])
+def test_comms_do_not_reach_the_page_and_the_user_is_told_once_in_a_cell(kind):
+    cleaner = OutputCleaner()
+    assert cleaner.clean(kind, {"target_name": "jupyter.widget", "data": {}}) is None
+    assert len(cleaner.take_removed()) == 1
+    assert cleaner.clean(kind, {}) is None
+    assert cleaner.take_removed() == []
+    cleaner.begin()
+    cleaner.clean(kind, {})
+    assert len(cleaner.take_removed()) == 1
+
+
+def test_a_script_is_not_shown_and_said():
+    cleaner = OutputCleaner()
+    shown = cleaner.clean("display_data", {"data": {"application/javascript": "alert(1)"}, "metadata": {}})
+    assert "alert(1)" not in str(shown)
+    assert cleaner.take_removed() == ["JavaScript was not shown: scripts of a sandbox do not run in the page"]
+
+
+def test_an_error_cannot_have_the_name_of_one_of_ours():
+    shown = OutputCleaner().clean("error", {"ename": "MemoryExceeded", "evalue": "x", "traceback": []})
+    assert shown["ename"] == "MemoryExceeded (of the program)"
+
+
+def test_a_header_keeps_known_short_fields_only():
+    given = {"msg_id": "a", "msg_type": "status", "username": "u", "extra": {"x": 1}, "version": "5.3"}
+    assert header(given) == {"msg_id": "a", "msg_type": "status", "username": "u", "version": "5.3"}
+    with pytest.raises(MalformedMessage):
+        header({"msg_id": "a" * 10_000})
+    with pytest.raises(MalformedMessage):
+        header({"msg_id": ["a"]})
