@@ -21,7 +21,7 @@ from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 _BEGIN, _, _END = told_apart({"text/html": "\0"})["text/html"].partition("\0")  # type: ignore[attr-defined]
 _NUMBERS = (
     (re.compile(r"/tmp/ipykernel_\d+/"), "/tmp/ipykernel_N/"),
-    (re.compile(r"\r\n"), "\n"),
+    (re.compile(r"\r+\n"), "\n"),
     (re.compile(r"0x[0-9a-f]{6,}"), "0xN"),
 )
 

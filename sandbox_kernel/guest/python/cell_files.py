@@ -8,7 +8,7 @@ from __future__ import annotations
 import binascii
 import os
 
-CELL_FILES = "/tmp/ipykernel_"  # noqa: S108 - a name, and no file
+CELL_FILES = "/tmp/ipykernel_"
 SEED = 0xC70F6907
 #: Longer cells, in bytes, get a number that is cheaper to compute than ipykernel's.
 _LONG = 8192
