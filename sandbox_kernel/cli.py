@@ -61,15 +61,14 @@ def _load(name: str) -> CommandModule:
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Make the parser of the command line. If ``command`` is given, only that command's module is imported."""
+    """Make the parser of the command line. If ``command`` is given, it knows only that command."""
     parser = argparse.ArgumentParser(prog="sandbox-kernel", description="Run unvetted code in a sandbox.")
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     # Without ``prog`` argparse asks for the size of the terminal, and imports every kind of compression for it.
-    commands = parser.add_subparsers(dest="command", required=True, prog=parser.prog)
-    for name, purpose in _COMMANDS.items():
-        own = commands.add_parser(name, help=purpose)
-        if command in (None, name):
-            _load(name).add_arguments(own)
+    shown = None if command is None else f"{{{','.join(_COMMANDS)}}}"  # usage lines name all commands
+    commands = parser.add_subparsers(dest="command", required=True, prog=parser.prog, metavar=shown)
+    for name in _COMMANDS if command is None else (command,):
+        _load(name).add_arguments(commands.add_parser(name, help=_COMMANDS[name]))
     return parser
 
 

@@ -1,4 +1,7 @@
-"""Finds the enforcer for this host. ``get_enforcer`` returns one that was tested here, or raises with the reason."""
+"""Finds the enforcer for this host. ``get_enforcer`` returns one that was tested here, or raises with the reason.
+
+Tested by this process, or since the last boot by another one of the same user under the same conditions.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRe
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.proof_record import proof_facts, recall_proof, remember_proof
 from sandbox_kernel.jail.core.walls import LANDLOCK, Walls, sizes
 from sandbox_kernel.jail.root.sandbox_user import CAP_SETPCAP, has_own_user, held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
@@ -28,7 +32,7 @@ _SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
 
 @dataclass(frozen=True)
 class Enforcer:
-    """An enforcer that built walls on this host, with the same flags as for a run."""
+    """An enforcer that built walls on this host, with the flags of a run."""
 
     name: str
     version: str
@@ -82,7 +86,7 @@ def get_enforcer(name: str = "auto") -> Enforcer:
 
 @functools.lru_cache(maxsize=8)
 def _prove(name: str) -> Enforcer | EnforcerUnavailable:
-    """Build real walls once; the result is cached until this process ends."""
+    """Find out whether walls can be built; the result is cached until this process ends."""
     try:
         return _PROOFS[name]()
     except EnforcerUnavailable as error:
@@ -97,10 +101,15 @@ def _prove(name: str) -> Enforcer | EnforcerUnavailable:
 
 def _prove_bubblewrap() -> Enforcer:
     _need_linux(bubblewrap.NAME)
-    bubblewrap.find_bwrap()
-    jail = _start(bubblewrap.NAME)
-    jail.destroy()
-    return Enforcer(bubblewrap.NAME, bubblewrap.bwrap_version(), bubblewrap.WEAKNESSES)
+    # Building walls takes as long as a short program. A process that did so since the last boot has proven it for all.
+    facts = proof_facts([bubblewrap.find_bwrap(), find_python("python3").executable, bubblewrap.__file__])
+    version = recall_proof(bubblewrap.NAME, facts)
+    if version is None:
+        jail = _start(bubblewrap.NAME)
+        jail.destroy()
+        version = bubblewrap.bwrap_version()
+        remember_proof(bubblewrap.NAME, facts, version)
+    return Enforcer(bubblewrap.NAME, version, bubblewrap.WEAKNESSES)
 
 
 def _prove_landlock() -> Enforcer:

@@ -17,9 +17,10 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.walls import Walls
 from sandbox_kernel.jail.kinds.reaper import wait_buried

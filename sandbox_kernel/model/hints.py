@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import notes
 from sandbox_kernel.model.language import Language
 from sandbox_kernel.model.notes import Note
@@ -24,21 +24,18 @@ if TYPE_CHECKING:
 
 #: How much of the end of an output is searched.
 _SEARCHED = 4000
+# Texts and not compiled: most runs need none of them, and ``re`` keeps those that were used.
 _MISSING_FILE = (
-    re.compile(r"No such file or directory: ['\"]([^'\"\n]{1,300})['\"]"),
-    re.compile(r"ENOENT: no such file or directory, \w+ '([^'\n]{1,300})'"),
-    re.compile(
-        r"^[\w./-]{1,60}: (?:line \d+: )?(?:cannot (?:open|access) )?'?([^':\n]{1,300})'?: No such file", re.MULTILINE
-    ),
+    r"No such file or directory: ['\"]([^'\"\n]{1,300})['\"]",
+    r"ENOENT: no such file or directory, \w+ '([^'\n]{1,300})'",
+    r"(?m)^[\w./-]{1,60}: (?:line \d+: )?(?:cannot (?:open|access) )?'?([^':\n]{1,300})'?: No such file",
 )
 _READ_ONLY = (
-    re.compile(r"Read-only file system: ['\"]([^'\"\n]{1,300})['\"]"),
-    re.compile(r"EROFS: read-only file system, \w+ '([^'\n]{1,300})'"),
-    re.compile(
-        r"^[\w./-]{1,60}: (?:line \d+: )?(?:cannot \w+ (?:\w+ )?)?'?(/[^':\n]{1,300})'?: Read-only file", re.MULTILINE
-    ),
+    r"Read-only file system: ['\"]([^'\"\n]{1,300})['\"]",
+    r"EROFS: read-only file system, \w+ '([^'\n]{1,300})'",
+    r"(?m)^[\w./-]{1,60}: (?:line \d+: )?(?:cannot \w+ (?:\w+ )?)?'?(/[^':\n]{1,300})'?: Read-only file",
 )
-_NO_MODULE = re.compile(r"No module named ['\"]([A-Za-z_][\w.]{0,80})['\"]")
+_NO_MODULE = r"No module named ['\"]([A-Za-z_][\w.]{0,80})['\"]"
 _WORK = "/box/"
 
 
@@ -102,12 +99,12 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
     if stumble.spelling is Spelling.LIBRARY:
         found += _for_library(said, result)
     for pattern in _READ_ONLY:
-        if (place := pattern.search(said)) is not None and not place[1].startswith(_WORK):
+        if (place := re.search(pattern, said)) is not None and not place[1].startswith(_WORK):
             top = "/" + place[1].strip("/").split("/")[0]
             mount = f"policy.mount(HOST, '{top}', writable=True)"
             found.append(notes.hint_read_only(stumble.write("--mount", f"HOST:{top}:rw", library=mount), top))
             break
-    if (module := _NO_MODULE.search(said)) is not None:
+    if (module := re.search(_NO_MODULE, said)) is not None:
         python = stumble.write("--python", "PATH", library="session(python=PATH)")
         found.append(notes.hint_package(python, module[1].split(".")[0]))
     return tuple(found[:2])
@@ -122,7 +119,7 @@ def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]
     if result.here or stumble.beside is None:
         return []
     for pattern in _MISSING_FILE:
-        for path in pattern.findall(said):
+        for path in re.findall(pattern, said):
             inner = path.removeprefix(_WORK)
             absolute = bool(stumble.folder) and inner.startswith(f"{stumble.folder}/")
             if absolute:
@@ -144,7 +141,7 @@ def _for_library(said: str, result: ExecResult) -> list[Note]:
     wanted = [note.wanted.what for note in result.notes if note.wanted and note.wanted.kind is WantedKind.DOMAIN]
     refused = [violation.subject for violation in result.violations if violation.rule == "domain_not_allowed"]
     found = [notes.hint_domain(domain, f"policy.allow_domain({domain!r})") for domain in [*wanted, *refused][:1]]
-    missing = [path for pattern in _MISSING_FILE for path in pattern.findall(said) if not path.startswith("/")]
+    missing = [path for pattern in _MISSING_FILE for path in re.findall(pattern, said) if not path.startswith("/")]
     if missing and not result.here:
         found.append(notes.hint_missing(missing[0], "Sandbox(here='.')"))
     return found

@@ -6,8 +6,9 @@ or wrote, so it is a guess of what it wanted and never a reason to give it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum, unique
+
+from sandbox_kernel.ground.values import dataclass
 
 
 @unique

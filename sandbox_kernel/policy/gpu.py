@@ -11,18 +11,18 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
 
 #: Device files that every NVIDIA program opens besides the card's own.
 _NVIDIA_SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 #: The one that every program for AMD cards opens.
 _AMD_SHARED = "kfd"
-_NVIDIA, _AMD = re.compile(r"nvidia(\d+)\Z"), re.compile(r"renderD(\d+)\Z")
+_NVIDIA, _AMD = r"nvidia(\d+)\Z", r"renderD(\d+)\Z"
 #: Libraries of a driver, by which its folders are found in the loader's cache.
-_DRIVERS = re.compile(r"\s(?:libcuda|libnvidia-ml|libamdhip64|libhsa-runtime64)\.so\S* .*=> (\S+)")
+_DRIVERS = r"\s(?:libcuda|libnvidia-ml|libamdhip64|libhsa-runtime64)\.so\S* .*=> (\S+)"
 #: Folders that every sandbox shows.
 _SYSTEM = ("/usr/", "/lib/", "/lib64/", "/bin/", "/sbin/")
 #: No machine has more cards; a larger number is a typing mistake.
@@ -83,7 +83,7 @@ def find_gpu(rule: GpuRule | None, dev: str = "/dev") -> FoundGpu:
     """
     if rule is None:
         return FoundGpu()
-    nvidia = {int(match[1]): match[0] for match in map(_NVIDIA.match, _names(dev)) if match}
+    nvidia = {int(match[1]): match[0] for name in _names(dev) if (match := re.match(_NVIDIA, name))}
     amd = dict(enumerate(_amd_cards(dev))) if not nvidia else {}
     cards = nvidia or amd
     if not cards:
@@ -119,7 +119,7 @@ def _names(folder: str) -> list[str]:
 def _amd_cards(dev: str) -> list[str]:
     if not os.path.exists(f"{dev}/{_AMD_SHARED}"):
         return []
-    found = sorted((int(match[1]), match[0]) for match in map(_AMD.match, _names(f"{dev}/dri")) if match)
+    found = sorted((int(match[1]), match[0]) for name in _names(f"{dev}/dri") if (match := re.match(_AMD, name)))
     return [f"dri/{name}" for _, name in found]
 
 
@@ -142,5 +142,5 @@ def driver_folders() -> tuple[str, ...]:
 
 def outside_system(listed: str) -> tuple[str, ...]:
     """Return the folders of driver libraries outside of the system's, from the output of ``ldconfig -p``."""
-    folders = dict.fromkeys(os.path.dirname(os.path.realpath(path)) for path in _DRIVERS.findall(listed))
+    folders = dict.fromkeys(os.path.dirname(os.path.realpath(path)) for path in re.findall(_DRIVERS, listed))
     return tuple(folder for folder in folders if not f"{folder}/".startswith(_SYSTEM))

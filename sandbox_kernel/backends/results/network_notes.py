@@ -8,29 +8,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Note, NoteKind, notes
 from sandbox_kernel.model.notes import has_note
 from sandbox_kernel.policy import SandboxPolicy
 
 #: Only the end is looked at: programs complain when they give up.
 _LOOKED_AT = 1 << 16
-_SIGNS = re.compile(
+# Texts and not compiled: most runs complain of nothing, and ``re`` keeps those that were used.
+_SIGNS = (
     r"Name or service not known|Temporary failure in name resolution|[Cc]ould not resolve host|no such host"
     r"|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|unable to resolve host|failed to lookup address|Network is unreachable"
 )
-_HOST = re.compile(
-    r"(?:could not resolve host:|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|unable to resolve host address|failed to resolve"
-    r"|Pool\(host=|lookup) ?[‘'\"]?([a-z0-9-]+(?:\.[a-z0-9-]+)+)\b",
-    re.IGNORECASE,
+_HOST = (
+    r"(?i)(?:could not resolve host:|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|unable to resolve host address"
+    r"|failed to resolve|Pool\(host=|lookup) ?[‘'\"]?([a-z0-9-]+(?:\.[a-z0-9-]+)+)\b"
 )
 
 
 #: Addresses in the source of a program: the best guess of what it wanted when it does not say.
-_URL = re.compile(
-    r"\b(?:https?|wss?|ftp)://(?:[^\s/'\"@]*@)?([a-z0-9-]+(?:\.[a-z0-9-]+)+(?::[0-9]{1,5})?)", re.IGNORECASE
-)
+_URL = r"(?i)\b(?:https?|wss?|ftp)://(?:[^\s/'\"@]*@)?([a-z0-9-]+(?:\.[a-z0-9-]+)+(?::[0-9]{1,5})?)"
 
 OPEN = notes.network_open()
 BESIDE = notes.network_beside_proxy()
@@ -59,14 +57,14 @@ class NetworkSigns:
     @property
     def complained(self) -> bool:
         """Whether the program met the walls around the network."""
-        return bool(self._named) or _SIGNS.search(self.stderr[-_LOOKED_AT:]) is not None
+        return bool(self._named) or re.search(_SIGNS, self.stderr[-_LOOKED_AT:]) is not None
 
     @property
     def domain(self) -> str:
         """The host that the program wanted most likely; empty when nothing names one."""
         if self._named:
             return self._named[0].lower()
-        found = _HOST.search(self.stderr[-_LOOKED_AT:]) or _URL.search(self.code[:_LOOKED_AT])
+        found = re.search(_HOST, self.stderr[-_LOOKED_AT:]) or re.search(_URL, self.code[:_LOOKED_AT])
         return found.group(1).lower() if found is not None else ""
 
 

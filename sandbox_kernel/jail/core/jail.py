@@ -24,6 +24,7 @@ from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX
 from sandbox_kernel.jail.core.gate_messages import Inbox, encode_warm
+from sandbox_kernel.jail.core.proof_record import forget_proof
 from sandbox_kernel.jail.core.spawner import SpawnOrder, spawn
 from sandbox_kernel.jail.core.walls import Places, Walls
 from sandbox_kernel.jail.meter.disk import Disk
@@ -173,6 +174,7 @@ class Jail(ABC):
             said = self._error_output()
             self.destroy()
             name = self.walls.enforcer or "none"
+            forget_proof(name)
             raise EnforcerFailed(name, f"the walls did not come up: {said or error}") from None
 
     @property

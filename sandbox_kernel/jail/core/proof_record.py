@@ -1,0 +1,124 @@
+"""Remembers until the next boot that an enforcer built walls here, so that new processes need not build some to know.
+
+An entry holds everything that the outcome depends on, and counts only where all of it is the same. It decides nothing
+but which enforcer is tried: walls that do not come up are an error, and then the entry is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping
+
+from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder
+
+_MAX_BYTES = 1 << 16
+#: Kernel settings that decide whether walls can be built.
+_SETTINGS = (
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/kernel/unprivileged_userns_clone",
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+    "/proc/sys/user/max_user_namespaces",
+    "/proc/sys/user/max_net_namespaces",
+    "/proc/sys/user/max_pid_namespaces",
+    "/proc/self/attr/current",
+)
+_STATUS = ("Uid", "Gid", "Groups", "CapPrm", "CapEff", "CapBnd", "NoNewPrivs")
+
+
+def proof_facts(programs: Iterable[str]) -> Mapping[str, object] | None:
+    """Return what the outcome of building walls depends on; None where that cannot be known.
+
+    A process behind a system call filter cannot see what the filter refuses.
+
+    Args:
+        programs: Files that take part: the enforcer's program, the interpreter inside, the modules that make its
+            arguments.
+
+    """
+    status = dict(line.split(":\t", 1) for line in _text("/proc/self/status").splitlines() if ":\t" in line)
+    boot = _text("/proc/sys/kernel/random/boot_id")
+    if not boot or status.get("Seccomp") != "0":
+        return None
+    return {
+        "boot": boot,
+        "settings": [_text(path) for path in _SETTINGS],
+        "process": [status.get(name) for name in _STATUS],
+        "namespaces": [_link(f"/proc/self/ns/{name}") for name in ("user", "mnt", "pid", "net", "ipc", "uts")],
+        "programs": [_file(path) for path in programs],
+    }
+
+
+def recall_proof(enforcer: str, facts: Mapping[str, object] | None) -> str | None:
+    """Return the version of an enforcer that built walls under these facts; None if that is not known."""
+    if facts is None:
+        return None
+    try:
+        fd = os.open(_entry(enforcer), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:
+        kind = os.fstat(fd)
+        if not stat.S_ISREG(kind.st_mode) or kind.st_uid != os.geteuid() or kind.st_mode & 0o077:
+            return None
+        content = file.read(_MAX_BYTES)
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return None
+    # Compared as JSON: tuples come back as lists.
+    known = isinstance(found, dict) and found.get("facts") == json.loads(json.dumps(facts))
+    version = found.get("version") if known else None
+    return version if isinstance(version, str) else None
+
+
+def remember_proof(enforcer: str, facts: Mapping[str, object] | None, version: str) -> None:
+    """Keep that an enforcer built walls. A folder that cannot be used is ignored; the next process then tries again."""
+    if facts is None:
+        return
+    aside = f"{_entry(enforcer)}-{os.urandom(8).hex()}"
+    with contextlib.suppress(OSError):
+        make_own_folder(os.path.dirname(aside))
+        try:
+            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with open(fd, "w") as file:
+                json.dump({"facts": facts, "version": version}, file)
+            os.rename(aside, _entry(enforcer))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+
+
+def forget_proof(enforcer: str) -> None:
+    """Let the next process try this enforcer anew."""
+    with contextlib.suppress(OSError):
+        os.unlink(_entry(enforcer))
+
+
+def _entry(enforcer: str) -> str:
+    return os.path.join(cache_root(), "sandbox-kernel", "proven", enforcer)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _file(path: str) -> list[object]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return [path]
+    return [path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
