@@ -259,7 +259,7 @@ def rehearse() -> None:
     slower at its first error.
     """
     # An error in a module, because lines of cells are coloured in a simpler way; a short one, because all is parsed.
-    SHELL.run_cell("import colorsys; colorsys.rgb_to_yiq('', 0, 0)", silent=True)  # type: ignore[no-untyped-call]
+    SHELL.run_cell("__import__('colorsys').rgb_to_yiq('', 0, 0)", silent=True)  # type: ignore[no-untyped-call]
     forget_all(SHELL)
 
 
