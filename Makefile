@@ -8,7 +8,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # Compiled modules are kept, also where the environment says otherwise: the tests start thousands of Python processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-frameworks test-hub durations tree-walks lint docs bench screenshots lab clean
+.PHONY: demo test test-all test-frameworks test-hub durations tree-walks public-objects lint docs bench screenshots lab clean
 
 demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
@@ -32,6 +32,11 @@ durations: $(TEST_STAMP)
 tree-walks: $(TEST_STAMP)
 	SANDBOX_KERNEL_TREE_WALKS=100 SANDBOX_KERNEL_TREE_STEPS=100 $(BIN)/python -m pytest -q --timeout=0 \
 	  tests/session/tree/test_tree_against_model.py
+
+# The objects of Kishu's public list (kishu/coverage/coverage_test_cases.py of its repository, named by KISHU_CASES)
+# through undo, redo, checkout, save, load and fork, for the packages that are installed here.
+public-objects: $(TEST_STAMP)
+	$(BIN)/python -m tests.session.tree.public_objects $(KISHU_CASES)
 
 # The adapters below sandbox_kernel/integrations, by the frameworks' own suites, in an environment of their own.
 # openai-agents has one too: it needs another major version of openai than the others.

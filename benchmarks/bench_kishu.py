@@ -19,12 +19,24 @@ from pathlib import Path
 
 from benchmarks.checkpoint_cost import settle
 from benchmarks.markdown_section import replace_section, table
+from benchmarks.measure import machine
 from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.jail.meter.process_tree import proportional_bytes, tree
 from sandbox_kernel.session.opening.open_session import open_session
 
 BEGIN, END = "<!-- table: kishu -->", "<!-- /table: kishu -->"
-#: Notebooks of Kishu's tests that need neither network nor files.
-NOTEBOOKS = ("simple", "numpy", "test_unserializable_var")
+#: The notebooks of Kishu's tests that need neither network nor files, nor Kishu itself.
+NOTEBOOKS = (
+    "simple",
+    "numpy",
+    "test_unserializable_var",
+    "nbexec_test_case_1",
+    "nbexec_test_case_2",
+    "nbexec_test_case_3",
+    "04_training_linear_models",
+)
+#: How many states with pandas loaded are held at once, and what may be held beyond the live one.
+HELD, HELD_MB = 50, 150
 _FRAME = "import numpy as np, pandas as pd\ndf = pd.DataFrame(np.random.rand(1_250_000, 10))"
 OUR_CASES = {
     "small variables": [f"x{n} = {n}" for n in range(20)],
@@ -32,8 +44,8 @@ OUR_CASES = {
     "100 MB frame, a new column each": [_FRAME, *(f"df['c{n}'] = {n}.0" for n in range(10))],
     "a generator": ["lines = (n for n in range(100))", *("next(lines)" for _ in range(10))],
 }
-#: How long Kishu may take for one case.
-KISHU_S = 120
+#: How long Kishu may take for one case, and our session for one cell.
+KISHU_S, CELL_S = 600, 120
 _PROGRAM = Path(__file__).parent / "kishu_program.py"
 
 
@@ -45,15 +57,22 @@ class TreeCost:
     checkouts: list[float]
     size: int
     failures: list[str]
+    #: How many cells raised an exception: the same on both sides, or they were not run alike.
+    raised: int = 0
 
 
 def own_cost(cells: list[str]) -> TreeCost:
     """Run the cells in a session that keeps a state after each."""
     commits: list[float] = []
     checkouts: list[float] = []
+    failures: list[str] = []
+    raised = 0
     with open_session(ProcessBackend(), memory_mb=8000, checkpoints=60) as session:
         for cell in cells:
-            session.run(cell, timeout=30)
+            result = session.run(cell, timeout=CELL_S)
+            raised += result.status == "error"
+            if result.rolled_back:
+                failures.append(f"a cell was rolled back: {result.notes}"[:200])
             commits.append(settle(session))
         held = session.history()
         size = sum(node.memory_bytes or 0 for node in held if node.alive)
@@ -61,7 +80,23 @@ def own_cost(cells: list[str]) -> TreeCost:
             began = time.perf_counter()
             session.checkout(node)
             checkouts.append((time.perf_counter() - began) * 1e3)
-    return TreeCost(commits, checkouts, size, [])
+    return TreeCost(commits, checkouts, size, failures, raised)
+
+
+def held_mb(count: int = HELD) -> float:
+    """Return the megabytes that this many states with pandas loaded hold beyond the live session."""
+    with open_session(ProcessBackend(), memory_mb=8000, checkpoints=60) as session:
+        made = session.run("import numpy as np, pandas as pd\ndf = pd.DataFrame({'a': range(1000)})", timeout=CELL_S)
+        if not made.ok:
+            raise SystemExit(f"pandas is not installed: {made.error}")
+        settle(session)
+        worker = session._supervisor.live
+        assert worker is not None
+        before = proportional_bytes(tree(worker.jail.init_pid))
+        for number in range(count):
+            session.run(f"x{number} = {number}")
+            settle(session)
+        return (proportional_bytes(tree(worker.jail.init_pid)) - before) / 1e6
 
 
 def kishu_cost(python: str, cells: list[str]) -> TreeCost:
@@ -78,7 +113,7 @@ def kishu_cost(python: str, cells: list[str]) -> TreeCost:
             return TreeCost([], [], 0, [f"it did not end within {KISHU_S} s"])
         except (IndexError, ValueError):
             return TreeCost([], [], 0, [f"it ended with {done.returncode}: {done.stderr[-200:]}"])
-    return TreeCost(cost["commits"], cost["checkouts"], cost["bytes"], cost["failures"])
+    return TreeCost(cost["commits"], cost["checkouts"], cost["bytes"], cost["failures"], cost["raised"])
 
 
 def cells_of(notebook: Path) -> list[str]:
@@ -99,10 +134,12 @@ def rows(ours: dict[str, TreeCost], kishu: dict[str, TreeCost]) -> list[list[str
     for name, own in ours.items():
         other = kishu[name]
         wrong = f", {len(other.failures)} failed" if other.failures else ""
+        mine = f", {len(own.failures)} failed" if own.failures else ""
+        unlike = f" ({own.raised} and {other.raised} cells raised)" if own.raised != other.raised else ""
         found.append(
             [
-                name,
-                f"{words(own.commits)} / {words(other.commits)}{wrong}",
+                f"{name}{unlike}",
+                f"{words(own.commits)}{mine} / {words(other.commits)}{wrong}",
                 f"{words(own.checkouts)} / {words(other.checkouts)}",
                 f"{own.size / 1e6:.1f} / {other.size / 1e6:.1f}",
             ]
@@ -140,14 +177,19 @@ def main() -> None:
         ours[name], kishu[name] = own_cost(cells), kishu_cost(asked.kishu, cells)
         print(" | ".join(rows({name: ours[name]}, kishu)[0]), flush=True)
     header = ["cells", "commit ms, ours / Kishu", "checkout ms, ours / Kishu", "all states MB, ours / Kishu"]
-    text = table(header, rows(ours, kishu)) + f"\n\nUndo with a small heap: {rollback_ms():.1f} ms (median of 15)."
+    text = (
+        f"{machine()}\n\n{table(header, rows(ours, kishu))}\n\n"
+        f"Undo with a small heap: {rollback_ms():.1f} ms (median of 15). {HELD} states with pandas loaded hold "
+        f"{held_mb():.0f} MB beyond the live session (goal: {HELD_MB})."
+    )
     if asked.write is None:
         print(text)
     else:
         replace_section(asked.write, BEGIN, END, text)
-    for name, cost in kishu.items():
-        for failure in cost.failures[:3]:
-            print(f"Kishu, {name}: {failure}")
+    for side, costs in (("Kishu", kishu), ("ours", ours)):
+        for name, cost in costs.items():
+            for failure in cost.failures[:3]:
+                print(f"{side}, {name}: {failure}")
 
 
 if __name__ == "__main__":

@@ -30,9 +30,10 @@ def run_case(name: str, cells: list[str]) -> dict[str, Any]:
     for hook in ("pre_run_cell", "post_run_cell"):
         setattr(kishu, hook, _timed(getattr(kishu, hook), commits, failures))
     kishu.install_kishu_hooks()
+    raised = 0
     for cell in cells:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            shell.run_cell(cell, store_history=True)
+            raised += not shell.run_cell(cell, store_history=True).success
     each = [before + after for before, after in zip(commits[::2], commits[1::2], strict=False)]
     moves: list[float] = []
     for commit in (f"0:0:{max(1, len(cells) // 2)}", f"0:0:{len(cells)}"):
@@ -43,7 +44,7 @@ def run_case(name: str, cells: list[str]) -> dict[str, Any]:
         except Exception as error:
             failures.append(f"checkout: {type(error).__name__}: {error}"[:200])
     size = os.path.getsize(kishu.database_path())
-    return {"commits": each, "checkouts": moves, "bytes": size, "failures": failures}
+    return {"commits": each, "checkouts": moves, "bytes": size, "failures": failures, "raised": raised}
 
 
 def _timed(hook: Any, times: list[float], failures: list[str]) -> Any:

@@ -75,3 +75,14 @@ def test_undo_goes_back_over_a_rollback(session: Session, value: Value) -> None:
     assert value(session, "x") == "2"
     session.undo(2)
     assert value(session, "x") == "1"
+
+
+def test_a_thread_that_computes_all_the_time_does_not_keep_a_state_from_coming_back(
+    session: Session, value: Value
+) -> None:
+    session.run(
+        "import threading\ndef burn():\n    while True: pass\nthreading.Thread(target=burn, daemon=True).start()"
+    )
+    session.run("x = 1")
+    assert session.run("x = 2; import os; os._exit(1)").rolled_back
+    assert value(session, "x") == "1"

@@ -236,7 +236,8 @@ class PythonCells(CellEngine):
         shell.events.callbacks = {name: [] for name in listeners}
         try:
             with contextlib.suppress(Exception):
-                shell.run_cell("pass", silent=True)
+                # Two lines: a single one may be a magic to IPython, which looks at it more closely.
+                shell.run_cell("pass\npass", silent=True)
         finally:
             shell.events.callbacks = listeners
             shell.last_execution_result, shell.last_execution_succeeded = last

@@ -41,8 +41,16 @@ class StatePickler(pickle.Pickler):
             place = str(value.device), value.data_ptr()
             first = self._tensors.setdefault(place, value)
             return NotImplemented if first is value or not place[1] else (_same, (first,))
+        if isinstance(value, types.MappingProxyType):
+            return read_only, (dict(value),)
+        if type(value).__module__ == "dataclasses" and (name := _mark_of_dataclasses(value)):
+            return getattr, (sys.modules["dataclasses"], name)
         if isinstance(value, types.FunctionType) and value.__module__ == "__main__":
-            made = (marshal.dumps(value.__code__), value.__name__, len(value.__closure__ or ()))
+            # A function that a library made around one of a cell says that it is the cell's, and is the library's.
+            home = value.__globals__.get("__name__", "")
+            if vars(sys.modules.get(home, types)) is not value.__globals__:
+                raise pickle.PicklingError(f"the globals of {value.__qualname__} are of no module")
+            made = (marshal.dumps(value.__code__), value.__name__, len(value.__closure__ or ()), home)
             inner = []
             for cell in value.__closure__ or ():
                 try:
@@ -69,8 +77,19 @@ class StatePickler(pickle.Pickler):
         return NotImplemented
 
 
+def _mark_of_dataclasses(value: Any) -> str:
+    """Return the name of a value that ``dataclasses`` knows by its identity; empty for others."""
+    marks = ("MISSING", "KW_ONLY", "_FIELD", "_FIELD_CLASSVAR", "_FIELD_INITVAR", "_HAS_DEFAULT_FACTORY")
+    return next((name for name in marks if value is getattr(sys.modules["dataclasses"], name, None)), "")
+
+
 def _same(value: Any) -> Any:
     return value
+
+
+def read_only(content: Dict[Any, Any]) -> types.MappingProxyType[Any, Any]:
+    """Make a mapping that cannot be changed."""
+    return types.MappingProxyType(content)
 
 
 def import_again(name: str) -> types.ModuleType:
@@ -79,9 +98,9 @@ def import_again(name: str) -> types.ModuleType:
     return sys.modules[name]
 
 
-def make_function(code: bytes, name: str, cells: int) -> types.FunctionType:
-    """Make a function without what it refers to."""
-    space = sys.modules["__main__"].__dict__
+def make_function(code: bytes, name: str, cells: int, home: str = "__main__") -> types.FunctionType:
+    """Make a function without what it refers to; ``home`` is the module of its globals."""
+    space = import_again(home).__dict__
     program = marshal.loads(code)  # noqa: S302 - inside the jail
     return types.FunctionType(program, space, name, None, tuple(types.CellType() for _ in range(cells)))
 

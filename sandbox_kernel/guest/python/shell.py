@@ -31,6 +31,7 @@ from .debugger.cell_names import PREFIX as CELL_FOLDER  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
 from .pip_magic import TOOLS, Installer  # noqa: E402
+from .plain_cells import PlainCells  # noqa: E402
 from .shell_command import run_command  # noqa: E402
 
 #: The folder of all guest programs; tracebacks do not show frames from it.
@@ -61,6 +62,7 @@ class WorkerShell(InteractiveShell):
         #: The exception of an object that could not be shown.
         self.display_error: BaseException | None = None
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        self._plain = PlainCells(self)
 
     def init_events(self) -> None:
         """Use our own callbacks in place of IPython's."""
@@ -79,6 +81,14 @@ class WorkerShell(InteractiveShell):
         self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
         if getattr(self, "system_raise_on_error", False) and code:
             raise subprocess.CalledProcessError(code, cmd)
+
+    def transform_cell(self, raw_cell: str) -> str:
+        """Replace magics and the like by Python; a cell of plain Python is left as it is, which is quicker."""
+        plain = self._plain.as_it_is(raw_cell)
+        if plain is not None:
+            return plain
+        replaced: str = super().transform_cell(raw_cell)  # type: ignore[no-untyped-call]
+        return replaced
 
     def get_parent(self) -> Dict[str, Any]:
         """Return a stand-in for the message that the front end sent for the cell to which this code belongs."""

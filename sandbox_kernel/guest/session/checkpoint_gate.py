@@ -26,8 +26,9 @@ import time
 
 from ..gate.alive import descendants as processes
 from ..gate.alive import thread_ticks
+from .cell_processes import end_others, only_the_worker
 from .folder_copies import WorkFolder
-from .held import Held, Refused, await_ends, await_no_signals, end_all, makes_no_more_calls, signal_same
+from .held import Held, Refused, await_ends, await_no_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -207,39 +208,21 @@ class CheckpointGate:
         finally:
             chosen.close()
 
-    def worker_is_harmless(self) -> bool:
-        """Whether the worker, which was killed, can do nothing any more."""
-        return makes_no_more_calls(self.worker)
-
     def let_take_over(self, chosen: Held, cell: int, keep: List[int], *, strict: bool, patient: bool) -> Dict[str, Any]:
         """Carry out ``handover``: kill, restore the work folder, wake the checkpoint."""
         for other in [number for number in self.held if number not in keep]:
             self.held.pop(other).close()
         stay = {held.pid: held.started for held in (chosen, *self.held.values())}
-        known = {} if strict else self.known.get(cell, {})
-        if self.alone:
-            # A stopped process cannot fork. Killed one by one, a program that keeps forking would outrun us.
-            signal_child(-1, signal.SIGSTOP)
+        stay = {**({} if strict else self.known.get(cell, {})), **stay}
         deadline = time.monotonic() + DEATH_S
-        while True:
-            alive = processes(os.getpid())
-            victims = {
-                pid: started
-                for pid, started in alive.items()
-                if pid == self.worker or started not in (stay.get(pid), known.get(pid))
-            }
-            # A worker that started no processes need not be gone, only harmless: nothing waits for its place.
-            quick = not patient and list(victims) == [self.worker]
-            if not victims or (quick and self.worker_is_harmless()):
-                break
-            if time.monotonic() > deadline:
+        if patient or not (self.alone and only_the_worker(self.worker, stay, deadline)):
+            if self.alone:
+                # A stopped process cannot fork. Killed one by one, a program that keeps forking would outrun us.
+                signal_child(-1, signal.SIGSTOP)
+            if not end_others(lambda: self.worker, stay, deadline, self.reap, patient=patient):
                 reason = "the processes of the cell could not be killed"
                 return {"ok": False, "pid": 0, "reason": reason, "folder": ""}
-            end_all(victims, deadline, self.worker_is_harmless if quick else None)
-            self.reap()
-        for pid, started in alive.items():
-            signal_same(pid, started, signal.SIGCONT)
-        if not chosen.alive or not await_no_signals(chosen.pid, DEATH_S):
+        if not chosen.alive or not await_no_signal(chosen.pid, WAKE, DEATH_S):
             chosen.end()
             return {"ok": False, "pid": 0, "reason": "the checkpoint is gone", "folder": ""}
         problem = self.folder.restore(cell)

@@ -22,11 +22,9 @@ import signal
 import stat
 import sys
 import threading
-import warnings
 
 from ..gate import lockdown
-from . import accelerator, beside
-from .signals import EVERY_SIGNAL
+from . import accelerator, beside, sleeping_fork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,9 +37,7 @@ WAKE = signal.SIGUSR2
 LOOK = signal.SIGUSR1
 _SENT_BY_KILL = 0
 #: References taken before the first cell, because a cell may replace these functions.
-_fork, _waitpid = os.fork, os.waitpid
-#: Whether this Python warns when a process with threads forks.
-_WARNS = sys.version_info >= (3, 12)
+_waitpid = os.waitpid
 _set_dumpable, _is_dumpable = lockdown.set_dumpable, lockdown.is_dumpable
 
 
@@ -62,11 +58,19 @@ class Marks:
             except OSError:
                 continue
             self.positions[fd] = (info.st_ino, flags, position)
-        module = sys.modules.get("random")
-        self.random = module.getstate() if module is not None else None
+        self.random: object = None
+        self.open_before = True
         self.folder = working_folder()
         self.processors = os.sched_getaffinity(0)
         self.threads = max(0, len(os.listdir("/proc/self/task")) - 1 - own_threads)
+
+    def keep_random(self) -> None:
+        """Record the state of ``random``: it takes new numbers where Python has forked."""
+        module = sys.modules.get("random")
+        try:
+            self.random = module.getstate() if module is not None else None
+        except Exception:
+            self.random = None  # the user has replaced it
 
     def put_back(self) -> None:
         """Restore the recorded state; called in the checkpoint. Skips what cannot be restored (a removed folder)."""
@@ -118,13 +122,6 @@ def set_oom_score(wanted: int) -> None:
         pass
 
 
-def _fork_quietly() -> int:
-    """Fork although there are threads, which Python warns of. We know: the host gets their number."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return _fork()
-
-
 class Freezer:
     """Makes checkpoints of this process and remembers their pids."""
 
@@ -140,7 +137,7 @@ class Freezer:
         """Fork a checkpoint. Returns its pid in the parent at once, and 0 in the checkpoint when the gate wakes it.
 
         The checkpoint calls ``look(False)`` when the gate asks to look at the variables, and ``look(True)`` when the
-        process that looked has ended. Neither may leave a trace in the state.
+        process that looked has ended. Neither may leave a trace in the state. Once woken, it calls ``come_back``.
         The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process, or when this one
         uses an accelerator.
         """
@@ -148,6 +145,9 @@ class Freezer:
         if accelerator.in_use():
             raise OSError(errno.ENOTSUP, accelerator.REASON)
         marks = Marks(self.children, self.own_threads())
+        alone = sleeping_fork.alone()
+        if not alone:
+            marks.keep_random()
         open_before = _is_dumpable()
         # The checkpoint inherits score and sealing: once sealed, it cannot change its own score.
         set_oom_score(self.gate_score)
@@ -155,7 +155,7 @@ class Freezer:
             _set_dumpable(False)
         pid = -1
         try:
-            pid = _fork_quietly() if _WARNS else _fork()
+            pid = sleeping_fork.fork() if alone else sleeping_fork.fork_beside_threads()
         finally:
             if pid:
                 _set_dumpable(open_before)
@@ -163,25 +163,33 @@ class Freezer:
         if pid:
             self.children.append(pid)
             return pid, marks
-        self.children = []
-        # A process session of its own: signals that a cell sends to its process group must not reach a checkpoint.
-        os.setsid()
-        while True:
-            received = signal.sigwaitinfo(EVERY_SIGNAL)
-            if received.si_signo == signal.SIGCHLD:
+        marks.open_before = open_before
+        self.sleep(marks, look, due=alone)
+        return 0, marks
+
+    def sleep(self, marks: Marks, look: Callable[[bool], None], *, due: bool) -> None:
+        """Be a checkpoint until the gate wakes it; see ``freeze``. ``due``: this process is still to be set right."""
+        number = 0
+        while number != WAKE:
+            number = sleeping_fork.sleep(self.gate, _SENT_BY_KILL, signal.SIGCHLD)
+            if due:
+                due = False
+                marks.keep_random()
+                sleeping_fork.wake_up()
+            if number == signal.SIGCHLD:
                 reap_any()
                 look(True)
-            elif received.si_pid == self.gate and received.si_code == _SENT_BY_KILL:
-                if received.si_signo == WAKE:
-                    break
-                if received.si_signo == LOOK:
-                    look(False)
+            elif number == LOOK:
+                look(False)
+
+    def come_back(self, marks: Marks) -> None:
+        """Restore what a fork shares or changes; called in a checkpoint that has become the worker."""
+        self.children = []
         reap_any()
-        _set_dumpable(open_before)
+        _set_dumpable(marks.open_before)
         forget_signals()
         set_oom_score(self.score)
         marks.put_back()
-        return 0, marks
 
     def reap(self) -> None:
         """Reap checkpoints that the host has dropped."""

@@ -61,6 +61,10 @@ class CellEngine:
         """Return the number of variables that the user has defined."""
         return 0
 
+    def names_at_first(self) -> int:
+        """Return ``names`` when the session begins; 0 where counting takes long and the host needs no number."""
+        return self.names()
+
     def own_threads(self) -> int:
         """Return the number of threads that serve the host, not the user."""
         return 0
@@ -116,7 +120,7 @@ class Worker:
 
     def serve(self) -> None:
         """Receive and carry out the host's messages; never returns."""
-        self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
+        self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names_at_first()})
         while True:
             op = ""
             try:
@@ -235,12 +239,16 @@ class Worker:
             self.observer.start(cell, look)
 
     def take_over(self, cell: int, marks: Marks) -> None:
-        """Become the worker: this process was a checkpoint and the gate has woken it."""
+        """Become the worker: this process was a checkpoint and the gate has woken it.
+
+        The host is told first: it sends the next message when it likes, and what is left is done before we read it.
+        """
         self.channel.drain()
         self.pid = os.getpid()
-        self.engine.take_over()
         names = self.engine.names()
         self.channel.send({"op": "restored", "cell": cell, "pid": self.pid, "names": names, "threads": marks.threads})
+        self.freezer.come_back(marks)
+        self.engine.take_over()
 
     def input(self, prompt: str, password: bool) -> str:
         """Ask the user for a line of input; raises ``EOFError`` where the host has no user to ask."""

@@ -13,7 +13,8 @@ import os
 from collections.abc import Iterator
 
 #: Indexes into ``stat``: the fields of /proc/PID/stat, from the state on.
-PARENT, USER_TICKS, THREADS, STARTED, VIRTUAL_BYTES, RESIDENT_PAGES = 1, 11, 17, 19, 20, 21
+PARENT, FLAGS, USER_TICKS, THREADS, STARTED, VIRTUAL_BYTES, RESIDENT_PAGES = 1, 6, 11, 17, 19, 20, 21
+_PF_EXITING = 4
 _ENDED = (b"Z", b"X")
 #: How often to retry with a process whose threads come and go.
 _TRIES = 8
@@ -66,6 +67,15 @@ def speaker(pid: int) -> str:
                 return task
         fields = stat(pid)
     return str(pid)
+
+
+def goes_on_without_main_thread(pid: int) -> bool:
+    """Whether the main thread of a process has ended while another thread runs and is not ending too."""
+    fields = stat(pid)
+    if not fields or fields[0] not in _ENDED or not lives(fields):
+        return False
+    others = [stat(task) for task in tasks(pid)]
+    return any(other and other[0] not in _ENDED and not int(other[FLAGS]) & _PF_EXITING for other in others)
 
 
 def with_memory(pid: int) -> list[bytes]:

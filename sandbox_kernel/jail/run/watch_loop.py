@@ -6,6 +6,7 @@ do differently. They cannot override limits.
 
 from __future__ import annotations
 
+import select
 import selectors
 import time
 from collections.abc import Callable, Iterable
@@ -15,6 +16,9 @@ from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.meter import TICK_S
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.limit_watch import LimitWatch
+
+#: Descriptors from this number on cannot be given to ``select``.
+_LARGE = 1024
 
 #: Called with the descriptor that is ready.
 OnReady = Callable[[int], None]
@@ -86,9 +90,22 @@ class WatchLoop:
             if self.has_ended():
                 return
             self.before_wait()
-            for key, _ in self.selector.select(max(0.0, wake - time.monotonic())):
+            for key, _ in self._wait(wake):
                 if not self.has_ended():
                     key.data(key.fd)
+
+    def _wait(self, until: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for descriptors, at most until a time (``time.monotonic``); return those that are ready.
+
+        ``epoll`` takes whole milliseconds and Python rounds up, so a time limit would be late by up to one. ``select``
+        waits for the selector's own descriptor exactly; it takes small descriptors only.
+        """
+        left = until - time.monotonic()
+        place = self.selector.fileno() if isinstance(self.selector, selectors.EpollSelector) else _LARGE
+        if left > 0 and place < _LARGE:
+            select.select([place], [], [], left)
+            left = 0.0
+        return self.selector.select(max(0.0, left))
 
     def watch_memory(self) -> None:
         """Wait for the kernel's report that memory ran out, on hosts where it reports that."""

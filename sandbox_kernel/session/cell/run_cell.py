@@ -63,6 +63,8 @@ class Cell(WatchLoop):
         self._deadline = 0.0
         self._started = 0.0
         self._writes = False
+        #: Whether the worker had no main thread at the last tick.
+        self._headless = False
 
     def watch(self) -> CellEnd:
         """Run the cell until it ended or must be ended."""
@@ -148,6 +150,16 @@ class Cell(WatchLoop):
         """A cell that went beyond a limit and ended between two ticks: the next cell must not be ended for it."""
         if self.ending is Ending.DONE and (exceeded := self.limits.look()) is not None:
             self.ending, self.done = exceeded, None
+
+    def at_tick(self) -> None:
+        """See ``WatchLoop``: a worker without its main thread ends no cell, and the kernel does not find it for memory.
+
+        One that is just being ended may look like that for a moment, so it is looked at twice.
+        """
+        headless = self.live.channel.speaker_goes_on_headless
+        if headless and self._headless and not self.has_ended():
+            raise SessionError("the cell ended the main thread of its process, in which cells run, and went on without")
+        self._headless = headless
 
     def before_wait(self) -> None:
         """See ``WatchLoop``: wait for room in the channel while something is to be sent."""

@@ -1,8 +1,13 @@
-"""Whether a cell may be run again without asking: its text uses no input, network, time, chance or files. Pure."""
+"""Whether a cell may be run again without asking: its text uses no input, network, time, chance or files. Pure.
+
+And whether a cell may have changed variables that another cell made.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Collection
 
 #: Names whose use makes a cell's outcome depend on more than the session's variables.
 _OUTSIDE = frozenset(
@@ -32,3 +37,13 @@ def can_run_again(code: str) -> bool:
         elif isinstance(node, ast.ImportFrom):
             used.update((node.module or "").split("."))
     return not used & _OUTSIDE
+
+
+#: Words by which a cell reaches variables that it does not name.
+_ALL_VARIABLES = ("globals", "locals", "vars", "user_ns", "gc")
+
+
+def may_change(code: str, names: Collection[str]) -> bool:
+    """Whether the text of a cell has one of these names, or reaches variables without naming them."""
+    words = set(re.findall(r"\w+", code))
+    return not words.isdisjoint(names) or not words.isdisjoint(_ALL_VARIABLES)

@@ -68,6 +68,17 @@ class Exploration:
         self._session._give_up(self.base, [node for node in self.nodes if node is not None])
 
 
+def check_at_once(at_once: int) -> None:
+    """Refuse candidates at once, for which there is no exact way (docs/decisions.md, time travel)."""
+    if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once != 1:
+        raise InvalidRequest(
+            f"explore runs candidates one after another (at_once=1), got at_once={at_once!r}. Candidates that run at "
+            "once would write to one work folder, one output and the same places of open files; none would be exact. "
+            "session.fork() gives sessions side by side, behind walls of their own; restored of each names what was "
+            "left behind, and what libraries keep to themselves (seeds, settings) begins anew"
+        )
+
+
 def try_out(
     supervisor: WorkerSupervisor, worker: JailedWorker, codes: Sequence[str], timeout: float, stop: Stop
 ) -> tuple[int, tuple[ExecResult, ...], tuple[int | None, ...]]:

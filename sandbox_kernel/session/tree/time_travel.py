@@ -81,7 +81,7 @@ class TimeTravel:
             looks = tree.seen(before), tree.seen(after)
             return compare((before, after), looks, *worker.gate.compare(before, after))
 
-    def explore(self, codes: Sequence[str], timeout: float = DEFAULT_TIMEOUT_S) -> Exploration:
+    def explore(self, codes: Sequence[str], timeout: float = DEFAULT_TIMEOUT_S, *, at_once: int = 1) -> Exploration:
         """Run candidates one after another, each from the present state, and return their results side by side.
 
         Each has its own variables and files. Afterwards the session is where it was; ``keep(i)`` of what is returned
@@ -90,12 +90,14 @@ class TimeTravel:
         Args:
             codes: the cells to try.
             timeout: seconds that each may take.
+            at_once: how many run at once. Only 1 is exact, so only 1 is taken; ``fork`` gives sessions side by side.
 
         Raises:
-            InvalidRequest: a candidate cannot be run; nothing was run.
+            InvalidRequest: a candidate cannot be run, or more than one was wanted at once; nothing was run.
             SessionError: the present state is not held, so that one cannot come back to it.
 
         """
+        explore.check_at_once(at_once)
         with self._travel() as (worker, stop):
             tried = explore.try_out(self._supervisor, worker, codes, timeout, stop)
         return explore.Exploration(self, *tried)

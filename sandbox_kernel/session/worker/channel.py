@@ -14,6 +14,7 @@ import struct
 from collections import deque
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.meter.process_view import goes_on_without_main_thread
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.session.worker.message_reader import Cutter
 from sandbox_kernel.session.worker.messages import DisplayShown, FromWorker, LateText, ToWorker, encode
@@ -83,6 +84,11 @@ class WorkerChannel:
     def speaker_is_dead(self) -> bool:
         """Whether the worker has ended, even if the gate has not reported it yet."""
         return self._speaker_fd >= 0 and readable(self._speaker_fd, 0)
+
+    @property
+    def speaker_goes_on_headless(self) -> bool:
+        """Whether the worker's main thread has ended and other threads of it go on."""
+        return self.speaker > 0 and goes_on_without_main_thread(self.speaker)
 
     def put(self, message: ToWorker) -> None:
         """Send a message now, or later when the socket has room (``wants_to_write``).

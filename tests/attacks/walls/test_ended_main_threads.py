@@ -113,5 +113,14 @@ def test_a_worker_that_ends_its_own_main_thread_is_ended_with_its_cell(backend: 
             assert {note.kind for note in ended.notes} & {NoteKind.STATE_LOST, NoteKind.ROLLED_BACK}, ended
 
 
+def test_a_cell_whose_worker_has_no_main_thread_any_more_is_not_waited_for(backend: ProcessBackend) -> None:
+    hide = f"{END_MAIN_THREAD}import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\nend_main_thread()"
+    with open_session(backend, "python") as session:
+        session.run("kept = 1")
+        ended = session.run(hide, timeout=300)
+        assert (ended.status, ended.rolled_back) == (Status.KILLED, True), ended
+        assert kept(session)
+
+
 def kept(session: Session) -> bool:
     return session.run("print(globals().get('kept'))").stdout == "1\n"

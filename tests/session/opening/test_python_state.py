@@ -81,6 +81,39 @@ def test_a_saved_session_goes_on_in_another_sandbox(box: Sandbox, tmp_path: Path
         assert "k" in again.history()[2].changed.changed
 
 
+def test_dataclasses_and_functions_that_a_library_wrapped_are_stored_whole(box: Sandbox) -> None:
+    session = box.session()
+    made = """
+import contextlib, dataclasses
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: list = dataclasses.field(default_factory=list)
+@contextlib.contextmanager
+def inside(): yield 'in'
+point = Point(1)
+"""
+    assert session.run(made).ok
+    assert session.run("point.x = 2").ok
+    with session.fork() as other:
+        assert not other.restored.lost, other.restored
+        assert not other.restored.recomputed
+        seen = "point, dataclasses.asdict(Point(3)), point == Point(2), [f.name for f in dataclasses.fields(point)]"
+        assert shown(other, seen) == "(Point(x=2, y=[]), {'x': 3, 'y': []}, True, ['x', 'y'])"
+        assert shown(other, "inside().__enter__()") == "'in'"
+
+
+@pytest.mark.parametrize("change", ["lines.append(next(numbers))", "list(globals().values())[0]", "alias"])
+def test_what_another_cell_may_have_changed_is_lost_and_not_made_again(box: Sandbox, change: str) -> None:
+    session = box.session()
+    assert session.run("lines = []; alias = numbers = (n for n in range(9))").ok
+    assert session.fork().restored.recomputed == ("alias", "numbers")
+    assert session.run(change).ok
+    report = session.fork().restored
+    assert report.recomputed == ()
+    assert {"alias", "numbers"} <= set(report.lost)
+
+
 def test_a_fork_is_a_second_session_of_the_same_state(box: Sandbox) -> None:
     session = filled(box)
     other = session.fork("second")

@@ -98,24 +98,23 @@ for thread in threads: thread.start()
 def test_a_fork_that_we_ordered_is_allowed_once_even_to_a_session_that_turned_it(session: Session) -> None:
     turned = """
 import sys, os
-from sandbox_guest.session import freeze
-real = freeze._fork
+from sandbox_guest.session import sleeping_fork
+real = sleeping_fork._fork
 count = []
 def twice():
     for _ in range(3):
-        try:
-            pid = real()
-        except OSError as error:
-            count.append(error.strerror)
+        pid = real()
+        if pid < 0:
+            count.append(os.strerror(sleeping_fork._errno()))
         else:
             if pid == 0: return 0
             count.append('child'); last = pid
     return last
-freeze._fork = twice
+sleeping_fork._fork = twice
 """
     result = session.run(turned)
     assert result.ok, result
     assert (
-        shown(session, "freeze._fork = real; print(count)")
+        shown(session, "sleeping_fork._fork = real; print(count)")
         == "['child', 'Operation not permitted', 'Operation not permitted']"
     )

@@ -1,0 +1,60 @@
+"""A fork that sleeps at once: what it does when it wakes, and when it is not the right way. Each in a program of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+#: Forks a child that sleeps until its parent wakes it, and prints what child and parent say.
+_FORK = """
+import os, random, signal, threading
+from sandbox_kernel.guest.session import sleeping_fork
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+said = []
+os.register_at_fork(after_in_child=lambda: said.append("set right"))
+assert sleeping_fork.alone()
+parent = os.getpid()
+pid = sleeping_fork.fork()
+if pid == 0:
+    number = sleeping_fork.sleep(parent, 0, signal.SIGCHLD)
+    before = list(said)
+    sleeping_fork.wake_up()
+    thread = threading.Thread(target=lambda: said.append("thread"))
+    thread.start(); thread.join()
+    print(number == signal.SIGUSR2, before, said, os.getpid() == os.getsid(0), flush=True)
+    os._exit(0)
+assert said == []
+"""
+
+
+def told(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_child_sets_itself_right_when_it_wakes_and_not_before() -> None:
+    wake = "os.kill(pid, signal.SIGUSR2); os.waitpid(pid, 0)"
+    assert told(_FORK + wake) == "True [] ['set right', 'thread'] True\n"
+
+
+def test_signals_of_others_do_not_wake_the_child() -> None:
+    other = (
+        "import subprocess\n"
+        "subprocess.run(['kill', '-USR2', str(pid)], check=True)\n"
+        "try: print(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG))\n"
+        "finally: os.kill(pid, signal.SIGUSR2); os.waitpid(pid, 0)"
+    )
+    assert told(_FORK + other).startswith("None\n")
+
+
+def test_a_process_with_another_python_thread_is_not_alone() -> None:
+    busy = """
+import threading
+from sandbox_kernel.guest.session import sleeping_fork
+stop = threading.Event()
+thread = threading.Thread(target=stop.wait)
+print(sleeping_fork.alone()); thread.start(); print(sleeping_fork.alone()); stop.set(); thread.join()
+print(sleeping_fork.alone())
+"""
+    assert told(busy) == "True\nFalse\nTrue\n"

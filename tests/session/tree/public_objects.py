@@ -1,0 +1,227 @@
+"""Sends the objects of Kishu's public list through undo, redo, checkout, save, load and fork, and prints a table.
+
+    python -m tests.session.tree.public_objects CASES [--packages NAME …] [--write docs/benchmarks.md]
+
+CASES is ``kishu/coverage/coverage_test_cases.py`` of the repository illinoisdata/kishu: each case declares a variable of
+a library's class and changes it. It is read, not run: the statements run inside a sandbox only. A case whose package is
+not installed here, or whose statements fail with the installed version, is counted as not run, with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.markdown_section import replace_section, table
+from sandbox_kernel import Sandbox
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.session.session import Session
+
+MARKERS = ("<!-- table: public objects -->", "<!-- /table: public objects -->")
+#: Seconds that one cell of a case may take.
+CELL_S = 120
+#: Prints a text that is the same for equal values and different for others: what a pickle would hold, without its
+#: sharing of equal strings, which another process does differently. What cannot be pickled is described by its parts.
+_LOOK = r"""
+def _mark():
+    import copyreg, hashlib, re, types
+    parts, seen, kept = [], {}, []
+    def visit(value, depth=0):
+        kind = type(value)
+        if value is None or kind in (bool, int, float, complex, str, bytes, type(...)):
+            parts.append(f"{kind.__name__} {value!r}")
+            return
+        if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):
+            parts.append(f"name {getattr(value, '__qualname__', value.__name__)}")
+            return
+        if id(value) in seen:
+            parts.append(f"again {seen[id(value)]}")
+            return
+        seen[id(value)] = len(seen)
+        kept.append(value)
+        parts.append(f"{kind.__module__}.{kind.__qualname__}")
+        if depth > 200:
+            return
+        if kind.__name__ == "ndarray" and value.dtype.kind not in "OV":
+            parts.append(f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}")
+        elif kind in (list, tuple):
+            for item in value:
+                visit(item, depth + 1)
+        elif kind in (set, frozenset):
+            parts.append(" ".join(sorted(map(repr, value))))
+        elif kind is dict:
+            for key in value:
+                visit(key, depth + 1)
+                visit(value[key], depth + 1)
+        else:
+            try:
+                made = value.__reduce_ex__(4)
+                if isinstance(made, str):
+                    parts.append(made)
+                    return
+                pieces = [list(piece) if hasattr(piece, "__next__") else piece for piece in made]
+            except Exception:
+                state = getattr(value, "__dict__", None)
+                pieces = [state] if state else [re.sub(" at 0x[0-9a-f]+", "", repr(value))]
+            for piece in pieces:
+                visit(piece, depth + 1)
+    visit(VARIABLE)
+    print(hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest())
+_mark(); del _mark
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One object of the list."""
+
+    package: str
+    kind: str
+    variable: str
+    declare: str
+    change: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a case went. ``not_run`` says why it was not run; the others are empty when all was right.
+
+    Attributes:
+        not_run: why the statements could not be run here.
+        moved: what was wrong after undo, redo or checkout.
+        stored: what was wrong after save, load or fork and was not said.
+        lost: why the variable could not be stored, as the session said.
+
+    """
+
+    not_run: str = ""
+    moved: str = ""
+    stored: str = ""
+    lost: str = ""
+
+
+def cases_of(text: str) -> list[Case]:
+    """Return the cases of Kishu's file, which is a list of calls with literal arguments; each once."""
+    found: dict[Case, None] = {}
+    for call in ast.walk(ast.parse(text)):
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "LibCoverageTestCase":
+            said = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+            declare = "\n".join([*said["import_statements"], *said["var_declare_statements"]])
+            change = "\n".join(said["var_modify_statements"])
+            found[Case(said["module_name"], said["class_name"], said["var_name"], declare, change)] = None
+    return list(found)
+
+
+class _NotRun(Exception):
+    """Raised when a statement of a case fails; the message says how."""
+
+
+def _run(session: Session, code: str) -> str:
+    result = session.run(code, timeout=CELL_S)
+    if not result.ok:
+        lines = (result.stderr or result.error or str(result.status)).strip().splitlines() or [str(result.status)]
+        raise _NotRun(lines[-1][:160])
+    return result.stdout
+
+
+def mark(session: Session, case: Case) -> str:
+    """Return a text that tells the states of the case's variable apart; adds a cell."""
+    return _run(session, _LOOK.replace("VARIABLE", case.variable)).splitlines()[-1]
+
+
+def tried(case: Case) -> Verdict:
+    """Send one case through every move."""
+    with Sandbox() as box, box.session(checkpoints=10, memory_mb=4096) as session:
+        try:
+            _run(session, f"import warnings; warnings.simplefilter('ignore')\n{case.declare}")
+            session.checkpoint("declared")
+            _run(session, case.change)
+            session.checkpoint("changed")
+            changed = mark(session, case)
+            session.undo(2)
+            declared = mark(session, case)
+        except _NotRun as error:
+            return Verdict(not_run=str(error))
+        if declared == changed:
+            return Verdict(not_run="the change does not show in what a pickle would hold")
+        wrong: list[str] = []
+        session.checkout("declared")
+        session.redo()
+        session.checkout("changed")
+        if mark(session, case) != changed:
+            wrong.append("redo")
+        session.checkout("declared")
+        if mark(session, case) != declared:
+            wrong.append("checkout")
+        session.checkout("changed")
+        return _stored(session, case, changed, ", ".join(wrong))
+
+
+def _stored(session: Session, case: Case, changed: str, moved: str) -> Verdict:
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "state"
+        try:
+            report = session.save(place)  # type: ignore[attr-defined]
+            if case.variable in report.lost:
+                return Verdict(moved=moved, lost=report.lost[case.variable])
+            with session.fork() as fork:  # type: ignore[attr-defined]
+                if case.variable in fork.restored.lost:
+                    return Verdict(moved=moved, lost=fork.restored.lost[case.variable])
+                if mark(fork, case) != changed:
+                    wrong.append("fork")
+            with Sandbox() as other, other.load_session(place) as again:
+                if mark(again, case) != changed:
+                    wrong.append("load")
+        except (_NotRun, SandboxError) as error:
+            wrong.append(f"{type(error).__name__}: {error}"[:160])
+    return Verdict(moved=moved, stored=", ".join(wrong))
+
+
+def rows(found: dict[Case, Verdict]) -> list[list[str]]:
+    """Return a row for each package: how many cases, how many ran, and how they went."""
+    lines = []
+    for package in sorted({case.package for case in found}):
+        mine = [verdict for case, verdict in found.items() if case.package == package]
+        ran = [verdict for verdict in mine if not verdict.not_run]
+        stored = [verdict for verdict in ran if not verdict.stored and not verdict.lost]
+        counts = (
+            len(mine),
+            len(ran),
+            sum(not verdict.moved for verdict in ran),
+            len(stored),
+            sum(bool(verdict.lost) for verdict in ran),
+            sum(bool(verdict.stored) for verdict in ran),
+        )
+        lines.append([package, *map(str, counts)])
+    return lines
+
+
+def main(arguments: Iterable[str]) -> int:
+    """Run the cases, print each, and print or write the table; 1 when a state was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", type=Path)
+    parser.add_argument("--packages", nargs="*")
+    parser.add_argument("--write", type=Path)
+    asked = parser.parse_args(list(arguments))
+    found: dict[Case, Verdict] = {}
+    for case in cases_of(asked.cases.read_text()):
+        if not asked.packages or case.package in asked.packages:
+            found[case] = verdict = tried(case)
+            told = [f"{name}: {text}" for name, text in vars(verdict).items() if text]
+            print(f"{case.package} {case.kind}: {'; '.join(told) or 'right'}", flush=True)
+    header = ["package", "cases", "ran", "exact by undo, redo, checkout", "stored", "named as lost", "stored wrongly"]
+    text = table(header, rows(found))
+    print(f"\n{text}")
+    if asked.write is not None:
+        replace_section(asked.write, *MARKERS, text)
+    return int(any(verdict.moved or verdict.stored for verdict in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
