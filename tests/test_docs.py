@@ -244,7 +244,7 @@ def test_every_section_of_the_benchmarks_can_be_run_and_written() -> None:
 
 
 #: Times that somebody chose: they stand in the code, and no machine changes them.
-CHOSEN = {"20 ms", "30 ms", "30 s"}
+CHOSEN = {"20 ms", "30 ms", "30 s", "10 seconds"}
 _TIME = re.compile(r"\b\d+(?:\.\d+)? (?:µs|ms|s|seconds|minutes)\b")
 
 

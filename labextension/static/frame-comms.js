@@ -1,6 +1,8 @@
 // Connects widgets in frames with their sessions: one comm to the kernel of each notebook, opened by the page. A frame
 // sees only messages of the gate (the session) that made it, and can send only to that gate.
 const TARGET = 'sandbox-kernel.frames';
+// Servers of Jupyter close a connection that gets more than 10 MB at once.
+const PIECE_BYTES = 4 << 20;
 const ENDED = 'This widget belongs to a session that has ended: run its cell again';
 
 export class FrameComms {
@@ -58,7 +60,16 @@ export class FrameComms {
   send(view, { msg, buffers }) {
     const parts = Array.isArray(buffers) ? buffers.filter((part) => part instanceof ArrayBuffer) : [];
     const { gate } = view.facts.widget;
-    view.line?.comm.send({ type: 'comm', gate, epoch: view.line.epochs.get(gate) ?? 0, msg }, undefined, parts);
+    const { comm, epochs } = view.line ?? {};
+    if (!comm) return;
+    const message = { type: 'comm', gate, epoch: epochs.get(gate) ?? 0, msg };
+    if (parts.reduce((sum, part) => sum + part.byteLength, 0) <= PIECE_BYTES) {
+      comm.send(message, undefined, parts);
+      return;
+    }
+    const upload = `${msg?.msg_id ?? ''}-${Math.random()}`.slice(-60);
+    for (const piece of pieces(parts)) comm.send({ type: 'piece', gate, upload }, undefined, [piece]);
+    comm.send({ ...message, upload, sizes: parts.map((part) => part.byteLength) });
   }
 
   answer(line, data, buffers) {
@@ -84,6 +95,11 @@ export class FrameComms {
       for (const view of views.filter(({ isDrawn }) => isDrawn)) messages.forEach((message) => view.say(message));
     }
   }
+}
+
+// Cuts buffers into pieces that a server takes.
+export function* pieces(buffers, most = PIECE_BYTES) {
+  for (const buffer of buffers) for (let at = 0; at < buffer.byteLength; at += most) yield buffer.slice(at, at + most);
 }
 
 // Gives each message its own buffers.

@@ -27,7 +27,15 @@ export function fittingHeight(height) {
 export function refusedSentence({ what, host }, html) {
   if (typeof host !== 'string' || !/^[A-Za-z0-9.:-]{1,100}$/.test(host)) return null;
   // The receipt tells of what stands as a tag in the markup.
-  const named = new RegExp(`<(?:script|link|img|iframe)\\s[^<>]{0,2000}?\\b(?:src|href)\\s*=\\s*["']?(?:https?:)?//${host.replaceAll('.', '\\.')}`, 'i');
+  const named = new RegExp(`<(?:script|link|img|iframe|audio|video|source)\\s[^<>]{0,2000}?\\b(?:src|href)\\s*=\\s*["']?(?:https?:)?//${host.replaceAll('.', '\\.')}`, 'i');
   if (named.test(html)) return null;
   return `This output wanted to load ${Object.hasOwn(REFUSED, what) ? REFUSED[what] : REFUSED.page} from ${host}: blocked`;
+}
+
+// The sentence for a message that was larger than a frame may send; its numbers come from our own outer document.
+export function droppedSentence({ bytes, most, isFile }) {
+  const inMegabytes = (number, round) => `${round((Number(number) || 0) / 1048576)} MB`;
+  const [size, limit] = [inMegabytes(bytes, Math.ceil), inMegabytes(most, Math.floor)];
+  if (isFile !== true) return `This output sent ${size} at once: dropped, ${limit} is the most`;
+  return `Not uploaded: ${size}, and ${limit} in 10 seconds is the most. Put larger files into a folder of the session (--here, --mount)`;
 }

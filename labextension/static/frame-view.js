@@ -1,6 +1,6 @@
 // One frame on the page: made when it comes into view, filled when it is ready, watched while it is there.
 import { element } from './dom.js';
-import { fittingHeight, refusedSentence } from './frame-facts.js';
+import { droppedSentence, fittingHeight, refusedSentence } from './frame-facts.js';
 import { withLibrary } from './frame-libraries.js';
 
 const PING_MILLISECONDS = 2000;
@@ -84,7 +84,7 @@ export class FrameView {
     else if (data.type === 'activation') this.activation?.(data.isActive === true);
     else if (data.type === 'height') this.place.style.height = `${fittingHeight(data.height)}px`;
     else if (data.type === 'pong') this.revive();
-    else if (data.type === 'dropped') this.tell('This output sent more than 1 MB at once, a large file for example: dropped');
+    else if (data.type === 'dropped') this.tell(droppedSentence(data));
     else if (data.type === 'refused') this.tell(refusedSentence(data, this.facts.html));
     else if (this.facts.widget) this.page.comms?.receive(this, data);
   }

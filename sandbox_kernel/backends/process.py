@@ -19,6 +19,7 @@ from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_
 from sandbox_kernel.backends.results.outcome import make_result
 from sandbox_kernel.backends.runners.crowd import shared_crowd
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.interpreter import find_python
@@ -62,6 +63,19 @@ if TYPE_CHECKING:
 def shared_pool(size: int) -> Pool:
     """Return the pool of this size, shared by all backends of this process: a spare serves any request of its walls."""
     return Pool(size, templates=Templates())
+
+
+@dataclass(frozen=True)
+class ProcessSetup:
+    """Configuration, policy and enforcer of a process backend, for a worker of Dask or a runner to make it there."""
+
+    config: ProcessConfig
+    policy: SandboxPolicy
+    enforcer: str | None
+
+    def backend(self) -> ProcessBackend:
+        """Return a process backend for the machine and the process that this is called in."""
+        return ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
 
 
 class ProcessBackend(BlockingBackend):
@@ -234,8 +248,6 @@ class ProcessBackend(BlockingBackend):
     def _setup(self) -> bytes:
         """How a runner makes a backend like this one, pickled."""
         import pickle
-
-        from sandbox_kernel.backends.runners.run_channel import ProcessSetup
 
         return pickle.dumps(ProcessSetup(replace(self.config, runners=0), self.policy, self._enforcer_name))
 

@@ -9,6 +9,7 @@ have 50 such classes. Here the comparison, the hash, the text and the refusals a
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -103,9 +104,14 @@ def _compiled_init(cls: type) -> Callable[..., None]:
 
 def _compared(self: object, hashed: bool = False) -> tuple[object, ...]:
     """Return the values of the fields that make two objects equal."""
-    fields = dataclasses.fields(self)  # type: ignore[arg-type]
-    chosen = [field for field in fields if (field.compare if not hashed or field.hash is None else field.hash)]
-    return tuple(getattr(self, field.name) for field in chosen)
+    names = _names_compared(self.__class__, hashed)  # type: ignore[arg-type]
+    return tuple([getattr(self, name) for name in names])
+
+
+@functools.cache
+def _names_compared(cls: type, hashed: bool) -> tuple[str, ...]:
+    fields = dataclasses.fields(cls)
+    return tuple(field.name for field in fields if (field.compare if not hashed or field.hash is None else field.hash))
 
 
 def _equal(self: object, other: object) -> object:

@@ -6,13 +6,15 @@ and say so where it is not; a report never waits for a compiler.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from sandbox_kernel.backends.measured.canaries import Measurement
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.backends.wasm.wheels import make_wheels
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.model import ExecRequest, Language, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model.notes import NoteKind
 from sandbox_kernel.session.opening.open_wasm import open_wasm_session
 
 _LINKS = """import os
@@ -31,6 +33,10 @@ _PREOPENS = """import os
 open("/box/name", "w").close()
 print(os.listdir("/"), os.listdir("."), os.listdir("/box"))"""
 _DRAW = "import os, random, uuid; print(random.random(), os.urandom(8).hex(), uuid.uuid4())"
+_CLOCKS = "import time; print(time.time_ns(), time.monotonic_ns())"
+_SEED = "print(hash('canary'))"
+#: Makes CPython start anew, with a hash seed of its own.
+_OWN_SEED = {"PYTHONHASHSEED": "random"}
 _IMPORT = "import sandbox_canary; print(sandbox_canary.answer)"
 _LOOP = "kept = 2\nprint('go', flush=True)\nwhile True: pass"
 
@@ -53,8 +59,12 @@ def python_lines(backend: WasmBackend) -> tuple[Measurement, ...]:
     return tuple(lines)
 
 
+def _run(backend: WasmBackend, code: str, env: dict[str, str] | None = None) -> ExecResult:
+    return backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=60, env=env or {}))
+
+
 def _out(backend: WasmBackend, code: str, env: dict[str, str] | None = None) -> str:
-    return backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=30, env=env or {})).stdout.strip()
+    return _run(backend, code, env).stdout.strip()
 
 
 def _links(backend: WasmBackend) -> _Found:
@@ -73,6 +83,39 @@ def _randomness(backend: WasmBackend) -> _Found:
     differ = len(first) == 3 and all(a != b for a, b in zip(first, second, strict=False))
     told = "three numbers of two runs " + ("all differ" if differ else "are alike")
     return differ and len(fixed) == 1, f"{told}; with a seed of the user: {'alike' if len(fixed) == 1 else 'not alike'}"
+
+
+def _clocks(backend: WasmBackend) -> _Found:
+    began = time.monotonic()
+    first, second = ([int(word) for word in _out(backend, _CLOCKS).split() if word.isdigit()] for _ in range(2))
+    most = time.monotonic() - began
+    passed = [(later - earlier) / 1e9 for earlier, later in zip(first, second, strict=False)]
+    fixed = _out(backend, _CLOCKS, {"SANDBOX_TIME": "1000"}).split()
+    runs_on = len(passed) == 2 and all(0 < seconds <= most for seconds in passed)
+    given = bool(fixed) and fixed[0].isdigit() and int(fixed[0]) // 10**9 == 1000  # it goes on at each call
+    told = f"two clocks of two runs went on by {', '.join(f'{seconds:.3f}' for seconds in passed)} s of {most:.3f} s"
+    return runs_on and given, f"{told}; a time that the user gives is {'shown' if given else 'not shown'}"
+
+
+def _image(backend: WasmBackend) -> _Found:
+    """A run begins with the image of a CPython that has started; one that needs a start says so."""
+    started, anew = (_run(backend, _SEED, env) for env in (None, _OWN_SEED))
+    from_image, told = _begun_with_image(started), not _begun_with_image(anew)
+    found = f"a run began with {'an image' if from_image else 'a start of its own'}"
+    return from_image and told, f"{found}; one that needs a start {'has a note of it' if told else 'has no note'}"
+
+
+def _begun_with_image(result: ExecResult) -> bool:
+    return result.ok and all(note.kind is not NoteKind.NOT_BOOTED for note in result.notes)
+
+
+def _seed(backend: WasmBackend) -> _Found:
+    shared, own = ([_out(backend, _SEED, env) for _ in range(2)] for env in (None, _OWN_SEED))
+    alike = "alike, by the seed of the image" if shared[0] == shared[1] else "different"
+    differ = len({*own, shared[0]}) == 3
+    return differ, f"the hash of a word in two runs is {alike}; with {'='.join(*_OWN_SEED.items())} it " + (
+        "is another in each" if differ else "is not another in each"
+    )
 
 
 def _interrupt(backend: WasmBackend) -> _Found:
@@ -105,5 +148,8 @@ _LINES: dict[tuple[str, str, str], Callable[[WasmBackend], _Found]] = {
     ("files", "find the work folder as /, . and /box", "preopened folders"): _preopens,
     ("files", "import a wheel of another sandbox", "memory and folder by content"): _wheels,
     ("kernel", "draw the numbers of another run", "randomness is drawn when an image begins"): _randomness,
+    ("kernel", "see a clock that stood still in the image", "clocks are the host's, asked at each call"): _clocks,
+    ("kernel", "begin without the image, untold", "a CPython that has started, or a note"): _image,
+    ("kernel", "share a hash seed with a run that wants its own", "such a run starts CPython anew"): _seed,
     ("limits", "lose the state to an interrupt", "four words of the guest's memory"): _interrupt,
 }

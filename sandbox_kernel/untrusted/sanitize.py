@@ -17,6 +17,7 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.json_value import check_json, encodable
+from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
 from sandbox_kernel.untrusted.markup.tex import check_latex
 
 MAX_TEXT = 1 << 20
@@ -53,6 +54,7 @@ _NAMES = {
     "image/webp": "a WebP picture",
 }
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*\+json\Z")
+_MAY_BE_SCOPED = re.compile(r"<(?:style|audio|video)[\s/>]", re.IGNORECASE)
 #: The text that IPython sends for objects without a text form.
 _NO_TEXT = re.compile(r"<IPython\.core\.display\.\w+ object>\Z")
 
@@ -166,9 +168,23 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
 
 
 def _html(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.untrusted.markup.html import clean_html  # nh3 is loaded by the first cell that needs it
+    # nh3 and tinycss2 are loaded by the first cell that needs them.
+    from sandbox_kernel.untrusted.markup.html import clean_html
 
-    return clean_html(text)
+    return in_page(text) or clean_html(text)
+
+
+def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return markup with styles, sound or video as a page may show it; None if it has none, or they cannot be kept."""
+    if not _MAY_BE_SCOPED.search(TABLE_STYLE.sub("", markup)):
+        return None
+    from sandbox_kernel.untrusted.markup.scoped_html import scoped_html
+    from sandbox_kernel.untrusted.markup.styles import NotScoped
+
+    try:
+        return scoped_html(markup)
+    except (NotScoped, ContentRefused):
+        return None
 
 
 def _svg(text: str) -> tuple[str, tuple[str, ...]]:

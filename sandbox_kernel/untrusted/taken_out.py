@@ -13,6 +13,7 @@ _KINDS = {
     "drawings inside HTML (display them as SVG)": "svg",
     "MathML formulas": "math",
     "canvases": "canvas",
+    "its start by itself (press play)": "autoplay",
 }
 _KIND_OF = {tag: kind for kind, tags in _KINDS.items() for tag in tags.split()}
 #: Elements that are removed without a note, because their content is still shown.
@@ -22,6 +23,11 @@ _QUIET_NAMES = (
 )
 _NOT_WORTH_A_WORD = frozenset(_QUIET_NAMES.split())
 _MOST = 8
+
+
+def is_worth_a_word(tag: str) -> bool:
+    """Whether something is lost with the tags of an element, when its content is still shown."""
+    return tag not in _NOT_WORTH_A_WORD
 
 
 def in_words(tags: Iterable[str], handlers: Iterable[str]) -> tuple[str, ...]:

@@ -105,6 +105,21 @@ def test_a_run_of_javascript_calls(box: Sandbox, language: str) -> None:
     assert [call.name for call in result.calls] == ["search", "invert", "count", "broken"]
 
 
+def test_typescript_is_checked_against_the_types_of_the_functions(box: Sandbox) -> None:
+    right = "try { host.broken() } catch (e) { if (e instanceof host.HostError) console.log(e.type) }"
+    shown = ok(box.run(f"const n: number = host.square(2)\n{right}\nconsole.log(n)", "typescript", check=True)).stdout
+    assert shown == "KeyError\n4\n"
+    for line in (
+        "host.square('two')",
+        "host.search('x', {limt: 1})",
+        "host.serch('x')",
+        "const n: string = host.square(2)",
+    ):
+        wrong = box.run(f"console.log('ran')\n{line}", "typescript", check=True)
+        assert (wrong.status, wrong.stdout) == (Status.COMPILE_FAILED, ""), line
+        assert "cell.ts(2," in wrong.stderr, wrong.stderr
+
+
 def test_a_session_of_javascript_calls_in_every_cell(box: Sandbox) -> None:
     with box.session("javascript") as session:
         assert ok(session.run(JAVASCRIPT)).stdout == JAVASCRIPT_SHOWN

@@ -22,11 +22,11 @@ from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, O
 from sandbox_kernel.backends.dask.dask_delivery import decode_capabilities, decode_delivery
 from sandbox_kernel.backends.dask.dask_worker import (
     BEGAN,
-    WorkerSetup,
     measure_on_worker,
     run_on_worker,
     stop_on_worker,
 )
+from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.backends.requests.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.meter.meter import OnUsage
@@ -85,7 +85,7 @@ class DaskBackend(BlockingBackend):
         self.client = client if client is not None else connected_client()
         check_policy(policy)
         standard = policy if policy is not None else SandboxPolicy.preset("standard")
-        self._setup = WorkerSetup(config or ProcessConfig(), standard, enforcer)
+        self._setup = ProcessSetup(config or ProcessConfig(), standard, enforcer)
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured on one worker. Other machines of the cluster may differ."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sandbox_kernel.backends.dask.dask_delivery import (
     MAX_FILES_BYTES,
@@ -12,30 +12,15 @@ from sandbox_kernel.backends.dask.dask_delivery import (
     encode_delivery,
     encode_error,
 )
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, notes
-from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE
 
 #: Name of the event that a run has begun. Events of output have the name of their stream.
 BEGAN = "began"
-
-
-@dataclass(frozen=True)
-class WorkerSetup:
-    """How a worker runs requests: configuration, policy and enforcer."""
-
-    config: ProcessConfig
-    policy: SandboxPolicy
-    enforcer: str | None
-
-    def backend(self) -> ProcessBackend:
-        """Return a process backend for the machine that this is called on."""
-        return ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
 
 
 #: Runs of this worker that can be stopped, and those that were stopped before they began.
@@ -44,7 +29,7 @@ _stopped: set[str] = set()
 _lock = threading.Lock()
 
 
-def run_on_worker(setup: WorkerSetup, request: ExecRequest, name: str, tell: bool, bring_files: bool) -> bytes:
+def run_on_worker(setup: ProcessSetup, request: ExecRequest, name: str, tell: bool, bring_files: bool) -> bytes:
     """Run a request on this worker. Returns an encoded delivery or error."""
     from distributed import get_worker
 
@@ -98,7 +83,7 @@ def stop_on_worker(name: str) -> bool:
         return running is not None
 
 
-def measure_on_worker(setup: WorkerSetup) -> bytes:
+def measure_on_worker(setup: ProcessSetup) -> bytes:
     """Measure this worker's machine. Returns encoded capabilities or an encoded error."""
     try:
         return encode_capabilities(setup.backend().capabilities())

@@ -15,6 +15,15 @@ _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", bytes:
 _LISTS = (list, set, frozenset, abc.Sequence, abc.Collection, abc.Set, abc.MutableSequence)
 _STREAMS = (abc.Iterator, abc.Iterable, abc.Generator, abc.AsyncIterator, abc.AsyncIterable, abc.AsyncGenerator)
 
+#: Words that are names in Python and no names of parameters in TypeScript.
+_RESERVED = frozenset(
+    {
+        "case", "catch", "const", "debugger", "default", "delete", "do", "enum", "export", "extends", "false",
+        "function", "implements", "instanceof", "interface", "let", "new", "null", "package", "private", "protected",
+        "public", "static", "super", "switch", "this", "throw", "true", "typeof", "var", "void",
+    }
+)  # fmt: skip
+
 
 def describe_functions(functions: HostFunctions | None, language: Language) -> str:
     """Return the functions as declarations with their documentation; empty when there are none.
@@ -64,18 +73,23 @@ def _command(function: HostFunction) -> str:
 
 def typescript_signature(function: HostFunction) -> str:
     """Return parameters and result as TypeScript: those with a default are in a last object, by their names."""
-    plain, named = [], []
+    plain, named, rest, taken = [], [], "", "any"
     for parameter in function.signature.parameters.values():
         shown = typescript_type(function.hints.get(parameter.name, typing.Any))
+        name = f"{parameter.name}_" if parameter.name in _RESERVED else parameter.name
         if parameter.kind is parameter.VAR_KEYWORD:
             named.append(f"[name: string]: {shown}")
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            continue
+            rest = f"...{name}: Array<"
+            taken = shown
         elif parameter.default is parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY:
-            plain.append(f"{parameter.name}: {shown}")
+            plain.append(f"{name}: {shown}")
         else:
             named.append(f"{parameter.name}{'' if parameter.default is parameter.empty else '?'}: {shown}")
-    if named:
+    if rest:
+        # Nothing can stand behind it: what is given by name is a last object among the rest.
+        plain.append(f"{rest}{'any' if named else taken}>")
+    elif named:
         plain.append(f"options?: {{ {'; '.join(named)} }}")
     generates = inspect.isgeneratorfunction(function.call) or inspect.isasyncgenfunction(function.call)
     result = typescript_type(function.hints.get("return", typing.Any))

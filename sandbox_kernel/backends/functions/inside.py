@@ -5,14 +5,22 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.guest_programs import start_of
 from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.model import Language
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 COMMAND = "host"
 #: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/wasi/host_descriptor.py``.
 _DESCRIPTOR = 6
+#: Where the type checker inside WebAssembly looks; see ``guest/wasm/run.py``.
+_TYPES = "host.d.ts"
+_ERROR = "HostError: new (type: string, message: string) => Error & { type: string };"
 
 
 def command_file(places: Places, python: str) -> JobFile:
@@ -25,6 +33,14 @@ def command_file(places: Places, python: str) -> JobFile:
 def with_command(env: Mapping[str, str], places: Places) -> dict[str, str]:
     """Return the environment with the folder of the command first in PATH: a system may have another ``host``."""
     return {**env, "PATH": f"{places.cell}:{env['PATH']}" if env.get("PATH") else places.cell}
+
+
+def typescript_files(functions: HostFunctions) -> Mapping[str, bytes]:
+    """Return the types of the functions for the folder of a TypeScript program, whose types are checked."""
+    from sandbox_kernel.backends.functions.describe import describe_functions
+
+    declared = describe_functions(functions, Language.TYPESCRIPT)
+    return {_TYPES: declared.replace("{\n", f"{{\n  {_ERROR}\n", 1).encode()}
 
 
 @functools.cache

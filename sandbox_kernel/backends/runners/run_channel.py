@@ -16,20 +16,9 @@ from types import TracebackType
 from typing import Self
 
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult
-from sandbox_kernel.policy import SandboxPolicy
 
 _LENGTH = struct.Struct(">Q")
-
-
-@dataclass(frozen=True)
-class ProcessSetup:
-    """How a process backend in another process runs requests: configuration, policy and enforcer."""
-
-    config: ProcessConfig
-    policy: SandboxPolicy
-    enforcer: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,10 @@ import socket
 import threading
 import time
 
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessSetup
 from sandbox_kernel.backends.runners.run_channel import (
     BegunMarks,
     FilesKept,
-    ProcessSetup,
     RunChannel,
     RunEnded,
     RunFailed,
@@ -141,4 +140,4 @@ def _keep(channel: RunChannel) -> Keep:
 @functools.lru_cache(maxsize=32)
 def _backend(setup: bytes) -> ProcessBackend:
     found: ProcessSetup = pickle.loads(setup)  # noqa: S301 (a process of ours wrote it)
-    return ProcessBackend(found.config, enforcer=found.enforcer, policy=found.policy)
+    return found.backend()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
-from sandbox_kernel.backends.functions.inside import wasm_python_files
+from sandbox_kernel.backends.functions.inside import typescript_files, wasm_python_files
 from sandbox_kernel.backends.functions.served_run import served, with_functions
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.process import shared_pool
@@ -203,6 +203,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         run = self._interpreter(request, guest, switches, entry)
         if callbacks.calls is not None and request.language is Language.PYTHON:
             run = replace(run, files={**run.files, **wasm_python_files()})
+        if callbacks.calls is not None and self.check_types and request.language is Language.TYPESCRIPT:
+            run = replace(run, files={**run.files, **typescript_files(callbacks.calls.functions)})
         result = self._run_guest(request, run, 0.0, callbacks)
         return replace(result, notes=(*result.notes, not_booted(str(guest.language), why))) if why else result
 

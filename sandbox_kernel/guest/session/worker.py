@@ -61,6 +61,10 @@ class CellEngine:
         """Return the number of variables that the user has defined."""
         return 0
 
+    def names_at_first(self) -> int:
+        """Return ``names`` when the session begins; 0 where counting takes long and the host needs no number."""
+        return self.names()
+
     def own_threads(self) -> int:
         """Return the number of threads that serve the host, not the user."""
         return 0
@@ -116,7 +120,7 @@ class Worker:
 
     def serve(self) -> None:
         """Receive and carry out the host's messages; never returns."""
-        self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
+        self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names_at_first()})
         while True:
             op = ""
             try:

@@ -38,6 +38,8 @@ _GRACE_S = 0.1
 #: Native stack besides the guest's own, for the engine's calls and this interpreter.
 _HOST_STACK_BYTES = 4 << 20
 _TABLES, _INSTANCES, _MEMORIES = 8, 1, 1
+#: The file beside a program that declares the host functions.
+HOST_TYPES = "host.d.ts"
 #: The descriptor of the channel to the host, for the report and for questions.
 _CHANNEL = 3
 #: A start value so low that refusals by the module's own maximum never reach zero and count as ours.
@@ -143,7 +145,9 @@ class GuestThread:
         source = folders.read(program).decode("utf-8", "replace")
         guest.begin([plan.argv[0], program, *plan.argv[1:]], dict(plan.env))
         try:
-            code = guest.run_translated(source, os.path.basename(program), plan.translate)
+            code = guest.run_translated(
+                source, os.path.basename(program), plan.translate, _host_types(folders, program)
+            )
         except Untranslated:
             return GuestEnding(end="untranslated", code=1)
         return GuestEnding(end="exit", code=code)
@@ -173,6 +177,14 @@ class GuestThread:
             memory_bytes=self.memory.data_len(store) if self.memory is not None else ending.memory_bytes,
             refused=int(refused),
         )
+
+
+def _host_types(folders: Folders, program: str) -> str:
+    """Return the file with the types of host functions, which the host puts beside a program whose types it checks."""
+    try:
+        return folders.read(os.path.join(os.path.dirname(program), HOST_TYPES)).decode()
+    except OSError:
+        return ""
 
 
 def _asked(prompt: str) -> str:

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import weakref
+from collections.abc import Callable
 
 _PART = 1 << 20
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -53,6 +54,18 @@ class SealedMemory:
                     raise EOFError(f"it ended {end - at} bytes too early")
                 at += sent
         made._seal()
+        return made
+
+    @classmethod
+    def filled(cls, fill: Callable[[int], None]) -> SealedMemory:
+        """Let a stranger write the content: ``fill`` hands out the descriptor, and returns when it was written.
+
+        Raises ``OSError`` when it cannot be sealed: the stranger has mapped it, or sealed it itself.
+        """
+        made = cls()
+        fill(made._fd)
+        made._seal()
+        made._size = os.fstat(made._fd).st_size
         return made
 
     def _seal(self) -> None:

@@ -21,6 +21,7 @@ from sandbox_kernel.backends.wasm.loaded_wheels import (
     wheels_mark,
 )
 from sandbox_kernel.backends.wasm.packages import package_files
+from sandbox_kernel.backends.wasm.pip_indexes import usual_indexes
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
@@ -47,7 +48,7 @@ from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.open_session import MAX_CHECKPOINTS, WASM_LANGUAGES, last_words
 from sandbox_kernel.session.opening.saved_file import ImageHeader, read_image, write_image
 from sandbox_kernel.session.opening.spec import SessionSpec
-from sandbox_kernel.session.opening.wasm_state import State, take_state
+from sandbox_kernel.session.opening.wasm_state import State, take_changes, take_state
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
@@ -110,7 +111,7 @@ class WasmSession(Session):
         """
         opening = self._opening
         with self._supervisor.turn() as worker:
-            state = take_state(worker, changes=bool(opening.guest.image))
+            state = take_changes(worker) if opening.guest.image else take_state(worker)
         share = opening.share.another() if opening.share is not None else None
         return WasmSession(opening.again(_new_name(opening.spec.language, name), state, share))
 
@@ -226,6 +227,12 @@ class _Opening:
         folder = package_files(self.backend.store, self.guest.package).path
         return [Grant(folder, folder, False)]
 
+    def _indexes(self) -> list[str]:
+        """Return the package indexes of ``%pip``; none where nothing can be reached."""
+        policy = self.backend.policy
+        reaches = self.spec.language is Language.PYTHON and (policy.network or policy.network_rules)
+        return usual_indexes() if reaches else []
+
     def _step(self, jail: Jail, state: State | None) -> Step:
         booted = bool(self.guest.image)
         folders = preopens(jail, sees_cell=booted)
@@ -240,6 +247,7 @@ class _Opening:
             "env": dict(self.backend.policy.env),
             "elapsed_s": state.elapsed_s if state is not None else 0.0,
             "changes": state is not None and state.changes,
+            "indexes": self._indexes(),
         }
         return Step(kind="session", argv=[json.dumps(plan)], cwd=jail.places.work, env={}, rlimits={})
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.session.opening.saved_file import MOST_MEMORY, check_elapsed
 from sandbox_kernel.session.worker.worker import JailedWorker
@@ -16,6 +17,7 @@ from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 _SAVE_S = 120.0
+_OTHER = "the session's memory is not what its worker said; nothing was saved"
 
 
 @dataclass(frozen=True)
@@ -31,30 +33,15 @@ class State:
     report: Mapping[str, object] = field(default_factory=dict)
 
 
-def take_state(worker: JailedWorker, *, changes: bool = False) -> State:
+def take_state(worker: JailedWorker) -> State:
     """Make the worker write its memory into the work folder, and copy it and the other files from there.
 
-    The copy is sealed memory of the host: the worker cannot change it afterwards.
-
-    Args:
-        worker: The worker, between two cells.
-        changes: Whether the changed pages are enough, for a guest that begins with the same memory; the worker may
-            still write all of it.
-
+    The copy is sealed memory of the host: the worker, which must be between two cells, cannot change it afterwards.
     """
     jail, name = worker.jail, f".image-{secrets.token_hex(8)}"
     worker.permit_fork()
-    answer = worker.ask("changes" if changes else "image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
-    size = answer.get("size")
-    try:
-        elapsed = check_elapsed(answer.get("elapsed_s"))
-    except ValueError:
-        size = None
-    if not isinstance(size, int) or not 0 < size <= MOST_MEMORY:
-        raise SessionError(
-            f"the session's memory could not be written: {answer.get('problem') or 'the worker did not say why'}; "
-            "make room in the work folder, or open the session with a larger disk_mb"
-        )
+    answer = worker.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
+    size, elapsed = _told(answer)
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=jail.box_fd)
     except OSError as error:
@@ -63,14 +50,55 @@ def take_state(worker: JailedWorker, *, changes: bool = False) -> State:
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=jail.box_fd)
         if os.fstat(descriptor).st_size != size:
-            raise SessionError("the session's memory is not what its worker said; nothing was saved")
+            raise SessionError(_OTHER)
         memory = SealedMemory.of_file(descriptor, 0, size)
     except (OSError, EOFError) as error:
         raise SessionError(f"the session's memory could not be taken out: {error}") from None
     finally:
         os.close(descriptor)
-    with Rooted(os.dup(jail.box_fd)) as box:
-        files = dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
     report = answer.get("report")
-    partial = changes and answer.get("changes") is True
-    return State(memory, elapsed, files, partial, report if isinstance(report, dict) else {})
+    return State(memory, elapsed, _files(jail), report=report if isinstance(report, dict) else {})
+
+
+def take_changes(worker: JailedWorker) -> State:
+    """Make the worker write the changed pages of its memory into memory of the host, and copy its files.
+
+    They are enough for a guest that begins with the same memory. Where the worker does not know them this is
+    ``take_state``.
+    """
+    answer: Mapping[str, object] = {}
+
+    def write(descriptor: int) -> None:
+        nonlocal answer
+        answer = worker.ask("changes", "", 0, _SAVE_S, descriptor).answer
+
+    try:
+        memory = SealedMemory.filled(write)
+    except OSError as error:
+        raise SessionError(f"the session's memory could not be taken out: {error.strerror}") from None
+    if not answer:
+        return take_state(worker)
+    size, elapsed = _told(answer)
+    if len(memory) != size or answer.get("changes") is not True:
+        raise SessionError(_OTHER)
+    return State(memory, elapsed, _files(worker.jail), changes=True)
+
+
+def _told(answer: Mapping[str, object]) -> tuple[int, float]:
+    """Return the size of what was written, and the session's age; raises ``SessionError`` when nothing was."""
+    size = answer.get("size")
+    try:
+        elapsed = check_elapsed(answer.get("elapsed_s"))
+    except ValueError:
+        size, elapsed = None, 0.0
+    if not isinstance(size, int) or not 0 < size <= MOST_MEMORY:
+        raise SessionError(
+            f"the session's memory could not be written: {answer.get('problem') or 'the worker did not say why'}; "
+            "make room in the work folder, or open the session with a larger disk_mb"
+        )
+    return size, elapsed
+
+
+def _files(jail: Jail) -> dict[str, bytes]:
+    with Rooted(os.dup(jail.box_fd)) as box:
+        return dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())

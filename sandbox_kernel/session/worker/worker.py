@@ -39,6 +39,7 @@ from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes
 from sandbox_kernel.session.worker.message_reader import MAX_FRAME
 from sandbox_kernel.session.worker.messages import (
     Answer,
+    Ask,
     CellDone,
     DisplayShown,
     FromWorker,
@@ -398,10 +399,17 @@ class JailedWorker:
         found, self._strays = self._strays, []
         return found
 
-    def ask(self, what: What, code: str, pos: int, timeout_s: float) -> Answer:
-        """Ask the worker a question about code; raises ``SessionError`` when it does not answer in time."""
+    def ask(self, what: What, code: str, pos: int, timeout_s: float, descriptor: int | None = None) -> Answer:
+        """Ask the worker a question about code; raises ``SessionError`` when it does not answer in time.
+
+        The worker gets a copy of ``descriptor``, if one is given.
+        """
         number = self.next_id()
-        self.channel.put({"op": "ask", "id": number, "what": what, "code": code, "pos": pos})
+        message: Ask = {"op": "ask", "id": number, "what": what, "code": code, "pos": pos}
+        if descriptor is None:
+            self.channel.put(message)
+        else:
+            self.channel.give(message, descriptor)
         answer = self._await(Answer, timeout_s)
         if answer.id != number:
             raise SessionError("the worker answered another question")

@@ -16,6 +16,8 @@ COMM = "application/vnd.sandbox-kernel.comm+json"
 TARGET = "jupyter.widget"
 MAX_JSON = 1 << 20
 MAX_BUFFERS, MAX_BUFFER_BYTES = 64, 12 << 20
+#: The most bytes that a page sends with one message, a file of ``FileUpload`` for example; ``relay.js`` has the same.
+MAX_UPLOAD_BYTES = 64 << 20
 
 _KINDS = frozenset(("comm_open", "comm_msg", "comm_close"))
 _COMM_ID = re.compile(r"[0-9a-f-]{1,64}\Z")
@@ -64,7 +66,7 @@ def comm_of_session(value: object) -> CommMessage:
         raise ContentRefused("its buffers are malformed") from None
     if found.get("msg_type") == "comm_open" and found.get("target_name") != TARGET:
         raise ContentRefused(f"only comms of {TARGET} reach the page")
-    return _checked(found, found.get("parent_id"), parts)
+    return _checked(found, found.get("parent_id"), parts, MAX_BUFFER_BYTES)
 
 
 def comm_of_page(value: object, buffers: list[object]) -> CommMessage:
@@ -73,7 +75,7 @@ def comm_of_page(value: object, buffers: list[object]) -> CommMessage:
     if found.get("msg_type") != "comm_msg":
         raise ContentRefused("a page only sends messages of comms that are open")
     parts = tuple(bytes(part) for part in buffers if isinstance(part, bytes | bytearray | memoryview))
-    return _checked(found, found.get("msg_id"), parts)
+    return _checked(found, found.get("msg_id"), parts, MAX_UPLOAD_BYTES)
 
 
 def _table(value: object) -> Mapping[str, object]:
@@ -82,14 +84,14 @@ def _table(value: object) -> Mapping[str, object]:
     return value
 
 
-def _checked(found: Mapping[str, object], name: object, buffers: tuple[bytes, ...]) -> CommMessage:
+def _checked(found: Mapping[str, object], name: object, buffers: tuple[bytes, ...], most: int) -> CommMessage:
     comm_id, data, metadata = found.get("comm_id"), found.get("data"), found.get("metadata") or {}
     if not isinstance(comm_id, str) or not _COMM_ID.match(comm_id):
         raise ContentRefused("its comm id is malformed")
     if not isinstance(data, Mapping) or not isinstance(metadata, Mapping):
         raise ContentRefused("its data is malformed")
-    if len(buffers) > MAX_BUFFERS or sum(map(len, buffers)) > MAX_BUFFER_BYTES:
-        raise ContentRefused(f"its buffers are larger than {MAX_BUFFER_BYTES >> 20} MB")
+    if len(buffers) > MAX_BUFFERS or sum(map(len, buffers)) > most:
+        raise ContentRefused(f"its buffers are larger than {most >> 20} MB")
     if len(json.dumps([data, metadata])) > MAX_JSON:
         raise ContentRefused(f"it is larger than {MAX_JSON >> 20} MB")
     known = name if isinstance(name, str) and _MESSAGE_ID.match(name) else ""

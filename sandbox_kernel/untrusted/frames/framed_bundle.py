@@ -20,7 +20,7 @@ from sandbox_kernel.untrusted.frames.frame_output import (
 )
 from sandbox_kernel.untrusted.json_value import encodable
 from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
-from sandbox_kernel.untrusted.sanitize import SanitizedBundle, sanitize_bundle
+from sandbox_kernel.untrusted.sanitize import SanitizedBundle, in_page, sanitize_bundle
 
 #: Elements that the page does not show, and handlers of events in any element.
 _TAGS = frozenset((
@@ -32,10 +32,18 @@ _HANDLER = re.compile(r"<[A-Za-z][^<>]{0,2000}\son[A-Za-z]{3,30}\s*=")
 #: Is in every handler and in little else: looked for first, because it is found in a tenth of the time.
 _LIKE_HANDLER = re.compile(r"\son[A-Za-z]{3,30}\s*=")
 _LOADED = re.compile(
-    r"<(script|link|img|iframe)\s[^<>]{0,2000}?\b(?:src|href)\s*=\s*[\"']?(?:https?:)?//([A-Za-z0-9.-]{1,100})",
+    r"<(script|link|img|iframe|audio|video|source)\s[^<>]{0,2000}?\b(?:src|href)\s*=\s*[\"']?(?:https?:)?//([A-Za-z0-9.-]{1,100})",
     re.IGNORECASE,
 )
-_WHAT = {"script": "a script", "link": "a style sheet", "img": "a picture", "iframe": "a page"}
+_WHAT = {
+    "script": "a script",
+    "link": "a style sheet",
+    "img": "a picture",
+    "iframe": "a page",
+    "audio": "a sound",
+    "video": "a video",
+    "source": "a sound or video",
+}
 _MOST_HOSTS = 3
 
 
@@ -61,10 +69,21 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
         return SanitizedBundle(clean.data, clean.metadata, removed)
     if frame is None:
         return sanitize_bundle(data, metadata)
+    shown = in_page(frame.html) if FRAME not in data else None
+    if shown is not None:
+        return _with_html(data, metadata, *shown)
     rest = {mime: value for mime, value in data.items() if mime in _BESIDE}
     clean = sanitize_bundle(rest or {"text/plain": "[an interactive output]"}, metadata)
     removed = (*clean.removed, *refused_hosts(frame.html))
     return SanitizedBundle({**clean.data, **frame.bundle()}, clean.metadata, removed)
+
+
+def _with_html(data: Mapping[object, object], metadata: object, markup: str, taken: tuple[str, ...]) -> SanitizedBundle:
+    """Clean a bundle whose HTML is clean already."""
+    others = {mime: value for mime, value in data.items() if mime != "text/html"}
+    clean = sanitize_bundle(others, metadata) if others else SanitizedBundle({}, {})
+    words = (f"HTML was shown without {', '.join(taken)}",) if taken else ()
+    return SanitizedBundle({**clean.data, "text/html": markup}, clean.metadata, (*clean.removed, *words))
 
 
 #: Forms of an output that are kept beside its frame, for viewers that show no frame.

@@ -4,11 +4,13 @@
 (() => {
   const inner = document.querySelector('iframe');
   const payload = JSON.parse(document.getElementById('payload').textContent);
-  const LIMITS = { perSecond: 240, bytes: 1 << 20, answers: 200, source: 32 << 20 };
+  const LIMITS = { perSecond: 240, bytes: 1 << 20, answers: 200, source: 32 << 20, upload: 64 << 20, uploadSeconds: 10 };
   const KINDS = new Set(['ready', 'height', 'pong', 'refused', 'comm', 'widgets']);
   const kept = new Map();
   let budget = LIMITS.perSecond;
   let answers = LIMITS.answers;
+  let uploaded = 0;
+  setInterval(() => { uploaded = 0; }, LIMITS.uploadSeconds * 1000);
   setInterval(() => { budget = LIMITS.perSecond; }, 1000);
   const down = (item) => inner.contentWindow.postMessage(item, '*');
 
@@ -79,10 +81,14 @@
       if (budget-- <= 0 || !KINDS.has(data.type)) return;
       if (data.type === 'ready') fill();
       if (data.type === 'widgets') widgetsStarted();
-      if (size(data) > LIMITS.bytes) {
-        parent.postMessage({ type: 'dropped', sandboxFrame: 1 }, '*');
+      // Files of widgets are the buffers of a comm message; they have a budget of their own.
+      const files = data.type === 'comm' && Array.isArray(data.buffers) ? size(data.buffers) : 0;
+      if (size(data) - files > LIMITS.bytes || (files > LIMITS.bytes && uploaded + files > LIMITS.upload)) {
+        const isFile = files > LIMITS.bytes;
+        parent.postMessage({ type: 'dropped', bytes: size(data), most: isFile ? LIMITS.upload : LIMITS.bytes, isFile, sandboxFrame: 1 }, '*');
         return;
       }
+      if (files > LIMITS.bytes) uploaded += files;
       parent.postMessage({ ...data, sandboxFrame: 1 }, '*');
     } else if (source === parent && data.sandboxFrame === 1) {
       // Whether the user has clicked in here; the inner document cannot send this kind.

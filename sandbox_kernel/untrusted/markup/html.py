@@ -11,6 +11,7 @@ must be http, https or mailto: a relative link could send a request to the Jupyt
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Set
 from html import escape
 
 import nh3
@@ -18,7 +19,7 @@ import nh3
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_data_url
 from sandbox_kernel.untrusted.markup.css import HTML_PROPERTIES, clean_style
-from sandbox_kernel.untrusted.markup.html_tokens import End, Start, tokens
+from sandbox_kernel.untrusted.markup.html_tokens import End, Start, Token, tokens
 from sandbox_kernel.untrusted.markup.html_tree import Tree
 from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
 from sandbox_kernel.untrusted.markup.tex import as_html, may_be_typeset
@@ -35,9 +36,9 @@ _GONE_WITH_CONTENT_NAMES = (
     "script style iframe frameset noframes noscript noembed template title textarea xmp plaintext svg math object "
     "applet select datalist audio video canvas head"
 )
-_TAGS = frozenset(_TAG_NAMES.split())
-_GONE_WITH_CONTENT = frozenset(_GONE_WITH_CONTENT_NAMES.split())
-_ATTRIBUTES = {
+TAGS = frozenset(_TAG_NAMES.split())
+GONE_WITH_CONTENT = frozenset(_GONE_WITH_CONTENT_NAMES.split())
+ATTRIBUTES = {
     "*": {"style", "title", "dir", "lang", "align", "valign"},
     "a": {"href"},
     "img": {"src", "alt", "width", "height"},
@@ -51,7 +52,7 @@ _ATTRIBUTES = {
     "progress": {"value", "max"},
     "details": {"open"},
 }
-_KEPT = {tag: _ATTRIBUTES["*"] | _ATTRIBUTES.get(tag, set()) for tag in _TAGS}
+_KEPT = {tag: ATTRIBUTES["*"] | ATTRIBUTES.get(tag, set()) for tag in TAGS}
 _SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\\x00-\x1f]{1,2000}\Z", re.IGNORECASE)
 
@@ -61,29 +62,45 @@ def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
     if len(markup) > MAX_HTML:
         raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
     markup = TABLE_STYLE.sub("", markup)
-    reader = _Reader(typeset=may_be_typeset(markup))
+    reader = HtmlReader(typeset=may_be_typeset(markup))
     written = reader.read(markup)
     if reader.typeset and not may_be_typeset(written):  # some formula signs were character references
-        reader = _Reader(typeset=False)
+        reader = HtmlReader(typeset=False)
         written = reader.read(markup)
     if len(written) > 2 * MAX_HTML:
         raise ContentRefused(f"it is larger than {2 * MAX_HTML >> 20} MB once its tags are closed")
-    cleaned = nh3.clean(
+    attributes = {tag: set(names) - {"class"} for tag, names in ATTRIBUTES.items()}
+    cleaned = parsed_again(written, TAGS, GONE_WITH_CONTENT, attributes, {"table": {"dataframe"}})
+    return cleaned, in_words(reader.tags, reader.handlers)
+
+
+def parsed_again(
+    written: str,
+    tags: frozenset[str],
+    gone: frozenset[str],
+    attributes: dict[str, set[str]],
+    classes: dict[str, set[str]] | None = None,
+) -> str:
+    """Return what ``nh3``, a full HTML parser, keeps of markup that was written here, by the same lists."""
+    return nh3.clean(
         written,
-        tags=set(_TAGS),
-        clean_content_tags=set(_GONE_WITH_CONTENT),
-        attributes={tag: set(names) - {"class"} for tag, names in _ATTRIBUTES.items()},
-        allowed_classes={"table": {"dataframe"}},
+        tags=set(tags),
+        clean_content_tags=set(gone),
+        attributes=attributes,
+        allowed_classes=classes,
         url_schemes={"http", "https", "mailto", "data"},
         url_relative="deny",
         link_rel="noopener noreferrer nofollow",
         strip_comments=True,
     )
-    return cleaned, in_words(reader.tags, reader.handlers)
 
 
-class _Reader:
+class HtmlReader:
     """Reads tokens, writes allowed elements and attributes, and collects the names of removed ones."""
+
+    allowed = TAGS
+    gone = GONE_WITH_CONTENT
+    kept: Mapping[str, Set[str]] = _KEPT
 
     def __init__(self, *, typeset: bool) -> None:
         self.tags: set[str] = set()
@@ -95,12 +112,13 @@ class _Reader:
         self._skip_depth = 0
 
     def read(self, markup: str) -> str:
-        for token in tokens(markup):
+        """Return the markup, written anew."""
+        for token in self.split(markup):
             if self._skipped:
                 self._skip(token)
             elif isinstance(token, str):
                 self._words.append(token)
-            elif token.name not in _TAGS:
+            elif token.name not in self.allowed:
                 self._leave_out(token)
             else:
                 self._say()
@@ -122,7 +140,7 @@ class _Reader:
         self.tags.add(token.name[:30])
         if isinstance(token, Start):
             self._note_handlers(token)
-            if token.name in _GONE_WITH_CONTENT:
+            if token.name in self.gone:
                 self._skipped, self._skip_depth = token.name, 1
 
     def _skip(self, token: Start | End | str) -> None:
@@ -138,22 +156,30 @@ class _Reader:
     def _note_handlers(self, token: Start) -> None:
         self.handlers.update(name for name in token.attributes if name.startswith("on") and name.isalpha())
 
+    def split(self, markup: str) -> Iterable[Token]:
+        """Return the tokens of the markup."""
+        return tokens(markup)
+
+    def attribute(self, _tag: str, name: str, value: str) -> str | None:
+        """Return the value of an allowed attribute, None if it is left out."""
+        return _clean_attribute(name, value)
+
     def _attributes(self, token: Start) -> str:
         if not token.attributes:
             return ""
-        kept, written = _KEPT[token.name], ""
+        kept, written = self.kept[token.name], ""
         for name, value in token.attributes.items():
             if name not in kept:
                 if name.startswith("on") and name.isalpha():
                     self.handlers.add(name[:30])
                 continue
-            clean = _filter(name, value)
+            clean = self.attribute(token.name, name, value)
             if clean is not None:
                 written += f' {name}="{escape(clean)}"'
         return written
 
 
-def _filter(name: str, value: str) -> str | None:
+def _clean_attribute(name: str, value: str) -> str | None:
     if name == "style":
         return clean_style(value, HTML_PROPERTIES)
     if name == "src":

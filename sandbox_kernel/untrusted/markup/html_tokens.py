@@ -53,14 +53,21 @@ class End(NamedTuple):
 Token = Start | End | str
 
 
-def tokens(markup: str) -> Iterator[Token]:
-    """Yield the tokens of HTML, without comments, declarations and the content of scripts and styles."""
-    return _Tokenizer(markup).run()
+def tokens(markup: str, sheets: list[str] | None = None) -> Iterator[Token]:
+    """Yield the tokens of HTML, without comments, declarations and the content of scripts and styles.
+
+    Args:
+        markup: the HTML.
+        sheets: gets the content of each style element, in order.
+
+    """
+    return _Tokenizer(markup, sheets).run()
 
 
 class _Tokenizer:
-    def __init__(self, markup: str) -> None:
+    def __init__(self, markup: str, sheets: list[str] | None) -> None:
         self._markup = markup
+        self._sheets = sheets
         self._parts = 0
         self._at = 0
 
@@ -133,6 +140,8 @@ class _Tokenizer:
 
     def _skip_raw(self, name: str) -> Iterator[Token]:
         end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self._markup, self._at)
+        if name == "style" and self._sheets is not None:
+            self._sheets.append(self._markup[self._at : end.start() if end else None])
         if end is None or name == "plaintext":
             self._at = len(self._markup)
             return

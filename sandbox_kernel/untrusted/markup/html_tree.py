@@ -14,12 +14,13 @@ MAX_ELEMENTS = 50_000
 #: How many open elements are searched for the one that an end tag closes.
 _NEAR = 24
 
-VOID = frozenset(("br", "col", "hr", "img"))
+VOID = frozenset(("br", "col", "hr", "img", "input", "source"))
 _BLOCK_NAMES = (
     "blockquote center details div dd dl dt figcaption figure h1 h2 h3 h4 h5 h6 hr li ol p pre section summary table ul"
 )
 _INLINE_NAMES = (
-    "a abbr b bdi bdo cite code del dfn em i ins kbd mark progress q s samp small span strong sub sup tt u var"
+    "a abbr audio b bdi bdo cite code del dfn em i ins kbd label mark progress q s samp small span strong sub sup tt u "
+    "var video"
 )
 _ENDS_PARAGRAPH = frozenset(_BLOCK_NAMES.split())
 _INLINE = frozenset(_INLINE_NAMES.split())

@@ -76,7 +76,7 @@ def test_a_run_is_stopped_from_here(backend: DaskBackend) -> None:
 def test_a_run_that_was_stopped_before_it_began_is_stopped_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "get_worker", lambda: SimpleNamespace(log_event=lambda *_: None))
     assert not ours.stop_on_worker("later")
-    setup, request = ours.WorkerSetup(*_setup()), python("import time; time.sleep(60)")
+    setup, request = ours.ProcessSetup(*_setup()), python("import time; time.sleep(60)")
     delivery = decode_delivery(ours.run_on_worker(setup, request, "later", False, False), request)
     assert delivery.result.status is Status.INTERRUPTED
     assert not dask_worker._running and "later" not in dask_worker._stopped

@@ -45,6 +45,16 @@ def test_javascript_gets_types_and_the_shell_command_lines() -> None:
     assert lines == ("host search QUERY [kind=KIND] [limit=LIMIT]  # Search the catalogue.\nhost rows TABLE\n")
 
 
+def test_parameters_that_typescript_writes_otherwise_are_still_types() -> None:
+    def joined(default: str, *new: int) -> str: ...
+    def mixed(*parts: str, sep: str = "") -> None: ...
+
+    with Sandbox(functions={"joined": joined, "mixed": mixed}) as box:
+        types = box.describe_functions("typescript")
+    assert "joined(default_: string, ...new_: Array<number>): string;" in types
+    assert "mixed(...parts: Array<any>): null;" in types
+
+
 def test_a_sandbox_without_functions_describes_none() -> None:
     with Sandbox() as box:
         assert box.describe_functions() == ""

@@ -21,7 +21,6 @@ FIGURES = {
     "animation": ("FuncAnimation", ".animation img[src^='data:image/png']"),
     "pyvis": ("Network(", "canvas"),
     "folium": ("import folium", ".leaflet-marker-icon[src^='data:']"),
-    "great_tables": ("GT(table)", "text=Cities"),
     "itables": ("show_table(table)", "table.dataTable tbody tr"),
 }
 #: The same for widgets, which need their session.

@@ -19,6 +19,8 @@ from tests.conftest import need
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(500)]
 
 PACKAGES = "plotly altair vl_convert bokeh pyvis folium great_tables itables ipydatagrid ipympl anywidget rich tqdm"
+#: A piece of a cell's program, and a text that its output has in the page itself.
+IN_PAGE = {"table.style": "2,750", "make_pipeline(": "StandardScaler", "GT(table)": "Cities"}
 LOCAL = ("data:", "blob:", "about:", "file:")
 
 
@@ -53,12 +55,20 @@ def test_a_widget_is_drawn_in_its_frame(gallery: Gallery, name: str) -> None:
 
 
 def test_what_only_needs_style_or_text_is_shown(gallery: Gallery) -> None:
-    for piece, text in (("table.style", "2,750"), ("make_pipeline(", "StandardScaler")):
+    for piece, text in IN_PAGE.items():
         output = gallery.output(piece)
-        isolated = output.locator("iframe").count() > 0
-        expect(gallery.inner(piece).locator("body") if isolated else output).to_contain_text(text)
+        expect(output).to_contain_text(text)
+        expect(output.locator("iframe")).to_have_count(0)
     expect(gallery.output("rich_table")).to_contain_text("Bern")
-    gallery.drawn("Audio(", "audio")
+    player = gallery.output("Audio(").locator("audio")
+    expect(player).to_be_visible()
+    player.evaluate("node => node.play()")
+    gallery.lab.page.wait_for_function("node => node.ended", arg=player.element_handle())
+    # An estimator unfolds without a script.
+    estimator = gallery.output("make_pipeline(")
+    expect(estimator.locator(".jp-OutputArea-output table").first).to_be_hidden()
+    estimator.locator("label").first.click()
+    expect(estimator.get_by_text("Parameters").first).to_be_visible()
 
 
 def test_figures_answer_the_pointer(gallery: Gallery) -> None:

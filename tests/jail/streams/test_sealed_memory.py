@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import mmap
 import os
@@ -75,3 +76,33 @@ def test_the_checksum_of_holes_takes_no_memory(tmp_path: Path) -> None:
         memory = SealedMemory.of_file(file.fileno(), 0, 64 << 20)
     assert memory.sha256() == hashlib.sha256(bytes(64 << 20)).hexdigest()
     assert os.fstat(memory.fileno()).st_blocks == 0
+
+
+def test_what_a_stranger_wrote_cannot_be_changed_by_it_afterwards() -> None:
+    kept: list[int] = []
+
+    def write(descriptor: int) -> None:
+        kept.append(os.dup(descriptor))
+        os.write(descriptor, b"written")
+
+    memory = SealedMemory.filled(write)
+    assert (len(memory), os.pread(memory.fileno(), 100, 0)) == (7, b"written")
+    with pytest.raises(OSError, match="not permitted"):
+        os.pwrite(kept[0], b"changed", 0)
+    os.close(kept[0])
+
+
+def test_memory_that_a_stranger_still_maps_or_has_sealed_itself_is_refused() -> None:
+    maps: list[mmap.mmap] = []
+
+    def keep_a_mapping(descriptor: int) -> None:
+        os.ftruncate(descriptor, 4096)
+        maps.append(mmap.mmap(descriptor, 4096))
+
+    with pytest.raises(OSError) as caught:
+        SealedMemory.filled(keep_a_mapping)
+    assert caught.value.errno == errno.EBUSY
+    maps[0].close()
+    with pytest.raises(OSError) as caught:
+        SealedMemory.filled(lambda descriptor: fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL) and None)
+    assert caught.value.errno == errno.EPERM

@@ -23,9 +23,11 @@ Files = dict[str, str | bytes]
 PATIENCE_S = 120
 
 
-def put_wheel(folder: Path, file: str, files: Files, *, needs: tuple[str, ...] = (), info: str | None = None) -> None:
+def put_wheel(
+    folder: Path, file: str, files: Files, *, needs: tuple[str, ...] = (), info: str | None = None, python: str = ""
+) -> None:
     name, version = file.split("-")[:2]
-    said = "".join(f"Requires-Dist: {need}\n" for need in needs)
+    said = "".join(f"Requires-Dist: {need}\n" for need in needs) + (f"Requires-Python: {python}\n" if python else "")
     info = info or f"{name}-{version}.dist-info"
     with zipfile.ZipFile(folder / file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(
@@ -101,8 +103,8 @@ def test_a_package_comes_with_what_it_needs_and_can_be_undone(session: WasmSessi
 
 REFUSED = [
     (f"install {FROM} fast", "NativePackage", "backend='process'"),
-    (f"install {FROM} needy", "NativePackage", "fast (by needy)"),
-    (f"install {FROM} torn", "PackageError", "low<1.2 (by torn), low>1.7 (by torn)"),
+    (f"install {FROM} needy", "NativePackage", "fast (by needy 1.0)"),
+    (f"install {FROM} torn", "PackageError", "low<1.2 (by torn 1.0), low>1.7 (by torn 1.0)"),
     (f"install {FROM} 'low>9'", "PackageError", "there are 1.0, 1.5, 2.0"),
     (f"install {FROM} nowhere", "PackageError", "was not found"),
     ("install six", "PackageError", "--allow-net"),
@@ -161,14 +163,17 @@ def test_hostile_wheels_are_refused_before_a_file_is_written(session: WasmSessio
     )  # fmt: skip
 
 
-def test_an_index_is_reached_by_the_fetch_rules_and_no_other_place_is() -> None:
+def test_the_index_of_the_host_is_reached_by_the_fetch_rules_and_no_other_place_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with package_index() as (url, port, asked):
+        monkeypatch.setenv("PIP_INDEX_URL", f"{url}/simple")
         policy = SandboxPolicy.preset("standard").allow_domain(HOST, port)
         with (
             Sandbox(policy, "wasm", allow_private_for=[HOST], resolver=lambda *_: ["127.0.0.1"]) as box,
             box.session("python") as session,
         ):
-            done = session.run(f"%pip install -i {url}/simple {PACKAGE}\nimport {PACKAGE}", timeout=PATIENCE_S)
+            done = session.run(f"%pip install {PACKAGE}\nimport {PACKAGE}", timeout=PATIENCE_S)
             assert done.status is Status.OK, done.stderr
             assert value(session.run(f"{PACKAGE}.answer")) == "42"
             assert any(path.endswith(".whl") for path in asked)

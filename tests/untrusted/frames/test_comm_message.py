@@ -42,7 +42,7 @@ def test_a_page_sends_only_messages_of_comms_that_are_open(kind: object) -> None
 
 
 def test_buffers_of_a_page_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comm_message, "MAX_BUFFER_BYTES", 10)
+    monkeypatch.setattr(comm_message, "MAX_UPLOAD_BYTES", 10)
     with pytest.raises(ContentRefused):
         comm_of_page(GOOD, [b"x" * 11])
 

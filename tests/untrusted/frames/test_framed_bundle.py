@@ -27,7 +27,7 @@ def test_markup_without_scripts_or_styles_is_cleaned_for_the_page(markup: str) -
         "<script>1</script>",
         "<SCRIPT src=x>",
         "<b onclick=x()>b</b>",
-        "<style>td { color: red }</style>",
+        "<style>td { background: url(data:image/png;base64,AAAA) }</style>",
         "<svg></svg>",
         "<button>b",
     ],
@@ -36,6 +36,13 @@ def test_markup_that_cleaning_would_impair_is_shown_in_a_frame(markup: str) -> N
     clean = sanitize_display({"text/html": markup, "text/plain": "x"}, {})
     assert clean.data[FRAME]["html"] == markup  # type: ignore[index]
     assert clean.data["text/plain"] == "x"
+    assert clean.removed == ()
+
+
+def test_markup_that_needs_only_styles_is_shown_in_the_page() -> None:
+    clean = sanitize_display({"text/html": "<style>b { color: red }</style><b>x</b>", "text/plain": "x"}, {})
+    assert set(clean.data) == {"text/html", "text/plain"}
+    assert "{color:red}</style><b>x</b></div>" in str(clean.data["text/html"])
     assert clean.removed == ()
 
 

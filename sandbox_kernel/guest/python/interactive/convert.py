@@ -14,13 +14,14 @@ import sys
 from .frame import FRAME, LIBRARIES, as_json, frame, script
 from .offline import offline
 from .widgets import VIEW, widget
+from .without_scripts import without_scripts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*[+.]json\Z")
-_SCRIPTED = re.compile(r"<(?:script|iframe|audio|video)\b", re.IGNORECASE)
+_SCRIPTED = re.compile(r"<(?:script|iframe)\b", re.IGNORECASE)
 
 
 def plotly(value: Any) -> Dict[str, Any]:
@@ -67,9 +68,7 @@ def _bokeh_source() -> str:
 
 def scripted_html(markup: str) -> Dict[str, Any]:
     """HTML with scripts, with what it loads from files or installed packages put in."""
-    sound = "<audio" in markup[:200] and "<script" not in markup
-    offline_markup, libraries, height = offline(markup)
-    return frame(offline_markup, libraries, 80 if sound else height)
+    return frame(*offline(markup))
 
 
 #: What makes a frame of a value, by MIME type.
@@ -86,6 +85,9 @@ def converted(data: Dict[str, Any]) -> Dict[str, Any]:
     """Return the bundle with a frame in place of the types that only scripts can draw."""
     if FRAME in data:
         return data
+    markup = data.get("text/html")
+    if isinstance(markup, str):
+        data = {**data, "text/html": without_scripts(markup)}
     for mime, value in sorted(data.items(), key=lambda item: item[0] == "text/html"):
         convert = _converter(mime, value)
         if convert is None:

@@ -10,88 +10,94 @@ from __future__ import annotations
 import array
 import ctypes
 import errno
-import itertools
 import mmap
 import os
+import re
 import struct
 from collections.abc import Sequence
 
 import wasmtime
 
 from ..binary.inspect_module import PAGE_BYTES
-from .memory_file import HasMemory, memory_base
+from .memory_file import HasMemory, memory_base, memory_view
 
-#: Size of the kernel's pages; an entry of its page map has this many bytes.
+#: Size of the kernel's pages; an entry of its page map has this many bytes, of which the last one says what we ask.
 _PAGE, _ENTRY = mmap.PAGESIZE, 8
-_PRESENT, _SWAPPED, _OF_FILE = 1 << 63, 1 << 62, 1 << 61
-#: The file: size of the memory, number of pages, their numbers, the pages.
+_PRESENT, _SWAPPED, _OF_FILE = 0x80, 0x40, 0x20
+#: For each value of that byte: whether the page is the guest's own.
+_OWN = bytes(bool(byte & (_PRESENT | _SWAPPED) and byte & (_OF_FILE | _SWAPPED) != _OF_FILE) for byte in range(256))
+#: The file: size of the memory, number of runs, their first pages and lengths, the pages.
 _HEADER = struct.Struct("<QI")
-#: Most parts of one call, and pages of a part: together less than the two gigabytes that a call copies at most.
+#: Most parts of one call, and pages of a run: together less than the two gigabytes that a call copies at most.
 _MOST_VECTORS, _MOST_PAGES = 100, 4096
+_RUN = re.compile(rb"\x01{1,%d}" % _MOST_PAGES)
 _libc = ctypes.CDLL(None, use_errno=True)
 
+#: Pages that follow each other: the number of the first, and how many.
+Run = tuple[int, int]
 
-def changed_pages(guest: HasMemory) -> list[int] | None:
-    """Return the numbers of the pages that the guest has written to; None when the kernel does not say."""
+
+def _marks(guest: HasMemory) -> bytes | None:
+    """Return a byte for each page, 1 if the guest has written to it; None when the kernel does not say."""
     first, count = memory_base(guest) // _PAGE, guest.memory.data_len(guest.store) // _PAGE
-    entries = array.array("Q")
     try:
         with open("/proc/self/pagemap", "rb", buffering=0) as pages:
-            entries.frombytes(os.pread(pages.fileno(), count * _ENTRY, first * _ENTRY))
+            entries = os.pread(pages.fileno(), count * _ENTRY, first * _ENTRY)
     except OSError:
         return None
-    if len(entries) != count:
-        return None
-    own = _PRESENT | _SWAPPED
-    return [place for place, entry in enumerate(entries) if entry & own and entry & (_OF_FILE | _SWAPPED) != _OF_FILE]
+    # A session has ten thousand pages and more: a loop over them would take longer than all the rest.
+    return entries[_ENTRY - 1 :: _ENTRY].translate(_OWN) if len(entries) == count * _ENTRY else None
 
 
-def write_changes(guest: HasMemory, path: str, pages: list[int]) -> dict[str, object]:
-    """Write these pages to a new file; returns its ``size``, or the ``problem``."""
-    base = memory_base(guest)
-    head = _HEADER.pack(guest.memory.data_len(guest.store), len(pages)) + array.array("I", pages).tobytes()
-    parts = [memoryview(head), *_runs(base, pages)]
-    whole = sum(map(len, parts))
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        return {"problem": error.strerror}
+def _runs(marks: bytes | bytearray) -> list[Run]:
+    return [(found.start(), found.end() - found.start()) for found in _RUN.finditer(marks)]
+
+
+def changed_pages(guest: HasMemory) -> list[Run] | None:
+    """Return the pages that the guest has written to; None when the kernel does not say."""
+    marks = _marks(guest)
+    return None if marks is None else _runs(marks)
+
+
+def write_changes(guest: HasMemory, descriptor: int, pages: Sequence[Run]) -> dict[str, object]:
+    """Write these pages to an empty file; returns its ``size``, or the ``problem``."""
+    numbers = array.array("I", [number for run in pages for number in run])
+    head = _HEADER.pack(guest.memory.data_len(guest.store), len(pages)) + numbers.tobytes()
+    parts = [memoryview(head), *_parts(guest, pages)]
     try:
         for start in range(0, len(parts), _MOST_VECTORS):
             some = parts[start : start + _MOST_VECTORS]
             if os.writev(descriptor, some) < sum(map(len, some)):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
-        os.unlink(path)
         return {"problem": error.strerror}
-    finally:
-        os.close(descriptor)
-    return {"size": whole, "changes": True}
+    return {"size": sum(map(len, parts)), "changes": True}
 
 
 def apply_changes(guest: HasMemory, descriptor: int) -> None:
     """Put the pages of an open file into a new guest, and close the file. What the file says is checked."""
     try:
         size, count = _HEADER.unpack(os.pread(descriptor, _HEADER.size, 0))
-        pages, start, length = size // _PAGE, _HEADER.size + 4 * count, os.fstat(descriptor).st_size
-        if count > pages or length != start + count * _PAGE:
+        pages, start = size // _PAGE, _HEADER.size + 2 * 4 * count
+        length = os.fstat(descriptor).st_size
+        if count > pages or length < start:
             raise wasmtime.WasmtimeError("the changes of a session's memory are damaged")
-        numbers = array.array("I", os.pread(descriptor, 4 * count, _HEADER.size))
-        if len(numbers) != count or max(numbers, default=0) >= max(pages, 1):
+        numbers = array.array("I", os.pread(descriptor, start - _HEADER.size, _HEADER.size))
+        runs = list(zip(numbers[::2], numbers[1::2], strict=True))
+        if length != start + sum(many for _, many in runs) * _PAGE:
+            raise wasmtime.WasmtimeError("the changes of a session's memory are damaged")
+        if any(first + many > pages or not 0 < many <= _MOST_PAGES for first, many in runs):
             raise wasmtime.WasmtimeError("the changes of a session's memory are damaged")
         missing = size - guest.memory.data_len(guest.store)
         if missing > 0:
             guest.memory.grow(guest.store, -(-missing // PAGE_BYTES))
         if guest.memory.data_len(guest.store) != size:
             raise wasmtime.WasmtimeError("the changes of a session's memory do not fit this guest")
-        base = memory_base(guest)
-        # What this guest has written to and the other has not becomes again what it was.
-        for number in set(changed_pages(guest) or range(pages)).difference(numbers):
-            _libc.madvise(ctypes.c_void_p(base + number * _PAGE), ctypes.c_size_t(_PAGE), mmap.MADV_DONTNEED)
+        _forget_own(guest, runs)
         # The kernel copies into the guest's memory itself, which costs less than a fault for each page.
-        parts = _runs(base, numbers)
-        while parts:
-            some, parts = parts[:_MOST_VECTORS], parts[_MOST_VECTORS:]
+        parts = _parts(guest, runs)
+        for at in range(0, len(parts), _MOST_VECTORS):
+            some = parts[at : at + _MOST_VECTORS]
             wanted = sum(map(len, some))
             if os.preadv(descriptor, some, start) != wanted:
                 raise wasmtime.WasmtimeError("the changes of a session's memory could not be read")
@@ -102,12 +108,17 @@ def apply_changes(guest: HasMemory, descriptor: int) -> None:
         os.close(descriptor)
 
 
-def _runs(base: int, numbers: Sequence[int]) -> list[memoryview]:
-    """Return the memory of these pages, in their order; neighbours are one part."""
-    parts = []
-    for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        group = [page for _, page in run]
-        for first in range(0, len(group), _MOST_PAGES):
-            size = len(group[first : first + _MOST_PAGES]) * _PAGE
-            parts.append(memoryview((ctypes.c_ubyte * size).from_address(base + group[first] * _PAGE)).cast("B"))
-    return parts
+def _forget_own(guest: HasMemory, given: Sequence[Run]) -> None:
+    """Make what this guest has written to, and the other has not, again what it was."""
+    base, pages = memory_base(guest), guest.memory.data_len(guest.store) // _PAGE
+    own = bytearray(_marks(guest) or b"\x01" * pages)
+    for first, many in given:
+        own[first : first + many] = bytes(many)
+    for first, many in _runs(own):
+        _libc.madvise(ctypes.c_void_p(base + first * _PAGE), ctypes.c_size_t(many * _PAGE), mmap.MADV_DONTNEED)
+
+
+def _parts(guest: HasMemory, pages: Sequence[Run]) -> list[memoryview]:
+    """Return the memory of these pages, in their order."""
+    view = memory_view(guest)
+    return [view[first * _PAGE : (first + many) * _PAGE] for first, many in pages]

@@ -37,7 +37,7 @@ def memory_base(guest: HasMemory) -> int:
     return ctypes.addressof(guest.memory.data_ptr(guest.store).contents)
 
 
-def _view(guest: HasMemory) -> memoryview:
+def memory_view(guest: HasMemory) -> memoryview:
     """Return the memory as bytes, without a copy; valid only until the memory grows."""
     size = guest.memory.data_len(guest.store)
     return memoryview((ctypes.c_ubyte * size).from_address(memory_base(guest))).cast("B")
@@ -45,7 +45,7 @@ def _view(guest: HasMemory) -> memoryview:
 
 def write_memory(guest: HasMemory, path: str) -> dict[str, object]:
     """Write the memory to a new file; returns its ``size``, or the ``problem``."""
-    view = _view(guest)
+    view = memory_view(guest)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -86,11 +86,14 @@ class JavaScriptRunner:
         self._free(value)
         return int(float(self.js.text(self._driver("exitCode"))))
 
-    def run_translated(self, source: str, name: str, translator: str | None) -> int:
-        """Translate a program with a function of the image, if one is given, and run it; returns its exit code."""
+    def run_translated(self, source: str, name: str, translator: str | None, host_types: str = "") -> int:
+        """Translate a program with a function of the image, if one is given, and run it; returns its exit code.
+
+        ``host_types`` declares the host functions for a translator that checks types; empty for any functions.
+        """
         if translator is None:
             return self.run(source, name)
-        answer = json.loads(self._text(self._driver(translator, source, name)))
+        answer = json.loads(self._text(self._driver(translator, source, name, host_types)))
         if answer.get("error"):
             self.write(2, (answer["error"] + "\n").encode("utf-8", "replace"))
             raise Untranslated

@@ -42,15 +42,20 @@
     moduleDetection: ts.ModuleDetectionKind.Force,
   };
   const WORLD = "/types/world.d.ts";
+  // The type of `host`: any function, unless the program comes with the types of those that it may call.
+  const HOST = "/types/host.d.ts";
+  const ANY_HOST = "declare const host: { HostError: any; [name: string]: (...given: any[]) => any };";
   const texts = { ...library, ...decorators };
   const read = new Map();
-  const known = (path) => (path === WORLD ? world : texts[path.slice(path.lastIndexOf("/") + 1)]);
   let program;
 
-  function problems(source, name) {
+  function problems(source, name, hostTypes) {
+    const given = { [WORLD]: world, [HOST]: hostTypes || ANY_HOST };
+    const known = (path) => given[path] ?? texts[path.slice(path.lastIndexOf("/") + 1)];
     const files = {
       getSourceFile(path, version) {
         if (path === name) return ts.createSourceFile(name, source, version);
+        if (path === HOST && hostTypes) return ts.createSourceFile(path, hostTypes, version);
         if (!read.has(path)) {
           const text = known(path);
           read.set(path, text === undefined ? undefined : ts.createSourceFile(path, text, version));
@@ -68,14 +73,14 @@
       getNewLine: () => "\n",
       writeFile() {},
     };
-    program = ts.createProgram({ rootNames: [WORLD, name], options: strict, host: files, oldProgram: program });
+    program = ts.createProgram({ rootNames: [WORLD, HOST, name], options: strict, host: files, oldProgram: program });
     const file = program.getSourceFile(name);
     const found = [...program.getOptionsDiagnostics(), ...program.getSyntacticDiagnostics(file), ...program.getSemanticDiagnostics(file)];
     return found.filter((one) => one.category === ts.DiagnosticCategory.Error);
   }
 
-  function check(source, name) {
-    const errors = problems(source, name);
+  function check(source, name, hostTypes) {
+    const errors = problems(source, name, hostTypes);
     return errors.length ? refused(errors, name) : transpile(source, name);
   }
 

@@ -28,8 +28,6 @@ declare function queueMicrotask(call: () => void): void;
 declare function structuredClone<T>(value: T): T;
 declare function prompt(question?: string): string | null;
 declare function require(name: string): any;
-// There in programs that may call host functions; box.describe_functions("typescript") has the exact types.
-declare var host: { HostError: any; [name: string]: (...given: any[]) => any };
 declare function btoa(text: string): string;
 declare function atob(text: string): string;
 declare class TextEncoder { encode(text?: string): Uint8Array }

@@ -21,6 +21,7 @@ class Fetch:
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self._indexes: list[str] = []
 
     def content(self, place: str) -> bytes:
         """Return a file, by its address or its path."""
@@ -35,13 +36,27 @@ class Fetch:
             raise PackageError(f"{place[:200]} is larger than {_MOST_WHEEL_BYTES >> 20} MB")
         return data
 
+    def usual_indexes(self) -> list[str]:
+        """Return the indexes of a line that names none: those of the sandbox's environment, or of pip on the host."""
+        if not self._indexes:
+            told = os.environ.get("PIP_INDEX_URL", "").split() or self._send(op="indexes").get("indexes")
+            self._indexes = [str(each) for each in told] if isinstance(told, list) else []
+        if not self._indexes:
+            raise PackageError(
+                "no package index is known: this sandbox has no network, or pip is not installed on the host or uses "
+                "an index with a password; name one that it may reach (%pip install -i URL NAME, with --allow-net "
+                "DOMAIN for its domain and that of its files), or install wheels of a folder that it can read: "
+                "%pip install --no-index --find-links FOLDER NAME"
+            )
+        return self._indexes
+
     def get(self, url: str, accept: str = "*/*") -> tuple[bytes, str]:
         """Return a body and its type."""
         answer = self._send(op="fetch", request={"url": url, "method": "GET", "headers": {"Accept": accept}})
         if answer.get("off"):
             raise PackageError(
-                "this sandbox has no network, so no package index can be reached; allow one, for example --allow-net "
-                "pypi.org --allow-net files.pythonhosted.org, or install wheels of a folder that it can read: "
+                "this sandbox has no network, so no package index can be reached; allow the domains of one and of its "
+                "files (--allow-net DOMAIN), or install wheels of a folder that it can read: "
                 "%pip install --no-index --find-links FOLDER NAME"
             )
         status, error = answer.get("status"), answer.get("error")

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import urllib.parse
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -14,11 +14,12 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 from .fetching import Fetch, NotFound, file_name, short
-from .unpack import PackageError, WheelFile, read_wheel
+from .unpack import PackageError, WheelFile, WheelMetadata, read_wheel
 
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 _MOST_LINKS = 50_000
-_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}"
+#: The version of this Python.
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}"
 _NATIVE = "WebAssembly runs only pure Python: use the native backend (backend='process', %%sandbox --backend process)"
 
 
@@ -49,24 +50,26 @@ class Candidate:
             found = self._read["wheel"] = read_wheel(file_name(self.url), data, self.name, str(self.version))
         return found
 
-    def requires(self) -> list[str]:
+    def metadata(self) -> WheelMetadata:
         """Return what the wheel says that it needs."""
-        found = self._read.get("requires")
-        if not isinstance(found, list):
+        found = self._read.get("metadata")
+        if not isinstance(found, WheelMetadata):
             text = None
             if self.has_metadata and "wheel" not in self._read:
                 try:
                     text = self.fetch.get(f"{self.url}.metadata")[0]
                 except PackageError:
                     text = None  # the wheel has it too
-            found = self._read["requires"] = self.wheel().requires if text is None else WheelFile.requirements_of(text)
+            found = self._read["metadata"] = self.wheel().metadata if text is None else WheelMetadata.read(text)
         return found
 
 
 class WheelIndex:
     """The wheels of some indexes and folders; each page is read once."""
 
-    def __init__(self, fetch: Fetch, indexes: Sequence[str], folders: Sequence[str], prereleases: bool) -> None:
+    def __init__(
+        self, fetch: Fetch, indexes: Callable[[], Sequence[str]], folders: Sequence[str], prereleases: bool
+    ) -> None:
         self._fetch, self._indexes, self._prereleases = fetch, indexes, prereleases
         self._known: dict[str, list[Candidate]] = {}
         #: Wheels and other files that cannot be used, by name of the package.
@@ -99,7 +102,7 @@ class WheelIndex:
             return self._given[name]
         if name not in self._known:
             found = list(self._folders.get(name, ()))
-            for index in self._indexes:
+            for index in self._indexes():
                 found += self._page(name, f"{index.rstrip('/')}/{name}/")
             final = [one for one in found if self._prereleases or not one.version.is_prerelease]
             self._known[name] = final or found
@@ -118,7 +121,7 @@ class WheelIndex:
             return PackageError(f"no version of {name} fits {asked}; there are {', '.join(known[-8:])}")
         if fitting:
             return PackageError(f"{asked}: {name} has no wheels, and WebAssembly cannot build {fitting[-1][1][:150]}")
-        where = ", ".join(self._indexes) or "the folders of --find-links"
+        where = ", ".join(self._indexes()) or "the folders of --find-links"
         return PackageError(f"{asked}: {name} was not found; looked in {where}")
 
     def _candidate(self, file: str, url: str, sha256: str = "", has_metadata: bool = False) -> Candidate | None:
@@ -211,6 +214,6 @@ def _runs_here(tag: str) -> bool:
 
 def _python_fits(required: str) -> bool:
     try:
-        return not required or SpecifierSet(required).contains(_PYTHON, prereleases=True)
+        return not required or SpecifierSet(required).contains(PYTHON, prereleases=True)
     except InvalidSpecifier:
         return True

@@ -31,27 +31,36 @@ PackageError.__module__ = "builtins"
 
 
 @dataclass(frozen=True)
+class WheelMetadata:
+    """What a wheel says that it needs: other packages, and a version of Python (empty for any)."""
+
+    requires: list[str]
+    python: str
+
+    @staticmethod
+    def read(text: bytes) -> "WheelMetadata":
+        """Read a METADATA file."""
+        if len(text) > _MOST_METADATA:
+            raise PackageError(f"the metadata of a wheel has {len(text)} bytes; at most {_MOST_METADATA} are read")
+        # Only the head: the description behind it can be long.
+        head = text.decode("utf-8", "replace").replace("\r\n", "\n").partition("\n\n")[0]
+        said = email.parser.HeaderParser().parsestr(head)
+        return WheelMetadata([str(each) for each in said.get_all("Requires-Dist") or []], said["Requires-Python"] or "")
+
+
+@dataclass(frozen=True)
 class WheelFile:
     """A wheel that was checked: its files, by their paths after the installation."""
 
     name: str
     files: dict[str, bytes]
-    requires: list[str]
+    metadata: WheelMetadata
 
     @property
     def modules(self) -> list[str]:
         """The names that can be imported from it."""
         tops = {path.partition("/")[0] for path in self.files if path.endswith(".py")}
         return sorted(top.removesuffix(".py") for top in tops)
-
-    @staticmethod
-    def requirements_of(text: bytes) -> list[str]:
-        """Return the requirements that a METADATA file lists."""
-        if len(text) > _MOST_METADATA:
-            raise PackageError(f"the metadata of a wheel has {len(text)} bytes; at most {_MOST_METADATA} are read")
-        # Only the head: the description behind it can be long.
-        head = text.decode("utf-8", "replace").replace("\r\n", "\n").partition("\n\n")[0]
-        return [str(each) for each in email.parser.HeaderParser().parsestr(head).get_all("Requires-Dist") or []]
 
 
 def read_wheel(file: str, data: bytes, name: str, version: str) -> WheelFile:
@@ -78,7 +87,7 @@ def read_wheel(file: str, data: bytes, name: str, version: str) -> WheelFile:
     csv.writer(out).writerows([name, "", ""] for name in {**files, record: b"", f"{info}/INSTALLER": b""})
     files[record] = out.getvalue().encode()
     files[f"{info}/INSTALLER"] = b"sandbox-kernel\n"
-    return WheelFile(file, files, WheelFile.requirements_of(files[infos[0]]))
+    return WheelFile(file, files, WheelMetadata.read(files[infos[0]]))
 
 
 def _check(file: str, members: list[zipfile.ZipInfo]) -> None:

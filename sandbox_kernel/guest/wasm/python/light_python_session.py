@@ -99,12 +99,14 @@ class LightPythonEngine(WasmPythonEngine):
         self.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
         mounts = loaded.give([Preopen(**folder) for folder in plan["preopens"]])
         loaded.letter = self._letter
+        self.indexes: list[str] = plan["indexes"]
         self.number = 0
         self.told: dict[str, Any] = {}
         self.line: HostLine | None = None
         self.order: dict[str, object] = {}
         #: Whether pages that were not written to are those that another new guest has too.
         self._begun_alike = image is None or plan["changes"]
+        self._is_copy = image is not None and plan["changes"]
         if image is not None:
             (apply_changes if plan["changes"] else map_memory)(self, image)
         record = loaded.read_record()
@@ -156,6 +158,10 @@ class LightPythonEngine(WasmPythonEngine):
         finally:
             self._asking = False
 
+    def names_at_first(self) -> int:
+        """See ``CellEngine``: a copy does not wait to be counted."""
+        return 0 if self._is_copy else self.names()
+
     def _ended(self) -> None:
         self._interrupts.disarm()
 
@@ -172,15 +178,23 @@ class LightPythonEngine(WasmPythonEngine):
         return super()._letter(data)
 
     def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
-        """See ``CellEngine``; ``changes`` writes the changed pages of the memory to the file that ``code`` names."""
+        """See ``CellEngine``; ``changes`` writes the changed pages of the memory to the descriptor that came with it.
+
+        Where these are not known the answer is empty, and the host asks for all of the memory.
+        """
         if what in ("changes", "image") and self.wasi.open_files():
             self._call("release")
         if what != "changes":
             return super().ask(what, code, position)
-        pages = changed_pages(self) if self._begun_alike else None
-        if pages is None or self.wasi.open_files():
-            return super().ask("image", code, position)
-        return {**write_changes(self, code, pages), "elapsed_s": 0.0}
+        target = self.worker.channel.take_descriptor()
+        pages = changed_pages(self) if self._begun_alike and target is not None else None
+        try:
+            if target is None or pages is None or self.wasi.open_files():
+                return {}
+            return {**write_changes(self, target, pages), "elapsed_s": 0.0}
+        finally:
+            if target is not None:
+                os.close(target)
 
     def _unpack(self) -> None:
         """Do nothing: this Python has no matplotlib, whose files would be unpacked."""

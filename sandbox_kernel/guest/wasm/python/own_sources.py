@@ -1,7 +1,8 @@
 """Gives a Python guest the sources of modules of ours that it imports when it needs them: ``%pip`` and what that uses.
 
-A guest asks by name (``cell_boot.py``). ``packaging``, which reads versions and requirements, is the package of this
-environment; in the guest it has another name, so that a program can install a version of its own.
+A guest asks by name (``cell_boot.py``). ``packaging``, which reads versions and requirements, and ``resolvelib``, which
+chooses versions, are the packages of this environment; in the guest they have other names, so that a program can
+install versions of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 
 #: The packages that a guest can ask for, by their names there.
-_OURS, _PACKAGING = "_sandbox_pip", "_sandbox_packaging"
+_OURS, _OTHERS = "_sandbox_pip", {"_sandbox_packaging": "packaging", "_sandbox_resolvelib": "resolvelib"}
 _NAME = re.compile(r"(_sandbox_\w+)((?:\.\w+)*)\Z")
 
 
@@ -28,11 +29,13 @@ def source_of(name: str) -> dict[str, object]:
             source = file.read()
     except OSError:
         return {}
-    return {"source": source.replace("from packaging.", f"from {_PACKAGING}."), "package": is_package}
+    for there, here in _OTHERS.items():
+        source = re.sub(rf"^from {here}\b", f"from {there}", source, flags=re.MULTILINE)
+    return {"source": source, "package": is_package}
 
 
 def _folder(package: str) -> str | None:
     if package == _OURS:
         return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pip")
-    found = importlib.util.find_spec("packaging") if package == _PACKAGING else None
+    found = importlib.util.find_spec(_OTHERS[package]) if package in _OTHERS else None
     return os.path.dirname(found.origin) if found is not None and found.origin else None

@@ -83,6 +83,7 @@ class WasmPythonEngine(CellEngine):
         self.export = Export(self.store, linker.instantiate(self.store, loaded.module))
         self.memory = self.export.memory()
         self.wasi.memory, self.wasi.store = self.memory, self.store
+        self.indexes: list[str] = plan["indexes"]
         self.number = 0
         self.told: dict[str, Any] = {}
         self.line: HostLine | None = None
@@ -135,6 +136,8 @@ class WasmPythonEngine(CellEngine):
             self._ended()
         elif op == "source":
             return json.dumps(source_of(str(letter.get("name", "")))).encode()
+        elif op == "indexes":
+            return json.dumps({"indexes": self.indexes}).encode()
         elif op == "fetch":
             return fetched(json.dumps(letter.get("request")).encode(), self.wasi.stop)
         elif op == "show":

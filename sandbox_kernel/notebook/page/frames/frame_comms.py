@@ -17,6 +17,7 @@ from typing import Any
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.notebook.page.frames.comm_gate import CommGate
+from sandbox_kernel.notebook.page.frames.uploads import Upload
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted import ContentRefused
@@ -39,6 +40,7 @@ class FrameComms:
         self._lock = threading.RLock()
         self._gates: dict[str, CommGate] = {}
         self._pages: list[Any] = []
+        self._uploads: dict[Any, Upload] = {}
         self._work: ThreadPoolExecutor | None = None
 
     def register(self, manager: Any) -> None:
@@ -48,12 +50,14 @@ class FrameComms:
     def _connected(self, comm: Any, _message: object) -> None:
         with self._lock:
             self._pages = [*self._pages[-MAX_PAGES + 1 :], comm]
+            self._uploads = {page: self._uploads.get(page, Upload()) for page in self._pages}
         comm.on_msg(lambda message: self._received(comm, message))
         comm.on_close(lambda _: self._disconnected(comm))
 
     def _disconnected(self, comm: Any) -> None:
         with self._lock:
             self._pages = [page for page in self._pages if page is not comm]
+            self._uploads.pop(comm, None)
 
     # -- from sessions -----------------------------------------------------------------------------------------------
 
@@ -122,10 +126,17 @@ class FrameComms:
             return
         if data.get("type") == "attach":
             self._attach(page, worker_id, str(data.get("model")))
+        elif data.get("type") == "piece" and page in self._uploads:
+            self._uploads[page].add(data.get("upload"), list(message.get("buffers") or []))
         elif data.get("type") == "comm":
             try:
-                checked = comm_of_page(data.get("msg"), list(message.get("buffers") or []))
-            except ContentRefused:
+                parts = list(message.get("buffers") or [])
+                if "upload" in data and page in self._uploads:
+                    parts = self._uploads[page].buffers(data["upload"], data.get("sizes"))
+                checked = comm_of_page(data.get("msg"), parts)
+            except ContentRefused as reason:
+                told = f"[a message of this widget was not delivered: {reason}]\n"
+                page.send({"type": "done", "gate": worker_id, "id": "", "printed": told})
                 return
             with self._lock:
                 gate = self._gates.get(worker_id)

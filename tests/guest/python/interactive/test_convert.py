@@ -54,9 +54,6 @@ def test_a_plotly_figure_is_a_frame_and_its_library_is_sent_once(session: Sessio
             1,
         ),
         ("itables pandas", "import pandas as pd\nfrom itables import show\nshow(pd.DataFrame({'a': [1]}))", 1),
-        ("pandas jinja2", "import pandas as pd\npd.DataFrame({'a': [1]}).style.highlight_max()", 0),
-        ("sklearn", "from sklearn.linear_model import LinearRegression\nLinearRegression()", 0),
-        ("great_tables", "import pandas as pd, great_tables\ngreat_tables.GT(pd.DataFrame({'a': [1]}))", 0),
         (
             "matplotlib xstatic.pkg.font_awesome",
             ("import matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\nfrom matplotlib.animation import FuncAnimation\n"
@@ -64,15 +61,35 @@ def test_a_plotly_figure_is_a_frame_and_its_library_is_sent_once(session: Sessio
             "page = HTML(FuncAnimation(fig, lambda i: line.set_ydata([0, i]), frames=3).to_jshtml())\nplt.close()\npage"),
             1,
         ),
-        ("", "import numpy as np\nfrom IPython.display import Audio\nAudio(np.zeros(800), rate=8000)", 0),
     ],
-    ids=["altair", "bokeh", "itables", "styler", "sklearn", "great_tables", "animation", "audio"],
+    ids=["altair", "bokeh", "itables", "animation"],
 )  # fmt: skip
 def test_a_library_shows_its_output_in_a_frame(session: Session, packages: str, code: str, libraries: int) -> None:
     for package in packages.split():
         needed(package)
     (frame,) = frames(session, code)
     assert len(frame["libraries"]) == libraries  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("packages", "code", "sign"),
+    [
+        ("pandas jinja2", "import pandas as pd\npd.DataFrame({'a': [1]}).style.highlight_max()", "background-color:yellow"),
+        ("sklearn", "from sklearn.linear_model import LinearRegression\nLinearRegression()", "var(--jp-layout-color0"),
+        ("great_tables", "import pandas as pd, great_tables\ngreat_tables.GT(pd.DataFrame({'a': [1]}))", "-gt_table{"),
+        ("", "import numpy as np\nfrom IPython.display import Audio\nAudio(np.arange(800), rate=8000)", "audio/wav;base64,"),
+        ("", "from IPython.display import Video\nopen('f.webm', 'wb').write(b'\\x1aE\\xdf\\xa3')\nVideo('f.webm')", "webm;base64,GkXfow=="),
+    ],
+    ids=["styler", "sklearn", "great_tables", "audio", "video"],
+)  # fmt: skip
+def test_what_only_needs_style_or_plays_is_shown_in_the_page(
+    session: Session, packages: str, code: str, sign: str
+) -> None:
+    for package in packages.split():
+        needed(package)
+    (display,) = shown(session, code)
+    assert FRAME not in display.data
+    assert sign in str(display.data["text/html"])
 
 
 def test_a_page_in_a_file_is_shown_with_the_scripts_beside_it(session: Session) -> None:
