@@ -2,6 +2,7 @@
 import { element } from './dom.js';
 import { droppedSentence, fittingHeight, refusedSentence } from './frame-facts.js';
 import { withLibrary } from './frame-libraries.js';
+import { themeVariables } from './theme-variables.js';
 
 const PING_MILLISECONDS = 2000;
 const SILENT_MILLISECONDS = 8000;
@@ -73,7 +74,7 @@ export class FrameView {
   }
 
   theme() {
-    if (this.isReady) this.say({ type: 'theme', dark: this.page.isDark() });
+    if (this.isReady) this.say({ type: 'theme', dark: this.page.isDark(), variables: themeVariables() });
   }
 
   receive({ source, data }) {

@@ -1,6 +1,7 @@
 // Turns the JSON of an offer into what the page shows. Pure functions.
 //
-// A notebook file may be hostile, so the lines that buttons send are made here: of what the user sees, and nothing else.
+// A notebook file may be hostile, so the sentence and the lines that buttons send are made here: of what the user sees,
+// and nothing else.
 // sandbox_kernel/notebook/offers/offer.py writes the JSON.
 import { safeText } from './receipt-facts.js';
 
@@ -9,7 +10,7 @@ export const OFFERS = 'application/vnd.sandbox-kernel.offers+json';
 const MOST_OFFERS = 3;
 const SESSION = / --session ([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})$/;
 
-// Returns [{what, sentence, once, lines: {once, session, never}}]; offers that cannot be shown as they are, are left out.
+// Returns [{what, before, after, once, lines: {once, session, never}}], with the words before and after what; offers that cannot be shown as they are, are left out.
 export function readOffers(data) {
   const offers = data !== null && typeof data === 'object' && Array.isArray(data.offers) ? data.offers : [];
   return offers.slice(0, MOST_OFFERS).map(readOffer).filter((offer) => offer !== null);
@@ -25,7 +26,8 @@ function readOffer(offer) {
   const word = quoted(kind === 'file' && !what.includes('/') ? `./${what}` : what);
   return {
     what,
-    sentence: safeText(offer.sentence) || (kind === 'file' ? `The program looked for ${what}.` : `The program wanted to reach ${what}.`),
+    before: kind === 'file' ? 'The program looked for ' : 'The program wanted to reach ',
+    after: kind === 'file' ? ', which is beside the notebook.' : '.',
     once: safeText(offer.once_means),
     lines: {
       once: `%sandbox allow once ${word}`,

@@ -47,7 +47,7 @@ export async function offersPlugin(shared) {
           });
           return element('div', {
             attributes: { role: 'group', 'aria-label': offer.what },
-            children: [element('span', { text: offer.sentence }), element('code', { text: offer.what }), ...buttons],
+            children: [element('span', { children: [offer.before, element('code', { text: offer.what }), offer.after] }), ...buttons],
           });
         }
 

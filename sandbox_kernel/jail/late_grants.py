@@ -1,4 +1,4 @@
-"""More for a running jail: a folder of the host, or a socket for a proxy. ``root/late_rights.py`` does it."""
+"""More for a running jail: a folder or file of the host, or a socket for a proxy. ``root/late_rights.py`` does it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.jail.core.guest_programs import memory_file, start_of
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.kinds.bubblewrap_jail import NamespaceJail
-from sandbox_kernel.jail.late_places import check_place, shelf_of
+from sandbox_kernel.jail.late_places import check_file_place, check_place, shelf_of
 from sandbox_kernel.jail.root import root_plan
 from sandbox_kernel.policy import Grant
 
@@ -33,21 +33,20 @@ def check_late(jail: Jail) -> None:
 
 
 def check_mount(jail: Jail, grant: Grant, late: Iterable[str]) -> None:
-    """Raise ``PolicyViolation``, which says what works, when a running jail cannot be shown this folder.
+    """Raise ``PolicyViolation``, which says what works, when a running jail cannot be shown this folder or file.
 
     Args:
         jail: The jail of the session.
-        grant: The folder, and where it shall be inside.
-        late: The places of folders that the session was shown since it began.
+        grant: The folder or file, and where it shall be inside.
+        late: The places of what the session was shown since it began.
 
     """
     check_late(jail)
     check_place(jail.walls, grant.target, late)
-    if not os.path.isdir(grant.source):
-        raise PolicyViolation(
-            f"{grant.source!r} is a file, and a running session can be shown folders; mount its folder"
-        )
-    if grant.writable and not jail.walls.grants:
+    is_folder = os.path.isdir(grant.source)
+    if not is_folder:
+        check_file_place(grant.source, grant.target)
+    if is_folder and grant.writable and not jail.walls.grants:
         # Such a jail may open unix sockets, and through a writable folder it would reach those of the host.
         where = f"{grant.source}:{grant.target}"
         raise PolicyViolation(
@@ -59,7 +58,7 @@ def check_mount(jail: Jail, grant: Grant, late: Iterable[str]) -> None:
 
 
 def mount_late(jail: Jail, grant: Grant, late: Iterable[str] = ()) -> None:
-    """Show a folder of the host to a running jail. Raises ``PolicyViolation``; see ``check_mount``."""
+    """Show a folder or a file of the host to a running jail. Raises ``PolicyViolation``; see ``check_mount``."""
     check_mount(jail, grant, late)
     plan = {"act": "mount", "source": grant.source, "target": grant.target, "writable": grant.writable}
     failed = f"{grant.source!r} cannot be shown to a running session"
@@ -67,7 +66,7 @@ def mount_late(jail: Jail, grant: Grant, late: Iterable[str] = ()) -> None:
 
 
 def unmount_late(jail: Jail, target: str) -> None:
-    """Take a folder away again. Raises ``PolicyViolation`` while something in the jail holds a part of it."""
+    """Take a folder or file away again. Raises ``PolicyViolation`` while something in the jail holds a part of it."""
     _do({"act": "unmount", "target": target}, jail, f"{target} cannot be taken back")
 
 

@@ -1,4 +1,4 @@
-"""Where a folder of the host can be shown to a running jail, and where not. Pure.
+"""Where a folder or file of the host can be shown to a running jail, and where not. Pure.
 
 The root of a jail is read-only and, in forks of a template, shared with other jails: nothing can be made there later.
 So every jail has some empty folders from its start (``LATE_PLACES``), in which places for late mounts are made on a
@@ -46,8 +46,8 @@ def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
         )
     if top not in LATE_PLACES and top != TMP:
         raise PolicyViolation(
-            f"a running session can be shown a folder in {', '.join(LATE_PLACES)} and {TMP}, not at {target}: its root "
-            f"is fixed when it begins; {free}, or {instead}"
+            f"a running session can be shown folders and files in {', '.join(LATE_PLACES)} and {TMP}, not at {target}: "
+            f"its root is fixed when it begins; {free}, or {instead}"
         )
     own = [grant.target for grant in (*walls.runtime, *walls.grants)]
     for taken in (*own, *late):
@@ -61,6 +61,20 @@ def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
         raise PolicyViolation(
             f"nothing can be added in {shelf} while the session runs, because it was shown {_first(own, shelf)} there "
             f"from its start; {free}, or {instead}"
+        )
+
+
+def check_file_place(source: str, target: str) -> None:
+    """Raise ``PolicyViolation`` when a single file cannot be shown to a running jail at a place."""
+    if not os.path.isfile(source):
+        raise PolicyViolation(
+            f"{source!r} is neither a folder nor a regular file, and through others a sandbox could reach programs of "
+            "the host; nothing can be mounted from there"
+        )
+    if target in (*LATE_PLACES, TMP):
+        inside = f"{target}/{os.path.basename(source)}"
+        raise PolicyViolation(
+            f"{source!r} is a file and {target} a folder; name the file inside as well: --mount {source}:{inside}"
         )
 
 

@@ -241,10 +241,11 @@ class CellExecution:
         while (again := await self._given(plan, offers := self._offers(plan, result), result)) is not None:
             plan = again
             result = await self._program(plan)
+        failure = self._send(*render_result(result, quiet=plan.options.quiet))
         if offers and self._door.watched():
-            # For a person, as buttons; clients that record outputs get notes alone.
+            # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
             self._send(ShowOutput(bundle(offers)))
-        return self._send(*render_result(result, quiet=plan.options.quiet))
+        return failure
 
     def _offers(self, plan: CellPlan, result: ExecResult) -> tuple[Offer, ...]:
         return offers_of(result, self._state.answers.never, plan.options.session or "")

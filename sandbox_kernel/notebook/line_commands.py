@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from html import escape
@@ -80,7 +81,8 @@ def policy_rows(defaults: CellOptions) -> list[tuple[str, str]]:
         ("environment", ", ".join(policy.env) or "no host variables"),
     ]
     if defaults.here is not None:
-        rows.insert(0, ("folder", f"{defaults.here}, copy-on-write, without: {', '.join(HIDDEN)}"))
+        folder = os.path.abspath(defaults.here)
+        rows.insert(0, ("folder", f"{folder}, copy-on-write, without: {', '.join(HIDDEN)}"))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Files of the work folder after the kernel was restarted, was killed, or its notebook was opened again."""
+"""Files of a notebook after its kernel was restarted, killed or opened again, and where its folder is not told."""
 
 import os
 import signal
@@ -119,3 +119,42 @@ def test_large_files_of_a_session_were_lost_with_it(client_class, state):
         assert client.text("import os; print(os.path.exists('large.bin'))") == "False\n"
     finally:
         client.close()
+
+
+@pytest.fixture
+def pathless_folder(tmp_path, monkeypatch):
+    """A folder in which kernels are started by a front end that sets no ``JPY_SESSION_NAME``."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "rows.csv").write_text("a,b")
+    monkeypatch.chdir(project)
+    return project
+
+
+def told(client, code):
+    reply, outputs = client.run(code, stop_on_error=False)
+    return reply["status"], str(outputs)
+
+
+@pytest.mark.parametrize("name", ["sandbox", "python3"])
+def test_a_front_end_that_does_not_tell_the_path_had_no_folder(start_kernel, pathless_folder, name):
+    client = start_kernel(name)
+    magic = ""
+    if name == "python3":
+        client.run("%load_ext sandbox_kernel")
+        magic = "%%sandbox\n"
+    # The hint names the line, and the line does what it says.
+    status, shown = told(client, f"{magic}open('rows.csv')")
+    assert status == "error"
+    assert "rows.csv is beside the notebook" in shown
+    assert "%sandbox restart --keep --here" in shown
+    status, shown = told(client, "%sandbox restart --keep --here")
+    assert status == "ok", shown
+    status, shown = told(client, f"{magic}print(open('rows.csv').read()); open('made.txt', 'w').close()")
+    assert (status, "a,b" in shown) == ("ok", True), shown
+    assert os.listdir(pathless_folder) == ["rows.csv"]
+    status, shown = told(client, "%sandbox apply")
+    assert status == "ok", shown
+    assert sorted(os.listdir(pathless_folder)) == ["made.txt", "rows.csv"]

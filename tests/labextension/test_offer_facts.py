@@ -31,6 +31,13 @@ def test_lines_are_made_here_and_never_taken_from_the_file(evaluate: Evaluate, g
     }
 
 
+def test_the_sentence_of_a_file_named_another_domain_than_the_buttons(evaluate: Evaluate) -> None:
+    given = {**offer("evil.org"), "sentence": "The program wanted to reach good.org."}
+    (read,) = evaluate("offer-facts.js", "readOffers({offers: values})", given)  # type: ignore[misc,attr-defined]
+    assert "good.org" not in str(read)
+    assert read["before"] + read["what"] + read["after"] == "The program wanted to reach evil.org."  # type: ignore[index]
+
+
 def test_a_named_session_is_kept(evaluate: Evaluate) -> None:
     (read,) = evaluate("offer-facts.js", "readOffers({offers: values})", offer("a.org", session=" --session web"))  # type: ignore[misc,attr-defined]
     assert read["lines"]["session"] == "%sandbox allow a.org --session web"  # type: ignore[index]

@@ -60,6 +60,29 @@ def test_a_folder_cost_the_variables(session: Session, folder: Path) -> None:
     assert session.run("print(os.listdir('/mnt/in/side'))").stdout == "[]\n"
 
 
+def test_a_single_file_had_to_be_shown_with_its_whole_folder(session: Session, folder: Path) -> None:
+    (folder / "secret.txt").write_text("no")
+    (folder / "out.txt").write_text("old")
+    mounts = (
+        f"{folder}/rows.csv:/data/in/rows.csv",
+        f"{folder}/rows.csv:/tmp/rows.csv",
+        f"{folder}/out.txt:/mnt/out.txt:rw",
+    )
+    for mount in mounts:
+        session.allow(mount=mount)
+    code = "print(kept, open('/data/in/rows.csv').read().strip(), open('/tmp/rows.csv').read().strip())"
+    assert session.run(code).stdout == "41 a,b a,b\n"
+    assert session.run("print(os.listdir('/data/in'), os.listdir('/mnt'))").stdout == "['rows.csv'] ['out.txt']\n"
+    assert "Read-only" in session.run("open('/data/in/rows.csv', 'w')").stderr
+    assert session.run("open('/mnt/out.txt', 'w').write('new')").ok
+    assert (folder / "out.txt").read_text() == "new"
+    assert session.run("os._exit(3)").rolled_back
+    assert session.run(code).ok
+    for mount in mounts:
+        session.revoke(mount=mount)
+    assert session.run("print(open('/data/in/rows.csv').read() or 'nothing')").stdout == "nothing\n"
+
+
 def test_a_folder_that_is_in_use_was_called_taken_back(session: Session, folder: Path) -> None:
     session.allow(mount=f"{folder}:/data")
     session.run("held = open('/data/rows.csv')")
@@ -115,7 +138,8 @@ def test_what_a_running_session_cannot_have_was_accepted(session: Session, folde
         (f"{folder}:/box/in", "rollback restores"),
         (f"{folder}:/mnt/x/deeper", "cover each other; mount it at /mnt/deeper"),
         (f"{folder}:/mnt", "cover each other"),
-        (f"{folder}/rows.csv:/data", "is a file"),
+        (f"{folder}/rows.csv:/data", "name the file inside as well: --mount .*rows.csv:/data/rows.csv"),
+        ("/dev/null:/data/null", "neither a folder nor a regular file"),
         (f"{folder}/missing:/data", "does not resolve"),
     ):
         with pytest.raises(PolicyViolation, match=advice):

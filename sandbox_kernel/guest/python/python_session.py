@@ -259,8 +259,8 @@ def rehearse() -> None:
     Called in a template, because no run waits for it. The very first session does not come from a template and is
     slower at its first error.
     """
-    # A short cell, because the whole cell is parsed and coloured.
-    SHELL.run_cell("raise ValueError", silent=True)  # type: ignore[no-untyped-call]
+    # An error in a module, because lines of cells are coloured in a simpler way; a short one, because all is parsed.
+    SHELL.run_cell("__import__('colorsys').rgb_to_yiq('', 0, 0)", silent=True)  # type: ignore[no-untyped-call]
     forget_all(SHELL)
 
 

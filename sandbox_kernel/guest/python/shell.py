@@ -26,14 +26,18 @@ from traitlets.config import Config  # noqa: E402
 
 from . import top_level_await  # noqa: E402
 from .between import belonging  # noqa: E402
+from .cell_files import CELL_FILES, cell_file  # noqa: E402
 from .debugger.cell_names import PREFIX as CELL_FOLDER  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
 from .pip_magic import TOOLS, Installer  # noqa: E402
 from .plain_cells import PlainCells  # noqa: E402
+from .shell_command import run_command  # noqa: E402
 
 #: The folder of all guest programs; tracebacks do not show frames from it.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: How many errors that led to an error are looked at; a program may chain as many as it likes.
+_MOST_EARLIER = 20
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -51,7 +55,7 @@ class CellEvents(EventManager):
 
 
 class WorkerShell(InteractiveShell):
-    """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands`` on the cell's pipes."""
+    """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands``."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.traceback: List[str] = []
@@ -72,10 +76,8 @@ class WorkerShell(InteractiveShell):
         yield
 
     def system(self, cmd: str) -> None:
-        """Run ``!command`` on the cell's pipes; an interrupt ends the whole cell, not only the command."""
-        sys.stdout.flush()
-        command = self.var_expand(cmd, depth=1)  # type: ignore[no-untyped-call]
-        code = subprocess.call(command, shell=True, executable=os.environ.get("SHELL"))  # noqa: S602 - asked for
+        """Run ``!command``; an interrupt ends the whole cell, not only the command."""
+        code = run_command(self.var_expand(cmd, depth=1))  # type: ignore[no-untyped-call]
         self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
         if getattr(self, "system_raise_on_error", False) and code:
             raise subprocess.CalledProcessError(code, cmd)
@@ -119,15 +121,13 @@ class WorkerShell(InteractiveShell):
             raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline")
 
     def _get_exc_info(self, exc_tuple: Any = None) -> Any:
-        """Cut frames of our own programs off the end of a traceback, such as those of ``input``."""
+        """Cut frames of our own programs off the end of tracebacks, such as those of ``input`` and of lookups."""
         kind, error, trace = super()._get_exc_info(exc_tuple)  # type: ignore[no-untyped-call]
-        last, walk = None, trace
-        while walk is not None:
-            if not walk.tb_frame.f_code.co_filename.startswith(_OURS):
-                last = walk
-            walk = walk.tb_next
-        if last is not None:
-            last.tb_next = None
+        cut_our_frames(trace)
+        earlier: BaseException | None = error
+        for _ in range(_MOST_EARLIER):
+            earlier = None if earlier is None else earlier.__cause__ or earlier.__context__
+            cut_our_frames(getattr(earlier, "__traceback__", None))
         return kind, error, trace
 
     def show_usage_error(self, exc: BaseException) -> None:
@@ -159,7 +159,18 @@ WorkerShell.__name__ = WorkerShell.__qualname__ = "ZMQInteractiveShell"
 
 def from_cell(trace: TracebackType) -> bool:
     """Whether a frame belongs to the user's code, so that the traceback begins there."""
-    return trace.tb_frame.f_code.co_filename.startswith(("<ipython-input-", CELL_FOLDER))
+    return trace.tb_frame.f_code.co_filename.startswith((CELL_FILES, CELL_FOLDER))
+
+
+def cut_our_frames(trace: TracebackType | None) -> None:
+    """Cut frames of our own programs off the end of a traceback."""
+    last = None
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            last = trace
+        trace = trace.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 def make_shell() -> WorkerShell:
@@ -173,6 +184,7 @@ def make_shell() -> WorkerShell:
     shell: WorkerShell = WorkerShell.instance(
         config=config, display_pub_class=WorkerPublisher, displayhook_class=WorkerDisplayHook
     )
+    shell.compile.get_code_name = cell_file  # type: ignore[method-assign, assignment]
     for name in TOOLS:
         shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
     # ``%store``; its database lies in the session's own /tmp.

@@ -1,4 +1,4 @@
-"""Gives a running jail a folder of the host or a listening socket, and takes a folder away again.
+"""Gives a running jail a folder or file of the host or a listening socket, and takes a folder away again.
 
 A program of its own: joining a user namespace needs a process with one thread. It does one plan and ends; nothing of it
 stays. It first copies the mount where the host's mounts are seen (an ordinary user: in a child with namespaces of its
@@ -7,7 +7,8 @@ imports, executes and reads nothing that the jail could have made. Programs in t
 
 A late folder is shown through overlayfs and is read-only: a jail that began without grants may open unix sockets, and
 through a bind it could reach those of the host. Through overlayfs it cannot. A writable one is a bind; only jails whose
-filter refuses unix sockets get it (``late_grants.py`` checks).
+filter refuses unix sockets get it (``late_grants.py`` checks). A single file is a bind too: it is a regular file, which
+is checked when its mount is copied, so no socket can take its place.
 
 Its arguments are PLAN-FD REPLY-FD; ``jail/late_grants.py`` writes the plan and reads the reply.
 """
@@ -20,6 +21,7 @@ import fcntl
 import marshal
 import os
 import socket
+import stat
 import sys
 
 from sandbox_guest.root_stage import _id_map  # type: ignore[import-not-found]
@@ -51,10 +53,14 @@ def main() -> None:
 def _mount(plan: dict[str, object]) -> list[int]:
     writable = bool(plan["writable"])
     tree = _cloned(str(plan["source"]), plan["uid"], 0 if writable else _RDONLY)
+    kind = os.fstat(tree).st_mode
+    if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
+        raise OSError(f"{plan['source']} is neither a folder nor a regular file any more")
+    is_file = stat.S_ISREG(kind)
     _enter(plan, "mnt", _NEWNS)
     target = str(plan["target"])
-    at = _made(target) if plan["shelf"] is None else _on_shelf(str(plan["shelf"]), target)
-    if writable:
+    at = _made(target, is_file) if plan["shelf"] is None else _on_shelf(str(plan["shelf"]), target, is_file)
+    if writable or is_file:
         _move(tree, at)
         return []
     # A layer must be mounted somewhere that we have rights over: the copy is attached, used, and taken off again.
@@ -134,7 +140,7 @@ def _enter(plan: dict[str, object], name: str, kind: int) -> None:
     _check("join the jail", _libc.setns(space, kind))
 
 
-def _on_shelf(shelf: str, target: str) -> int:
+def _on_shelf(shelf: str, target: str, is_file: bool) -> int:
     """Make the place for a mount in an empty folder, over which a small file system is put at the first one."""
     root = _place(shelf)
     if os.fstat(root).st_dev == os.stat("/").st_dev:
@@ -147,17 +153,20 @@ def _on_shelf(shelf: str, target: str) -> int:
         attributes = (ctypes.c_uint64 * 4)(*flags, 0, 0)
         _call("make room for a mount", _MOUNT_SETATTR, root, b"", _EMPTY_PATH, attributes, 32)
         if flags[1]:
-            _made(target)
+            _made(target, is_file)
     return _place(target)
 
 
-def _made(path: str) -> int:
-    """Open a folder, made if it is not there. Programs of the jail may have made what is on the way: no link counts."""
+def _made(path: str, is_file: bool) -> int:
+    """Open a folder or file, made if it is not there. What is on the way, programs may have made: no link counts."""
     names = path.strip("/").split("/")
     for depth in range(1, len(names)):
         above = _place("/" + "/".join(names[:depth]))
         try:
-            os.mkdir(names[depth], 0o755, dir_fd=above)
+            if is_file and depth == len(names) - 1:
+                os.close(os.open(names[depth], os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=above))
+            else:
+                os.mkdir(names[depth], 0o755, dir_fd=above)
         except FileExistsError:
             continue
         finally:

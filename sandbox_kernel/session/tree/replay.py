@@ -47,9 +47,11 @@ def reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: S
 
 
 def describe(record: StateRecord) -> str:
-    """Return a state in words: by its name, or by its number."""
+    """Return a state in words: by its name, by its cell as the notebook counts it, or by its number in the tree."""
     if record.name:
         return f"{record.name!r} (node {record.id})"
+    if record.cell is not None and record.cell.number is not None:
+        return f"cell [{record.cell.number}] (node {record.id})"
     return f"node {record.id}" if record.id else "the beginning (node 0)"
 
 

@@ -156,6 +156,7 @@
     if (data.type === 'theme') {
       document.documentElement.style.colorScheme = data.dark ? 'dark' : 'light';
       document.documentElement.dataset.theme = data.dark ? 'dark' : 'light';
+      for (const [name, value] of Object.entries(data.variables ?? {})) document.documentElement.style.setProperty(name, value);
     }
     if (data.type === 'library') {
       try {

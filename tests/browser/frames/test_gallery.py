@@ -71,6 +71,17 @@ def test_what_only_needs_style_or_text_is_shown(gallery: Gallery) -> None:
     expect(estimator.get_by_text("Parameters").first).to_be_visible()
 
 
+def test_widgets_have_the_colours_and_places_that_they_have_in_the_page(gallery: Gallery) -> None:
+    colour = "() => getComputedStyle(document.documentElement).getPropertyValue('--jp-success-color1')"
+    bar = gallery.drawn("tqdm.auto", "text=adding")
+    of_page = gallery.lab.page.evaluate(colour.replace("documentElement", "body"))
+    assert bar.evaluate(colour) == of_page != ""
+    # The buttons of a figure lie over it, so that its frame is as high as the figure.
+    gallery.drawn("%matplotlib widget", "canvas")
+    buttons = gallery.inner("%matplotlib widget").locator(".jupyter-matplotlib-toolbar")
+    assert buttons.evaluate("(node) => getComputedStyle(node).position") == "absolute"
+
+
 def test_figures_answer_the_pointer(gallery: Gallery) -> None:
     gallery.point_at(gallery.drawn("import plotly", ".bars path"))
     expect(gallery.inner("import plotly").locator(".hoverlayer .hovertext").first).to_be_attached()

@@ -26,7 +26,7 @@ def test_an_offer_in_a_notebook_file_is_text_and_its_buttons_do_nothing(lab: Lab
     lab.open("offered.ipynb")
     group = lab.output(0).get_by_role("group")
     expect(group).to_have_count(1)
-    expect(group).to_contain_text("It wanted <b>example.org</b>.")
+    expect(group).to_contain_text("The program wanted to reach example.org.")
     expect(group.get_by_role("button")).to_have_text(["Allow once", "Allow for this session", "Never"])
     group.get_by_role("button", name="Allow once: example.org").focus()
     lab.page.keyboard.press("Enter")

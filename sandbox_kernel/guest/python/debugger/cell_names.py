@@ -8,30 +8,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from ..cell_files import CELL_FILES, SEED, murmur2
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
 #: The same as on the host (``session/debugging/debug_messages.py``).
-PREFIX, SUFFIX, SEED = "/sandbox-cells/", ".py", 0xC70F6907
+PREFIX, SUFFIX = "/sandbox-cells/", ".py"
 #: How many texts are kept, and how long one may be in characters.
 MAX_TEXTS, MAX_TEXT = 1000, 1 << 20
 #: How many cells that ran before a debugger was attached can have breakpoints.
 MAX_EARLIER = 200
-
-
-def murmur2(data: bytes, seed: int) -> int:
-    """Return the 32-bit MurmurHash2 of some data, as JupyterLab computes it."""
-    m, mask = 0x5BD1E995, 0xFFFFFFFF
-    value = seed ^ len(data)
-    whole = len(data) & ~3
-    for start in range(0, whole, 4):
-        k = int.from_bytes(data[start : start + 4], "little") * m & mask
-        value = value * m & mask ^ (k ^ k >> 24) * m & mask
-    if rest := data[whole:]:
-        value = (value ^ int.from_bytes(rest, "little")) * m & mask
-    value = (value ^ value >> 13) * m & mask
-    return value ^ value >> 15
 
 
 def path_of(code: str) -> str:
@@ -52,7 +40,7 @@ class CellTexts:
         """Note the names of the cells that have run so far, so that breakpoints in their functions are found."""
         cells = shell.history_manager.input_hist_raw
         for name, number in list(shell.compile._filename_map.items())[-MAX_EARLIER:]:
-            if name.startswith("<ipython-input-") and number < len(cells) and cells[number]:
+            if name.startswith(CELL_FILES) and number < len(cells) and cells[number]:
                 _keep(self.earlier, cells[number], name)
 
     def dump(self, code: str, program: str) -> str:

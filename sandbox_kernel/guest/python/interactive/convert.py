@@ -34,7 +34,7 @@ def plotly(value: Any) -> Dict[str, Any]:
         f'Plotly.newPlot("plot", {as_json(value.get("data") or [])}, {as_json(layout)}, {as_json(config)})'
         f'.then(() => Plotly.addFrames("plot", {as_json(value.get("frames") or [])}));'
     )
-    height = layout.get("height") or 450
+    height = layout.get("height") or 360  # what JupyterLab gives a figure without one
     markup = f'<div id="plot" style="width:100%;height:{int(height)}px"></div>{script(code)}'
     return frame(markup, [library], height)
 

@@ -65,7 +65,12 @@
   const place = (model, root) => renderView.call(area, { model_id: model }, {}, { append: ([node]) => root.append(node) });
 
   const text = (value) => (Array.isArray(value) ? value.join('') : String(value ?? ''));
-  const pre = (value) => Object.assign(document.createElement('pre'), { textContent: value.replace(/\x1b\[[0-9;]*m/g, '') });
+  const PRE_STYLE = 'margin:0;padding-left:8px;font:13px/17px var(--jp-code-font-family, monospace)'; // as in JupyterLab
+  const pre = (value) => {
+    const made = Object.assign(document.createElement('pre'), { textContent: value.replace(/\x1b\[[0-9;]*m/g, '') });
+    made.style.cssText = PRE_STYLE;
+    return made;
+  };
   const drawn = (data, root) => {
     const widget = data['application/vnd.jupyter.widget-view+json'];
     if (widget) {
@@ -187,6 +192,11 @@
     const item = menu.appendChild(document.createElement('li'));
     item.appendChild(document.createElement('a')).id = 'help_menu';
     document.body.append(menu);
-    modules.get(OURS).load_ipython_extension().then(() => tell({ type: 'widgets' }));
+    const others = new Set(document.querySelectorAll('style'));
+    modules.get(OURS).load_ipython_extension().then(() => {
+      // The manager adds its styles late; in JupyterLab they stand before those of other widgets, which may change them.
+      document.head.prepend(...[...document.querySelectorAll('style')].filter((sheet) => !others.has(sheet)));
+      tell({ type: 'widgets' });
+    });
   };
 })();
