@@ -71,7 +71,7 @@ class CgroupMeter:
 
     def memory_is_exceeded(self) -> bool:
         """Whether the kernel killed a task for memory. It kills one at a time; the caller ends the rest."""
-        return self._leaf.counters().oom_kills > 0
+        return self._leaf.oom_kills() > 0
 
     def oom_kills(self) -> int:
         """See ``Meter``."""

@@ -39,7 +39,8 @@ def first_to_go(candidates: Sequence[LivingNode], *, newest: int, for_memory: bo
     """
     spare = [node for node in candidates if node.steps_back is None and not (node.named or node.tip)]
     if spare:
-        return min(spare, key=lambda node: (_gap(node, candidates, newest), node.id)).id
+        gaps = _gaps(sorted(node.id for node in candidates), newest)
+        return min(spare, key=lambda node: (gaps[node.id], node.id)).id
     near = [node for node in candidates if node.steps_back is not None and not node.named]
     if for_memory:
         farther = [node for node in near if node.steps_back is not None and node.steps_back > 1]
@@ -53,8 +54,10 @@ def first_to_go(candidates: Sequence[LivingNode], *, newest: int, for_memory: bo
     return None
 
 
-def _gap(node: LivingNode, candidates: Sequence[LivingNode], newest: int) -> float:
-    """Return how wide a hole the loss of a node leaves, measured against its age."""
-    older = max((other.id for other in candidates if other.id < node.id), default=0)
-    younger = min((other.id for other in candidates if other.id > node.id), default=newest)
-    return (younger - older) / max(1, newest - node.id)
+def _gaps(living: Sequence[int], newest: int) -> dict[int, float]:
+    """Return for each node, oldest first, how wide a hole its loss leaves, measured against its age."""
+    older, younger = (0, *living), (*living[1:], newest)
+    return {
+        node: (after - before) / max(1, newest - node)
+        for node, before, after in zip(living, older, younger, strict=False)
+    }
