@@ -41,7 +41,10 @@ def test_the_child_sets_itself_right_when_it_wakes_and_not_before() -> None:
 def test_signals_of_others_do_not_wake_the_child() -> None:
     other = (
         "import subprocess\n"
+        "from sandbox_kernel.guest.session.held import await_no_signal\n"
         "subprocess.run(['kill', '-USR2', str(pid)], check=True)\n"
+        # Until it was taken, the kernel would make one signal of it and ours.
+        "assert await_no_signal(pid, signal.SIGUSR2, 60)\n"
         "try: print(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG))\n"
         "finally: os.kill(pid, signal.SIGUSR2); os.waitpid(pid, 0)"
     )
