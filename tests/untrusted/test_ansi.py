@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox_kernel.untrusted import ansi
 from sandbox_kernel.untrusted.ansi import ColourFilter, only_colours, plain
 
 
@@ -64,3 +65,8 @@ def test_text_without_escapes_is_never_held_back():
     stream = ColourFilter()
     assert stream.feed("no newline yet") == "no newline yet"
     assert stream.close() == ""
+
+
+@given(st.text(st.characters() | st.sampled_from("\x00\x1b\x7f\x80\x9b\x9f\xa0é\b\t\n\r")))
+def test_the_quick_look_for_control_characters_misses_none(text: str) -> None:
+    assert only_colours(text) == ansi._NOT_COLOURS.sub("", text).translate(ansi._VISIBLE)

@@ -12,13 +12,15 @@ import re
 #: The most strings, opening brackets and commas in one frame. The largest value that a page accepts (``json_value.py``:
 #: 100 000 values) has three for each value: a name, a text and a comma.
 MAX_PARTS = 320_000
+_OTHERS = bytes(set(range(256)) - set(b'",[{'))
 #: An unterminated string matches to the end of the frame, so that no byte is scanned twice.
 _PART = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{,]', re.DOTALL)
 
 
 def has_too_many_parts(raw: bytes) -> bool:
     """Whether parsing the frame would make more objects than the limit allows."""
-    if sum(map(raw.count, (b'"', b",", b"[", b"{"))) <= MAX_PARTS:
+    # One pass instead of four: what is left when all other bytes are taken out.
+    if len(raw) <= MAX_PARTS or len(raw.translate(None, _OTHERS)) <= MAX_PARTS:
         return False
     # Commas inside strings do not count.
     return any(number >= MAX_PARTS for number, _ in enumerate(_PART.finditer(raw)))

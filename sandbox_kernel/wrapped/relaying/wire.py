@@ -11,6 +11,7 @@ import hmac
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring
 
 from sandbox_kernel.errors import InvalidRequest
 
@@ -77,6 +78,11 @@ def joined(
 
 def to_json(value: object) -> bytes:
     """Encode one part. Raises ``ValueError`` for numbers that JSON does not have, and for lone surrogates."""
+    if isinstance(value, dict) and all(type(item) is str for item in (*value, *value.values())):
+        # Headers and printed text. The encoder copies a text of megabytes three times more, which takes as long again.
+        pairs = ((encode_basestring(name).encode(), encode_basestring(text).encode()) for name, text in value.items())
+        pieces = [piece for name, text in pairs for piece in (b",", name, b":", text)]
+        return b"".join((b"{", *pieces[1:], b"}"))
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
