@@ -22,5 +22,5 @@ def test_what_is_encoded_is_what_the_library_encodes(value: dict[str, object]) -
 
 @pytest.mark.parametrize("value", [{"text": "\ud800"}, {"\udfff": "x"}, {"text": float("nan")}])
 def test_what_cannot_be_sent_is_an_error(value: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="surrogates|JSON compliant"):
+    with pytest.raises(ValueError, match=r"surrogates|JSON compliant"):
         to_json(value)
