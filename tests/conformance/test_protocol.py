@@ -83,7 +83,9 @@ def test_each_way_to_fail_has_its_name_in_one_error_and_in_the_reply(kernel, cod
 
 
 def test_an_error_aborts_the_cells_that_wait_behind_it(kernel):
-    requests = [kernel.kc.execute("raise SystemExit(1)"), kernel.kc.execute("print(1)"), kernel.kc.execute("print(2)")]
+    # The first takes long enough that the others are there when it fails.
+    codes = ("import time\ntime.sleep(2)\nraise SystemExit(1)", "print(1)", "print(2)")
+    requests = [kernel.kc.execute(code) for code in codes]
     assert [kernel.reply(request)["status"] for request in requests] == ["error", "aborted", "aborted"]
     for request in requests:
         kernel.outputs(request)

@@ -160,10 +160,14 @@ def test_f14_sessions_of_different_tenants_share_no_file_process_or_variable() -
     with open_session(backend, memory_mb=256) as one, open_session(backend, memory_mb=256) as other:
         hide = "mine = 1\nfor p in ('/box/mine', '/tmp/mine', '/dev/shm/mine'): open(p, 'w').write('secret')"
         # An interpreter that lies below the host's /tmp is shown there too.
-        before = other.run(look).stdout
-        assert before.startswith("['/tmp/") or before == "[] [] False []\n"
-        assert one.run(hide).ok
-        assert other.run(look).stdout == before
+        seen = other.run(look, timeout=60)
+        before = seen.stdout
+        assert before.startswith("['/tmp/") or before == "[] [] False []\n", seen
+        assert one.run(hide, timeout=60).ok
+        again = other.run(look, timeout=60)
+        assert again.stdout == before, again
         assert "mine" not in before
-        assert other.run("open('/box/mine', 'w').write('other'); import os; os.kill(os.getpid(), 9)").rolled_back
-        assert one.run("print(open('/box/mine').read())").stdout == "secret\n"
+        assert other.run(
+            "open('/box/mine', 'w').write('other'); import os; os.kill(os.getpid(), 9)", timeout=60
+        ).rolled_back
+        assert one.run("print(open('/box/mine').read())", timeout=60).stdout == "secret\n"
