@@ -37,6 +37,8 @@ _CHECK_S = 1.0
 #: How many signatures and routes, and how many completion requests, are remembered.
 _MOST_REMEMBERED = 65_536
 _MOST_COMPLETIONS = 100
+#: Printed text of one message, in characters; kernels send what a cell printed in a second as one.
+_MAX_PRINTED = 4 << 20
 PROTOCOL = "5.4"
 
 
@@ -249,13 +251,21 @@ class Relay:
             if parent_id not in self._routes:
                 raise MalformedMessage
             routing = self._routes[parent_id]
-        if clean is not None:
+        if kind == "stream" and clean is not None and len(str(clean["text"])) > _MAX_PRINTED:
+            self._print_in_pieces(parent, clean)
+        elif clean is not None:
             parts = [to_json(header), to_json(parent), to_json(clean_parts.metadata(raw_metadata)), to_json(clean)]
             self._outside[channel].send_multipart(joined(self._theirs, routing, parts))
         if channel == "iopub":
             for words in self._outputs.take_removed():
                 self.recorder.removed += 1
                 self._print(parent, kernel_words.removed(words))
+
+    def _print_in_pieces(self, parent: Table, content: Table) -> None:
+        """Send much printed text in several messages: the front end reads the first while the next is made."""
+        text = str(content["text"])
+        for start in range(0, len(text), _MAX_PRINTED):
+            self._publish("stream", parent, {**content, "text": text[start : start + _MAX_PRINTED]})
 
     def _finish(self, message_id: str, parent: Table) -> None:
         """A cell is over: send the text that was held back."""

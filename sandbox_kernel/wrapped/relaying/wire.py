@@ -16,6 +16,8 @@ from json.encoder import encode_basestring
 from sandbox_kernel.errors import InvalidRequest
 
 DELIMITER = b"<IDS|MSG>"
+#: Bytes that stand in JSON as they are, and the end of a line.
+_UNESCAPED = bytes({*range(0x20, 0x100), *b"\n"} - set(b'"\\'))
 #: The parts of a message that are signed: header, parent header, metadata, content.
 _SIGNED = 4
 
@@ -80,10 +82,18 @@ def to_json(value: object) -> bytes:
     """Encode one part. Raises ``ValueError`` for numbers that JSON does not have, and for lone surrogates."""
     if isinstance(value, dict) and all(type(item) is str for item in (*value, *value.values())):
         # Headers and printed text. The encoder copies a text of megabytes three times more, which takes as long again.
-        pairs = ((encode_basestring(name).encode(), encode_basestring(text).encode()) for name, text in value.items())
+        pairs = ((_quoted(name), _quoted(text)) for name, text in value.items())
         pieces = [piece for name, text in pairs for piece in (b",", name, b":", text)]
         return b"".join((b"{", *pieces[1:], b"}"))
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _quoted(text: str) -> bytes:
+    """Encode a text. One in which only ends of lines need an escape, as in most printed output, takes a fourth."""
+    data = text.encode()
+    if data.translate(None, _UNESCAPED):
+        return encode_basestring(text).encode()
+    return b"".join((b'"', data.replace(b"\n", b"\\n"), b'"'))
 
 
 def from_json(part: bytes) -> dict[str, object] | None:
