@@ -52,6 +52,13 @@ def test_the_kernel_sees_its_own_connection_file_and_not_the_outside_key(kernel)
     assert kernel.km.connection_file not in everything
 
 
+def test_much_printed_text_arrives_whole_and_in_order_in_messages_that_a_page_can_read_one_by_one(kernel):
+    _, outputs = kernel.run("import sys; sys.stdout.write(''.join(f'{n:09}\\n' for n in range(1_000_000)))")
+    texts = [content["text"] for kind, content in outputs if kind == "stream"]
+    assert "".join(texts) == "".join(f"{n:09}\n" for n in range(1_000_000))
+    assert max(map(len, texts)) <= 4 << 20
+
+
 def test_completion_inspection_and_history_answer(kernel):
     kernel.run("wrapped_value = 1")
     reply = kernel.reply(kernel.kc.complete("wrapped_va", 10))
