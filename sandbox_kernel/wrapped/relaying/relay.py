@@ -163,11 +163,11 @@ class Relay:
             self._shutting_down = True
         elif kind == "interrupt_request" and self._kernel.options.interrupt == "signal":
             self._kernel.interrupt()
-            self._reply(channel, packet.routing, "interrupt_reply", header, {"status": "ok"})
+            self._send(channel, packet.routing, "interrupt_reply", header, {"status": "ok"})
             return
         elif kind == "connect_request":
             ports = {f"{name}_port": port for name, port in self._ports.items()}
-            self._reply(channel, packet.routing, "connect_reply", header, {"status": "ok", **ports})
+            self._send(channel, packet.routing, "connect_reply", header, {"status": "ok", **ports})
             return
         inner.send(joined(self._ours, (), packet.parts, packet.buffers))
 
@@ -315,7 +315,7 @@ class Relay:
         for number, cell in enumerate(cells):
             if number == 0:
                 self._publish("error", cell.header, error)
-            self._reply("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
+            self._send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
             self._publish("status", cell.header, {"execution_state": "idle"})
 
     def _print(self, parent: Mapping[str, object], text: str) -> None:
@@ -325,16 +325,6 @@ class Relay:
         self, kind: str, parent: Mapping[str, object], content: Mapping[str, object], topic: bytes | None = None
     ) -> None:
         self._send("iopub", [kind.encode() if topic is None else topic], kind, parent, content)
-
-    def _reply(
-        self,
-        channel: str,
-        routing: Sequence[bytes],
-        kind: str,
-        parent: Mapping[str, object],
-        content: Mapping[str, object],
-    ) -> None:
-        self._send(channel, routing, kind, parent, content)
 
     def _send(
         self,
