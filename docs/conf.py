@@ -33,7 +33,7 @@ release = version = __version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 root_doc = "docs/index"
-include_patterns = ["docs/**", "notebooks/*.ipynb", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+include_patterns = ["docs/**", "notebooks/**.ipynb", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 exclude_patterns = [".*", ".*/**", "artifacts", "sandbox_kernel", "tests", "benchmarks", "labextension", "kernelspec"]
 
 myst_enable_extensions = ["colon_fence"]

@@ -1,5 +1,8 @@
 """Run the notebooks again and save what they show: ``python notebooks/refresh.py [NAME ...]``.
 
+The notebooks of agent frameworks are refreshed by name where the frameworks are found:
+``PYTHONPATH=.venv/frameworks python notebooks/refresh.py frameworks/smolagents``.
+
 What differs from run to run or from machine to machine is not saved: timings, widgets (a saved one cannot be drawn
 without its kernel) and the outputs of cells that nbval is told to ignore.
 """

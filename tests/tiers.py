@@ -3,9 +3,9 @@
 ``make test-all`` runs everything. ``make test`` (``pytest --quick``) proves every promise once, in its cheapest honest
 form: of a test function whose cases together take long, only the cheapest case runs; a function whose cheapest case is
 long itself waits for ``make test-all``. Browsers belong to ``make test-all``: what starting them takes is measured at
-whichever test comes first, so no duration shows it. ``tests/durations.json`` holds what was measured and is written by
-``python -m tests.tiers JUNIT.xml…`` from the records of a whole run. A test that is not in it has not been measured, or
-is quick, and always runs.
+whichever test comes first, so no duration shows it. So do the agent frameworks, which ``make test`` does not install.
+``tests/durations.json`` holds what was measured and is written by ``python -m tests.tiers JUNIT.xml…`` from the records
+of a whole run. A test that is not in it has not been measured, or is quick, and always runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUICK_FUNCTION_S = 0.5
 LONG_CASE_S = 1.2
 
 #: Folders of ``make test-all``, whatever their tests take.
-NEVER_QUICK = ("tests/browser/",)
+NEVER_QUICK = ("tests/browser/", "tests/test_frameworks.py")
 
 RECORD = Path(__file__).with_name("durations.json")
 

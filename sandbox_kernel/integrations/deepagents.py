@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 
 from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, FileUploadResponse
 from deepagents.backends.sandbox import BaseSandbox
+from langchain_core.tools import BaseTool, StructuredTool
 
+from sandbox_kernel.integrations.candidates import EXPLORE, KEEP, Candidates
 from sandbox_kernel.integrations.machine import MachineSize, SandboxMachine
 from sandbox_kernel.model import Status
 from sandbox_kernel.policy import SandboxPolicy
@@ -65,6 +67,18 @@ class SandboxKernelBackend(BaseSandbox):  # type: ignore[misc]
         elif code is None:
             output, code = f"{output}\nthe command was stopped: {'; '.join(result.notes)}", 137
         return ExecuteResponse(output=output, exit_code=code, truncated=result.stdout_truncated)
+
+    def explore_tools(self) -> list[BaseTool]:
+        """Return the tools ``explore`` and ``keep`` for ``create_deep_agent(tools=…)``: several commands, one kept."""
+        found = Candidates(self._machine)
+
+        def explore(commands: list[str]) -> str:
+            return found.explore(commands, self._timeout)
+
+        return [
+            StructuredTool.from_function(explore, name="explore", description=EXPLORE),
+            StructuredTool.from_function(found.keep, name="keep", description=KEEP),
+        ]
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """See ``BaseSandbox``."""

@@ -18,6 +18,7 @@ from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.tree.explore import Exploration
 
 WORK = "/box"
 #: Where files wait on their way in and out. In the work folder, because the host reads and writes only there.
@@ -91,23 +92,27 @@ class SandboxMachine:
             together: Whether standard error goes to standard output, in the order of writing.
 
         """
-        line = command if isinstance(command, str) else shlex.join(command)
-        given = [f"export {name}={shlex.quote(value)}" for name, value in (env or {}).items() if _is_name(name)]
         with self._lock:
             source = "/dev/null"
             if stdin is not None:
                 source = f"{WORK}/{self._bring(stdin.encode() if isinstance(stdin, str) else stdin)}"
-            given.append(f"cd -- {shlex.quote(cwd)}" if cwd else f"cd {WORK}")
-            program = "exec bash" if isinstance(command, str) else "exec"
-            started = f"{program} -c {shlex.quote(line)}" if isinstance(command, str) else f"{program} {line}"
-            code = " && ".join([*given, started])
-            errors = " 2>&1" if together else ""
-            result = self._session.run(
-                f"cd {WORK}; ( {code} ) < {source}{errors}", DEFAULT_TIMEOUT_S if timeout is None else timeout
-            )
+            cell = _cell(command, source=source, cwd=cwd, env=env, together=together)
+            result = self._session.run(cell, DEFAULT_TIMEOUT_S if timeout is None else timeout)
             if stdin is not None:
                 self._session.run(f"rm -f {source}")
             return result
+
+    def explore(self, commands: Sequence[str], timeout: float | None = None) -> Exploration:
+        """Run lines for the shell one after another, each from the present files; see ``Session.explore``.
+
+        Args:
+            commands: The lines to try.
+            timeout: Seconds that each may take; 30 for None.
+
+        """
+        cells = [_cell(command, together=True) for command in commands]
+        with self._lock:
+            return self._session.explore(cells, DEFAULT_TIMEOUT_S if timeout is None else timeout)
 
     def write(self, path: str, data: bytes) -> None:
         """Write a file; makes its folders. A relative path begins at ``/box``.
@@ -176,6 +181,22 @@ class SandboxMachine:
             raise FileNotFoundError(2, "no such file or directory", path)
         if not done.ok:
             raise PermissionError(13, f"permission denied: {done.stderr.strip()[-200:]}", path)
+
+
+def _cell(
+    command: str | Sequence[str],
+    *,
+    source: str = "/dev/null",
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    together: bool = False,
+) -> str:
+    """Return the cell that runs a command; ``source`` is the file of its standard input."""
+    given = [f"export {name}={shlex.quote(value)}" for name, value in (env or {}).items() if _is_name(name)]
+    given.append(f"cd -- {shlex.quote(cwd)}" if cwd else f"cd {WORK}")
+    started = f"bash -c {shlex.quote(command)}" if isinstance(command, str) else shlex.join(command)
+    code = " && ".join([*given, f"exec {started}"])
+    return f"cd {WORK}; ( {code} ) < {source}{' 2>&1' if together else ''}"
 
 
 def _is_name(name: str) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("deepagents", reason="deepagents is not installed; make test-frameworks")
-pytest.importorskip("langchain_tests", reason="langchain-tests is not installed; make test-frameworks")
+pytest.importorskip("deepagents", reason="deepagents is not installed; make .venv/.installed-frameworks")
+pytest.importorskip("langchain_tests", reason="langchain-tests is not installed; make .venv/.installed-frameworks")
 
 from langchain_tests.integration_tests import SandboxIntegrationTests
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("google.adk", reason="google-adk is not installed; make test-frameworks")
+pytest.importorskip("google.adk", reason="google-adk is not installed; make .venv/.installed-frameworks")
 
 from google.adk.agents import LlmAgent
 from google.adk.code_executors.code_execution_utils import CodeExecutionInput, File

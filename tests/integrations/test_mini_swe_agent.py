@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("minisweagent", reason="mini-swe-agent is not installed; make test-frameworks")
+pytest.importorskip("minisweagent", reason="mini-swe-agent is not installed; make .venv/.installed-frameworks")
 
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.exceptions import Submitted

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("agents", reason="openai-agents is not installed: make test-frameworks installs it")
+pytest.importorskip("agents", reason="openai-agents is not installed: make .venv/.installed-frameworks")
 
 from agents import ModelResponse, RunConfig, Runner, Usage
 from agents.models.interface import Model

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("smolagents", reason="smolagents is not installed; make test-frameworks")
+pytest.importorskip("smolagents", reason="smolagents is not installed; make .venv/.installed-frameworks")
 
 from smolagents import CodeAgent, FinalAnswerTool, tool
 from smolagents.local_python_executor import InterpreterError

@@ -29,30 +29,35 @@ _post: int | None = None
 
 
 def _send(**letter: object) -> dict[str, object]:
+    answer: dict[str, object] = json.loads(_posted(json.dumps(letter).encode("utf-8", "backslashreplace")) or b"{}")
+    return answer
+
+
+def _posted(data: bytes) -> bytes:
+    """Send a letter to the runner and return its answer. A letter holds no line break."""
     if _post is not None:
-        return _sent(_post, json.dumps(letter).encode("utf-8", "backslashreplace") + b"\n")
+        _write(_post, data + b"\n")
+        return _read(_post, until=b"\n")
     box = os.open("/sandbox/letter", os.O_WRONLY | os.O_CREAT)
-    data = json.dumps(letter).encode("utf-8", "backslashreplace")
-    while data:
-        data = data[os.write(box, data) :]
+    _write(box, data)
     os.close(box)
     box = os.open("/sandbox/letter", os.O_RDONLY)
-    parts = []
-    while part := os.read(box, 1 << 16):
-        parts.append(part)
+    answer = _read(box)
     os.close(box)
-    answer: dict[str, object] = json.loads(b"".join(parts) or b"{}")
     return answer
 
 
-def _sent(post: int, data: bytes) -> dict[str, object]:
+def _write(box: int, data: bytes) -> None:
     while data:
-        data = data[os.write(post, data) :]
-    reply = b""
-    while not reply.endswith(b"\n"):
-        reply += os.read(post, 1 << 16)
-    answer: dict[str, object] = json.loads(reply)
-    return answer
+        data = data[os.write(box, data) :]
+
+
+def _read(box: int, until: bytes = b"") -> bytes:
+    """Return an answer, to its last byte or to the end. The first part is small: a large buffer costs a while."""
+    parts = [os.read(box, 1 << 12)]
+    while parts[-1] and not (until and parts[-1].endswith(until)):
+        parts.append(os.read(box, 1 << 16))
+    return b"".join(parts)
 
 
 def _input(prompt: object = "", /) -> str:
@@ -221,7 +226,7 @@ def offer(sources: dict[str, str], listing: list[list[str]]) -> None:
 
 
 def _call_host(message: bytes) -> bytes:
-    return json.dumps(_send(op="host", message=message.decode())["answer"]).encode()
+    return _posted(b"host " + message)
 
 
 class _OnDemand:
