@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterator
 
 
+#: Made once: ``json.dumps`` with separators makes one for each message.
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
 class HostError(Exception):
     """A host function raised an exception, or the call was refused. ``type`` is the name of the host's exception."""
 
@@ -43,7 +47,7 @@ class Calls:
 
     def ask(self, message: Dict[str, Any]) -> Dict[str, Any]:
         """Send a message and return the answer; raises ``HostError`` when it is one."""
-        data = json.dumps(message, separators=(",", ":")).encode("utf-8", "replace")
+        data = _as_json(message).encode("utf-8", "replace")
         answer: Dict[str, Any] = json.loads(self.exchange(data))
         if "error" in answer:
             raise HostError(answer["error"]["type"], answer["error"]["message"])

@@ -53,9 +53,8 @@ def over_descriptor(number: int) -> None:
         data = message + b"\n"
         while data:
             data = data[os.write(number, data) :]
-        # Most answers are small, and a large buffer costs more than the rest of a call.
-        parts = [os.read(number, 1 << 12)]
-        while not parts[-1].endswith(b"\n"):
+        parts: list[bytes] = []
+        while not parts or not parts[-1].endswith(b"\n"):
             parts.append(os.read(number, 1 << 20))
         return b"".join(parts)
 

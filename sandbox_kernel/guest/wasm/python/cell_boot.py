@@ -33,8 +33,8 @@ def _send(**letter: object) -> dict[str, object]:
     return answer
 
 
-def _posted(data: bytes) -> bytes:
-    """Send a letter to the runner and return its answer. A letter holds no line break."""
+def _posted(data: bytes, until: bytes = b"") -> bytes:
+    """Send a letter to the runner and return its answer. A letter holds no line break; ``until`` ends an answer."""
     if _post is not None:
         _write(_post, data + b"\n")
         return _read(_post, until=b"\n")
@@ -42,7 +42,7 @@ def _posted(data: bytes) -> bytes:
     _write(box, data)
     os.close(box)
     box = os.open("/sandbox/letter", os.O_RDONLY)
-    answer = _read(box)
+    answer = _read(box, until)
     os.close(box)
     return answer
 
@@ -53,8 +53,8 @@ def _write(box: int, data: bytes) -> None:
 
 
 def _read(box: int, until: bytes = b"") -> bytes:
-    """Return an answer, to its last byte or to the end. The first part is small: a large buffer costs a while."""
-    parts = [os.read(box, 1 << 12)]
+    """Return an answer, to its last byte or to the end."""
+    parts = [os.read(box, 1 << 16)]
     while parts[-1] and not (until and parts[-1].endswith(until)):
         parts.append(os.read(box, 1 << 16))
     return b"".join(parts)
@@ -226,7 +226,7 @@ def offer(sources: dict[str, str], listing: list[list[str]]) -> None:
 
 
 def _call_host(message: bytes) -> bytes:
-    return _posted(b"host " + message)
+    return _posted(b"host " + message, until=b"\n")
 
 
 class _OnDemand:

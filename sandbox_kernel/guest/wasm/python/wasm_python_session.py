@@ -125,7 +125,7 @@ class WasmPythonEngine(CellEngine):
         """Answer a message of the boot program. It comes from the guest, so everything in it is checked."""
         if data.startswith(_CALL):
             # A call of a host function goes on as it came: reading it here would take a good part of its time.
-            return self._called(data[len(_CALL) :].rstrip(b"\n"))
+            return self._called(data[len(_CALL) :].rstrip(b"\n")) + b"\n"
         try:
             letter = json.loads(data)
             op = letter.pop("op")
