@@ -64,8 +64,8 @@ def ask(port: int) -> None:
 
 def rate_table(times: dict[str, list[float]], programs: int, at_once: int) -> str:
     """Return the rows as programs a second."""
-    rows = [f"### {programs} programs, {at_once} at once: programs a second", "", "| | median | best | × plain python3 |"]
-    rows.append("|---|---|---|---|")
+    rows = [f"### {programs} programs, {at_once} at once: programs a second", ""]
+    rows += ["| | median | best | × plain python3 |", "|---|---|---|---|"]
     rates = {name: sorted(programs / took * 1e3 for took in taken) for name, taken in times.items()}
     plain = rates["plain python3"][len(rates["plain python3"]) // 2]
     for name, found in rates.items():
