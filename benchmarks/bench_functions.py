@@ -79,10 +79,7 @@ def main() -> None:
     print(machine(), "\n")
     print(table("One call of a host function, from a Python run", times))
     for place, kept in (("a session", sessions), ("Python inside WebAssembly", wasm)):
-        told = {
-            name: f"{statistics.median(values):.2f} ms ({min(values):.2f} at best)" for name, values in kept.items()
-        }
-        rows = [f"{name} {text}" for name, text in told.items()]
+        rows = [f"{name} {statistics.median(took):.2f} ms ({min(took):.2f} at best)" for name, took in kept.items()]
         print(f"From {place}: {', '.join(rows)}.")
 
 

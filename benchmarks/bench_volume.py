@@ -24,7 +24,7 @@ from sandbox_kernel.evals import check_samples
 from sandbox_kernel.integrations.machine import SandboxMachine
 
 CODE = "print(1)"
-TOKEN = "0123456789abcdef0123"  # noqa: S105 - of a server on loopback, for as long as this program runs
+TOKEN = "0123456789abcdef0123"
 PROBLEM = {
     "task_id": "t/0",
     "prompt": "def add(a, b):\n",
