@@ -61,9 +61,9 @@ def settle_changes(box: Sandbox, options: argparse.Namespace) -> None:
     elif sys.stdin.isatty() and sys.stderr.isatty() and not options.json and options.diff is None:
         _ask(box, files)
     elif options.diff is not None:
-        _say(options, f"[{files} and the folder is as it was: add --apply to write them]")
+        _say(options, f"[{files} and only their diff was written: add --apply to write them]")
     else:
-        _say(options, f"[{files} and the folder is as it was: add --apply to write them, --diff FILE for a patch]")
+        _say(options, f"[{files} and nothing was written: add --apply to write them, --diff FILE for a patch]")
 
 
 def _ask(box: Sandbox, files: str) -> None:
