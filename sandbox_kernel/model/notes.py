@@ -326,6 +326,14 @@ def files_found(count: int) -> Note:
     return Note(f"{text}: %sandbox files lists them, %sandbox files --clear removes them", NoteKind.FILES_FOUND)
 
 
+def changes_waiting(options: str, count: int) -> Note:
+    """Changes to the user's folder that nobody applied are kept, and this kernel's cells do not work on that folder."""
+    text = f"{_count(count, 'change')} of this notebook's last kernel {'is' if count == 1 else 'are'} kept, not applied"
+    it = "it" if count == 1 else "them"
+    todo = f"%sandbox {options} has {it} again (a running session: %sandbox restart --keep {options})"
+    return Note(f"{text}: {todo}", NoteKind.FILES_FOUND)
+
+
 def changes_found(folder: str, count: int) -> Note:
     """Changes to the user's folder that the notebook's last kernel left and nobody applied are there again."""
     text = f"{_count(count, 'change')} of this notebook's last kernel to {folder} {'is' if count == 1 else 'are'} there"
