@@ -386,6 +386,11 @@ def folder_copied(why: str) -> Note:
     return Note(f"it worked on a private copy of the folder, which no layer could cover: {why}", NoteKind.COPIED_FOLDER)
 
 
+def wrapped_changes_found(count: int) -> Note:
+    """A wrapped kernel begins with changes that were not applied when the last one ended."""
+    return Note(f"changes of an earlier kernel that were not written to the folder are here again: {count}")
+
+
 # Network.
 
 

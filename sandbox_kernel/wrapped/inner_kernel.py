@@ -36,6 +36,7 @@ from sandbox_kernel.languages.support.recipe import ProcessConfig, rlimits, sear
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
 from sandbox_kernel.untrusted.ansi import plain
+from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.wrap_options import INNER_FILE, WrapOptions
 
@@ -75,8 +76,11 @@ class InnerKernel:
                 "a wrapped kernel needs a network of its own, which only bubblewrap makes; install bubblewrap",
             )
         self._files = needed_files(options.command, options.env, options.resource_dir)
+        #: The user's folder that the kernel works on; None for none.
+        self.folder = KernelFolder(options) if options.here else None
         self.key = secrets.token_hex(32)
         self._stop = Stop()
+        self._at_limit = False
         #: Readable when the kernel has ended.
         self.done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.end = KernelEnd()
@@ -85,8 +89,12 @@ class InnerKernel:
 
     def start(self) -> socket.socket:
         """Start the jail and the kernel; returns the socket that brings its connections."""
-        self._jail = start_jail(self._walls())
-        self._jail.wait_ready()
+        walls = self._walls()
+        if self.folder is not None:
+            self._jail = self.folder.start_jail(walls)
+        else:
+            self._jail = start_jail(walls)
+            self._jail.wait_ready()
         channel = self._jail.channel.dup()
         channel.setblocking(False)
         self._thread.start()
@@ -98,14 +106,17 @@ class InnerKernel:
             assert self._jail is not None
             self._jail.channel.send(_INTERRUPT, socket.MSG_DONTWAIT)
 
-    def stop(self) -> None:
-        """End the kernel and everything in its jail; ``done`` says when it is over."""
+    def stop(self, *, at_limit: bool = False) -> None:
+        """End the kernel and everything in its jail, perhaps because of a limit; ``done`` says when it is over."""
+        self._at_limit = self._at_limit or at_limit
         self._stop.set()
 
     def join(self) -> None:
         """Wait until the jail is gone."""
         if self._thread.ident is not None:
             self._thread.join(30.0)
+        if self.folder is not None:
+            self.folder.close()
 
     def _walls(self) -> Walls:
         self._backend.check_network()
@@ -136,9 +147,20 @@ class InnerKernel:
         except SandboxError as error:
             self.end = KernelEnd(failure=str(error))
         finally:
+            self._leave_folder()
             jail.destroy()
             jail.forget()
             os.eventfd_write(self.done, 1)
+
+    def _leave_folder(self) -> None:
+        """Keep the files of a kernel that ended by itself or was asked to; a limit leaves no half cell."""
+        if self.folder is None:
+            return
+        verdict = self.end.verdict
+        try:
+            self.folder.leave(keep=verdict is not None and verdict.limit is None and not self._at_limit)
+        except (SandboxError, OSError) as error:
+            _log("stderr", f"changes since the last cell could not be kept: {error}\n")
 
     def _job(self, places: Places) -> Job:
         connection = {
@@ -190,7 +212,9 @@ class InnerKernel:
         return word.replace(INNER_FILE, f"{places.cell}/{_CONNECTION_FILE}")
 
     def _folder(self, places: Places) -> str:
-        """Return the working directory: the notebook's folder if the policy shows it, else the work folder."""
+        """Return the working directory: the notebook's folder if the kernel sees it, else the work folder."""
+        if self.folder is not None:
+            return self.folder.start_folder(places)
         try:
             here = os.getcwd()
         except OSError:
@@ -201,7 +225,8 @@ class InnerKernel:
     def _environment(self, places: Places) -> dict[str, str]:
         own = {
             "PATH": search_path(self._files.program),
-            "HOME": places.work,
+            # What tools keep in a home does not belong into the user's folder.
+            "HOME": places.work if self.folder is None else places.tmp,
             "LANG": "C.UTF-8",
             "SHELL": shell(),
             "TERM": "xterm-color",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.policy.from_options import make_policy
 from sandbox_kernel.wrapped import record
+from sandbox_kernel.wrapped.here.asking import AskedServer
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.wrap_options import from_arguments
 
@@ -41,12 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SandboxError, OSError) as error:
         _say(str(error))
         return 2
+    asked = _answer_questions(kernel)
     relay = Relay(outside, kernel, handover)
     try:
         relay.run(wanted.still)
     finally:
         outside.close()
         kernel.stop()
+        if asked is not None:
+            asked.close()
         kernel.join()
     _record(kernel, relay)
     if sum(relay.dropped.values()):
@@ -56,6 +60,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if end.failure:
         _say(end.failure)
     return end.exit_code if end.exit_code is not None and end.exit_code >= 0 else 1
+
+
+def _answer_questions(kernel: InnerKernel) -> AskedServer | None:
+    """Let ``sandbox-kernel changes`` ask about the folder of this kernel, if it works on one."""
+    folder = kernel.folder
+    if folder is None:
+        return None
+    try:
+        return AskedServer(folder.place, folder.answer)
+    except OSError as error:
+        _say(f"sandbox-kernel changes cannot ask this kernel while it lives: {error}")
+        return None
 
 
 def _record(kernel: InnerKernel, relay: Relay) -> None:
