@@ -388,7 +388,8 @@ def folder_copied(why: str) -> Note:
 
 def wrapped_changes_found(count: int) -> Note:
     """A wrapped kernel begins with changes that were not applied when the last one ended."""
-    return Note(f"changes of an earlier kernel that were not written to the folder are here again: {count}")
+    text = f"{_count(count, 'change')} of an earlier kernel {'is' if count == 1 else 'are'} there again, not applied"
+    return Note(f"{text}: sandbox-kernel changes shows, applies or drops them", NoteKind.FILES_FOUND)
 
 
 # Network.

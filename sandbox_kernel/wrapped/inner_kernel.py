@@ -1,7 +1,7 @@
 """The kernel inside its jail: builds the walls, starts it, watches its limits and says how it ended.
 
-``InnerKernel.start`` returns at once; the job runs on a thread of its own. The relay reads ``handover`` for the sockets
-that are connected to the kernel's ports, and ``done`` for its end.
+``InnerKernel.start`` returns at once; the job runs on a thread of its own. The relay takes the connections to
+the kernel from the handover that it returns, and waits for ``done``.
 """
 
 from __future__ import annotations
@@ -11,22 +11,19 @@ import json
 import os
 import secrets
 import socket
-import stat
 import sys
 import threading
 from dataclasses import dataclass
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.results.outcome import judge_run
-from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
+from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.handed_over import receive_with_files
 from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome
-from sandbox_kernel.jail.core.walls import Places, Walls, sizes, with_gpu
-from sandbox_kernel.jail.rules import bubblewrap
+from sandbox_kernel.jail.core.walls import LANDLOCK, Places, Walls, sizes, with_gpu
 from sandbox_kernel.jail.run.ending import Verdict
 from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit, start_jail
@@ -36,20 +33,19 @@ from sandbox_kernel.languages.support.recipe import ProcessConfig, rlimits, sear
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
 from sandbox_kernel.untrusted.ansi import plain
+from sandbox_kernel.wrapped.handover import PORTS, Handover, connection_facts, make_handover, socket_prefix
 from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.wrap_options import INNER_FILE, WrapOptions
 
-#: The channels in the order of their ports, and the names of the ports in a connection file.
-CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
-#: Ports in the jail's own network, below those that the kernel gives out by itself.
-_PORTS = (5001, 5002, 5003, 5004, 5005)
 #: A kernel lives until it is shut down; a job must have a time limit.
 _FOREVER_S = 10 * 365 * 24 * 3600.0
 #: Threads count as processes, and runtimes with a pool of threads have dozens.
 LIMITS = Limits(processes=512, open_files=4096, disk_mb=1024, output_bytes=MIB)
 #: Address space that runtimes such as V8 and Julia reserve beyond what they use.
 _RESERVED_MB = 8192
+#: How much of what the program prints is remembered, and the longest line that a cell shows of it.
+_MOST_PRINTED, _MOST_WORDS = 8192, 300
 _CONNECTION_FILE, _FILTER = "connection.json", "filter"
 _PROGRAM = b"import os, sys; from sandbox_guest.kernel import run_kernel; os._exit(run_kernel.main(sys.argv))"
 _INTERRUPT = b"i"
@@ -70,35 +66,32 @@ class InnerKernel:
     def __init__(self, options: WrapOptions, policy: SandboxPolicy) -> None:
         self.options = options
         self._backend = ProcessBackend(ProcessConfig(pool_size=0, templates=False), options.enforcer, policy)
-        if self._backend.enforcer is None or self._backend.enforcer.name != bubblewrap.NAME:
-            raise EnforcerUnavailable(
-                "landlock",
-                "a wrapped kernel needs a network of its own, which only bubblewrap makes; install bubblewrap",
-            )
+        assert self._backend.enforcer is not None
+        self._enforcer = self._backend.enforcer.name
         self._files = needed_files(options.command, options.env, options.resource_dir)
         #: The user's folder that the kernel works on; None for none.
         self.folder = KernelFolder(options) if options.here else None
         self.key = secrets.token_hex(32)
         self._stop = Stop()
         self._at_limit = False
+        self._printed = ""
         #: Readable when the kernel has ended.
         self.done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.end = KernelEnd()
         self._jail: Jail | None = None
         self._thread = threading.Thread(target=self._run, name="sandbox-kernel-job", daemon=True)
 
-    def start(self) -> socket.socket:
-        """Start the jail and the kernel; returns the socket that brings its connections."""
+    def start(self) -> Handover:
+        """Start the jail and the kernel; returns what brings its connections."""
         walls = self._walls()
         if self.folder is not None:
             self._jail = self.folder.start_jail(walls)
         else:
             self._jail = start_jail(walls)
             self._jail.wait_ready()
-        channel = self._jail.channel.dup()
-        channel.setblocking(False)
+        handover = make_handover(self._jail)
         self._thread.start()
-        return channel
+        return handover
 
     def interrupt(self) -> None:
         """Send the kernel and its processes SIGINT."""
@@ -129,9 +122,9 @@ class InnerKernel:
             tuple(grant for grant in runtime if grant.target not in shown),
             grants,
             *sizes(LIMITS, self.options.memory_mb),
-            enforcer=bubblewrap.NAME,
+            enforcer=self._enforcer,
             templates=False,
-            lists_interfaces=True,
+            serves=True,
         )
         return with_gpu(walls, self._backend.policy.gpu)
 
@@ -142,7 +135,7 @@ class InnerKernel:
             with self._backend.egress() as proxy:
                 job = self._job(jail.places)
                 listen = proxy.start if proxy is not None else None
-                outcome = run_job(jail, job, on_output=_log, on_listener=listen, stop=self._stop)
+                outcome = run_job(jail, job, on_output=self._log, on_listener=listen, stop=self._stop)
             self.end = _end(outcome, job)
         except SandboxError as error:
             self.end = KernelEnd(failure=str(error))
@@ -160,17 +153,22 @@ class InnerKernel:
         try:
             self.folder.leave(keep=verdict is not None and verdict.limit is None and not self._at_limit)
         except (SandboxError, OSError) as error:
-            _log("stderr", f"changes since the last cell could not be kept: {error}\n")
+            self._log("stderr", f"changes since the last cell could not be kept: {error}\n")
+
+    @property
+    def last_words(self) -> str:
+        """The last line that the kernel's program printed outside of cells; it may say why it did not come up."""
+        lines = self._printed.strip().splitlines()
+        return lines[-1][:_MOST_WORDS] if lines else ""
+
+    def _log(self, stream: str, text: str) -> None:
+        """Write what the kernel's program prints to the log of the front end, without control sequences."""
+        self._printed = (self._printed + plain(text))[-_MOST_PRINTED:]
+        sys.stderr.write(plain(text))
+        sys.stderr.flush()
 
     def _job(self, places: Places) -> Job:
-        connection = {
-            "transport": "tcp",
-            "ip": "127.0.0.1",
-            "signature_scheme": "hmac-sha256",
-            "key": self.key,
-            "kernel_name": "",
-            **{f"{channel}_port": port for channel, port in zip(CHANNELS, _PORTS, strict=True)},
-        }
+        connection = connection_facts(self._enforcer, places, self.key)
         files = [JobFile(root=places.cell, name=_CONNECTION_FILE, data=json.dumps(connection).encode(), mode=0o600)]
         program = self._backend.step_filter()
         if program is not None:
@@ -180,7 +178,8 @@ class InnerKernel:
             kind="python",
             argv=[
                 "run_kernel",
-                ",".join(map(str, _PORTS)),
+                ",".join(map(str, PORTS)),
+                socket_prefix(places) if self._enforcer == LANDLOCK else "",
                 f"{places.cell}/{_FILTER}" if program is not None else "",
                 *command,
             ],
@@ -190,9 +189,9 @@ class InnerKernel:
             rlimits=rlimits(
                 LIMITS,
                 self.options.memory_mb,
-                own_disk=has_own_disk(bubblewrap.NAME),
+                own_disk=has_own_disk(self._enforcer),
                 exact_memory=find_hierarchies() is not None,
-                processes=process_rlimit(bubblewrap.NAME, LIMITS.processes + OWN_PROCESSES),
+                processes=process_rlimit(self._enforcer, LIMITS.processes + OWN_PROCESSES),
                 reserved_mb=_RESERVED_MB,
             ),
             no_stdin=True,
@@ -238,35 +237,6 @@ class InnerKernel:
         return {**own, **self._backend.network_env(), **given, **self._backend.policy.env}
 
 
-def take_connection(channel: socket.socket) -> tuple[str, socket.socket] | None:
-    """Receive one connection from the jail: the channel's name and a socket. Returns None when there is none now.
-
-    Raises:
-        EnforcerFailed: something else came.
-
-    """
-    try:
-        data, descriptors = receive_with_files(channel, 1, 4)
-    except BlockingIOError:
-        return None
-    if not data and not descriptors:
-        raise EOFError
-    if len(data) == 1 and data[0] < len(CHANNELS) and len(descriptors) == 1:
-        fd = descriptors.pop()
-        if stat.S_ISSOCK(os.fstat(fd).st_mode):
-            sock = socket.socket(fileno=fd)
-            if sock.family == socket.AF_INET and sock.type == socket.SOCK_STREAM:
-                sock.setblocking(False)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return CHANNELS[data[0]], sock
-            sock.close()
-        else:
-            os.close(fd)
-    for fd in descriptors:
-        os.close(fd)
-    raise EnforcerFailed("gate", "the jail handed over something else than a connection to its kernel; it was ended")
-
-
 def _expanded(value: str, env: dict[str, str]) -> str:
     """Return a variable of a kernelspec with ``${NAME}`` replaced by the value inside, as Jupyter does outside."""
     for name, known in env.items():
@@ -277,9 +247,3 @@ def _expanded(value: str, env: dict[str, str]) -> str:
 def _end(outcome: JobOutcome, job: Job) -> KernelEnd:
     code = outcome.exits[-1].code if outcome.exits and outcome.stopped_by is None else None
     return KernelEnd(verdict=judge_run(outcome, job), exit_code=code)
-
-
-def _log(stream: str, text: str) -> None:
-    """Write what the kernel's process prints to the log of the front end, without control sequences."""
-    sys.stderr.write(plain(text))
-    sys.stderr.flush()

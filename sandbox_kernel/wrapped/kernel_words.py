@@ -50,6 +50,17 @@ def not_brought_in(error: Exception) -> str:
     return f"{MARK} the kernel could not be shown what changed in the folder: {error}\n"
 
 
+def no_start(why: object, last_words: str = "") -> dict[str, object]:
+    """Return the error of every cell of a kernel that did not come up; ``last_words`` are what its program printed."""
+    words = f"the kernel did not come up: {why}"
+    if last_words:
+        words += (
+            f". It said: {last_words}. If it lacks a file that is there outside, show it: sandbox-kernel wrap --mount "
+            "PATH:PATH"
+        )
+    return error(NO_START, words)
+
+
 def ending(end: KernelEnd, options: WrapOptions, *, timed_out: bool) -> tuple[str, str]:
     """Return the name of the error and a sentence for a kernel that has ended."""
     if end.failure:

@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ChangesAnswer:
     """The changes that were listed, written or dropped; the patch; what ``apply`` writes only by name; or an error."""
 
     changes: tuple[FsChange, ...] = ()
@@ -56,24 +56,24 @@ class Answer:
     error: str = ""
 
 
-def answer(folder: HereFolder, asked: Asked) -> Answer:
-    """Answer a question about the changes to a folder. Raises ``SandboxError``."""
+def answer(folder: HereFolder, asked: Asked) -> ChangesAnswer:
+    """ChangesAnswer a question about the changes to a folder. Raises ``SandboxError``."""
     paths = asked.paths or None
     if asked.wish is Wish.PATCH:
-        return Answer(patch=folder.patch(paths))
+        return ChangesAnswer(patch=folder.patch(paths))
     if asked.wish is Wish.DISCARD:
-        return Answer(folder.discard(paths))
+        return ChangesAnswer(folder.discard(paths))
     if asked.wish is Wish.APPLY:
         written = folder.apply(paths)
-        return Answer(written, left_out=folder.left_out())
+        return ChangesAnswer(written, left_out=folder.left_out())
     listed = folder.diff()
     if paths is not None:
         chosen = select(folder.kept.entries, paths).entries
         listed = tuple(change for change in listed if change.path in chosen)
-    return Answer(listed, left_out=folder.left_out())
+    return ChangesAnswer(listed, left_out=folder.left_out())
 
 
-def ask(place: FoundPlace, asked: Asked) -> Answer:
+def ask(place: FoundPlace, asked: Asked) -> ChangesAnswer:
     """Ask about the changes in a place, of a kernel that lives or has ended. Raises ``SandboxError``."""
     own = place.take()
     if own is None:
@@ -88,7 +88,7 @@ def ask(place: FoundPlace, asked: Asked) -> Answer:
                 f"{place.facts.folder!r} is not there any more; all its changes can be dropped: --discard"
             )
         own.close(empty=True)
-        return Answer()
+        return ChangesAnswer()
     with contextlib.closing(here_folder(place.facts.folder, own.changes)) as folder:
         try:
             return answer(folder, asked)
@@ -96,7 +96,7 @@ def ask(place: FoundPlace, asked: Asked) -> Answer:
             own.close(empty=not folder.diff())
 
 
-def _ask_launcher(place: FoundPlace, asked: Asked) -> Answer:
+def _ask_launcher(place: FoundPlace, asked: Asked) -> ChangesAnswer:
     try:
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(_ANSWER_S)
@@ -105,7 +105,7 @@ def _ask_launcher(place: FoundPlace, asked: Asked) -> Answer:
             sock.sendall(json.dumps(asdict(asked)).encode() + b"\n")
             told = json.loads(_line(sock, _MOST_ANSWER))
             changes = tuple(FsChange(**change) for change in told.pop("changes"))
-            return Answer(changes, told["patch"], tuple(told["left_out"]), told["error"])
+            return ChangesAnswer(changes, told["patch"], tuple(told["left_out"]), told["error"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BackendUnavailable(
             f"the kernel that works on {place.facts.folder!r} does not answer: {error}; end it, then ask again"
@@ -115,7 +115,7 @@ def _ask_launcher(place: FoundPlace, asked: Asked) -> Answer:
 class AskedServer:
     """Answers questions in a thread of the launcher until it is closed."""
 
-    def __init__(self, place: ChangesPlace, respond: Callable[[Asked], Answer]) -> None:
+    def __init__(self, place: ChangesPlace, respond: Callable[[Asked], ChangesAnswer]) -> None:
         self._respond = respond
         self._socket = socket.socket(socket.AF_UNIX)
         where = FoundPlace(place.path, place.facts).socket
@@ -127,7 +127,7 @@ class AskedServer:
         threading.Thread(target=self._serve, name="sandbox-kernel-asked", daemon=True).start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """ChangesAnswer no more."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -142,14 +142,14 @@ class AskedServer:
                 asking.settimeout(_PATIENCE_S)
                 asking.sendall(json.dumps(asdict(self._answer(asking))).encode() + b"\n")
 
-    def _answer(self, asking: socket.socket) -> Answer:
+    def _answer(self, asking: socket.socket) -> ChangesAnswer:
         try:
             told = json.loads(_line(asking, _MOST_ASKED))
             return self._respond(Asked(Wish(told["wish"]), tuple(map(str, told["paths"]))))
         except (SandboxError, OSError) as error:
-            return Answer(error=str(error))
+            return ChangesAnswer(error=str(error))
         except (ValueError, KeyError, TypeError):
-            return Answer(error="the question could not be read; is the launcher of another version?")
+            return ChangesAnswer(error="the question could not be read; is the launcher of another version?")
 
 
 def _line(sock: socket.socket, most: int) -> bytes:

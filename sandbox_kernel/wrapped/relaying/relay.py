@@ -8,7 +8,6 @@ and counted. One thread, one loop; it never blocks on the kernel.
 from __future__ import annotations
 
 import os
-import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,7 +20,8 @@ from sandbox_kernel.wrapped.cleaning import clean_parts
 from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
 from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
 from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
-from sandbox_kernel.wrapped.inner_kernel import InnerKernel, take_connection
+from sandbox_kernel.wrapped.handover import Handover
+from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock, SentCell
 from sandbox_kernel.wrapped.relaying.inner_connection import InnerConnection
@@ -40,7 +40,7 @@ _CHECK_S = 1.0
 class Relay:
     """The relay of one kernel. ``run`` returns when the kernel has ended."""
 
-    def __init__(self, outside: OutsideSockets, kernel: InnerKernel, handover: socket.socket) -> None:
+    def __init__(self, outside: OutsideSockets, kernel: InnerKernel, handover: Handover) -> None:
         self._outside = outside.by_channel
         self._ports = outside.address.ports
         self._theirs = outside.address.signer
@@ -56,6 +56,8 @@ class Relay:
         self._shutting_down = False
         self._timed_out = False
         self.recorder = KernelRecorder()
+        #: Why the kernel ended, if no front end had asked for it.
+        self.why_ended = ""
         #: Dropped messages of the kernel by reason.
         self.dropped: Counter[str] = Counter()
 
@@ -88,6 +90,11 @@ class Relay:
                     self._from_outside(channel, inner)
                 self._watch(inner)
 
+    @property
+    def came_up(self) -> bool:
+        """Whether the kernel could be reached once, or a front end wanted it to end before that."""
+        return bool(self._inner) or self._shutting_down
+
     def _wait_s(self) -> float:
         left = self._clock.left_s()
         return _CHECK_S if left is None else min(_CHECK_S, max(0.0, left))
@@ -95,7 +102,7 @@ class Relay:
     def _connect(self) -> None:
         """Take connections to the kernel's ports. From the first message on a channel's front ends are served."""
         try:
-            taken = take_connection(self._handover)
+            taken = self._handover.take()
         except EOFError:
             self._poller.unregister(self._handover)
             return
@@ -266,6 +273,7 @@ class Relay:
         os.eventfd_read(self._kernel.done)
         if not self._shutting_down:
             name, words = kernel_words.ending(self._kernel.end, self._kernel.options, timed_out=self._timed_out)
+            self.why_ended = words
             self.recorder.ended(name, words)
             self._own.say_end(kernel_words.error(name, words), self._clock.all())
 
