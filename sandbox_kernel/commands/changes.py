@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """See ``Command``."""
-    from sandbox_kernel.wrapped.here.asking import Asked, Wish, ask
+    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
 
     asks_one = options.diff or options.apply or options.discard
     if options.all and (asks_one or options.paths):
@@ -45,7 +45,7 @@ def execute(options: argparse.Namespace) -> int:
         names = ", ".join(_title(place) for place in places)
         raise InvalidRequest(f"{len(places)} kernels changed this folder; name one with --of: {names}")
     wish = Wish.PATCH if options.diff else Wish.APPLY if options.apply else Wish.DISCARD
-    said = ask(places[0], Asked(wish, tuple(options.paths)))
+    said = ask(places[0], ChangesAsked(wish, tuple(options.paths)))
     if options.diff:
         print(said.patch, end="")
         return 0
@@ -71,22 +71,22 @@ def _places(options: argparse.Namespace) -> list[FoundPlace]:
 
 def _is_changed(place: FoundPlace) -> bool:
     """Whether a place has changes, or cannot say so: then it is not left out in silence."""
-    from sandbox_kernel.wrapped.here.asking import Asked, Wish, ask
+    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
 
     try:
-        return bool(ask(place, Asked(Wish.LIST)).changes)
+        return bool(ask(place, ChangesAsked(Wish.LIST)).changes)
     except SandboxError:
         return True
 
 
 def _list(places: list[FoundPlace], options: argparse.Namespace) -> int:
-    from sandbox_kernel.wrapped.here.asking import Asked, Wish, ask
+    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
 
     facts: list[dict[str, object]] = []
     for place in places:
         own: dict[str, object] = {"name": place.name, **asdict(place.facts)}
         try:
-            said = ask(place, Asked(Wish.LIST, tuple(options.paths)))
+            said = ask(place, ChangesAsked(Wish.LIST, tuple(options.paths)))
         except SandboxError as error:
             facts.append({**own, "problem": str(error)})
             if not options.json:

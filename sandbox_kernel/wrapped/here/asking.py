@@ -39,7 +39,7 @@ class Wish(StrEnum):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChangesAsked:
     """A question; ``paths`` are files, folders or patterns, none for all."""
 
     wish: Wish
@@ -56,7 +56,7 @@ class ChangesAnswer:
     error: str = ""
 
 
-def answer(folder: HereFolder, asked: Asked) -> ChangesAnswer:
+def answer(folder: HereFolder, asked: ChangesAsked) -> ChangesAnswer:
     """ChangesAnswer a question about the changes to a folder. Raises ``SandboxError``."""
     paths = asked.paths or None
     if asked.wish is Wish.PATCH:
@@ -73,7 +73,7 @@ def answer(folder: HereFolder, asked: Asked) -> ChangesAnswer:
     return ChangesAnswer(listed, left_out=folder.left_out())
 
 
-def ask(place: FoundPlace, asked: Asked) -> ChangesAnswer:
+def ask(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
     """Ask about the changes in a place, of a kernel that lives or has ended. Raises ``SandboxError``."""
     own = place.take()
     if own is None:
@@ -82,7 +82,7 @@ def ask(place: FoundPlace, asked: Asked) -> ChangesAnswer:
             raise InvalidRequest(said.error)
         return said
     if not os.path.isdir(place.facts.folder):
-        if asked != Asked(Wish.DISCARD):
+        if asked != ChangesAsked(Wish.DISCARD):
             own.close(empty=False)
             raise InvalidRequest(
                 f"{place.facts.folder!r} is not there any more; all its changes can be dropped: --discard"
@@ -96,7 +96,7 @@ def ask(place: FoundPlace, asked: Asked) -> ChangesAnswer:
             own.close(empty=not folder.diff())
 
 
-def _ask_launcher(place: FoundPlace, asked: Asked) -> ChangesAnswer:
+def _ask_launcher(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
     try:
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(_ANSWER_S)
@@ -115,7 +115,7 @@ def _ask_launcher(place: FoundPlace, asked: Asked) -> ChangesAnswer:
 class AskedServer:
     """Answers questions in a thread of the launcher until it is closed."""
 
-    def __init__(self, place: ChangesPlace, respond: Callable[[Asked], ChangesAnswer]) -> None:
+    def __init__(self, place: ChangesPlace, respond: Callable[[ChangesAsked], ChangesAnswer]) -> None:
         self._respond = respond
         self._socket = socket.socket(socket.AF_UNIX)
         where = FoundPlace(place.path, place.facts).socket
@@ -145,7 +145,7 @@ class AskedServer:
     def _answer(self, asking: socket.socket) -> ChangesAnswer:
         try:
             told = json.loads(_line(asking, _MOST_ASKED))
-            return self._respond(Asked(Wish(told["wish"]), tuple(map(str, told["paths"]))))
+            return self._respond(ChangesAsked(Wish(told["wish"]), tuple(map(str, told["paths"]))))
         except (SandboxError, OSError) as error:
             return ChangesAnswer(error=str(error))
         except (ValueError, KeyError, TypeError):

@@ -25,7 +25,7 @@ from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.here_link import HereLink, SessionLayer
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.wrapped.here.asking import Asked, ChangesAnswer, answer
+from sandbox_kernel.wrapped.here.asking import ChangesAnswer, ChangesAsked, answer
 from sandbox_kernel.wrapped.here.place import ChangesPlace, PlaceFacts, claim
 from sandbox_kernel.wrapped.wrap_options import WrapOptions
 
@@ -145,7 +145,7 @@ class KernelFolder:
             self._folder.close()
             self._place.close(empty=empty)
 
-    def answer(self, asked: Asked) -> ChangesAnswer:
+    def answer(self, asked: ChangesAsked) -> ChangesAnswer:
         """ChangesAnswer a question of the user's. The kernel sees at once what was dropped."""
         with self._lock:
             self.after_cell()
