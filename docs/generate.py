@@ -118,10 +118,11 @@ def _written(action: argparse.Action) -> str:
 
 def ipykernel_differences() -> str:
     """The tests of ipykernel that differ on purpose."""
-    from tests.conformance.ipykernel_differences import DIFFERENCES
+    from tests.conformance.ipykernel_differences import BY_TIMING, DIFFERENCES
 
     rows = [
-        (reason, ", ".join(f"`{name.partition('::')[2]}`" for name in names)) for reason, names in DIFFERENCES.items()
+        (reason, ", ".join(f"`{name.partition('::')[2]}`" for name in names))
+        for reason, names in (DIFFERENCES | BY_TIMING).items()
     ]
     return table(("what differs, and why", "ipykernel's tests"), rows)
 

@@ -52,9 +52,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: -files.get(item.nodeid.split("::", 1)[0], 0))
 
 
-#: Tests that needed a second try in this run, and those of them that needed one at the commit before too.
-_tried_again: set[str] = set()
+#: Tests that needed a second try in this run, each with the last lines of what its first try said.
+_tried_again: dict[str, str] = {}
+#: Those of them that needed one at the commit before too.
 _flaky: list[str] = []
+#: Characters of a first try's failure that are printed.
+_MOST_OF_A_FAILURE = 3000
 
 #: Where to write what came of the attacks; ``python -m tests.attacks.table`` sets it and makes the table.
 ATTACK_RECORD = os.environ.get("SANDBOX_KERNEL_ATTACK_RECORD")
@@ -79,7 +82,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note tests that needed a second try, how each test of an attack ended, and what it saw (``ended``)."""
     if report.outcome == "rerun":
-        _tried_again.add(report.nodeid)
+        _tried_again.setdefault(report.nodeid, f"{report.when}: {report.longreprtext}"[-_MOST_OF_A_FAILURE:])
     if ATTACK_RECORD is None or (report.when != "call" and report.passed):
         return
     ended = next((str(value) for name, value in report.user_properties if name == "ended"), "")
@@ -96,7 +99,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if ATTACK_RECORD is not None:
         Path(ATTACK_RECORD).write_text(json.dumps(_attacks, indent=1))
     if second_tries.FOLDER is not None:
-        repeated = second_tries.record(_tried_again, Path(second_tries.FOLDER), second_tries.commit())
+        repeated = second_tries.record(set(_tried_again), Path(second_tries.FOLDER), second_tries.commit())
         if repeated:
             _flaky.extend(repeated)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -104,8 +107,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the tests that needed a second try, and those that needed one at the commit before too."""
-    for name in sorted(_tried_again):
+    for name, said in sorted(_tried_again.items()):
         terminalreporter.write_line(f"needed a second try: {name}")
+        for line in said.splitlines():
+            terminalreporter.write_line(f"    {line}")
     for name in _flaky:
         terminalreporter.write_line(f"FAILED {name}: needed a second try in two commits in a row")
 
