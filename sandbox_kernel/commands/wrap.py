@@ -7,6 +7,7 @@ import os
 import sys
 
 from sandbox_kernel.commands.options.argument_types import duration, megabytes
+from sandbox_kernel.commands.options.spec_place import add_place_options
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.policy import PRESETS
 
@@ -30,10 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--display-name", default="", help="the name in the launcher (the kernel's, and 'sandboxed')")
     add("--name", dest="new_name", default="", help="the name of the wrapped kernel (sandbox-NAME)")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--user", action="store_true", help="for this user (the default)")
-    where.add_argument("--sys-prefix", action="store_true", help="into this environment")
-    where.add_argument("--prefix", metavar="PATH", help="below this folder")
+    add_place_options(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
