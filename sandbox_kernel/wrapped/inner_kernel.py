@@ -233,7 +233,9 @@ class InnerKernel:
             "IPYTHONDIR": f"{places.tmp}/.ipython",
             "MPLCONFIGDIR": f"{places.tmp}/.matplotlib",
         }
-        given = {name: _expanded(value, own) for name, value in self.options.env.items()}
+        # The kernelspec's own variables, and those that lead the program to its packages.
+        wanted = {**self.options.env, **self._files.env}
+        given = {name: _expanded(value, own) for name, value in wanted.items()}
         return {**own, **self._backend.network_env(), **given, **self._backend.policy.env}
 
 
