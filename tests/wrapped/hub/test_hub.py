@@ -31,7 +31,7 @@ c.Spawner.cmd = [{python!r}, "-m", "jupyterhub.singleuser"]
 c.Spawner.start_timeout = c.Spawner.http_timeout = 110
 c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True
-c.JupyterHub.load_groups = {{"teachers": {{"users": ["bob"]}}}}
+c.JupyterHub.load_groups = {{"teachers": {{"users": ["bob"]}}, "others": {{"users": ["alice", "carol"]}}}}
 c.JupyterHub.services = [{{"name": "tester", "api_token": {token!r}}}]
 c.JupyterHub.load_roles = [
     {{"name": "tester", "services": ["tester"], "scopes": ["admin:users", "admin:servers", "access:servers"]}}
