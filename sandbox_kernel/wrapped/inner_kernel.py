@@ -46,7 +46,7 @@ LIMITS = Limits(processes=512, open_files=4096, disk_mb=1024, output_bytes=MIB)
 _RESERVED_MB = 8192
 #: How much of what the program prints is remembered, and the longest line that a cell shows of it.
 _MOST_PRINTED, _MOST_WORDS = 8192, 300
-_CONNECTION_FILE, _FILTER = "connection.json", "filter"
+_CONNECTION_FILE, _FILTER, _IPYTHON = "connection.json", "filter", ".ipython"
 _PROGRAM = b"import os, sys; from sandbox_guest.kernel import run_kernel; os._exit(run_kernel.main(sys.argv))"
 _INTERRUPT = b"i"
 
@@ -170,6 +170,9 @@ class InnerKernel:
     def _job(self, places: Places) -> Job:
         connection = connection_facts(self._enforcer, places, self.key)
         files = [JobFile(root=places.cell, name=_CONNECTION_FILE, data=json.dumps(connection).encode(), mode=0o600)]
+        if self._enforcer == LANDLOCK:
+            # IPython copies this file together with its mode, which nobody may change by path there.
+            files.append(JobFile(root=places.tmp, name=f"{_IPYTHON}/profile_default/startup/README", data=b""))
         program = self._backend.step_filter()
         if program is not None:
             files.append(JobFile(root=places.cell, name=_FILTER, data=program))
@@ -230,7 +233,7 @@ class InnerKernel:
             "SHELL": shell(),
             "TERM": "xterm-color",
             "XDG_CACHE_HOME": f"{places.tmp}/.cache",
-            "IPYTHONDIR": f"{places.tmp}/.ipython",
+            "IPYTHONDIR": f"{places.tmp}/{_IPYTHON}",
             "MPLCONFIGDIR": f"{places.tmp}/.matplotlib",
         }
         # The kernelspec's own variables, and those that lead the program to its packages.

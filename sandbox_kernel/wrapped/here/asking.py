@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -25,6 +26,8 @@ from sandbox_kernel.wrapped.here.place import ChangesPlace, FoundPlace
 #: The longest question and answer, in bytes; and how long a user's command may take to write or read one, in seconds.
 _MOST_ASKED, _MOST_ANSWER = 1 << 20, 256 << 20
 _PATIENCE_S = 10.0
+#: Between two attempts to reach a launcher that is starting or ending, in seconds.
+_AGAIN_S = 0.05
 #: How long a launcher may take to answer: it may have to write many files.
 _ANSWER_S = 300.0
 
@@ -75,9 +78,16 @@ def answer(folder: HereFolder, asked: ChangesAsked) -> ChangesAnswer:
 
 def ask(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
     """Ask about the changes in a place, of a kernel that lives or has ended. Raises ``SandboxError``."""
-    own = place.take()
-    if own is None:
-        said = _ask_launcher(place, asked)
+    until = time.monotonic() + _PATIENCE_S
+    while (own := place.take()) is None:
+        try:
+            said = _ask_launcher(place, asked)
+        except ConnectionError as error:
+            # It is starting or ending; soon it answers, or the place is free.
+            if time.monotonic() > until:
+                raise _no_answer(place, error) from None
+            time.sleep(_AGAIN_S)
+            continue
         if said.error:
             raise InvalidRequest(said.error)
         return said
@@ -97,19 +107,33 @@ def ask(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
 
 
 def _ask_launcher(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
+    """Ask over the socket. Raises ``ConnectionError`` when nobody listens there."""
     try:
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(_ANSWER_S)
-            with _entered(os.path.dirname(place.socket)) as folder:
-                sock.connect(f"{folder}/{os.path.basename(place.socket)}")
+            _connect(sock, place)
             sock.sendall(json.dumps(asdict(asked)).encode() + b"\n")
             told = json.loads(_line(sock, _MOST_ANSWER))
             changes = tuple(FsChange(**change) for change in told.pop("changes"))
             return ChangesAnswer(changes, told["patch"], tuple(told["left_out"]), told["error"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BackendUnavailable(
-            f"the kernel that works on {place.facts.folder!r} does not answer: {error}; end it, then ask again"
-        ) from None
+        if isinstance(error, ConnectionError):
+            raise
+        raise _no_answer(place, error) from None
+
+
+def _connect(sock: socket.socket, place: FoundPlace) -> None:
+    try:
+        with _entered(os.path.dirname(place.socket)) as folder:
+            sock.connect(f"{folder}/{os.path.basename(place.socket)}")
+    except FileNotFoundError as error:
+        raise ConnectionRefusedError(error.errno, error.strerror) from None
+
+
+def _no_answer(place: FoundPlace, error: Exception) -> BackendUnavailable:
+    return BackendUnavailable(
+        f"the kernel that works on {place.facts.folder!r} does not answer: {error}; end it, then ask again"
+    )
 
 
 class AskedServer:
