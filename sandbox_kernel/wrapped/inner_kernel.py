@@ -20,7 +20,7 @@ from sandbox_kernel.backends.results.outcome import judge_run
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.jail.core.interpreter import find_python, runtime_grants
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome
 from sandbox_kernel.jail.core.walls import LANDLOCK, Places, Walls, sizes, with_gpu
@@ -31,7 +31,7 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.support.recipe import ProcessConfig, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
-from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
+from sandbox_kernel.policy import SandboxPolicy, resolve_grants
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.wrapped.handover import PORTS, Handover, connection_facts, make_handover, socket_prefix
 from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder
@@ -114,7 +114,8 @@ class InnerKernel:
     def _walls(self) -> Walls:
         self._backend.check_network()
         python = find_python("python3")
-        runtime: tuple[Grant, ...] = tuple(dict.fromkeys((*python.runtime, *self._files.grants)))
+        # Together: a link in a shown folder, such as an environment in a project, cannot be a place of its own.
+        runtime = runtime_grants([grant.target for grant in (*python.runtime, *self._files.grants)])
         grants = resolve_grants(self._backend.policy)
         shown = {grant.target for grant in grants}
         walls = Walls(

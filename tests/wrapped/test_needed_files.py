@@ -111,3 +111,16 @@ def test_packages_that_a_user_installed_for_themselves_are_shown_and_found(home)
 def test_a_program_that_is_not_there_is_named_with_what_to_do():
     with pytest.raises(BackendUnavailable, match=r"'/nowhere/R' was not found; install it, or correct the argv"):
         needed_files(["/nowhere/R"], {}, "")
+
+
+def test_an_environment_that_is_a_link_in_a_shown_project_is_no_obstacle(start, tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "mine.py").write_text("value = 42\n")
+    (project / ".venv").symlink_to(sys.prefix)
+    monkeypatch.setenv("PYTHONPATH", f"{project}{os.pathsep}{os.environ['PYTHONPATH']}")
+    # The launcher and the kernel both run with this Python.
+    python = f"{project}/.venv/bin/python"
+    subprocess.run([python, "-m", "sandbox_kernel", "wrap", "python3", "--name", "linked"], check=True)
+    kernel = start("linked")
+    assert kernel.text(f"import sys; sys.path.append({str(project)!r}); import mine; print(mine.value)") == "42\n"
