@@ -44,12 +44,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With ``--quick`` leave out repetitions. Files that take long come first: each is run by one worker."""
-    files, functions = tiers.load()
+    record = tiers.load()
+    files = record.files
     if config.getoption("--quick"):
-        chosen = [item for item in items if tiers.is_quick(item.nodeid, functions)]
-        config.hook.pytest_deselected(items=[item for item in items if not tiers.is_quick(item.nodeid, functions)])
-        items[:] = chosen
-    items.sort(key=lambda item: -files.get(item.nodeid.split("::", 1)[0], 0))
+        chosen = [item for item in items if tiers.is_quick(item.nodeid, record)]
+        config.hook.pytest_deselected(items=[item for item in items if not tiers.is_quick(item.nodeid, record)])
+        items[:], files = chosen, record.quick_files
+    items.sort(key=lambda item: -files.get(tiers.file_of(item.nodeid), 0))
 
 
 #: Tests that needed a second try in this run, each with the last lines of what its first try said.

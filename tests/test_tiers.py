@@ -29,9 +29,21 @@ MEASURED = {
         ("tests/browser/test_a.py::test_that_was_never_measured", False),
     ],
 )
-def test_of_a_long_function_only_the_cheapest_case_is_quick(test: str, runs: bool) -> None:
-    functions = tiers.summarise(MEASURED)["functions"]
-    assert tiers.is_quick(test, functions) is runs  # type: ignore[arg-type]
+def test_of_a_long_function_only_the_cheapest_case_is_quick(
+    test: str, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "BUDGET_S", 5)
+    assert tiers.is_quick(test, tiers.summarise(MEASURED)) is runs
+
+
+@pytest.mark.parametrize(("budget", "runs"), [(9.4, True), (9.2, False)])
+def test_as_many_of_the_longest_functions_wait_as_the_budget_of_time_needs(
+    budget: float, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "BUDGET_S", budget)
+    record = tiers.summarise(MEASURED)
+    assert tiers.is_quick("tests/a.py::test_long", record) is runs
+    assert record.quick_files == ({"tests/a.py": 9.3} if runs else {})
 
 
 def test_a_record_of_pytest_is_read_by_the_names_that_pytest_uses(tmp_path: Path) -> None:

@@ -75,13 +75,13 @@ def test_a_file_that_a_cell_with_network_left_is_there_for_the_next_one(kernel):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--allow-net https://pypi.org/simple", "give its domain alone: pypi.org"),
-        ("--allow-net pypi.org,example.org", "repeat the option for each"),
-        ("--allow-net pypi.org:https", "port 'https' must be a number from 1 to 65535"),
+        ("--allow-net https://data.example/simple", "give its domain alone: data.example"),
+        ("--allow-net data.example,example.org", "repeat the option for each"),
+        ("--allow-net data.example:https", "port 'https' must be a number from 1 to 65535"),
         ("--allow-net *", "allowNetwork = true"),
-        ("--allow-net pypi.org --allow-net PyPI.org.", "given twice"),
+        ("--allow-net data.example --allow-net Data.Example.", "given twice"),
         ("--allow-net", "--allow-net needs a value"),
-        ("--allownet pypi.org", "did you mean --allow-net?"),
+        ("--allownet data.example", "did you mean --allow-net?"),
     ],
 )
 def test_an_odd_spelling_is_told_before_anything_runs(kernel, words, told):

@@ -24,7 +24,7 @@ _NO_NETWORK = (
     "packages are not installed inside this sandbox: it has no network and its environment is read-only. "
     "Install them into the environment outside and start the session with it (--python /path/to/venv), or begin a "
     "session that may reach the package index, with variables of its own: "
-    "%%sandbox --session web --allow-net pypi.org --allow-net files.pythonhosted.org on a cell with %pip install {what}"
+    "%%sandbox --session web {allow} on a cell with %pip install {what}"
 )
 _NOT_PIP = "%{tool} cannot install here: the environment is read-only; %pip install puts packages into the work folder"
 #: Options of pip that choose where packages go, or that install none.
@@ -47,7 +47,8 @@ class Installer:
             return
         what = " ".join(words[1:] if words[:1] == ["install"] else words) or "PACKAGE"
         if "https_proxy" not in os.environ:
-            raise UsageError(_NO_NETWORK.format(what=what))
+            allow = " ".join(f"--allow-net {host}" for host in _index_hosts())
+            raise UsageError(_NO_NETWORK.format(allow=allow, what=what))
         if self._tool != "pip":
             raise UsageError(_NOT_PIP.format(tool=self._tool))
         self._install(words[1:], line.partition("install")[2])
@@ -64,3 +65,12 @@ class Installer:
 
     def _pip(self, words: str) -> None:
         self._shell.system(f"{shlex.quote(sys.executable)} -m pip {words}")  # type: ignore[no-untyped-call]
+
+
+def _index_hosts() -> list[str]:
+    """Return the hosts that pip asks when nobody names an index; a word to replace where there is no pip."""
+    try:
+        from pip._internal.models.index import PyPI
+    except ImportError:
+        return ["DOMAIN-OF-THE-INDEX"]
+    return [PyPI.netloc, PyPI.file_storage_domain]

@@ -11,11 +11,13 @@ import os
 
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX, Hierarchies, find_hierarchies
-from sandbox_kernel.jail.cgroups.cgroup_files import number, read, table, write
+from sandbox_kernel.jail.cgroups.cgroup_files import read, write
+from sandbox_kernel.jail.cgroups.kept_files import KeptFiles
 
 #: The files of the counters, by version of control groups.
 _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
 _KILLS = {1: "memory.oom_control", 2: "memory.events"}
+_USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
 
 
 def own_leaves() -> set[str]:
@@ -44,12 +46,16 @@ class Leaf:
         name = f"{GROUP_PREFIX}{os.urandom(8).hex()}"
         self._folders: dict[str, str] = {}
         self._limits: dict[str, int] = {}
+        self._files = KeptFiles()
         for role, parent in (("memory", where.memory), ("pids", where.pids), ("unified", where.unified)):
             if parent is not None:
                 folder = f"{parent}/{name}"
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(folder)
                 self._folders[role] = folder
+        shown = {"unified": "cpu.stat", "pids": "pids.events", "memory": _USAGE[where.version]}
+        #: For each folder a file that is read around every cell: reading it fails once the folder was removed.
+        self._shown = {self._folders[role]: name for role, name in shown.items() if role in self._folders}
 
     def attach(self, pid: int) -> None:
         """Move a process, and the processes that it will start, into the leaf."""
@@ -58,7 +64,11 @@ class Leaf:
 
     def exists(self) -> bool:
         """Whether the control group still exists."""
-        return all(os.path.isdir(folder) for folder in set(self._folders.values()))
+        for folder, name in self._shown.items():
+            gone = self._files.has_gone(f"{folder}/{name}")
+            if gone if gone is not None else not os.path.isdir(folder):
+                return False
+        return True
 
     def limit(self, memory_bytes: int, processes: int) -> None:
         """Set the limits. Called once, before the program starts."""
@@ -85,27 +95,25 @@ class Leaf:
                     write(f"{memory}/{name}", str(memory_bytes))
         if "pids" in self._folders and self._limits.get("pids") != processes:
             self._limits["pids"] = processes
-            write(f"{self._folders['pids']}/pids.max", str(processes))
+            self._files.write(f"{self._folders['pids']}/pids.max", str(processes))
 
     def reset_peak(self) -> None:
         """Measure the peak from now on, if the kernel supports it (version 1, or 2 from Linux 6.12 on)."""
-        name = "memory.peak" if self._version == 2 else "memory.max_usage_in_bytes"
         with contextlib.suppress(OSError):
-            write(f"{self._folders['memory']}/{name}", "0")
+            self._files.write(f"{self._folders['memory']}/{_PEAK[self._version]}", "0")
 
     def usage_bytes(self) -> int:
         """Return the memory charged to the leaf now, with caches that can be reclaimed."""
-        name = "memory.current" if self._version == 2 else "memory.usage_in_bytes"
-        return number(f"{self._folders['memory']}/{name}") or 0
+        return self._files.number(f"{self._folders['memory']}/{_USAGE[self._version]}") or 0
 
     def held_bytes(self) -> int:
         """Return the memory that cannot be reclaimed: of processes and of memory file systems."""
-        found = table(f"{self._folders['memory']}/memory.stat")
+        found = self._files.table(f"{self._folders['memory']}/memory.stat")
         return found.get("anon" if self._version == 2 else "total_rss", 0) + self.files_bytes(found)
 
     def files_bytes(self, found: dict[str, int] | None = None) -> int:
         """Return the memory of memory file systems."""
-        rows = found if found is not None else table(f"{self._folders['memory']}/memory.stat")
+        rows = found if found is not None else self._files.table(f"{self._folders['memory']}/memory.stat")
         return rows.get("shmem" if self._version == 2 else "total_shmem", 0)
 
     @property
@@ -131,19 +139,21 @@ class Leaf:
 
     def counters(self) -> Counters:
         """Return the kernel's counters."""
-        peak = number(f"{self._folders['memory']}/{_PEAK[self._version]}")
-        refused = table(f"{self._folders['pids']}/pids.events").get("max", 0) if self.limits_processes else 0
+        peak = self._files.number(f"{self._folders['memory']}/{_PEAK[self._version]}")
+        refused = 0
+        if self.limits_processes:
+            refused = self._files.table(f"{self._folders['pids']}/pids.events").get("max", 0)
         return Counters(self.oom_kills(), refused, peak, self.cpu_seconds())
 
     def oom_kills(self) -> int:
         """Return how many processes were killed for memory so far."""
-        return table(f"{self._folders['memory']}/{_KILLS[self._version]}").get("oom_kill", 0)
+        return self._files.table(f"{self._folders['memory']}/{_KILLS[self._version]}").get("oom_kill", 0)
 
     def cpu_seconds(self) -> float | None:
         """Return the CPU time of all processes that ever ran in the leaf; None without a version 2 group."""
         if "unified" not in self._folders:
             return None
-        usage = table(f"{self._folders['unified']}/cpu.stat").get("usage_usec")
+        usage = self._files.table(f"{self._folders['unified']}/cpu.stat").get("usage_usec")
         return usage / 1e6 if usage is not None else None
 
     def kill(self) -> None:
@@ -164,6 +174,7 @@ class Leaf:
 
     def remove(self) -> bool:
         """Remove the leaf; returns False while a process in it is still dying."""
+        self._files.close()
         for role, folder in list(self._folders.items()):
             try:
                 os.rmdir(folder)

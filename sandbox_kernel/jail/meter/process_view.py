@@ -12,6 +12,8 @@ import functools
 import os
 from collections.abc import Iterator
 
+from sandbox_kernel.jail.cgroups.kept_files import KeptFiles, read_once
+
 #: Indexes into ``stat``: the fields of /proc/PID/stat, from the state on.
 PARENT, FLAGS, USER_TICKS, THREADS, STARTED, VIRTUAL_BYTES, RESIDENT_PAGES = 1, 6, 11, 17, 19, 20, 21
 _PF_EXITING = 4
@@ -22,12 +24,18 @@ _KCMP = {"x86_64": 312, "aarch64": 272}
 _KCMP_VM, _KCMP_FILES = 1, 2
 
 
-def stat(who: int | str) -> list[bytes]:
-    """Return the fields of a process, or of a folder below /proc, from the state on; empty when it is gone."""
+def stat(who: int | str, files: KeptFiles | None = None) -> list[bytes]:
+    """Return the fields of a process, or of a folder below /proc, from the state on; empty when it is gone.
+
+    Args:
+        who: The process, or a folder below /proc.
+        files: The open files of whoever reads this process again and again; None reads it once.
+
+    """
+    read = read_once if files is None else files.read
     try:
-        with open(f"/proc/{who}/stat", "rb") as file:
-            # The name is in brackets and may contain anything; the fields begin after the last bracket.
-            return file.read().rpartition(b")")[2].split()
+        # The name is in brackets and may contain anything; the fields begin after the last bracket.
+        return read(f"/proc/{who}/stat").rpartition(b")")[2].split()
     except OSError:
         return []
 
@@ -51,12 +59,13 @@ def tasks(pid: int) -> list[str]:
         return []
 
 
-def speaker(pid: int) -> str:
+def speaker(pid: int, files: KeptFiles | None = None) -> str:
     """Return the folder below /proc where memory and files of a process can be read.
 
     It is the folder of the process, or of a thread that still runs. For a process that is gone it has no content.
+    ``files``: see ``stat``.
     """
-    fields = stat(pid)
+    fields = stat(pid, files)
     if not fields or fields[0] not in _ENDED:
         return str(pid)
     for _ in range(_TRIES):
@@ -69,9 +78,12 @@ def speaker(pid: int) -> str:
     return str(pid)
 
 
-def goes_on_without_main_thread(pid: int) -> bool:
-    """Whether the main thread of a process has ended while another thread runs and is not ending too."""
-    fields = stat(pid)
+def goes_on_without_main_thread(pid: int, files: KeptFiles | None = None) -> bool:
+    """Whether the main thread of a process has ended while another thread runs and is not ending too.
+
+    ``files``: see ``stat``.
+    """
+    fields = stat(pid, files)
     if not fields or fields[0] not in _ENDED or not lives(fields):
         return False
     others = [stat(task) for task in tasks(pid)]

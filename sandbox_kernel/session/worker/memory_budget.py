@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 
 from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.jail.cgroups.kept_files import KeptFiles, read_once
 from sandbox_kernel.jail.meter.process_tree import tree
 from sandbox_kernel.jail.meter.process_view import speaker
 from sandbox_kernel.jail.root.sandbox_user import held_capabilities
@@ -61,13 +62,13 @@ def can_be_sealed(enforcer: str | None) -> bool:
     return enforcer == bubblewrap.NAME or _CAP_SYS_PTRACE in held_capabilities()
 
 
-def anonymous_bytes(pid: int) -> int:
-    """Return the memory of a process that no file backs; 0 when the process is gone."""
+def anonymous_bytes(pid: int, files: KeptFiles | None = None) -> int:
+    """Return the memory of a process that no file backs; 0 when the process is gone. ``files``: see ``stat``."""
+    place = speaker(pid, files)
+    # A thread comes and goes: its files are not worth keeping.
+    read = files.read if files is not None and place == str(pid) else read_once
     with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{speaker(pid)}/status", "rb") as file:
-            for line in file:
-                if line.startswith(b"RssAnon:"):
-                    return int(line.split()[1]) << 10
+        return int(read(f"/proc/{place}/status").partition(b"RssAnon:")[2].split(None, 1)[0]) << 10
     return 0
 
 

@@ -172,7 +172,7 @@ class JailedWorker:
         self.channel.listen_to(self.gate.worker)
         ready = self._await(Ready)
         self.names = ready.names
-        self._budget = replace(self._budget, worker_bytes=anonymous_bytes(self.channel.speaker))
+        self._budget = replace(self._budget, worker_bytes=anonymous_bytes(self.channel.speaker, self.channel.files))
         self._keep_state()
 
     def take_history(self, past: StateTree) -> None:
@@ -338,7 +338,7 @@ class JailedWorker:
 
     def _relimit(self) -> None:
         budget = self._budget
-        beside_checkpoints = budget.ceiling(anonymous_bytes(self.channel.speaker))
+        beside_checkpoints = budget.ceiling(anonymous_bytes(self.channel.speaker, self.channel.files))
         self._ceiling = beside_checkpoints if self.tree.keep > 0 else budget.limit_bytes
         self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + 2 * len(self._leaving))
 
@@ -353,7 +353,7 @@ class JailedWorker:
         if limit_bytes > before.limit_bytes:
             self._relimit()
             return
-        held = anonymous_bytes(self.channel.speaker), self.jail.meter.files_bytes()
+        held = anonymous_bytes(self.channel.speaker, self.channel.files), self.jail.meter.files_bytes()
         if self._budget.exceeded(*held):
             self._budget = before
             raise SessionError(
@@ -530,7 +530,7 @@ class JailedWorker:
             return True
         if meter.usage_bytes() <= budget.limit_bytes:
             return False
-        return budget.exceeded(anonymous_bytes(self.channel.speaker), meter.files_bytes())
+        return budget.exceeded(anonymous_bytes(self.channel.speaker, self.channel.files), meter.files_bytes())
 
     def memory_alarm(self) -> None:
         """Do nothing: which process the kernel killed for memory is looked up after the cell."""
@@ -539,7 +539,7 @@ class JailedWorker:
         """Return the current memory use of the session in bytes, for display."""
         if self.jail.meter.exact:
             return max(0, self.jail.meter.usage_bytes() - self._budget.copies_bytes)
-        return anonymous_bytes(self.channel.speaker)
+        return anonymous_bytes(self.channel.speaker, self.channel.files)
 
     @property
     def limit_bytes(self) -> int:

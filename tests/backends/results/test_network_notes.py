@@ -17,9 +17,9 @@ def hint(said: str, code: str = "", tried: tuple[str, ...] = ()) -> tuple[str, .
 COMPLAINTS = {
     "curl": ("curl: (6) Could not resolve host: example.org", "example.org"),
     "git": ("fatal: unable to access 'https://x.test/a/': Could not resolve host: x.test", "x.test"),
-    "node": ("Error: getaddrinfo EAI_AGAIN registry.npmjs.org", "registry.npmjs.org"),
+    "node": ("Error: getaddrinfo EAI_AGAIN packages.example.org", "packages.example.org"),
     "wget": ("wget: unable to resolve host address ‘example.org’", "example.org"),
-    "requests": ("HTTPSConnectionPool(host='pypi.org', port=443): [Errno -2] Name or service not known", "pypi.org"),
+    "requests": ("HTTPSConnectionPool(host='index.example.org', port=443): [Errno -2] Name or service not known", "index.example.org"),
     "go": ("dial tcp: lookup proxy.golang.org on [::1]:53: no such host", "proxy.golang.org"),
     "urllib": ("urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>", "DOMAIN"),
 }
