@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "deploy.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "deploy.md"
 
 
 def spawned(name, *groups):
