@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.results.outcome import judge_run
@@ -34,9 +35,11 @@ from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import SandboxPolicy, resolve_grants
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.wrapped.handover import PORTS, Handover, connection_facts, make_handover, socket_prefix
-from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.wrap_options import INNER_FILE, WrapOptions
+
+if TYPE_CHECKING:
+    from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder
 
 #: A kernel lives until it is shut down; a job must have a time limit.
 _FOREVER_S = 10 * 365 * 24 * 3600.0
@@ -70,7 +73,7 @@ class InnerKernel:
         self._enforcer = self._backend.enforcer.name
         self._files = needed_files(options.command, options.env, options.resource_dir)
         #: The user's folder that the kernel works on; None for none.
-        self.folder = KernelFolder(options) if options.here else None
+        self.folder = _work_on(options) if options.here else None
         self.key = secrets.token_hex(32)
         self._stop = Stop()
         self._at_limit = False
@@ -241,6 +244,12 @@ class InnerKernel:
         wanted = {**self.options.env, **self._files.env}
         given = {name: _expanded(value, own) for name, value in wanted.items()}
         return {**own, **self._backend.network_env(), **given, **self._backend.policy.env}
+
+
+def _work_on(options: WrapOptions) -> KernelFolder:
+    from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder  # most kernels work on no folder of the user
+
+    return KernelFolder(options)
 
 
 def _expanded(value: str, env: dict[str, str]) -> str:

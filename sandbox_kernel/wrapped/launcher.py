@@ -9,17 +9,16 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.policy.from_options import make_policy
-from sandbox_kernel.wrapped import kernel_words, record
-from sandbox_kernel.wrapped.here.asking import AskedServer
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.wrap_options import from_arguments
 
 if TYPE_CHECKING:
+    from sandbox_kernel.wrapped.here.asking import AskedServer
     from sandbox_kernel.wrapped.relaying.relay import Relay
 
 #: The most memory of this process. What the kernel sends is bounded already; this holds if a bound is missing.
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted.kernel = kernel
         handover = kernel.start()
     except (SandboxError, OSError) as error:
-        return _refuse(connection_file, kernel_words.no_start(error), wanted)
+        return _refuse(connection_file, str(error), wanted)
     # Imported while the kernel starts.
     from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address
     from sandbox_kernel.wrapped.relaying.relay import Relay
@@ -64,15 +63,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if end.failure:
         _say(end.failure)
     if not relay.came_up and wanted.still():
-        return _refuse(connection_file, kernel_words.no_start(relay.why_ended, kernel.last_words), wanted)
+        return _refuse(connection_file, relay.why_ended, wanted, kernel.last_words)
     return end.exit_code if end.exit_code is not None and end.exit_code >= 0 else 1
 
 
-def _refuse(connection_file: str, error: Mapping[str, object], wanted: _Wanted) -> int:
+def _refuse(connection_file: str, why: str, wanted: _Wanted, last_words: str = "") -> int:
     """Let every cell say why the kernel did not come up, until the front end ends it."""
+    from sandbox_kernel.wrapped import kernel_words
     from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address
     from sandbox_kernel.wrapped.relaying.refusal import refuse
 
+    error = kernel_words.no_start(why, last_words)
     _say(str(error["evalue"]))
     try:
         outside = OutsideSockets(read_address(connection_file))
@@ -91,6 +92,8 @@ def _answer_questions(kernel: InnerKernel) -> AskedServer | None:
     folder = kernel.folder
     if folder is None:
         return None
+    from sandbox_kernel.wrapped.here.asking import AskedServer
+
     try:
         return AskedServer(folder.place, folder.answer)
     except OSError as error:
@@ -103,6 +106,8 @@ def _record(kernel: InnerKernel, relay: Relay) -> None:
     verdict = kernel.end.verdict
     if not kernel.options.record:
         return
+    from sandbox_kernel.wrapped import record
+
     made = relay.recorder.finish(_here(), verdict.limit if verdict is not None else None, sum(relay.dropped.values()))
     try:
         record.append(kernel.options.record, made)
