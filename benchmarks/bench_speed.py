@@ -33,11 +33,12 @@ HEAPS = {"small heap": ("1", 3.0), "pandas": ("import pandas", 5.0)}
 NOT_REACHED = (
     "What is not reached, and why: a checkpoint is a fork, and the cell after one copies the pages that it touches, "
     "which ipykernel does not do (back to back, large heaps). A start is bubblewrap, Python and IPython one after the "
-    "other, beside jupyter_client, whose package imports its clients and managers too. An idle kernel holds a worker "
-    "and its first checkpoint beside itself. A small cell is made a checkpoint of, which ipykernel does not do "
+    "other, beside the protocol's modules. An idle kernel holds a worker, the gate that it was forked from, and "
+    "checkpoints beside itself. A small cell is made a checkpoint of, which ipykernel does not do "
     "either. A command line imports about 150 modules of ours, then starts bubblewrap and a Python; a first run is "
-    "those two without the imports. In a fresh run the host makes and removes control groups and reads their "
-    "counters. A rollback ends a process, restores a folder, wakes another, and each of them answers first. A fresh "
+    "those two without the imports. In a fresh run the host makes and removes control groups and runs about a "
+    "thousand functions of Python. A rollback waits for three processes one after the other: the one that it ends, the "
+    "gate that restores the folder, and the checkpoint that wakes. A fresh "
     "run takes about 12 ms of CPU, most of it in the jail (copied pages, namespaces) and not in the host, so sixteen "
     "cores cannot do 1500 a second."
 )

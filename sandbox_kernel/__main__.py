@@ -14,7 +14,12 @@ def main() -> None:
     words = sys.argv[1:]
     # When a command comes first, as in ``run FILE -- -f``, the option belongs to the user's program.
     if words and words[0].startswith("-") and any(word == "-f" or word.startswith(for_kernel) for word in words):
-        # Imported here, because the command line needs neither.
+        # Imported here, because the command line needs none of them.
+        from sandbox_kernel.ground.late_import import import_late
+
+        # We use two of its modules; the package itself would import every client and manager.
+        import_late("jupyter_client")
+
         from sandbox_kernel.notebook.kernel import SandboxKernel
 
         # Its first sandbox starts while the protocol is imported.

@@ -14,6 +14,12 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
+from sandbox_kernel.ground.late_import import import_late
+
+if sys.argv[1:2] == ["run"]:
+    # ``dataclasses`` imports it for what no run needs, and it takes as long as thirty modules of ours.
+    import_late("inspect")
+
 from sandbox_kernel import __version__
 from sandbox_kernel.commands.options.argument_types import duration, megabytes
 from sandbox_kernel.commands.options.grants import make_env, make_policy, make_secrets

@@ -25,7 +25,7 @@ LARGER = {"sandbox_kernel": 23, "tests/conformance": 20}
 #: What guest programs may import beside the standard library and each other, by their folder below ``guest/``.
 _TRACER = {"debugpy", "pydevd", "pydevd_file_utils", "_pydevd_bundle"}
 GUEST_PACKAGES = {
-    "python": {"IPython", "traitlets", *_TRACER},
+    "python": {"IPython", "traitlets", "pip", *_TRACER},
     "wasm": {"wasmtime", "packaging", "resolvelib", "_sandbox_pip"},
 }
 

@@ -33,6 +33,9 @@ _FROM_FACTORY = object()
 
 def _made(cls: type[T], frozen: bool, kw_only: bool) -> type[T]:
     own = vars(cls)
+    if cls.__doc__ is None:
+        # Else the library makes a text of the signature, and parses one of the interpreter for it.
+        cls.__doc__ = cls.__name__
     missing = [name for name in (_FROZEN if frozen else _OPEN) if own.get(name) is None]
     made = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
     for name in missing:

@@ -175,3 +175,11 @@ def test_a_field_that_post_init_sets_was_looked_for_among_the_arguments() -> Non
             self.derived = self.given + 1
 
     assert Made(1).derived == 2
+
+
+def test_a_class_without_a_text_gets_its_name_as_one() -> None:
+    @dataclass(frozen=True)
+    class Silent:
+        number: int = 0
+
+    assert Silent.__doc__ == "Silent"

@@ -425,7 +425,7 @@ async function checkpoint(number, sealed) {
   if (pid === 0) {
     drainChannel();
     Object.defineProperty(process, 'pid', { value: native.pid(), enumerable: true, configurable: true });
-    send({ op: 'restored', cell: number, pid: process.pid, names: (await names()).size, threads });
+    send({ op: 'restored', cell: number, names: (await names()).size, threads });
   } else {
     const reason = pid > 0 ? '' : native === null ? freezeProblem : util.getSystemErrorName(pid);
     send({ op: 'frozen', cell: number, pid: Math.max(0, pid), threads, reason });

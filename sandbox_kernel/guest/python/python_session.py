@@ -207,6 +207,14 @@ class PythonCells(CellEngine):
         """See ``CellEngine``."""
         return len(self.variables())
 
+    def names_asleep(self) -> int | None:
+        """See ``CellEngine``. A name that is no plain text has methods of the user's own."""
+        space, hidden, nothing = self.shell.user_ns, self.shell.user_ns_hidden, object()
+        if type(space) is not dict or type(hidden) is not dict or any(type(name) is not str for name in space):
+            return None
+        found: int = sum(name[:1] != "_" and value is not hidden.get(name, nothing) for name, value in space.items())
+        return found
+
     def names_on_card(self) -> List[str]:
         """See ``CellEngine``."""
         try:

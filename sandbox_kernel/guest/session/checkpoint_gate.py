@@ -118,7 +118,8 @@ class CheckpointGate:
         elif op == "compare":
             answer.update(self.folder.compare(order["before"], order["after"]))
         elif op == "handover":
-            answer.update(self.handover(order))
+            self.handover(order)
+            return
         self.send(answer)
 
     def interrupt(self, *, again: bool) -> bool:
@@ -193,7 +194,7 @@ class CheckpointGate:
                 # From now on another process may get this pid.
                 self.worker = 0
 
-    def handover(self, order: Order) -> Dict[str, Any]:
+    def handover(self, order: Order) -> None:
         """Make the checkpoint of ``cell`` the worker. The checkpoints of the cells in ``keep`` stay, all others end.
 
         Processes that earlier cells left running, and that existed when the checkpoint was made, go on running. With
@@ -202,14 +203,19 @@ class CheckpointGate:
         cell = order["cell"]
         chosen = self.held.pop(cell, None)
         if chosen is None:
-            return {"ok": False, "pid": 0, "reason": "the checkpoint is gone", "folder": ""}
+            self.send(refused("the checkpoint is gone"))
+            return
         try:
-            return self.let_take_over(chosen, cell, order["keep"], strict=order["strict"], patient=order["patient"])
+            answer = self.make_way(chosen, cell, order["keep"], strict=order["strict"], patient=order["patient"])
+            # The answer goes first: the host reads it while the checkpoint wakes, which keeps a processor busy.
+            self.send(answer)
+            if answer["ok"]:
+                chosen.send(WAKE)
         finally:
             chosen.close()
 
-    def let_take_over(self, chosen: Held, cell: int, keep: List[int], *, strict: bool, patient: bool) -> Dict[str, Any]:
-        """Carry out ``handover``: kill, restore the work folder, wake the checkpoint."""
+    def make_way(self, chosen: Held, cell: int, keep: List[int], *, strict: bool, patient: bool) -> Dict[str, Any]:
+        """Kill what is in the way of a checkpoint and restore the work folder; returns the answer to the host."""
         for other in [number for number in self.held if number not in keep]:
             self.held.pop(other).close()
         stay = {held.pid: held.started for held in (chosen, *self.held.values())}
@@ -220,15 +226,18 @@ class CheckpointGate:
                 # A stopped process cannot fork. Killed one by one, a program that keeps forking would outrun us.
                 signal_child(-1, signal.SIGSTOP)
             if not end_others(lambda: self.worker, stay, deadline, self.reap, patient=patient):
-                reason = "the processes of the cell could not be killed"
-                return {"ok": False, "pid": 0, "reason": reason, "folder": ""}
+                return refused("the processes of the cell could not be killed")
         if not chosen.alive or not await_no_signal(chosen.pid, WAKE, DEATH_S):
             chosen.end()
-            return {"ok": False, "pid": 0, "reason": "the checkpoint is gone", "folder": ""}
+            return refused("the checkpoint is gone")
         problem = self.folder.restore(cell)
         self.worker = chosen.pid
-        chosen.send(WAKE)
-        return {"ok": True, "pid": chosen.pid, "reason": "", "folder": problem}
+        return {"op": "handover", "ok": True, "pid": chosen.pid, "reason": "", "folder": problem}
+
+
+def refused(reason: str) -> Dict[str, Any]:
+    """Return the answer to a handover that was not possible."""
+    return {"op": "handover", "ok": False, "pid": 0, "reason": reason, "folder": ""}
 
 
 def signal_child(pid: int, number: int) -> bool:

@@ -133,11 +133,14 @@ class Freezer:
         self.score = read_score("self")
         self.gate_score = read_score(str(self.gate))
 
-    def freeze(self, *, sealed: bool, look: Callable[[bool], None]) -> Tuple[int, Marks]:
+    def freeze(
+        self, *, sealed: bool, look: Callable[[bool], None], woken: Callable[[Marks], None]
+    ) -> Tuple[int, Marks]:
         """Fork a checkpoint. Returns its pid in the parent at once, and 0 in the checkpoint when the gate wakes it.
 
         The checkpoint calls ``look(False)`` when the gate asks to look at the variables, and ``look(True)`` when the
-        process that looked has ended. Neither may leave a trace in the state. Once woken, it calls ``come_back``.
+        process that looked has ended. Neither may leave a trace in the state. When the gate wakes it, it calls
+        ``woken`` first, if this process has no other threads: before the state is set right. Then ``come_back``.
         The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process, or when this one
         uses an accelerator.
         """
@@ -164,16 +167,18 @@ class Freezer:
             self.children.append(pid)
             return pid, marks
         marks.open_before = open_before
-        self.sleep(marks, look, due=alone)
+        self.sleep(marks, look, woken, due=alone)
         return 0, marks
 
-    def sleep(self, marks: Marks, look: Callable[[bool], None], *, due: bool) -> None:
+    def sleep(self, marks: Marks, look: Callable[[bool], None], woken: Callable[[Marks], None], *, due: bool) -> None:
         """Be a checkpoint until the gate wakes it; see ``freeze``. ``due``: this process is still to be set right."""
         number = 0
         while number != WAKE:
             number = sleeping_fork.sleep(self.gate, _SENT_BY_KILL, signal.SIGCHLD)
             if due:
                 due = False
+                if number == WAKE:
+                    woken(marks)
                 marks.keep_random()
                 sleeping_fork.wake_up()
             if number == signal.SIGCHLD:

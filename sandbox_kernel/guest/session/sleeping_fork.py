@@ -2,8 +2,9 @@
 
 ``os.fork`` lets the child set its locks and its random numbers right, which copies pages that both could share: a
 third of a megabyte for each checkpoint, and most never wake. Here the child does that when it wakes. Until then it runs
-no Python code but ``sleep`` and does not give up the interpreter's lock, which nobody else would take and give back. So
-this is for processes without other Python threads: one of those may have asked for the lock. Python 3.8 or later.
+next to no Python code (``sleep``, ``tell``) and does not give up the interpreter's lock, which nobody else would take
+and give back. So this is for processes without other Python threads: one of those may have asked for the lock. Python
+3.8 or later.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ _before, _in_parent, _in_child = _python.PyOS_BeforeFork, _python.PyOS_AfterFork
 for _function in (_before, _in_parent, _in_child):
     _function.restype = None
 _errno = ctypes.get_errno
+_receive, _send = _libc.recv, _libc.send
+_AT_ONCE, _NO_SIGNAL = 0x40, 0x4000
+#: Where messages that nobody reads go.
+_WASTE = ctypes.create_string_buffer(1 << 12)
 #: Every signal, as ``sigset_t``; and a ``siginfo_t``, of which the numbers below are fields.
 _EVERY, _INFO = (ctypes.c_ubyte * 128)(), (ctypes.c_int * 32)()
 _libc.sigfillset(_EVERY)
@@ -82,6 +87,16 @@ def sleep(sender: int, code: int, own: int) -> int:
             return number
 
 
+def tell(socket: int, frame: bytes) -> bool:
+    """Discard what a socket holds, then send one small message; False when that is not possible at once.
+
+    May be called before ``wake_up``, which takes longer than all the rest of a rollback.
+    """
+    while _receive(socket, _WASTE, len(_WASTE), _AT_ONCE) > 0:
+        pass
+    return bool(_send(socket, frame, len(frame), _AT_ONCE | _NO_SIGNAL) == len(frame))
+
+
 def wake_up() -> None:
-    """Set right what ``fork`` left to the child; called once, before anything else."""
+    """Set right what ``fork`` left to the child; called once, before anything but ``sleep`` and ``tell``."""
     _in_child()

@@ -65,6 +65,10 @@ class CellEngine:
         """Return ``names`` when the session begins; 0 where counting takes long and the host needs no number."""
         return self.names()
 
+    def names_asleep(self) -> int | None:
+        """Return ``names`` in a checkpoint that is not set right yet; None where that would run code of others."""
+        return None
+
     def own_threads(self) -> int:
         """Return the number of threads that serve the host, not the user."""
         return 0
@@ -111,6 +115,8 @@ class Worker:
         self.pid = os.getpid()
         self.cell = 0
         self.unfinished = False
+        #: Whether this checkpoint has told the host already that it takes over.
+        self.told = False
         self.questions = 0
         children.hide(lambda: self.freezer.children)
         self.freezer.own_threads = engine.own_threads
@@ -216,7 +222,11 @@ class Worker:
         self.observer.expect(cell)
         with self.channel.lock:
             try:
-                pid, marks = self.freezer.freeze(sealed=sealed, look=lambda ended: self.look(cell, ended))
+                pid, marks = self.freezer.freeze(
+                    sealed=sealed,
+                    look=lambda ended: self.look(cell, ended),
+                    woken=lambda marks: self.tell_early(cell, marks),
+                )
             except OSError as error:
                 pid, marks = -1, None
                 reason = str(error.strerror)
@@ -238,15 +248,29 @@ class Worker:
         elif look is not None:
             self.observer.start(cell, look)
 
+    def tell_early(self, cell: int, marks: Marks) -> None:
+        """Tell the host that this checkpoint takes over, before the process is set right, which takes longer.
+
+        Where the variables cannot be counted without running code of others, ``take_over`` tells it.
+        """
+        names = self.engine.names_asleep()
+        if names is not None:
+            # Written by hand: every function that runs here copies pages that the checkpoint shares.
+            told = b'{"op": "restored", "cell": %d, "names": %d, "threads": %d}' % (cell, names, marks.threads)
+            self.told = self.channel.tell(told)
+
     def take_over(self, cell: int, marks: Marks) -> None:
         """Become the worker: this process was a checkpoint and the gate has woken it.
 
         The host is told first: it sends the next message when it likes, and what is left is done before we read it.
         """
-        self.channel.drain()
+        self.channel.take_over()
         self.pid = os.getpid()
-        names = self.engine.names()
-        self.channel.send({"op": "restored", "cell": cell, "pid": self.pid, "names": names, "threads": marks.threads})
+        if not self.told:
+            self.channel.drain()
+            names = self.engine.names()
+            self.channel.send({"op": "restored", "cell": cell, "names": names, "threads": marks.threads})
+        self.told = False
         self.freezer.come_back(marks)
         self.engine.take_over()
 

@@ -13,6 +13,7 @@ import socket
 import struct
 import threading
 
+from . import sleeping_fork
 from .signals import EVERY_SIGNAL, SIG_BLOCK, SIG_SETMASK, set_mask
 
 TYPE_CHECKING = False
@@ -67,6 +68,13 @@ class HostChannel:
             set_mask(SIG_SETMASK, before)
         return True
 
+    def tell(self, data: bytes) -> bool:
+        """Send a small message from a checkpoint that is not set right yet, and discard those for the killed worker.
+
+        Returns False when that is not possible; nothing was sent then.
+        """
+        return sleeping_fork.tell(self._socket.fileno(), struct.pack(">I", len(data)) + data)
+
     def receive(self) -> Dict[str, Any]:
         """Wait for the next message; used between cells."""
         while True:
@@ -120,10 +128,13 @@ class HostChannel:
                     message: Dict[str, Any] = json.loads(seen[4 : 4 + size])
                     return message
 
-    def drain(self) -> None:
-        """Discard messages for the worker that was killed; called by the checkpoint that takes over."""
+    def take_over(self) -> None:
+        """Forget what the worker that was killed had read, and its lock; called by the checkpoint that takes over."""
         self._buffer = b""
         self.lock = threading.Lock()
+
+    def drain(self) -> None:
+        """Discard messages for the worker that was killed; called by the checkpoint that takes over."""
         self._socket.setblocking(False)
         try:
             while self._socket.recv(1 << 20):

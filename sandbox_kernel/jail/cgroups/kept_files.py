@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import threading
 import weakref
 
@@ -34,7 +33,7 @@ class _Room:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept = 0
-        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE
+        self._most = os.sysconf("SC_OPEN_MAX") // _SHARE
 
     def take(self) -> bool:
         """Count one more descriptor; returns False when there is no room for it."""

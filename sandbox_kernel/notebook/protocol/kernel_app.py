@@ -35,6 +35,8 @@ class KernelApp(Application, ConnectionFileMixin):
     name = "sandbox-kernel"
     version = __version__
     description = "The Sandbox kernel. Jupyter starts it with -f and the path of a connection file."
+    #: A kernel makes no clients; the name of one would import all of ``jupyter_client``.
+    blocking_class = None
     classes = [Session]  # noqa: RUF012 - traitlets reads these three
     flags = {**Application.flags, **session_flags}  # noqa: RUF012
     aliases = {  # noqa: RUF012

@@ -14,7 +14,7 @@ import struct
 from collections import deque
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.cgroups.kept_files import KeptFiles
+from sandbox_kernel.jail.cgroups.kept_files import KeptFiles, read_once
 from sandbox_kernel.jail.meter.process_view import goes_on_without_main_thread
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.session.worker.message_reader import Cutter
@@ -29,10 +29,7 @@ MAX_WAITING = 10_000
 def inner_pid(pid: int) -> int:
     """Return the pid that a process has in its own namespace; 0 when it is gone. Raises other errors of the host."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError, IndexError):
-        with open(f"/proc/{pid}/status") as file:
-            for line in file:
-                if line.startswith("NSpid:"):
-                    return int(line.split()[-1])
+        return int(read_once(f"/proc/{pid}/status").partition(b"NSpid:")[2].split(b"\n", 1)[0].split()[-1])
     return 0
 
 

@@ -105,7 +105,7 @@ def parse(raw: bytes) -> FromWorker:
             made = reader.count("cell"), reader.count("pid"), reader.count("threads")
             return Frozen(*made, reader.text("reason"), reader.beside())
         case "restored":
-            numbers = [reader.count(key) for key in ("cell", "pid", "names", "threads")]
+            numbers = [reader.count(key) for key in ("cell", "names", "threads")]
             return Restored(*numbers)
         case "look":
             return Looked(reader.count("cell"), reader.variables("found"))

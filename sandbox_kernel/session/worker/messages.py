@@ -181,7 +181,6 @@ class Restored:
     """A checkpoint has become the worker. ``threads`` counts the user's threads that a fork does not copy."""
 
     cell: int
-    pid: int
     names: int
     threads: int
 

@@ -19,7 +19,10 @@ COMPLAINTS = {
     "git": ("fatal: unable to access 'https://x.test/a/': Could not resolve host: x.test", "x.test"),
     "node": ("Error: getaddrinfo EAI_AGAIN packages.example.org", "packages.example.org"),
     "wget": ("wget: unable to resolve host address ‘example.org’", "example.org"),
-    "requests": ("HTTPSConnectionPool(host='index.example.org', port=443): [Errno -2] Name or service not known", "index.example.org"),
+    "requests": (
+        "HTTPSConnectionPool(host='index.example.org', port=443): [Errno -2] Name or service not known",
+        "index.example.org",
+    ),
     "go": ("dial tcp: lookup proxy.golang.org on [::1]:53: no such host", "proxy.golang.org"),
     "urllib": ("urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>", "DOMAIN"),
 }

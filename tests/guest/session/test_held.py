@@ -13,7 +13,15 @@ import pytest
 
 from sandbox_kernel.guest.gate import alive
 from sandbox_kernel.guest.gate.alive import descendants as processes
-from sandbox_kernel.guest.session.held import Held, Refused, await_ends, makes_no_more_calls, signal_same
+from sandbox_kernel.guest.session import held as held_processes
+from sandbox_kernel.guest.session.held import (
+    Held,
+    Refused,
+    await_ends,
+    end_quickly,
+    makes_no_more_calls,
+    signal_same,
+)
 
 #: Its first thread ends while another one goes on; it says when that is so.
 WITHOUT_ITS_FIRST_THREAD = """
@@ -124,3 +132,15 @@ def test_a_process_makes_calls_as_long_as_any_of_its_threads_does() -> None:
 def test_a_process_that_sleeps_or_computes_makes_calls(child: subprocess.Popen[bytes]) -> None:
     assert not makes_no_more_calls(child.pid)
     assert not makes_no_more_calls(os.getpid())
+
+
+@pytest.mark.parametrize("looks", [0, 20])
+def test_a_child_that_was_ended_quickly_makes_no_more_calls_however_long_that_takes(
+    looks: int, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_processes, "LOOKS_AT_ONCE", looks)
+    before = len(os.listdir("/proc/self/fd"))
+    assert end_quickly(child.pid, time.monotonic() + 60)
+    assert makes_no_more_calls(child.pid)
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert child.wait(60) == -signal.SIGKILL

@@ -38,6 +38,43 @@ def test_the_child_sets_itself_right_when_it_wakes_and_not_before() -> None:
     assert told(_FORK + wake) == "True [] ['set right', 'thread'] True\n"
 
 
+def test_the_child_tells_something_before_it_sets_itself_right_and_discards_what_was_not_for_it() -> None:
+    code = """
+import os, signal, socket
+from sandbox_kernel.guest.session import sleeping_fork
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+ours, theirs = socket.socketpair()
+said = []
+os.register_at_fork(after_in_child=lambda: said.append("set right"))
+parent = os.getpid()
+pid = sleeping_fork.fork()
+if pid == 0:
+    sleeping_fork.sleep(parent, 0, signal.SIGCHLD)
+    told = sleeping_fork.tell(theirs.fileno(), b"awake")
+    before = list(said)
+    sleeping_fork.wake_up()
+    print(told, before, said, theirs.recv(100), flush=True)
+    os._exit(0)
+ours.send(b"x" * 10_000)
+os.kill(pid, signal.SIGUSR2)
+assert ours.recv(100) == b"awake"
+ours.send(b"next")
+os.waitpid(pid, 0)
+"""
+    assert told(code) == "True [] ['set right'] b'next'\n"
+
+
+def test_a_child_that_cannot_tell_it_says_so() -> None:
+    code = """
+import socket
+from sandbox_kernel.guest.session import sleeping_fork
+ours, theirs = socket.socketpair()
+ours.close()
+print(sleeping_fork.tell(theirs.fileno(), b"awake"))
+"""
+    assert told(code) == "False\n"
+
+
 def test_signals_of_others_do_not_wake_the_child() -> None:
     other = (
         "import subprocess\n"
