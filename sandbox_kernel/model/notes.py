@@ -394,6 +394,12 @@ def folder_copied(why: str) -> Note:
     return Note(f"it worked on a private copy of the folder, which no layer could cover: {why}", NoteKind.COPIED_FOLDER)
 
 
+def wrapped_changes_found(count: int) -> Note:
+    """A wrapped kernel begins with changes that were not applied when the last one ended."""
+    text = f"{_count(count, 'change')} of an earlier kernel {'is' if count == 1 else 'are'} there again, not applied"
+    return Note(f"{text}: sandbox-kernel changes shows, applies or drops them", NoteKind.FILES_FOUND)
+
+
 # Network.
 
 

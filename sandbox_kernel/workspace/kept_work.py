@@ -24,7 +24,9 @@ from sandbox_kernel.workspace.tree.walk import FILE, WalkLimits
 #: Notebooks whose files are kept, and the bytes of all together; the longest unused go first.
 MOST_NOTEBOOKS = 20
 MOST_BYTES = 1024 * MIB
-_FILES, _COPIES, _LOCK, _NAME = "files", "copies", "lock", "notebook"
+#: The file whose lock says that a process has the folder.
+LOCK = "lock"
+_FILES, _COPIES, _NAME = "files", "copies", "notebook"
 _LARGE, _HERE = "large", "here"
 #: Ends the name of the file, beside a place of changes, with the options under which they are there again.
 _OPTIONS = ".options"
@@ -56,7 +58,7 @@ class KeptWork:
         root = os.path.dirname(folder)
         try:
             make_own_folder(folder)
-            lock_fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            lock_fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError:
             return None
         try:
@@ -70,7 +72,7 @@ class KeptWork:
         with contextlib.suppress(OSError, SandboxError):
             claimed._begin(notebook)
         with contextlib.suppress(OSError, SandboxError):
-            _remove_oldest(root, keep=folder)
+            remove_oldest(root, keep=folder)
         return claimed
 
     @staticmethod
@@ -170,7 +172,7 @@ def _hashed(name: str) -> str:
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
 
 
-def _remove_oldest(root: str, keep: str) -> None:
+def remove_oldest(root: str, keep: str) -> None:
     """Remove what is beyond the limits and in no use, the longest unused first."""
     with os.scandir(root) as scan:
         known = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.path) for entry in scan if entry.is_dir()]
@@ -184,7 +186,7 @@ def _remove_oldest(root: str, keep: str) -> None:
 
 def _in_use(folder: str) -> bool:
     try:
-        fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:
