@@ -60,7 +60,7 @@ class ChangesAnswer:
 
 
 def answer(folder: HereFolder, asked: ChangesAsked) -> ChangesAnswer:
-    """ChangesAnswer a question about the changes to a folder. Raises ``SandboxError``."""
+    """Answer a question about the changes to a folder. Raises ``SandboxError``."""
     paths = asked.paths or None
     if asked.wish is Wish.PATCH:
         return ChangesAnswer(patch=folder.patch(paths))
@@ -151,7 +151,7 @@ class AskedServer:
         threading.Thread(target=self._serve, name="sandbox-kernel-asked", daemon=True).start()
 
     def close(self) -> None:
-        """ChangesAnswer no more."""
+        """Answer no more."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

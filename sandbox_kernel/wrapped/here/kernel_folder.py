@@ -146,7 +146,7 @@ class KernelFolder:
             self._place.close(empty=empty)
 
     def answer(self, asked: ChangesAsked) -> ChangesAnswer:
-        """ChangesAnswer a question of the user's. The kernel sees at once what was dropped."""
+        """Answer a question of the user's. The kernel sees at once what was dropped."""
         with self._lock:
             self.after_cell()
             said = answer(self._folder, asked)
