@@ -48,6 +48,7 @@ _COMMANDS = {
     "report": "what is enforced here, measured",
     "wrap": "make a copy of an installed Jupyter kernel that runs in a sandbox",
     "unwrap": "remove a wrapped kernel",
+    "changes": "what wrapped kernels changed in a folder (wrap --here): show, apply or drop it",
     "wrapped": "list the wrapped kernels and what each may touch",
 }
 

@@ -18,6 +18,8 @@ if [ -d "$ours" ] && [ "$(basename "$(dirname "$ours")")" = "$(basename "$(dirna
   cp -al "$ours" "$theirs" 2>/dev/null || cp -a "$ours" "$theirs"
   rm -f "$theirs"/*sandbox_kernel*.pth
   echo "$place/source" > "$theirs/source.pth"
+  # JupyterLab's pages lie outside of its package.
+  cp -al .venv/share "$place/venv/" 2>/dev/null || cp -a .venv/share "$place/venv/"
 else
   "$place/venv/bin/pip" install --quiet -c constraints.txt "$place/source[test]"
 fi
@@ -28,7 +30,8 @@ if [ -d "$cache" ]; then
   cp -a "$cache" "$place/home/.cache/"
 fi
 chmod -R a+rX "$place/source" "$place/venv"
-chown -R 65534:65534 "$place/home"
+mkdir "$place/source/artifacts"
+chown -R 65534:65534 "$place/home" "$place/source/artifacts"
 # The record of second tries of this part lies with those of the other parts, where this user may not write: it is copied
 # in before the tests and back after them, whether they passed or not.
 records="${SANDBOX_KERNEL_RECORDS:-}"
@@ -60,6 +63,7 @@ tests=(
   tests/notebook/test_folder_notebook.py
   tests/notebook/offers/test_give_rights.py
   tests/workspace/test_kept_work.py
+  tests/browser/panel/test_whole_way.py
   tests/session/opening/test_light_python_behind_walls.py
 )
 cd "$place/source"

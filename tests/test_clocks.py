@@ -33,7 +33,7 @@ TIME_OF_DAY = {
     "workspace/here/here_folder.py": "files that are as young as the copy are compared by content",
     "workspace/here/here_link.py": "files that are as young as the cell are compared by content",
     "workspace/here/layer_copies.py": "files that are as young as the copy are compared by content",
-    "wrapped/relaying/relay.py": "the date of a message",
+    "wrapped/relaying/own_messages.py": "the date of a message",
 }
 _NAMES = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
 

@@ -67,6 +67,10 @@ def test_a_limit_did_not_say_how_to_raise_it() -> None:
 def test_a_read_only_place_or_a_missing_package_was_a_bare_error() -> None:
     (hint,) = hints(failed("OSError: [Errno 30] Read-only file system: '/data/x.csv'"), BESIDE)
     assert hint.startswith("/data can only be read") and "--mount HOST:/data:rw" in hint
+    # Where nothing can be mounted, no mount is advised.
+    for path, place in (("/usr/x", "/usr"), ("/notes.txt", "/"), ("/etc/hosts", "/etc")):
+        (hint,) = hints(failed(f"OSError: [Errno 30] Read-only file system: '{path}'"), BESIDE)
+        assert hint == f"{place} can only be read; write into the working folder"
     (hint,) = hints(failed("ModuleNotFoundError: No module named 'sklearn.linear'"), BESIDE)
     assert "pip install sklearn on the host" in hint
 

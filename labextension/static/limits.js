@@ -59,11 +59,11 @@ function limitInForce(limit, options, said, told) {
   return { text: null, origin: 'the default' };
 }
 
-// Returns the %sandbox lines of a cell after the last `%sandbox reset`, and whether there is such a reset.
+// Returns the %sandbox lines of a cell from the last `%sandbox reset` on, and whether there is such a reset.
 function defaultLines(cell) {
   const lines = lineMagics(cell.source);
   const last = lines.findLastIndex(({ language }) => language === 'reset');
-  return { lines: lines.slice(last + 1), reset: last >= 0 };
+  return { lines: lines.slice(Math.max(last, 0)), reset: last >= 0 };
 }
 
 function readOption(limit, value, origin) {

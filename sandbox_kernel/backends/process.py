@@ -26,6 +26,7 @@ from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, SpareGone
 from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes, with_gpu
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
+from sandbox_kernel.jail.kinds.reaper import bury
 from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
 from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.meter.meter import OnUsage
@@ -221,7 +222,11 @@ class ProcessBackend(BlockingBackend):
                         return with_changes(result, jail.box_fd, request, keep)
                     finally:
                         jail.destroy()
-                        jail.forget()
+                        if over is None:
+                            jail.forget()
+                        else:
+                            # The kernel takes a layer apart when its last descriptor is closed: milliseconds.
+                            bury(jail.forget)
                         self._pool.done()
 
                 try:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 
+from sandbox_kernel.commands.options.spec_place import add_place_options
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See ``Command``."""
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--user", action="store_true", help="for this user (the default)")
-    where.add_argument("--sys-prefix", action="store_true", help="into this environment")
-    where.add_argument("--prefix", metavar="PATH", help="below this folder")
+    add_place_options(parser)
     parser.add_argument("--name", default="sandbox", help="the kernel's name (sandbox)")
     parser.add_argument("--display-name", default="Sandbox", help="the name in the launcher (Sandbox)")
     parser.add_argument(

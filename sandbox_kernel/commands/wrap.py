@@ -7,6 +7,7 @@ import os
 import sys
 
 from sandbox_kernel.commands.options.argument_types import duration, megabytes
+from sandbox_kernel.commands.options.spec_place import add_place_options
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.policy import PRESETS
 
@@ -24,12 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("-t", "--timeout", type=duration, metavar="60s", help="time limit of one cell (none)")
     add("--record", default="", metavar="FILE", help="add what each kernel did to this file, when it ends")
+    add(
+        "--here", nargs="?", const=".", default="", metavar="DIR",
+        help="work on a folder (the notebook's own without =DIR), copy-on-write: see sandbox-kernel changes",
+    )  # fmt: skip
     add("--display-name", default="", help="the name in the launcher (the kernel's, and 'sandboxed')")
     add("--name", dest="new_name", default="", help="the name of the wrapped kernel (sandbox-NAME)")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--user", action="store_true", help="for this user (the default)")
-    where.add_argument("--sys-prefix", action="store_true", help="into this environment")
-    where.add_argument("--prefix", metavar="PATH", help="below this folder")
+    add_place_options(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -56,9 +58,17 @@ def execute(options: argparse.Namespace) -> int:
         memory_mb=options.memory,
         timeout_s=options.timeout,
         record=check_path(options.record) if options.record else "",
+        here=_folder(options.here),
     )
     needed_files(chosen.command, chosen.env, chosen.resource_dir)
     prefix = sys.prefix if options.sys_prefix else options.prefix
     made = wrap(original, chosen, name=options.new_name, display_name=options.display_name, prefix=prefix)
     print(f"wrapped kernel {original.name!r} as {made.name!r} ({made.display_name}) in {made.folder}")
     return 0
+
+
+def _folder(here: str) -> str:
+    """Return the folder of ``--here`` as the kernelspec names it: a path that does not depend on where one is."""
+    from sandbox_kernel.workspace.here.project_folder import ProjectFolder
+
+    return here if here in ("", ".") else ProjectFolder(here).path

@@ -77,7 +77,14 @@ def _facts(kernel: WrappedKernel) -> dict[str, object]:
         "policy": options.policy or "standard",
         "files_of_the_kernel": [grant.target for grant in files.grants],
         "files_of_the_policy": paths,
+        "works_on": _works_on(options.here),
         "network": ["every public address"] if policy.network else [rule.domain for rule in policy.network_rules],
         "memory": f"{options.memory_mb} MB",
         "time_of_a_cell": f"{options.timeout_s:g} s" if options.timeout_s is not None else "no limit",
     }
+
+
+def _works_on(here: str) -> str:
+    if not here:
+        return "an empty folder that ends with the kernel"
+    return f"{'the folder of the notebook' if here == '.' else here}, copy-on-write (sandbox-kernel changes)"

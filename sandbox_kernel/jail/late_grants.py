@@ -15,7 +15,7 @@ from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.jail.core.guest_programs import memory_file, start_of
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.kinds.bubblewrap_jail import NamespaceJail
-from sandbox_kernel.jail.late_places import check_file_place, check_place, shelf_of
+from sandbox_kernel.jail.late_places import check_file_place, check_place, covered_places, shelf_of
 from sandbox_kernel.jail.root import root_plan
 from sandbox_kernel.policy import Grant
 
@@ -62,7 +62,9 @@ def mount_late(jail: Jail, grant: Grant, late: Iterable[str] = ()) -> None:
     check_mount(jail, grant, late)
     plan = {"act": "mount", "source": grant.source, "target": grant.target, "writable": grant.writable}
     failed = f"{grant.source!r} cannot be shown to a running session"
-    _do({**plan, "shelf": shelf_of(grant.target)}, jail, failed)
+    shelf = shelf_of(grant.target)
+    covered = () if shelf is None else covered_places(jail.walls, shelf)
+    _do({**plan, "shelf": shelf, "covered": covered}, jail, failed)
 
 
 def unmount_late(jail: Jail, target: str) -> None:

@@ -13,14 +13,27 @@ from collections.abc import Iterable
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.jail.core.walls import TMP, WORK, Walls
 
-#: Empty folders of every jail: names that people mount their data at, here and in hosted notebooks.
-LATE_PLACES = ("/data", "/mnt", "/home", "/media", "/srv", "/work", "/workspace", "/content", "/kaggle")
+#: Empty folders of every jail: names that people mount their data at, here, in containers and in hosted notebooks.
+LATE_PLACES = (
+    *("/data", "/mnt", "/home", "/media", "/srv", "/work", "/workspace", "/content", "/kaggle"),
+    *("/project", "/projects", "/workspaces", "/datasets", "/input", "/inputs", "/output", "/outputs", "/results"),
+    *("/models", "/storage", "/scratch", "/shared", "/volumes", "/notebooks", "/app", "/src", "/code", "/repo", "/opt"),
+)
 
 
 def shelf_of(target: str) -> str | None:
     """Return the empty folder in which a place must be made; None when the target is one itself, or in ``/tmp``."""
     top = "/" + target.split("/")[1]
     return top if top in LATE_PLACES and target != top else None
+
+
+def covered_places(walls: Walls, shelf: str) -> tuple[str, ...]:
+    """Return what a jail has in an empty folder from its start: a file system that is put over it must have it too.
+
+    Places below others are left out: they come along.
+    """
+    own = {grant.target for grant in (*walls.runtime, *walls.grants) if grant.target.startswith(f"{shelf}/")}
+    return tuple(sorted(place for place in own if not any(place.startswith(f"{other}/") for other in own)))
 
 
 def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
@@ -46,8 +59,9 @@ def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
         )
     if top not in LATE_PLACES and top != TMP:
         raise PolicyViolation(
-            f"a running session can be shown folders and files in {', '.join(LATE_PLACES)} and {TMP}, not at {target}: "
-            f"its root is fixed when it begins; {free}, or {instead}"
+            f"a running session can be shown folders and files at or below the empty folders that it began with "
+            f"({', '.join(LATE_PLACES)}) and below {TMP}, not at {target}: its root is fixed when it begins; "
+            f"{free}, or {instead}"
         )
     own = [grant.target for grant in (*walls.runtime, *walls.grants)]
     for taken in (*own, *late):
@@ -56,12 +70,6 @@ def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
                 f"{target} and {taken}, which the session has already, would cover each other; {free}, or take the "
                 f"other one back first: %sandbox reset, session.revoke(mount='HOST:{taken}')"
             )
-    shelf = shelf_of(target)
-    if shelf is not None and any(place.startswith(f"{shelf}/") for place in own):
-        raise PolicyViolation(
-            f"nothing can be added in {shelf} while the session runs, because it was shown {_first(own, shelf)} there "
-            f"from its start; {free}, or {instead}"
-        )
 
 
 def check_file_place(source: str, target: str) -> None:
@@ -76,7 +84,3 @@ def check_file_place(source: str, target: str) -> None:
         raise PolicyViolation(
             f"{source!r} is a file and {target} a folder; name the file inside as well: --mount {source}:{inside}"
         )
-
-
-def _first(places: Iterable[str], shelf: str) -> str:
-    return next(place for place in places if place.startswith(f"{shelf}/"))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.ground.own_places import is_own_place
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import notes
 from sandbox_kernel.model.language import Language
@@ -100,9 +101,11 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
         found += _for_library(said, result)
     for pattern in _READ_ONLY:
         if (place := re.search(pattern, said)) is not None and not place[1].startswith(_WORK):
-            top = "/" + place[1].strip("/").split("/")[0]
+            names = place[1].strip("/").split("/")
+            top = f"/{names[0]}" if len(names) > 1 else "/"
             mount = f"policy.mount(HOST, '{top}', writable=True)"
-            found.append(notes.hint_read_only(stumble.write("--mount", f"HOST:{top}:rw", library=mount), top))
+            write = "" if is_own_place(top) else stumble.write("--mount", f"HOST:{top}:rw", library=mount)
+            found.append(notes.hint_read_only(write, top))
             break
     if (module := re.search(_NO_MODULE, said)) is not None:
         python = stumble.write("--python", "PATH", library="session(python=PATH)")

@@ -326,6 +326,14 @@ def files_found(count: int) -> Note:
     return Note(f"{text}: %sandbox files lists them, %sandbox files --clear removes them", NoteKind.FILES_FOUND)
 
 
+def changes_waiting(options: str, count: int) -> Note:
+    """Changes to the user's folder that nobody applied are kept, and this kernel's cells do not work on that folder."""
+    text = f"{_count(count, 'change')} of this notebook's last kernel {'is' if count == 1 else 'are'} kept, not applied"
+    it = "it" if count == 1 else "them"
+    todo = f"%sandbox {options} has {it} again (a running session: %sandbox restart --keep {options})"
+    return Note(f"{text}: {todo}", NoteKind.FILES_FOUND)
+
+
 def changes_found(folder: str, count: int) -> Note:
     """Changes to the user's folder that the notebook's last kernel left and nobody applied are there again."""
     text = f"{_count(count, 'change')} of this notebook's last kernel to {folder} {'is' if count == 1 else 'are'} there"
@@ -384,6 +392,12 @@ def changes_cut(found: int, listed: int) -> Note:
 def folder_copied(why: str) -> Note:
     """The program saw a copy of the user's folder: it may be slow, and edits of the user do not show."""
     return Note(f"it worked on a private copy of the folder, which no layer could cover: {why}", NoteKind.COPIED_FOLDER)
+
+
+def wrapped_changes_found(count: int) -> Note:
+    """A wrapped kernel begins with changes that were not applied when the last one ended."""
+    text = f"{_count(count, 'change')} of an earlier kernel {'is' if count == 1 else 'are'} there again, not applied"
+    return Note(f"{text}: sandbox-kernel changes shows, applies or drops them", NoteKind.FILES_FOUND)
 
 
 # Network.

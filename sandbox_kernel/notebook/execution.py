@@ -90,7 +90,9 @@ class NotebookState:
         kept, told, self.told_of_files = self.runner.kept, self.told_of_files, True
         files = () if kept is None or kept.found == 0 or told else (notes.files_found(kept.found),)
         changes, self.runner.changes_found = self.runner.changes_found, []
-        return (*files, *(notes.changes_found(folder, count) for folder, count in changes))
+        waiting = () if kept is None or told else kept.waiting()
+        found = (notes.changes_found(folder, count) for folder, count in changes)
+        return (*files, *found, *(notes.changes_waiting(options, count) for options, count in waiting))
 
     def variable(self, name: str, option: str) -> object:
         """A variable by name; a missing one is named together with how to get it there."""

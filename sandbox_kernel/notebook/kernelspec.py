@@ -1,4 +1,6 @@
-"""Writes a kernelspec (``sandbox-kernel install``), for a Jupyter server in another environment than this package.
+"""Writes kernelspecs: ours (``sandbox-kernel install``), and those of wrapped kernels (``wrapped/kernelspecs.py``).
+
+``install`` is for a Jupyter server in another environment than this package.
 
 Where Jupyter and this package share an environment, ``pip install`` is enough: the wheel contains a kernelspec with the
 command ``python3``, which Jupyter replaces by its own interpreter. A server elsewhere (JupyterHub, a system-wide
@@ -12,6 +14,7 @@ import json
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox_kernel.errors import InvalidRequest
@@ -61,24 +64,36 @@ def install(
     gpu: str | None = None,
 ) -> Path:
     """Write the kernelspec and return its folder. By default it goes to the user's Jupyter folder."""
-    from jupyter_client.kernelspec import KernelSpecManager
-
     if sum((user, prefix is not None, sys_prefix)) > 1:
         raise InvalidRequest("--user, --prefix and --sys-prefix exclude each other; give one of them")
     if not display_name.strip():
         raise InvalidRequest("--display-name is empty; give the name for the launcher, like Sandbox")
-    place = sys.prefix if sys_prefix else prefix
-    logos = logo_folder()
+    spec = kernel_json(display_name, sys.executable, here, gpu)
+    return write_kernelspec(name, spec, logo_folder(), sys.prefix if sys_prefix else prefix)
+
+
+def write_kernelspec(name: str, spec: Mapping[str, object], logos: Path, prefix: str | None) -> Path:
+    """Write a kernelspec for this user or below ``prefix``, in place of one of the same name; returns its folder.
+
+    Args:
+        name: Its name for Jupyter.
+        spec: The content of kernel.json.
+        logos: The folder with its logos; those that are there are copied.
+        prefix: Where it goes; None for the user's Jupyter folder.
+
+    """
+    from jupyter_client.kernelspec import KernelSpecManager
+
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-spec-") as made:
         folder = Path(made) / "spec"
         folder.mkdir()
-        spec = kernel_json(display_name, sys.executable, here, gpu)
         (folder / "kernel.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
         for logo in LOGOS:
-            shutil.copyfile(logos / logo, folder / logo)
+            if (logos / logo).is_file():
+                shutil.copyfile(logos / logo, folder / logo)
         try:
             written = KernelSpecManager().install_kernel_spec(
-                str(folder), kernel_name=name, user=place is None, prefix=place
+                str(folder), kernel_name=name, user=prefix is None, prefix=prefix
             )
         except ValueError as error:
             raise InvalidRequest(f"--name {name!r} cannot be a kernel's name: {error}") from None

@@ -224,7 +224,7 @@ class CellRunner:
                 if like is not None:
                     made.share_files(like)
                 elif here is not None:
-                    self._work_on(made, here, policy)
+                    self._work_on(made, here, policy, options)
                 elif self.kept is not None and may_share(policy, policy_of(CellOptions())):
                     made.keep_files_in(self.kept.path)
                 self._boxes[key] = made
@@ -248,9 +248,10 @@ class CellRunner:
             self.sessions.close_unused()
         return told(box, options.effective_language, self.sessions)
 
-    def _work_on(self, box: Sandbox, here: str, policy: SandboxPolicy) -> None:
+    def _work_on(self, box: Sandbox, here: str, policy: SandboxPolicy, options: CellOptions) -> None:
         """Let a new sandbox work on a folder of the user, with the changes to it that the last kernel left."""
-        found = box.work_on(here, changes_place(self.kept, here, policy))
+        own = CellOptions(here=options.here, mounts=options.mounts, policy=options.policy)
+        found = box.work_on(here, changes_place(self.kept, here, policy, own.words()))
         if found:
             self.changes_found.append((here, found))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.own_places import is_own_place
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.policy.access import AccessMode
-from sandbox_kernel.policy.places import ROOT, current_folder, is_own_place, normal
+from sandbox_kernel.policy.places import ROOT, current_folder, normal
 from sandbox_kernel.policy.sandbox_policy import SandboxPolicy
 
 #: Every jail shows these already, so allowing them is accepted and changes nothing.
@@ -50,6 +51,12 @@ def resolve_grants(policy: SandboxPolicy, *, root: bool = False) -> tuple[Grant,
             raise PolicyViolation(
                 f"{mount.host!r} is mounted at '/', which only programs inside WebAssembly can have (backend='wasm'); "
                 f"mount it elsewhere: policy.mount({mount.host!r}, '/data')"
+            )
+        system = next((top for top in _ALWAYS_READABLE if mount.guest.startswith(f"{top}/")), None)
+        if system is not None and not root and not os.path.exists(mount.guest):
+            raise PolicyViolation(
+                f"nothing can be mounted at {mount.guest!r}: {system} inside is the host's, read-only, and has no such "
+                f"place; mount it elsewhere: policy.mount({mount.host!r}, '/data')"
             )
         real = _real(mount.host, _absolute(mount.host))
         grants.append(Grant(real, mount.guest, mount.writable))

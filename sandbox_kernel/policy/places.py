@@ -1,35 +1,15 @@
-"""Checks paths in policies, and lists the folders of the sandbox that no grant may cover."""
+"""Checks paths in policies."""
 
 from __future__ import annotations
 
 import os
 
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.own_places import is_own_place
 from sandbox_kernel.limits import quoted
 
 #: The root of a program; only WebAssembly, whose programs see folders by name, can be given another one.
 ROOT = "/"
-#: Folders of the sandbox: a mount over one of them would remove a wall or hide the work folder.
-_OWN_PLACES = (
-    "/",
-    "/proc",
-    "/dev",
-    "/sys",
-    "/box",
-    "/tmp",
-    "/usr",
-    "/etc",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib64",
-    "/run",
-    "/cell",
-    "/guest",
-    "/here",
-)
-#: No mount may lie inside these either: kernel files, devices and our own programs.
-_CLOSED_PLACES = ("/proc/", "/dev/", "/cell/", "/guest/", "/here/")
 
 
 def mount_target(guest: object) -> str:
@@ -46,11 +26,6 @@ def mount_target(guest: object) -> str:
 def normal(path: str) -> str:
     """Normalise a path. Two leading slashes become one, which ``normpath`` does not do."""
     return "/" + os.path.normpath(path).lstrip("/")
-
-
-def is_own_place(target: str) -> bool:
-    """Whether the path is a folder of the sandbox, where no grant may lie."""
-    return target in _OWN_PLACES or target.startswith(_CLOSED_PLACES)
 
 
 def path_text(path: str | os.PathLike[str]) -> str:

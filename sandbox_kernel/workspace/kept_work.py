@@ -24,8 +24,12 @@ from sandbox_kernel.workspace.tree.walk import FILE, WalkLimits
 #: Notebooks whose files are kept, and the bytes of all together; the longest unused go first.
 MOST_NOTEBOOKS = 20
 MOST_BYTES = 1024 * MIB
-_FILES, _COPIES, _LOCK, _NAME = "files", "copies", "lock", "notebook"
+#: The file whose lock says that a process has the folder.
+LOCK = "lock"
+_FILES, _COPIES, _NAME = "files", "copies", "notebook"
 _LARGE, _HERE = "large", "here"
+#: Ends the name of the file, beside a place of changes, with the options under which they are there again.
+_OPTIONS = ".options"
 _MOST_LIST = 1 << 20
 _LIMITS = WalkLimits(seconds=2.0)
 
@@ -54,7 +58,7 @@ class KeptWork:
         root = os.path.dirname(folder)
         try:
             make_own_folder(folder)
-            lock_fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            lock_fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError:
             return None
         try:
@@ -68,7 +72,7 @@ class KeptWork:
         with contextlib.suppress(OSError, SandboxError):
             claimed._begin(notebook)
         with contextlib.suppress(OSError, SandboxError):
-            _remove_oldest(root, keep=folder)
+            remove_oldest(root, keep=folder)
         return claimed
 
     @staticmethod
@@ -97,15 +101,39 @@ class KeptWork:
         with Rooted.at(self._folder) as own:
             own.write(_COPIES, json.dumps(list(paths)).encode(), 0o600)
 
-    def place_of_changes(self, folder: str, policy: str) -> str | None:
+    def place_of_changes(self, folder: str, policy: str, options: str) -> str | None:
         """Return where changes to a folder of the user stay; None when another sandbox of this kernel has the place.
 
         Args:
             folder: The real path of the user's folder.
             policy: What programs may see beside it: changes made under other rights have another place.
+            options: What the user writes to have them again.
 
         """
-        return self._place(_HERE, f"{folder}\0{policy}")
+        place = self._place(_HERE, f"{folder}\0{policy}")
+        if place is not None:
+            with contextlib.suppress(OSError, SandboxError), Rooted.at(self._folder) as own:
+                own.write(f"{_HERE}/{os.path.basename(place)}{_OPTIONS}", options.encode()[:4096], 0o600)
+        return place
+
+    def waiting(self) -> tuple[tuple[str, int], ...]:
+        """Return what an earlier kernel changed in folders of the user that no sandbox of this one works on yet.
+
+        The options under which the changes are there again, and how many they are.
+        """
+        from sandbox_kernel.workspace.here.change_log import ChangeLog  # for notebooks with such changes
+
+        found: list[tuple[str, int]] = []
+        with contextlib.suppress(OSError, SandboxError), Rooted.at(self._folder) as own:
+            for entry in own.list_dir(_HERE):
+                place = os.path.join(self._folder, _HERE, entry.name.removesuffix(_OPTIONS))
+                if not entry.name.endswith(_OPTIONS) or place in self._given or not os.path.isdir(place):
+                    continue
+                with contextlib.closing(ChangeLog(place)) as log:
+                    count = len(log.read())
+                if count:
+                    found.append((own.read(f"{_HERE}/{entry.name}", 4096).decode("utf-8", "replace"), count))
+        return tuple(found)
 
     def place_of_large_files(self, session: str) -> str:
         """Return where files stay that a session has for itself because they are too large to be shared.
@@ -144,7 +172,7 @@ def _hashed(name: str) -> str:
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
 
 
-def _remove_oldest(root: str, keep: str) -> None:
+def remove_oldest(root: str, keep: str) -> None:
     """Remove what is beyond the limits and in no use, the longest unused first."""
     with os.scandir(root) as scan:
         known = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.path) for entry in scan if entry.is_dir()]
@@ -158,7 +186,7 @@ def _remove_oldest(root: str, keep: str) -> None:
 
 def _in_use(folder: str) -> bool:
     try:
-        fd = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -1,7 +1,7 @@
 """The kernel inside its jail: builds the walls, starts it, watches its limits and says how it ended.
 
-``InnerKernel.start`` returns at once; the job runs on a thread of its own. The relay reads ``handover`` for the sockets
-that are connected to the kernel's ports, and ``done`` for its end.
+``InnerKernel.start`` returns at once; the job runs on a thread of its own. The relay takes the connections to
+the kernel from the handover that it returns, and waits for ``done``.
 """
 
 from __future__ import annotations
@@ -11,22 +11,20 @@ import json
 import os
 import secrets
 import socket
-import stat
 import sys
 import threading
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.backends.results.outcome import judge_run
-from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
+from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.handed_over import receive_with_files
-from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.jail.core.interpreter import find_python, runtime_grants
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome
-from sandbox_kernel.jail.core.walls import Places, Walls, sizes, with_gpu
-from sandbox_kernel.jail.rules import bubblewrap
+from sandbox_kernel.jail.core.walls import LANDLOCK, Places, Walls, sizes, with_gpu
 from sandbox_kernel.jail.run.ending import Verdict
 from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit, start_jail
@@ -34,22 +32,24 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.support.recipe import ProcessConfig, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
-from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
+from sandbox_kernel.policy import SandboxPolicy, resolve_grants
 from sandbox_kernel.untrusted.ansi import plain
+from sandbox_kernel.wrapped.handover import PORTS, Handover, connection_facts, make_handover, socket_prefix
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.wrap_options import INNER_FILE, WrapOptions
 
-#: The channels in the order of their ports, and the names of the ports in a connection file.
-CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
-#: Ports in the jail's own network, below those that the kernel gives out by itself.
-_PORTS = (5001, 5002, 5003, 5004, 5005)
+if TYPE_CHECKING:
+    from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder
+
 #: A kernel lives until it is shut down; a job must have a time limit.
 _FOREVER_S = 10 * 365 * 24 * 3600.0
 #: Threads count as processes, and runtimes with a pool of threads have dozens.
 LIMITS = Limits(processes=512, open_files=4096, disk_mb=1024, output_bytes=MIB)
 #: Address space that runtimes such as V8 and Julia reserve beyond what they use.
 _RESERVED_MB = 8192
-_CONNECTION_FILE, _FILTER = "connection.json", "filter"
+#: How much of what the program prints is remembered, and the longest line that a cell shows of it.
+_MOST_PRINTED, _MOST_WORDS = 8192, 300
+_CONNECTION_FILE, _FILTER, _IPYTHON = "connection.json", "filter", ".ipython"
 _PROGRAM = b"import os, sys; from sandbox_guest.kernel import run_kernel; os._exit(run_kernel.main(sys.argv))"
 _INTERRUPT = b"i"
 
@@ -69,28 +69,32 @@ class InnerKernel:
     def __init__(self, options: WrapOptions, policy: SandboxPolicy) -> None:
         self.options = options
         self._backend = ProcessBackend(ProcessConfig(pool_size=0, templates=False), options.enforcer, policy)
-        if self._backend.enforcer is None or self._backend.enforcer.name != bubblewrap.NAME:
-            raise EnforcerUnavailable(
-                "landlock",
-                "a wrapped kernel needs a network of its own, which only bubblewrap makes; install bubblewrap",
-            )
+        assert self._backend.enforcer is not None
+        self._enforcer = self._backend.enforcer.name
         self._files = needed_files(options.command, options.env, options.resource_dir)
+        #: The user's folder that the kernel works on; None for none.
+        self.folder = _work_on(options) if options.here else None
         self.key = secrets.token_hex(32)
         self._stop = Stop()
+        self._at_limit = False
+        self._printed = ""
         #: Readable when the kernel has ended.
         self.done = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.end = KernelEnd()
         self._jail: Jail | None = None
         self._thread = threading.Thread(target=self._run, name="sandbox-kernel-job", daemon=True)
 
-    def start(self) -> socket.socket:
-        """Start the jail and the kernel; returns the socket that brings its connections."""
-        self._jail = start_jail(self._walls())
-        self._jail.wait_ready()
-        channel = self._jail.channel.dup()
-        channel.setblocking(False)
+    def start(self) -> Handover:
+        """Start the jail and the kernel; returns what brings its connections."""
+        walls = self._walls()
+        if self.folder is not None:
+            self._jail = self.folder.start_jail(walls)
+        else:
+            self._jail = start_jail(walls)
+            self._jail.wait_ready()
+        handover = make_handover(self._jail)
         self._thread.start()
-        return channel
+        return handover
 
     def interrupt(self) -> None:
         """Send the kernel and its processes SIGINT."""
@@ -98,19 +102,23 @@ class InnerKernel:
             assert self._jail is not None
             self._jail.channel.send(_INTERRUPT, socket.MSG_DONTWAIT)
 
-    def stop(self) -> None:
-        """End the kernel and everything in its jail; ``done`` says when it is over."""
+    def stop(self, *, at_limit: bool = False) -> None:
+        """End the kernel and everything in its jail, perhaps because of a limit; ``done`` says when it is over."""
+        self._at_limit = self._at_limit or at_limit
         self._stop.set()
 
     def join(self) -> None:
         """Wait until the jail is gone."""
         if self._thread.ident is not None:
             self._thread.join(30.0)
+        if self.folder is not None:
+            self.folder.close()
 
     def _walls(self) -> Walls:
         self._backend.check_network()
         python = find_python("python3")
-        runtime: tuple[Grant, ...] = tuple(dict.fromkeys((*python.runtime, *self._files.grants)))
+        # Together: a link in a shown folder, such as an environment in a project, cannot be a place of its own.
+        runtime = runtime_grants([grant.target for grant in (*python.runtime, *self._files.grants)])
         grants = resolve_grants(self._backend.policy)
         shown = {grant.target for grant in grants}
         walls = Walls(
@@ -118,9 +126,9 @@ class InnerKernel:
             tuple(grant for grant in runtime if grant.target not in shown),
             grants,
             *sizes(LIMITS, self.options.memory_mb),
-            enforcer=bubblewrap.NAME,
+            enforcer=self._enforcer,
             templates=False,
-            lists_interfaces=True,
+            serves=True,
         )
         return with_gpu(walls, self._backend.policy.gpu)
 
@@ -131,25 +139,44 @@ class InnerKernel:
             with self._backend.egress() as proxy:
                 job = self._job(jail.places)
                 listen = proxy.start if proxy is not None else None
-                outcome = run_job(jail, job, on_output=_log, on_listener=listen, stop=self._stop)
+                outcome = run_job(jail, job, on_output=self._log, on_listener=listen, stop=self._stop)
             self.end = _end(outcome, job)
         except SandboxError as error:
             self.end = KernelEnd(failure=str(error))
         finally:
+            self._leave_folder()
             jail.destroy()
             jail.forget()
             os.eventfd_write(self.done, 1)
 
+    def _leave_folder(self) -> None:
+        """Keep the files of a kernel that ended by itself or was asked to; a limit leaves no half cell."""
+        if self.folder is None:
+            return
+        verdict = self.end.verdict
+        try:
+            self.folder.leave(keep=verdict is not None and verdict.limit is None and not self._at_limit)
+        except (SandboxError, OSError) as error:
+            self._log("stderr", f"changes since the last cell could not be kept: {error}\n")
+
+    @property
+    def last_words(self) -> str:
+        """The last line that the kernel's program printed outside of cells; it may say why it did not come up."""
+        lines = self._printed.strip().splitlines()
+        return lines[-1][:_MOST_WORDS] if lines else ""
+
+    def _log(self, stream: str, text: str) -> None:
+        """Write what the kernel's program prints to the log of the front end, without control sequences."""
+        self._printed = (self._printed + plain(text))[-_MOST_PRINTED:]
+        sys.stderr.write(plain(text))
+        sys.stderr.flush()
+
     def _job(self, places: Places) -> Job:
-        connection = {
-            "transport": "tcp",
-            "ip": "127.0.0.1",
-            "signature_scheme": "hmac-sha256",
-            "key": self.key,
-            "kernel_name": "",
-            **{f"{channel}_port": port for channel, port in zip(CHANNELS, _PORTS, strict=True)},
-        }
+        connection = connection_facts(self._enforcer, places, self.key)
         files = [JobFile(root=places.cell, name=_CONNECTION_FILE, data=json.dumps(connection).encode(), mode=0o600)]
+        if self._enforcer == LANDLOCK:
+            # IPython copies this file together with its mode, which nobody may change by path there.
+            files.append(JobFile(root=places.tmp, name=f"{_IPYTHON}/profile_default/startup/README", data=b""))
         program = self._backend.step_filter()
         if program is not None:
             files.append(JobFile(root=places.cell, name=_FILTER, data=program))
@@ -158,7 +185,8 @@ class InnerKernel:
             kind="python",
             argv=[
                 "run_kernel",
-                ",".join(map(str, _PORTS)),
+                ",".join(map(str, PORTS)),
+                socket_prefix(places) if self._enforcer == LANDLOCK else "",
                 f"{places.cell}/{_FILTER}" if program is not None else "",
                 *command,
             ],
@@ -168,9 +196,9 @@ class InnerKernel:
             rlimits=rlimits(
                 LIMITS,
                 self.options.memory_mb,
-                own_disk=has_own_disk(bubblewrap.NAME),
+                own_disk=has_own_disk(self._enforcer),
                 exact_memory=find_hierarchies() is not None,
-                processes=process_rlimit(bubblewrap.NAME, LIMITS.processes + OWN_PROCESSES),
+                processes=process_rlimit(self._enforcer, LIMITS.processes + OWN_PROCESSES),
                 reserved_mb=_RESERVED_MB,
             ),
             no_stdin=True,
@@ -190,7 +218,9 @@ class InnerKernel:
         return word.replace(INNER_FILE, f"{places.cell}/{_CONNECTION_FILE}")
 
     def _folder(self, places: Places) -> str:
-        """Return the working directory: the notebook's folder if the policy shows it, else the work folder."""
+        """Return the working directory: the notebook's folder if the kernel sees it, else the work folder."""
+        if self.folder is not None:
+            return self.folder.start_folder(places)
         try:
             here = os.getcwd()
         except OSError:
@@ -201,45 +231,25 @@ class InnerKernel:
     def _environment(self, places: Places) -> dict[str, str]:
         own = {
             "PATH": search_path(self._files.program),
-            "HOME": places.work,
+            # What tools keep in a home does not belong into the user's folder.
+            "HOME": places.work if self.folder is None else places.tmp,
             "LANG": "C.UTF-8",
             "SHELL": shell(),
             "TERM": "xterm-color",
             "XDG_CACHE_HOME": f"{places.tmp}/.cache",
-            "IPYTHONDIR": f"{places.tmp}/.ipython",
+            "IPYTHONDIR": f"{places.tmp}/{_IPYTHON}",
             "MPLCONFIGDIR": f"{places.tmp}/.matplotlib",
         }
-        given = {name: _expanded(value, own) for name, value in self.options.env.items()}
+        # The kernelspec's own variables, and those that lead the program to its packages.
+        wanted = {**self.options.env, **self._files.env}
+        given = {name: _expanded(value, own) for name, value in wanted.items()}
         return {**own, **self._backend.network_env(), **given, **self._backend.policy.env}
 
 
-def take_connection(channel: socket.socket) -> tuple[str, socket.socket] | None:
-    """Receive one connection from the jail: the channel's name and a socket. Returns None when there is none now.
+def _work_on(options: WrapOptions) -> KernelFolder:
+    from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder  # most kernels work on no folder of the user
 
-    Raises:
-        EnforcerFailed: something else came.
-
-    """
-    try:
-        data, descriptors = receive_with_files(channel, 1, 4)
-    except BlockingIOError:
-        return None
-    if not data and not descriptors:
-        raise EOFError
-    if len(data) == 1 and data[0] < len(CHANNELS) and len(descriptors) == 1:
-        fd = descriptors.pop()
-        if stat.S_ISSOCK(os.fstat(fd).st_mode):
-            sock = socket.socket(fileno=fd)
-            if sock.family == socket.AF_INET and sock.type == socket.SOCK_STREAM:
-                sock.setblocking(False)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return CHANNELS[data[0]], sock
-            sock.close()
-        else:
-            os.close(fd)
-    for fd in descriptors:
-        os.close(fd)
-    raise EnforcerFailed("gate", "the jail handed over something else than a connection to its kernel; it was ended")
+    return KernelFolder(options)
 
 
 def _expanded(value: str, env: dict[str, str]) -> str:
@@ -252,9 +262,3 @@ def _expanded(value: str, env: dict[str, str]) -> str:
 def _end(outcome: JobOutcome, job: Job) -> KernelEnd:
     code = outcome.exits[-1].code if outcome.exits and outcome.stopped_by is None else None
     return KernelEnd(verdict=judge_run(outcome, job), exit_code=code)
-
-
-def _log(stream: str, text: str) -> None:
-    """Write what the kernel's process prints to the log of the front end, without control sequences."""
-    sys.stderr.write(plain(text))
-    sys.stderr.flush()

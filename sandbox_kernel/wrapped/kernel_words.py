@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.model import Status
+from collections.abc import Iterator, Sequence
+
+from sandbox_kernel.model import FsChange, Note, Status
 from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.wrapped.inner_kernel import KernelEnd
 from sandbox_kernel.wrapped.wrap_options import WrapOptions
 
 NO_START = "KernelDidNotStart"
+#: The most files that one line names.
+_NAMED = 5
 
 
 def error(name: str, words: str) -> dict[str, object]:
@@ -21,9 +25,40 @@ def interrupted(timeout_s: float) -> str:
     return f"{MARK} the cell ran longer than its limit of {timeout_s:g} s and was interrupted\n"
 
 
-def removed(words: str) -> str:
-    """Return the line for something that a page must not get."""
+def remark(words: str) -> str:
+    """Return the line for something that was removed, or that a user should know."""
     return f"{MARK} {words}\n"
+
+
+def changed(changes: Sequence[FsChange], missing: Sequence[Note]) -> Iterator[str]:
+    """Yield the lines for what a cell changed in the user's folder."""
+    if changes:
+        names = ", ".join(f"{change.path} ({change.kind})" for change in changes[:_NAMED])
+        more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
+        yield f"{MARK} not written to the folder yet: {names}{more}; see or write it with: sandbox-kernel changes\n"
+    for note in missing:
+        yield f"{MARK} {note}\n"
+
+
+def not_kept(error: Exception) -> str:
+    """Return the line for changes that could not be kept."""
+    return f"{MARK} what this cell changed in the folder could not be kept: {error}\n"
+
+
+def not_brought_in(error: Exception) -> str:
+    """Return the line for changes of the user's that the kernel could not be shown."""
+    return f"{MARK} the kernel could not be shown what changed in the folder: {error}\n"
+
+
+def no_start(why: object, last_words: str = "") -> dict[str, object]:
+    """Return the error of every cell of a kernel that did not come up; ``last_words`` are what its program printed."""
+    words = f"the kernel did not come up: {why}"
+    if last_words:
+        words += (
+            f". It said: {last_words}. If it lacks a file that is there outside, show it: sandbox-kernel wrap --mount "
+            "PATH:PATH"
+        )
+    return error(NO_START, words)
 
 
 def ending(end: KernelEnd, options: WrapOptions, *, timed_out: bool) -> tuple[str, str]:

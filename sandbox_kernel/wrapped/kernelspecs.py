@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.notebook.kernelspec import write_kernelspec
 from sandbox_kernel.wrapped.wrap_options import INNER_FILE, LAUNCHER, START, WrapOptions, from_arguments
 
 #: The key of our metadata in a kernelspec.
 METADATA = "sandbox_kernel"
 _PREFIX = "sandbox-"
-_LOGOS = ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,29 +103,10 @@ def wrap(
     original: Original, options: WrapOptions, *, name: str = "", display_name: str = "", prefix: str | None = None
 ) -> WrappedKernel:
     """Write the kernelspec of a wrapped kernel, for this user or below ``prefix``; replaces one of the same name."""
-    from jupyter_client.kernelspec import KernelSpecManager
-
     name = name or _PREFIX + original.name
     display_name = display_name.strip() or f"{original.display_name} (sandboxed)"
-    with tempfile.TemporaryDirectory(prefix="sandbox-kernel-spec-") as made:
-        folder = Path(made) / "spec"
-        folder.mkdir()
-        spec = kernel_json(original, options, display_name)
-        (folder / "kernel.json").write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
-        for logo in _LOGOS:
-            source = Path(original.resource_dir) / logo
-            if source.is_file():
-                shutil.copyfile(source, folder / logo)
-        try:
-            written = KernelSpecManager().install_kernel_spec(
-                str(folder), kernel_name=name, user=prefix is None, prefix=prefix
-            )
-        except ValueError as error:
-            raise InvalidRequest(f"--name {name!r} cannot be a kernel's name: {error}") from None
-        except OSError as error:
-            raise InvalidRequest(
-                f"the kernelspec cannot be written to {error.filename!r}: {error.strerror}; try --user or --prefix"
-            ) from None
+    spec = kernel_json(original, options, display_name)
+    written = str(write_kernelspec(name, spec, Path(original.resource_dir), prefix))
     return WrappedKernel(name=name, wraps=original.name, display_name=display_name, folder=written, options=options)
 
 

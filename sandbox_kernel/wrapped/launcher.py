@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.policy.from_options import make_policy
-from sandbox_kernel.wrapped import record
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.wrap_options import from_arguments
 
 if TYPE_CHECKING:
+    from sandbox_kernel.wrapped.here.asking import AskedServer
     from sandbox_kernel.wrapped.relaying.relay import Relay
 
 #: The most memory of this process. What the kernel sends is bounded already; this holds if a bound is missing.
@@ -27,26 +27,33 @@ _OWN_MEMORY = 3 << 30
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a kernel to its end and return the exit code of this process."""
+    connection_file, options = from_arguments(sys.argv[1:] if arguments is None else arguments)
+    wanted = _Wanted()
     try:
-        connection_file, options = from_arguments(sys.argv[1:] if arguments is None else arguments)
         kernel = InnerKernel(options, make_policy(options.policy or None, options.mounts, options.domains))
         _limit_memory()
-        wanted = _Wanted(kernel)
+        wanted.kernel = kernel
         handover = kernel.start()
-        # Imported while the kernel starts.
-        from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address
-        from sandbox_kernel.wrapped.relaying.relay import Relay
+    except (SandboxError, OSError) as error:
+        return _refuse(connection_file, str(error), wanted)
+    # Imported while the kernel starts.
+    from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address
+    from sandbox_kernel.wrapped.relaying.relay import Relay
 
+    try:
         outside = OutsideSockets(read_address(connection_file))
     except (SandboxError, OSError) as error:
         _say(str(error))
         return 2
+    asked = _answer_questions(kernel)
     relay = Relay(outside, kernel, handover)
     try:
         relay.run(wanted.still)
     finally:
         outside.close()
         kernel.stop()
+        if asked is not None:
+            asked.close()
         kernel.join()
     _record(kernel, relay)
     if sum(relay.dropped.values()):
@@ -55,7 +62,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end = kernel.end
     if end.failure:
         _say(end.failure)
+    if not relay.came_up and wanted.still():
+        return _refuse(connection_file, relay.why_ended, wanted, kernel.last_words)
     return end.exit_code if end.exit_code is not None and end.exit_code >= 0 else 1
+
+
+def _refuse(connection_file: str, why: str, wanted: _Wanted, last_words: str = "") -> int:
+    """Let every cell say why the kernel did not come up, until the front end ends it."""
+    from sandbox_kernel.wrapped import kernel_words
+    from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address
+    from sandbox_kernel.wrapped.relaying.refusal import refuse
+
+    error = kernel_words.no_start(why, last_words)
+    _say(str(error["evalue"]))
+    try:
+        outside = OutsideSockets(read_address(connection_file))
+    except (SandboxError, OSError) as problem:
+        _say(str(problem))
+        return 2
+    try:
+        refuse(outside, error, wanted.still)
+    finally:
+        outside.close()
+    return 2
+
+
+def _answer_questions(kernel: InnerKernel) -> AskedServer | None:
+    """Let ``sandbox-kernel changes`` ask about the folder of this kernel, if it works on one."""
+    folder = kernel.folder
+    if folder is None:
+        return None
+    from sandbox_kernel.wrapped.here.asking import AskedServer
+
+    try:
+        return AskedServer(folder.place, folder.answer)
+    except OSError as error:
+        _say(f"sandbox-kernel changes cannot ask this kernel while it lives: {error}")
+        return None
 
 
 def _record(kernel: InnerKernel, relay: Relay) -> None:
@@ -63,6 +106,8 @@ def _record(kernel: InnerKernel, relay: Relay) -> None:
     verdict = kernel.end.verdict
     if not kernel.options.record:
         return
+    from sandbox_kernel.wrapped import record
+
     made = relay.recorder.finish(_here(), verdict.limit if verdict is not None else None, sum(relay.dropped.values()))
     try:
         record.append(kernel.options.record, made)
@@ -80,16 +125,22 @@ def _here() -> str:
 class _Wanted:
     """Whether a front end still needs the kernel: no signal to end came, and the process that started us lives."""
 
-    def __init__(self, kernel: InnerKernel) -> None:
+    def __init__(self) -> None:
         self._ended = False
+        #: The kernel that signals for this process are meant for; None before it is there.
+        self.kernel: InnerKernel | None = None
         self._parent = os.getppid() if os.environ.get("JPY_PARENT_PID") else None
-        signal.signal(signal.SIGINT, lambda number, frame: kernel.interrupt())
+        signal.signal(signal.SIGINT, self._interrupt)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._end)
 
     def still(self) -> bool:
         """Return False when the kernel should end."""
         return not self._ended and (self._parent is None or os.getppid() == self._parent)
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        if self.kernel is not None:
+            self.kernel.interrupt()
 
     def _end(self, number: int, frame: object) -> None:
         self._ended = True

@@ -11,10 +11,11 @@ import json
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.interpreter import find_python, runtime_grants
@@ -23,17 +24,35 @@ from sandbox_kernel.policy import Grant
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*\Z")
 #: How long an interpreter may take to say where its files are.
 _PATIENCE_S = 30
-_PACKAGES = "import json, sys; print(json.dumps([path for path in sys.path if path]))"
+#: Where Python imports from, and the user's own folder for packages if it is used.
+_PACKAGES = (
+    "import json, site, sys; used = site.ENABLE_USER_SITE and site.getusersitepackages() in sys.path; "
+    "print(json.dumps([site.getuserbase() if used else '', *filter(None, sys.path)]))"
+)
 _R_PATHS = "cat(R.home(), .libPaths(), sep = '\\n')"
 _JULIA_DEPOT = "~/.julia"
+#: A folder inside that Julia may write compiled packages to; the others are read-only.
+_JULIA_OWN = "${XDG_CACHE_HOME}/julia"
 
 
 @dataclass(frozen=True)
 class NeededFiles:
-    """The path of the kernel's program, and what must be readable for it."""
+    """The path of the kernel's program, what must be readable for it, and variables that say where that is.
+
+    Languages look for packages below the home folder, and the home inside is another one.
+    """
 
     program: str
     grants: tuple[Grant, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Paths that a program reads, and the variables that lead it there."""
+
+    paths: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def needed_files(command: Sequence[str], env: Mapping[str, str], resource_dir: str) -> NeededFiles:
@@ -46,10 +65,11 @@ def needed_files(command: Sequence[str], env: Mapping[str, str], resource_dir: s
 
     """
     program = _find(command[0], env)
-    paths = [*_of_program(program, env), *_of_words(command[1:]), *_of_words(env.values())]
+    found = _of_program(program, env)
+    paths = [*found.paths, *_of_words(command[1:]), *_of_words(env.values())]
     if resource_dir and os.path.isdir(resource_dir):
         paths.append(os.path.abspath(resource_dir))
-    return NeededFiles(program, runtime_grants([path for path in paths if os.path.exists(path)]))
+    return NeededFiles(program, runtime_grants([path for path in paths if os.path.exists(path)]), found.env)
 
 
 def _find(name: str, env: Mapping[str, str]) -> str:
@@ -62,24 +82,45 @@ def _find(name: str, env: Mapping[str, str]) -> str:
     return os.path.abspath(found)
 
 
-def _of_program(program: str, env: Mapping[str, str]) -> list[str]:
-    """Return the paths that a program of this name reads: asks Python and R, knows Julia's and Conda's folders."""
+def _of_program(program: str, env: Mapping[str, str]) -> _Found:
+    """Return what a program of this name reads: asks Python and R, knows Julia's and Conda's folders."""
     name = os.path.basename(program)
-    paths = [program, *_prefix(program)]
+    own = (program, *_prefix(program))
     if _PYTHON.match(name):
-        python = find_python(program)
-        paths += [grant.target for grant in python.runtime]
-        paths += _packages(python.executable)
-    elif name in ("R", "Rscript"):
-        folders = _lines([shutil.which("Rscript") or "Rscript", "-e", _R_PATHS])
-        paths += [*folders, *(target for folder in folders for target in _linked(f"{folder}/etc"))]
-    elif name.startswith("julia") and "JULIA_DEPOT_PATH" not in env:
-        paths.append(os.path.expanduser(_JULIA_DEPOT))
-    else:
-        interpreter = _interpreter(program)
-        if interpreter:
-            paths += _of_program(interpreter, env)
-    return paths
+        return _of_python(program, own, env)
+    if name in ("R", "Rscript"):
+        return _of_r(program, own, env)
+    if name.startswith("julia"):
+        return _of_julia(own, env)
+    interpreter = _interpreter(program)
+    if interpreter:
+        found = _of_program(interpreter, env)
+        return _Found((*own, *found.paths), found.env)
+    return _Found(own)
+
+
+def _of_python(program: str, own: Sequence[str], env: Mapping[str, str]) -> _Found:
+    python = find_python(program)
+    base, *packages = _packages(python.executable)
+    paths = (*own, *(grant.target for grant in python.runtime), *packages)
+    return _Found(paths, {"PYTHONUSERBASE": base} if base and "PYTHONUSERBASE" not in env else {})
+
+
+def _of_r(program: str, own: Sequence[str], env: Mapping[str, str]) -> _Found:
+    # Conda's R is asked by the program beside it, not by one of the system.
+    beside = os.path.join(os.path.dirname(program), "Rscript")
+    asked = beside if os.path.exists(beside) else shutil.which("Rscript") or "Rscript"
+    home, *libraries = _lines([asked, "-e", _R_PATHS], env) or [""]
+    folders = [folder for folder in (home, *libraries) if folder]
+    linked = [target for folder in folders for target in _linked(f"{folder}/etc")]
+    led = {"R_LIBS": ":".join(libraries)} if libraries and "R_LIBS" not in env else {}
+    return _Found((*own, *folders, *linked), led)
+
+
+def _of_julia(own: Sequence[str], env: Mapping[str, str]) -> _Found:
+    # The empty part at the end stands for the depots of the installation.
+    given = env.get("JULIA_DEPOT_PATH") or f"{os.path.expanduser(_JULIA_DEPOT)}:"
+    return _Found((*own, *_of_words([given])), {"JULIA_DEPOT_PATH": f"{_JULIA_OWN}:{given}"})
 
 
 def _prefix(program: str) -> list[str]:
@@ -124,10 +165,16 @@ def _of_words(words: Iterable[str]) -> list[str]:
     return [part for part in parts if part.startswith("/") and os.path.exists(part)]
 
 
-def _lines(command: Sequence[str]) -> list[str]:
+def _lines(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
     try:
         answer = subprocess.run(
-            command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **env},
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
@@ -135,9 +182,10 @@ def _lines(command: Sequence[str]) -> list[str]:
 
 
 def _packages(python: str) -> list[str]:
-    """Return the folders from which a Python imports: packages of the user and of development folders are there too."""
+    """Return the user's own folder for packages, or an empty text, and the folders from which a Python imports."""
     if python == sys.executable:
-        return [path for path in sys.path if path.startswith("/")]
+        used = site.ENABLE_USER_SITE and site.getusersitepackages() in sys.path
+        return [site.getuserbase() if used else "", *(path for path in sys.path if path.startswith("/"))]
     try:
         answer = subprocess.run(
             [python, "-c", _PACKAGES],
@@ -148,6 +196,7 @@ def _packages(python: str) -> list[str]:
             stdin=subprocess.DEVNULL,
             cwd="/",
         )
-        return [path for path in json.loads(answer.stdout) if isinstance(path, str) and path.startswith("/")]
+        base, *paths = (each for each in json.loads(answer.stdout) if isinstance(each, str))
+        return [base, *(path for path in paths if path.startswith("/"))]
     except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
-        return []
+        return [""]

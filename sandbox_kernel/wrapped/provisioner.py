@@ -24,6 +24,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.notebook.options.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.policy.from_options import make_policy
+from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.wrapped.kernelspecs import starts_us
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.record import check_path
@@ -41,6 +42,10 @@ class SandboxProvisioner(LocalProvisioner):
     enforcer = Unicode("auto", help="auto or bubblewrap").tag(config=True)
     record = Unicode("", help="file to which what each kernel did is added; empty for none").tag(config=True)
 
+    here = Unicode(
+        "", help="folder that a kernel works on, copy-on-write; '.' for the notebook's own, empty for none"
+    ).tag(config=True)
+
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Replace the kernel's command by the launcher. This method is called from ``KernelManager.pre_start_kernel``.
 
@@ -52,6 +57,8 @@ class SandboxProvisioner(LocalProvisioner):
             return kwargs
         try:
             kwargs["cmd"] = self._command(kwargs["cmd"])
+            if self.here:
+                ProjectFolder(os.path.join(kwargs.get("cwd") or os.getcwd(), self.here))
         except SandboxError as error:
             raise RuntimeError(str(error)) from None
         # The variables of the kernelspec are the kernel's, and are given to it inside.
@@ -75,6 +82,7 @@ class SandboxProvisioner(LocalProvisioner):
             timeout_s=parse_duration(self.timeout, "timeout") if self.timeout else None,
             enforcer=self.enforcer,
             record=check_path(self.record) if self.record else "",
+            here=self.here,
         )
         if starts_us(command):
             raise InvalidRequest("this kernel runs in a sandbox already: its kernelspec needs no provisioner")

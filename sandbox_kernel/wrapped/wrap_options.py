@@ -40,6 +40,7 @@ class WrapOptions:
         timeout_s: The time limit of one cell; None for no limit.
         enforcer: The tool that builds the walls: ``auto``, ``bubblewrap`` or ``landlock``.
         record: The file to which what the kernel did is added at its end; empty for none.
+        here: The folder that the kernel works on, copy-on-write; ``.`` is the one it is started in, empty is none.
 
     """
 
@@ -54,6 +55,7 @@ class WrapOptions:
     timeout_s: float | None = None
     enforcer: str = "auto"
     record: str = ""
+    here: str = ""
 
     def __post_init__(self) -> None:
         if not self.command or not all(isinstance(word, str) and "\0" not in word for word in self.command):
@@ -74,6 +76,7 @@ class WrapOptions:
         words += [f"--policy={self.policy}"] if self.policy else []
         words += [f"--enforcer={self.enforcer}"] if self.enforcer != "auto" else []
         words += [f"--record={self.record}"] if self.record else []
+        words += [f"--here={self.here}"] if self.here else []
         words += [f"--resource-dir={self.resource_dir}"] if self.resource_dir else []
         words += [f"--mount={each}" for each in self.mounts]
         words += [f"--allow-net={each}" for each in self.domains]
@@ -92,6 +95,7 @@ def from_arguments(words: Sequence[str]) -> tuple[str, WrapOptions]:
     add("--policy", default="", help="policy file or preset")
     add("--enforcer", default="auto", help="auto, bubblewrap or landlock")
     add("--record", default="", help="the file to which what the kernel did is added")
+    add("--here", default="", help="the folder that the kernel works on, copy-on-write")
     add("--resource-dir", default="", help="the folder of the kernelspec")
     add("--mount", action="append", default=[], help="show a host path inside")
     add("--allow-net", action="append", default=[], help="let the kernel reach a domain")
@@ -110,5 +114,6 @@ def from_arguments(words: Sequence[str]) -> tuple[str, WrapOptions]:
         timeout_s=given.timeout_s,
         enforcer=given.enforcer,
         record=given.record,
+        here=given.here,
     )
     return given.connection_file, options

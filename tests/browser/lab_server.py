@@ -84,7 +84,8 @@ def _environment(home: Path) -> dict[str, str]:
     shutil.copytree(REPOSITORY / "labextension", share / "labextensions" / "sandbox-kernel")
     if (REPOSITORY / "kernelspec").is_dir():
         shutil.copytree(REPOSITORY / "kernelspec", share / "kernels", dirs_exist_ok=True)
-        _add_loopback_kernel(share / "kernels")
+        _add_kernel(share / "kernels", "sandbox-loopback", "tests.browser.loopback_kernel")
+        _add_kernel(share / "kernels", "sandbox-landlock", "tests.browser.panel.landlock_kernel")
     shutil.copytree(REPOSITORY / "jupyter-config", config / "jupyter_server_config.d")
     (config / "labconfig").mkdir(parents=True)
     (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(_QUIET_SETTINGS))
@@ -101,13 +102,13 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
-def _add_loopback_kernel(kernels: Path) -> None:
-    """Add a kernel whose cells may be allowed to reach listeners of a test."""
+def _add_kernel(kernels: Path, name: str, module: str) -> None:
+    """Add a Sandbox kernel of the tests: its cells may reach listeners of a test, or run behind Landlock."""
     spec = json.loads((kernels / "sandbox" / "kernel.json").read_text())
-    spec["argv"] = [sys.executable, "-m", "tests.browser.loopback_kernel", *spec["argv"][-2:]]
-    spec["display_name"] = "Loopback"
-    (kernels / "sandbox-loopback").mkdir()
-    (kernels / "sandbox-loopback" / "kernel.json").write_text(json.dumps(spec))
+    spec["argv"] = [sys.executable, "-m", module, *spec["argv"][-2:]]
+    spec["display_name"] = name
+    (kernels / name).mkdir()
+    (kernels / name / "kernel.json").write_text(json.dumps(spec))
 
 
 def _address(process: subprocess.Popen[str]) -> str:

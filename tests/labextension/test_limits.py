@@ -49,6 +49,7 @@ def test_a_default_set_after_the_last_run_is_in_force(evaluate: Evaluate) -> Non
 def test_a_reset_forgets_the_defaults_before_it(evaluate: Evaluate) -> None:
     before, reset = cell("%sandbox js --timeout 2s", 1), cell("%sandbox reset\n%sandbox --memory 64M", 2)
     assert brief(evaluate, "%%sandbox", before, reset) == "Sandbox · python · 64 MB"
+    assert brief(evaluate, "%%sandbox", before, cell("%sandbox reset --memory 64M", 2)) == "Sandbox · python · 64 MB"
 
 
 def test_a_language_set_for_the_notebook_is_in_force(evaluate: Evaluate) -> None:

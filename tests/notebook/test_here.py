@@ -12,6 +12,8 @@ from sandbox_kernel.notebook.execution import CellExecution, CellReply, Notebook
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
 from sandbox_kernel.notebook.render import ShowOutput
+from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.workspace.kept_work import KeptWork
 from tests.workspace.here.conftest import project as project
 
 
@@ -46,8 +48,8 @@ def _no_input(*given: object) -> str:
 class Notebook:
     """Runs cells one after the other, as the kernel does."""
 
-    def __init__(self) -> None:
-        self.state = NotebookState()
+    def __init__(self, kept: KeptWork | None = None) -> None:
+        self.state = NotebookState(runner=CellRunner(kept=kept))
 
     def run(self, text: str) -> str:
         page = Page()
@@ -123,6 +125,38 @@ def test_allowing_something_cost_the_variables(notebook: Notebook, project: Path
     notebook.run("open('left', 'w').write('1')")
     assert "lost /data" in notebook.run("%sandbox reset")
     assert notebook.run("print(kept, os.listdir('/data'), os.path.exists('left'))") == "41 [] True\n"
+
+
+def test_changes_waited_in_silence_when_the_next_kernel_did_not_work_on_the_folder(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "state").mkdir(mode=0o700)
+    monkeypatch.chdir(project)
+    notebooks = [Notebook(KeptWork.claim("/home/me/a.ipynb"))]
+    notebooks[0].run("%sandbox --here --mount data:/data\nopen('new', 'w').close()")
+    notebooks[0].state.runner.close()
+    options = "--mount data:/data --here"
+    notebooks.append(Notebook(KeptWork.claim("/home/me/a.ipynb")))
+    (note,) = notebooks[1].state.take_news()
+    assert note == (
+        f"1 change of this notebook's last kernel is kept, not applied: %sandbox {options} has it again "
+        f"(a running session: %sandbox restart --keep {options})"
+    )
+    assert notebooks[1].state.take_news() == ()
+    notebooks[1].state.runner.close()
+    notebooks.append(Notebook(KeptWork.claim("/home/me/a.ipynb")))
+    notebooks[2].state.runner.box(parse_cell(f"%sandbox {options}", CellOptions()).defaults)
+    (note,) = notebooks[2].state.take_news()
+    assert "is there again, not applied" in note
+    notebooks[2].state.runner.close()
+
+
+def test_rights_of_a_session_on_a_folder_could_not_be_taken_back(notebook: Notebook) -> None:
+    notebook.run("%sandbox --here --env WHO=me\nkept = 41\nimport os")
+    assert "%sandbox reset --here takes back everything else" in notebook.run("%sandbox reset")
+    assert "lost WHO" in notebook.run("%sandbox reset --here")
+    assert notebook.run("print(kept, 'WHO' in os.environ, 'rows.csv' in os.listdir('data'))") == "41 False True\n"
 
 
 def test_a_line_that_a_session_cannot_follow_lost_its_variables(notebook: Notebook, project: Path) -> None:

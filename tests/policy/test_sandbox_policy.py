@@ -184,6 +184,13 @@ def test_a_mount_inside_the_sandboxs_own_places_is_refused(guest: str) -> None:
         SandboxPolicy().mount("/data", guest)
 
 
+def test_a_mount_at_a_place_that_the_system_does_not_have_failed_as_the_walls_came_up(tmp_path: Path) -> None:
+    with pytest.raises(PolicyViolation, match=r"nothing can be mounted at '/usr/none/such'.*'/data'"):
+        resolve_grants(SandboxPolicy().mount(str(tmp_path), "/usr/none/such"))
+    assert resolve_grants(SandboxPolicy().mount(str(tmp_path), "/usr/share"))[0].target == "/usr/share"
+    assert resolve_grants(SandboxPolicy().mount(str(tmp_path), "/usr/none/such"), root=True)  # WebAssembly
+
+
 @pytest.mark.parametrize("guest", ["/box/data", "/tmp/data", "/data", "/home/me", "/mnt/a/b", "/process", "/etc/hosts"])
 def test_a_mount_into_the_work_folder_or_a_new_place_is_taken(guest: str) -> None:
     assert SandboxPolicy().mount("/data", guest).mounts == (Mount("/data", guest, False),)

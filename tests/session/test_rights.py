@@ -92,10 +92,12 @@ def test_a_folder_that_is_in_use_was_called_taken_back(session: Session, folder:
 
 
 def test_a_folder_could_be_shown_at_two_places_only(session: Session, folder: Path) -> None:
-    places = ("/mnt", "/data/deep/er", "/home/me/project", "/content", "/tmp/in/side")
+    places = ("/mnt", "/data/deep/er", "/home/me/project", "/content", "/tmp/in/side", "/project", "/opt/ml/input")
     for place in places:
         session.allow(mount=f"{folder}:{place}")
-    assert session.run(f"print([os.listdir(place) for place in {places}])").stdout == f"{[['rows.csv']] * 5}\n"
+    assert (
+        session.run(f"print([os.listdir(place) for place in {places}])").stdout == f"{[['rows.csv']] * len(places)}\n"
+    )
     assert session.run("os._exit(3)").rolled_back
     assert session.run(f"print([os.listdir(place) for place in {places}])").ok
     for place in places:
@@ -128,6 +130,27 @@ def test_a_late_folder_was_writable_only_from_the_start(tmp_path: Path) -> None:
                 assert session.run("import os; print(os.listdir('/mnt/out'))").stdout == "['made']\n"
                 session.revoke(mount=f"{tmp_path}/second:/mnt/out")
                 assert session.run("print(os.listdir('/mnt/out'))").stdout == "[]\n"
+
+
+def test_a_folder_beside_one_that_the_session_began_with_was_refused(tmp_path: Path) -> None:
+    for name in ("first", "first/below", "second"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "first" / "a").write_text("seen")
+    began = SandboxPolicy.preset("standard").mount(str(tmp_path / "first"), "/mnt/in/first", writable=True)
+    began = began.mount(str(tmp_path / "second"), "/mnt/in/first/below").mount(str(tmp_path / "first/a"), "/mnt/a")
+    with Sandbox(began) as box:
+        for _ in range(2):  # in a jail that bubblewrap made, and in one that a template forked
+            with box.session() as session:
+                session.run("import os; held = open('/mnt/in/first/a'); os.chdir('/mnt/in')")
+                session.allow(mount=f"{tmp_path}/second:/mnt/in/second")
+                seen = session.run("print(held.read(), open('/mnt/a').read(), sorted(os.listdir('/mnt/in')))")
+                assert seen.stdout == "seen seen ['first', 'second']\n", seen.stderr
+                assert session.run("open('/mnt/in/first/made', 'w').close()").ok
+                for place in ("/mnt/in/first/below/x", "/mnt/in/second/x", "/mnt/a", "/mnt/x"):
+                    assert "Read-only" in session.run(f"open('{place}', 'w')").stderr, place
+                session.restart()
+                assert session.run("import os; print(sorted(os.listdir('/mnt/in')))").stdout == "['first', 'second']\n"
+    assert sorted(path.name for path in (tmp_path / "first").iterdir()) == ["a", "below", "made"]
 
 
 def test_what_a_running_session_cannot_have_was_accepted(session: Session, folder: Path) -> None:

@@ -24,14 +24,16 @@ c = get_config()
 c.CourseDirectory.course_id = "course"
 c.Execute.kernel_name = "graded"
 c.Execute.timeout = 120
+c.Exchange.root = "EXCHANGE"
 """
+#: When everybody handed in, as nbgrader writes it.
+WHEN = "2026-11-01 10:00:00.000000 UTC"
 SQUARE, TRIPLE = "def square(x):\n    return x * x", "def triple(x):\n    return 3 * x"
 #: What each student wrote in the two cells, and the two scores; None: nbgrader gives none.
 CLASS = {
     "right": (SQUARE, TRIPLE, (2, 3)),
-    "half": (SQUARE, "def triple(x):\n    return x", (2, 0)),
     "bomb": (
-        "import os, time\nfor _ in range(2000):\n    if os.fork() == 0:\n        time.sleep(600)\n        os._exit(0)",
+        "import os, time\nfor _ in range(600):\n    if os.fork() == 0:\n        time.sleep(600)\n        os._exit(0)",
         TRIPLE,
         None,  # without a process left, its kernel may end or go on
     ),
@@ -77,13 +79,14 @@ def write_source(course):
     nbformat.write(made, course / "source" / "ps1" / "p1.ipynb")
 
 
-def submit(course, student, first, second):
+def hand_in(course, student, first, second):
     released = nbformat.read(course / "release" / "ps1" / "p1.ipynb", 4)
     for cell, source in ((0, first), (2, second)):
         released.cells[cell].source = source.replace("COURSE", repr(str(course)))
-    folder = course / "submitted" / student / "ps1"
+    folder = course.parent / "exchange" / "course" / "inbound" / f"{student}+ps1+{WHEN}+0123456789abcdef"
     folder.mkdir(parents=True)
     nbformat.write(released, folder / "p1.ipynb")
+    (folder / "timestamp.txt").write_text(WHEN)
 
 
 def contents(course):
@@ -120,12 +123,15 @@ def test_a_class_with_hostile_submissions_is_graded_and_the_record_says_what_eac
     monkeypatch.setenv("PATH", f"{PYTHON.parent}{os.pathsep}{os.environ['PATH']}")
     course, record = tmp_path / "course", tmp_path / "record.jsonl"
     course.mkdir()
-    (course / "nbgrader_config.py").write_text(CONFIG)
+    (course / "nbgrader_config.py").write_text(CONFIG.replace("EXCHANGE", str(tmp_path / "exchange")))
     write_source(course)
     done = nbgrader(course, "generate_assignment", "ps1")
     assert done.returncode == 0, done.stderr
     for student, (first, second, _) in CLASS.items():
-        submit(course, student, first, second)
+        hand_in(course, student, first, second)
+    done = nbgrader(course, "collect", "ps1")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (course / "submitted").iterdir()} == CLASS.keys()
     before = contents(course)
 
     assert main(["wrap", "python3", "--name", "graded", "--timeout", "6s", "--record", str(record)]) == 0

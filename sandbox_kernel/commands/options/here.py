@@ -60,6 +60,8 @@ def settle_changes(box: Sandbox, options: argparse.Namespace) -> None:
         _say(options, f"[{files}, {len(done)} written to {box.here}{rest}]")
     elif sys.stdin.isatty() and sys.stderr.isatty() and not options.json and options.diff is None:
         _ask(box, files)
+    elif options.diff is not None:
+        _say(options, f"[{files} and only their diff was written: add --apply to write them]")
     else:
         _say(options, f"[{files} and nothing was written: add --apply to write them, --diff FILE for a patch]")
 

@@ -1,7 +1,9 @@
 """Starts a Jupyter kernel, connects to its ports and passes the connected sockets to the host.
 
 The jail has a network of its own, which the host cannot enter: so this program connects, from inside, and the host gets
-the open sockets. It also sends the kernel signals when the host asks, and ends with the kernel's exit code.
+the open sockets. Without such a network (Landlock) the kernel listens on unix sockets, this program tells the host
+which are there, and the host connects. It also sends the kernel signals when the host asks, and ends with the kernel's
+exit code.
 
 Trust: the kernel has our uid and can kill us, which ends the jail. It does not have our channel to the host.
 Standard library only, Python 3.8 or later.
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 RETRY_S = 0.005
 #: The host's order to interrupt the kernel.
 INTERRUPT = b"i"
+#: The host's answers to an offered unix socket: it is connected, or nothing listens there yet.
+YES, NO = b"y", b"n"
 
 
 def start_kernel(argv: List[str], filter_path: str) -> int:
@@ -70,6 +74,19 @@ def pass_on(channel: socket.socket, missing: Dict[int, int]) -> None:
             del missing[number]
 
 
+def offer(channel: socket.socket, missing: Dict[int, int], prefix: str) -> bool:
+    """Tell the host of one unix socket that is there and that it has not connected to; returns whether there is one.
+
+    The host connects by itself, because nobody in this jail may connect, and answers whether it could.
+    """
+    for number, port in missing.items():
+        if os.path.exists(f"{prefix}-{port}"):
+            channel.send(bytes([number]))
+            missing[number] = missing.pop(number)  # last: the next offer is another one
+            return True
+    return False
+
+
 def exited(pid: int) -> int | None:
     """Return the exit code of the kernel, or None while it runs. A signal gives 128 and its number."""
     found, status = os.waitpid(pid, os.WNOHANG)
@@ -79,24 +96,35 @@ def exited(pid: int) -> int | None:
 
 
 def main(argv: List[str]) -> int:
-    """Run a kernel to its end: ``argv`` is a name for this program, the ports, the path of a filter, the command."""
+    """Run a kernel to its end.
+
+    ``argv`` is a name for this program, the ports, the path of unix sockets up to their number (empty where the jail
+    has a network of its own), the path of a filter, and the command.
+    """
     lockdown.set_dumpable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=REPORT_FD)
     missing = {number: int(port) for number, port in enumerate(argv[1].split(","))}
-    kernel = start_kernel(argv[3:], argv[2])
+    prefix, offered = argv[2], False
+    kernel = start_kernel(argv[4:], argv[3])
     kernel_fd = os.pidfd_open(kernel)
     while True:
-        ready, _, _ = select.select([channel.fileno(), kernel_fd], [], [], RETRY_S if missing else None)
+        ready, _, _ = select.select([channel.fileno(), kernel_fd], [], [], RETRY_S if missing and not offered else None)
         if channel.fileno() in ready:
             order = channel.recv(64)
             if not order:
                 return 1
             if INTERRUPT in order:
                 os.killpg(kernel, signal.SIGINT)
+            if YES in order:
+                missing.popitem()
+            if YES in order or NO in order:
+                offered = False
         if kernel_fd in ready:
             code = exited(kernel)
             if code is not None:
                 return code
-        if missing:
+        if missing and prefix:
+            offered = offered or offer(channel, missing, prefix)
+        elif missing:
             pass_on(channel, missing)

@@ -67,8 +67,9 @@ class Walls:
     enforcer: str | None = "bubblewrap"
     #: Whether jails may be forked from a template. Such jails share its address layout and its hash seed.
     templates: bool = True
-    #: Whether programs may list the interfaces of the jail's network. libzmq ends its process when it cannot.
-    lists_interfaces: bool = False
+    #: Whether a Jupyter kernel listens inside: it may list the interfaces of the jail's network, because libzmq ends
+    #: its process when it cannot; without such a network it may listen on unix sockets, and connect to none.
+    serves: bool = False
     #: Device files of the host that the program may use: those of an accelerator.
     devices: tuple[str, ...] = ()
     #: The real path of the host folder that programs work on, copy-on-write, at ``WORK``; None for an empty folder.

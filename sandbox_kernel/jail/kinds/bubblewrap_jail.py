@@ -106,7 +106,7 @@ class BubblewrapJail(NamespaceJail):
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """Return the filter for bubblewrap to load, and descriptors to pass to the init."""
-        program = seccomp.build_namespace_filter(bool(self.walls.grants), self.walls.lists_interfaces)
+        program = seccomp.build_namespace_filter(bool(self.walls.grants), self.walls.serves)
         return memory_file("filter", program), ()
 
     def _find_init(self, deadline: float) -> int:

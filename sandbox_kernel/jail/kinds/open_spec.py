@@ -95,7 +95,9 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     arch = seccomp.host_arch()
     # An own user can change modes and times of its own files only, unless it may override permissions.
     shared = uid is None or CAP_DAC_OVERRIDE in capabilities
-    program = seccomp.build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=shared)
+    program = seccomp.build_filter(
+        arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=shared, serves_unix=walls.serves
+    )
     filters = (program, seccomp.build_no_watch_filter(arch)) if capabilities else (program,)
     return OpenSpec(
         parent=os.getpid(),

@@ -16,6 +16,8 @@ from collections.abc import Callable
 
 #: The most cleanups at once. Above this the caller cleans up itself.
 MOST = 8
+#: How long the thread waits for more: starting one costs a run more than most cleanups.
+_LINGER_S = 2.0
 #: How long the exit of this process may wait for them.
 _LAST_S = 10.0
 
@@ -23,11 +25,13 @@ Rest = Callable[[], None]
 
 
 class Reaper:
-    """One background thread that exists while there is work. Thread-safe."""
+    """One background thread that exists while there is work, and a little longer. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, linger_s: float = _LINGER_S) -> None:
+        self._linger_s = linger_s
         self._lock = threading.Lock()
-        self._work: queue.SimpleQueue[Rest] = queue.SimpleQueue()
+        #: None: end, if there is nothing left.
+        self._work: queue.SimpleQueue[Rest | None] = queue.SimpleQueue()
         self._left = 0
         self._idle = threading.Event()
         self._idle.set()
@@ -55,21 +59,28 @@ class Reaper:
         done = self._idle.wait(timeout_s)
         last = self._last
         if done and last is not None and last is not threading.current_thread():
+            self._work.put(None)
             last.join(timeout_s)
         return done
 
     def _serve(self) -> None:
         while True:
-            rest = self._work.get()
-            # An error here has no caller to report to; the jail itself is dead.
-            with contextlib.suppress(OSError):
-                rest()
+            try:
+                rest = self._work.get(timeout=self._linger_s)
+            except queue.Empty:
+                rest = None
+            if rest is not None:
+                # An error here has no caller to report to; the jail itself is dead.
+                with contextlib.suppress(OSError):
+                    rest()
             with self._lock:
-                self._left -= 1
+                if rest is not None:
+                    self._left -= 1
                 if self._left == 0:
-                    self._thread = None
                     self._idle.set()
-                    return
+                    if rest is None:
+                        self._thread = None
+                        return
 
 
 _ours = Reaper()

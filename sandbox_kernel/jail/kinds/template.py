@@ -110,7 +110,7 @@ class Template(BubblewrapJail):
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """See ``BubblewrapJail``. The init runs no program; it loads the filter in each of its forks."""
-        program = seccomp.build_namespace_filter(bool(self.walls.grants), self.walls.lists_interfaces)
+        program = seccomp.build_namespace_filter(bool(self.walls.grants), self.walls.serves)
         spec = {"filter": program, "shown": shown_beneath(self.walls), "here": self.walls.here is not None}
         return None, (memory_file("spec", marshal.dumps(spec, 2)),)
 

@@ -27,7 +27,7 @@ import sys
 from sandbox_guest.root_stage import _id_map  # type: ignore[import-not-found]
 
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 437, 442
-_AT_FDCWD, _EMPTY_PATH, _CLOEXEC = -100, 0x1000, 0o2000000
+_AT_FDCWD, _EMPTY_PATH, _RECURSIVE, _CLOEXEC = -100, 0x1000, 0x8000, 0o2000000
 _RDONLY, _NOSUID, _NODEV, _IDMAP, _MS_PRIVATE = 1, 2, 4, 0x100000, 1 << 18
 _NEWNS, _NEWUSER, _NEWNET, _NS_GET_USERNS, _MNT_DETACH = 0x20000, 0x10000000, 0x40000000, 0xB701, 2
 _SET_FLAG, _SET_STRING, _SET_FD, _CREATE, _NO_SYMLINKS = 0, 1, 5, 6, 4
@@ -59,7 +59,11 @@ def _mount(plan: dict[str, object]) -> list[int]:
     is_file = stat.S_ISREG(kind)
     _enter(plan, "mnt", _NEWNS)
     target = str(plan["target"])
-    at = _made(target, is_file) if plan["shelf"] is None else _on_shelf(str(plan["shelf"]), target, is_file)
+    if plan["shelf"] is not None:
+        _make_shelf(str(plan["shelf"]), plan["covered"])
+        at = _on_shelf(str(plan["shelf"]), target, is_file)
+    else:
+        at = _made(target, is_file)
     if writable or is_file:
         _move(tree, at)
         return []
@@ -140,15 +144,26 @@ def _enter(plan: dict[str, object], name: str, kind: int) -> None:
     _check("join the jail", _libc.setns(space, kind))
 
 
-def _on_shelf(shelf: str, target: str, is_file: bool) -> int:
-    """Make the place for a mount in an empty folder, over which a small file system is put at the first one."""
+def _make_shelf(shelf: str, covered: object) -> None:
+    """Put a small file system over an empty folder, at the first mount in it, with what the jail has there already."""
     root = _place(shelf)
-    if os.fstat(root).st_dev == os.stat("/").st_dev:
-        _move(
-            _fresh(b"tmpfs", _NOSUID | _NODEV, (_SET_STRING, b"size", b"64k", 0), (_SET_STRING, b"mode", b"0755", 0)),
-            root,
-        )
-        root = _place(shelf)
+    if os.fstat(root).st_dev != os.stat("/").st_dev:
+        return
+    assert isinstance(covered, tuple)
+    copies = [
+        (path, _call(f"copy {path}", _OPEN_TREE, _AT_FDCWD, os.fsencode(path), 1 | _RECURSIVE | _CLOEXEC))
+        for path in covered
+    ]
+    _move(
+        _fresh(b"tmpfs", _NOSUID | _NODEV, (_SET_STRING, b"size", b"64k", 0), (_SET_STRING, b"mode", b"0755", 0)), root
+    )
+    for path, copy in copies:
+        _move(copy, _made(path, not stat.S_ISDIR(os.fstat(copy).st_mode)))
+
+
+def _on_shelf(shelf: str, target: str, is_file: bool) -> int:
+    """Make the place for a mount on the small file system, which can be written to only meanwhile."""
+    root = _place(shelf)
     for flags in ((0, _RDONLY), (_RDONLY, 0)):
         attributes = (ctypes.c_uint64 * 4)(*flags, 0, 0)
         _call("make room for a mount", _MOUNT_SETATTR, root, b"", _EMPTY_PATH, attributes, 32)

@@ -90,6 +90,9 @@ _PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
 
 # Linux's numbers: the errno module of another system would give other bytes.
 _EPERM, _ENOSYS, _EPROTONOSUPPORT, _EAFNOSUPPORT = refuse(1), refuse(38), refuse(93), refuse(97)
+_EOPNOTSUPP = refuse(95)
+#: The call is not made, and returns 0.
+_NOTHING = refuse(0)
 _YES = give(ALLOW)
 
 
@@ -121,6 +124,7 @@ def build_filter(
     deny_sysv_ipc: bool = False,
     shared_pids: bool = False,
     shared_files: bool = False,
+    serves_unix: bool = False,
 ) -> bytes:
     """Return the base filter of every sandboxed process.
 
@@ -134,13 +138,15 @@ def build_filter(
         shared_files: For jails without a mount namespace. Refuses to change mode, owner, times or attributes of a file
             by its path, or to watch it, because Landlock does not control that. GNU ld needs ``chmod``, so leave it off
             to compile.
+        serves_unix: The program may listen on unix stream sockets, and connect to nothing: neither Landlock before
+            ABI 9 nor a filter can tell which socket of the host a path leads to. Stream sockets send to peers only.
 
     """
     refused = (*_REFUSED, *(_SYSV_IPC if deny_sysv_ipc else ()), *(_FILE_METADATA if shared_files else ()))
     verdicts = dict.fromkeys(refused, _EPERM) | dict.fromkeys(_ABSENT, _ENOSYS)
     verdicts |= {
         "clone": (*load_argument(0), *when_any_bit(_NEW_NAMESPACE, _EPERM), *_YES),
-        "socket": _socket_rule(families),
+        "socket": _socket_rule(families, serves_unix=serves_unix),
         "socketpair": _pair_rule(connected_only=AF_UNIX not in families),
         "ioctl": (*load_argument(1), *unless_one_of(_TERMINAL_TRICKS, _YES), *_EPERM),
         "personality": (*load_argument(0), *unless_one_of(_PERSONALITIES, _EPERM), *_YES),
@@ -150,6 +156,10 @@ def build_filter(
     }
     if shared_pids:
         verdicts |= _own_process_rules()
+    if serves_unix:
+        verdicts["connect"] = _EPERM
+        # libzmq sets the scheduling of its own threads to what it is, by their ids, and ends its process if it cannot.
+        verdicts["sched_setscheduler"] = (*load_argument(0), *unless_equal(0, _NOTHING), *_YES)
     if shared_files:
         # Without a path the call changes the open file: this is how futimens works.
         no_path = (*load_argument(1), *unless_equal(0, _EPERM), *load_argument_high(1), *unless_equal(0, _EPERM))
@@ -206,7 +216,7 @@ def _no_spawn_verdicts(*, host_decides: bool = False) -> dict[str, Code]:
     return {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
 
 
-def _socket_rule(families: tuple[int, ...]) -> Code:
+def _socket_rule(families: tuple[int, ...], *, serves_unix: bool) -> Code:
     """Refuse all other families; allow only TCP and UDP of the internet families, and only routes of netlink.
 
     AF_INET allows more than it seems: SOCK_RAW, SOCK_PACKET (which the kernel turns into AF_PACKET), and protocols such
@@ -221,8 +231,12 @@ def _socket_rule(families: tuple[int, ...]) -> Code:
         *_YES,
     )
     netlink = (*load_argument(2), *unless_equal(_NETLINK_ROUTE, _EPROTONOSUPPORT), *_YES)
+    stream = (*load_argument(1), *mask(_SOCKET_TYPE_BITS), *unless_equal(_SOCK_STREAM, _EPERM), *_YES)
     special = {AF_INET: internet, AF_INET6: internet, AF_NETLINK: netlink}
     rule = load_argument(0)
+    if serves_unix:
+        # libzmq ends its process when it cannot list interfaces, unless the kernel says that it has no such thing.
+        rule += (*when_equal(AF_UNIX, stream), *when_equal(AF_NETLINK, _EOPNOTSUPP))
     for family in sorted(set(families)):
         rule += when_equal(family, special.get(family, _YES))
     return (*rule, *_EAFNOSUPPORT)

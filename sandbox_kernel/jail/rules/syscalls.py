@@ -99,6 +99,7 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     # decided by their arguments
     "socket": (41, 198),
     "socketpair": (53, 199),
+    "connect": (42, 203),
     "ioctl": (16, 29),
     "personality": (135, 92),
     "mknodat": (259, 33),

@@ -48,12 +48,12 @@ def may_share(one: SandboxPolicy, other: SandboxPolicy) -> bool:
     return _seen(one) == _seen(other)
 
 
-def changes_place(kept: KeptWork | None, here: str, policy: SandboxPolicy) -> str | None:
+def changes_place(kept: KeptWork | None, here: str, policy: SandboxPolicy, options: str = "--here") -> str | None:
     """Return where changes to a folder of the user stay for the next kernel; cells that see other files have another.
 
-    None where nothing is kept, or another sandbox has the place.
+    None where nothing is kept, or another sandbox has the place. ``options`` is what the user writes to have them.
     """
-    return None if kept is None else kept.place_of_changes(os.path.realpath(here), repr(_seen(policy)))
+    return None if kept is None else kept.place_of_changes(os.path.realpath(here), repr(_seen(policy)), options)
 
 
 def _seen(policy: SandboxPolicy) -> tuple[object, ...]:

@@ -113,7 +113,7 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session"),
     LineCommandSpec("autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end"),
     LineCommandSpec("recover", "", "go on with what autosave kept when the last kernel of this notebook ended"),
-    LineCommandSpec("reset", "", "forget the notebook's defaults"),
+    LineCommandSpec("reset", "[options]", "forget the notebook's defaults, but for these options"),
     LineCommandSpec("help", "", "this table"),
 )
 

@@ -121,6 +121,8 @@ def parse_line(line: str) -> LineCommand:
         return LineCommand(name=name, targets=tuple(rest))
     if name in ("allow", "never"):
         return _right(name, rest)
+    if name == "reset":
+        return LineCommand(name=name, options=parse_options(rest))
     if name == "autosave" and len(rest) <= 1:
         return LineCommand(name=name, target=rest[0] if rest else None)
     if name in _COUNTED and rest and rest[0].lstrip("-").isdigit():
@@ -165,7 +167,7 @@ def _right(name: str, rest: list[str]) -> LineCommand:
 def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
     """Return the notebook's defaults after a line command."""
     if command.name == "reset":
-        return first_defaults()
+        return command.options.replacing(first_defaults()).check_together()
     if command.name == "defaults":
         return command.options.replacing(defaults).check_together()
     if command.keep:

@@ -35,7 +35,7 @@ def rights_between(
         if has.get(name) != wants.get(name):
             raise PolicyViolation(
                 f"{name} cannot be changed while the {language} session runs: its working folder and walls stay as it "
-                f"began; {_instead(name, wants, language)}"
+                f"began; {_instead(name, has, wants, language)}"
             )
     found: list[RightsChange] = []
     # What is taken back first: a new folder may come to the place of an old one.
@@ -66,13 +66,20 @@ def rights_between(
     return tuple(found)
 
 
-def _instead(name: str, wants: Mapping[str, object], language: Language) -> str:
+def _instead(name: str, has: Mapping[str, object], wants: Mapping[str, object], language: Language) -> str:
     """Return what works instead; only Python sessions can bring their variables along."""
     value = wants.get(name)
-    if language is not Language.PYTHON or value is None:
+    if value is None:
+        rest = f"%sandbox reset {_option(name, has.get(name))} takes back everything else"
+        return f"{rest}; %sandbox restart {language} ends it (its variables are lost, files stay), then write this line"
+    if language is not Language.PYTHON:
         return f"%sandbox restart {language} ends it (its variables are lost, files stay), then write this line"
-    option = name if value == "." else f"{name}={shlex.quote(str(value))}"
+    option = _option(name, value)
     return f"%sandbox restart --keep {option} begins a new one with its variables (%sandbox restart {language} without)"
+
+
+def _option(name: str, value: object) -> str:
+    return name if value == "." else f"{name}={shlex.quote(str(value))}"
 
 
 def _items(options: Mapping[str, object], name: str) -> set[object]:

@@ -251,6 +251,7 @@ class HereFolder(BoxFolder):
             more.append(notes.stopped_run_keeps_no_files())
         else:
             more += self.take(look.layer, found, began_ns)
+        look.layer.close()
         return replace(result, changes=told, notes=(*result.notes, *more), here="layer")
 
     def take(self, source: Rooted, found: LayerChanges, began_ns: int) -> list[Note]:

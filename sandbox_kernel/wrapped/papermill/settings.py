@@ -16,13 +16,13 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import check_timeout
 
 #: The settings of the provisioner, and the two of them that are lists.
-SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record")
+SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record", "here")
 _LISTS = ("mounts", "domains")
 STATE = "state"
 _PREFIX = "sandbox_"
 #: What the Sandbox kernel calls these settings in a cell.
 _OPTIONS = {"memory": "--memory", "timeout": "--timeout", "policy": "--policy", "mounts": "--mount",
-            "domains": "--allow-net"}  # fmt: skip
+            "domains": "--allow-net", "here": "--here"}  # fmt: skip
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

@@ -40,6 +40,10 @@ class CellClock:
         if len(self._cells) < _MOST:
             self._cells[message_id] = cell
 
+    def __contains__(self, message_id: str) -> bool:
+        """Return whether a cell was sent and is not finished."""
+        return message_id in self._cells
+
     def finished(self, message_id: str) -> None:
         """The kernel says that a cell is over."""
         first = next(iter(self._cells), None)

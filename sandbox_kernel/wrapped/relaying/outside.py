@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import zmq
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.wrapped.inner_kernel import CHANNELS
+from sandbox_kernel.wrapped.handover import CHANNELS
 from sandbox_kernel.wrapped.relaying.wire import Signer, make_signer
 
 _TYPES = {"shell": zmq.ROUTER, "control": zmq.ROUTER, "stdin": zmq.ROUTER, "hb": zmq.ROUTER, "iopub": zmq.XPUB}

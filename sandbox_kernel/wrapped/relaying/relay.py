@@ -8,25 +8,26 @@ and counted. One thread, one loop; it never blocks on the kernel.
 from __future__ import annotations
 
 import os
-import socket
-import uuid
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 
 import zmq
 
+from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.core.json_parts import has_too_many_parts
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.cleaning import clean_parts
 from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
 from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
-from sandbox_kernel.wrapped.cleaning.clean_replies import CompletionRequest, clean_reply
-from sandbox_kernel.wrapped.inner_kernel import InnerKernel, take_connection
+from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
+from sandbox_kernel.wrapped.handover import Handover
+from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock, SentCell
 from sandbox_kernel.wrapped.relaying.inner_connection import InnerConnection
 from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
+from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
+from sandbox_kernel.wrapped.relaying.remembered import Remembered
 from sandbox_kernel.wrapped.relaying.wire import Packet, Signer, from_json, joined, split, to_json
 from sandbox_kernel.wrapped.relaying.zmtp import ZmtpError
 
@@ -34,18 +35,12 @@ from sandbox_kernel.wrapped.relaying.zmtp import ZmtpError
 _MAX_BEAT = 4096
 #: The longest wait between two checks that the front end still lives, in seconds.
 _CHECK_S = 1.0
-#: How many signatures and routes, and how many completion requests, are remembered.
-_MOST_REMEMBERED = 65_536
-_MOST_COMPLETIONS = 100
-#: Printed text of one message, in characters; kernels send what a cell printed in a second as one.
-_MAX_PRINTED = 4 << 20
-PROTOCOL = "5.4"
 
 
 class Relay:
     """The relay of one kernel. ``run`` returns when the kernel has ended."""
 
-    def __init__(self, outside: OutsideSockets, kernel: InnerKernel, handover: socket.socket) -> None:
+    def __init__(self, outside: OutsideSockets, kernel: InnerKernel, handover: Handover) -> None:
         self._outside = outside.by_channel
         self._ports = outside.address.ports
         self._theirs = outside.address.signer
@@ -56,13 +51,13 @@ class Relay:
         self._poller = zmq.Poller()
         self._outputs = OutputCleaner()
         self._clock = CellClock(kernel.options.timeout_s)
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self._routes: OrderedDict[str, list[bytes]] = OrderedDict()
-        self._completions: OrderedDict[str, CompletionRequest] = OrderedDict()
-        self._session = uuid.uuid4().hex
+        self._remembered = Remembered()
+        self._own = OwnMessages(outside)
         self._shutting_down = False
         self._timed_out = False
         self.recorder = KernelRecorder()
+        #: Why the kernel ended, if no front end had asked for it.
+        self.why_ended = ""
         #: Dropped messages of the kernel by reason.
         self.dropped: Counter[str] = Counter()
 
@@ -84,7 +79,7 @@ class Relay:
                 self._connect()
             self._look_at_clock()
             if self._outside["iopub"] in ready:
-                self._welcome()
+                self._own.welcome(self._outside["iopub"].recv())
             for channel, inner in tuple(self._inner.items()):
                 events = ready.get(inner.fileno(), 0)
                 if events & zmq.POLLOUT:
@@ -95,6 +90,11 @@ class Relay:
                     self._from_outside(channel, inner)
                 self._watch(inner)
 
+    @property
+    def came_up(self) -> bool:
+        """Whether the kernel could be reached once, or a front end wanted it to end before that."""
+        return bool(self._inner) or self._shutting_down
+
     def _wait_s(self) -> float:
         left = self._clock.left_s()
         return _CHECK_S if left is None else min(_CHECK_S, max(0.0, left))
@@ -102,7 +102,7 @@ class Relay:
     def _connect(self) -> None:
         """Take connections to the kernel's ports. From the first message on a channel's front ends are served."""
         try:
-            taken = take_connection(self._handover)
+            taken = self._handover.take()
         except EOFError:
             self._poller.unregister(self._handover)
             return
@@ -150,24 +150,25 @@ class Relay:
             return
         header = from_json(packet.parts[0]) or {}
         kind = header.get("msg_type")
-        self._remember_route(str(header.get("msg_id")), packet.routing)
+        self._remembered.note_route(str(header.get("msg_id")), packet.routing)
         if kind == "execute_request":
             self._clock.sent(str(header.get("msg_id")), SentCell(header, tuple(packet.routing)))
             self.recorder.sent(str(header.get("msg_id")))
             self._outputs.begin()
+            self._bring_files(header)
         elif kind == "complete_request":
-            self._remember_completion(str(header.get("msg_id")), packet)
+            self._remembered.note_completion(str(header.get("msg_id")), packet)
         elif kind == "input_reply":
             self._clock.answered()
         elif kind == "shutdown_request":
             self._shutting_down = True
         elif kind == "interrupt_request" and self._kernel.options.interrupt == "signal":
             self._kernel.interrupt()
-            self._send(channel, packet.routing, "interrupt_reply", header, {"status": "ok"})
+            self._own.send(channel, packet.routing, "interrupt_reply", header, {"status": "ok"})
             return
         elif kind == "connect_request":
             ports = {f"{name}_port": port for name, port in self._ports.items()}
-            self._send(channel, packet.routing, "connect_reply", header, {"status": "ok", **ports})
+            self._own.send(channel, packet.routing, "connect_reply", header, {"status": "ok", **ports})
             return
         inner.send(joined(self._ours, (), packet.parts, packet.buffers))
 
@@ -175,35 +176,7 @@ class Relay:
         """Whether a message is signed with the outside key and was not seen before."""
         if not self._theirs.key:
             return True
-        if packet.signature in self._seen or not self._theirs.verifies(packet.signature, packet.parts):
-            return False
-        self._seen[packet.signature] = None
-        if len(self._seen) > _MOST_REMEMBERED:
-            self._seen.popitem(last=False)
-        return True
-
-    def _remember_route(self, message_id: str, routing: list[bytes]) -> None:
-        """Keep where the reply to a message goes. Kernels need not return a routing prefix of several parts."""
-        self._routes[message_id] = routing
-        if len(self._routes) > _MOST_REMEMBERED:
-            self._routes.popitem(last=False)
-
-    def _remember_completion(self, message_id: str, packet: Packet) -> None:
-        content = from_json(packet.parts[3]) or {}
-        code, position = content.get("code"), content.get("cursor_pos")
-        if isinstance(code, str):
-            place = position if isinstance(position, int) and 0 <= position <= len(code) else len(code)
-            self._completions[message_id] = CompletionRequest(code, place)
-            if len(self._completions) > _MOST_COMPLETIONS:
-                self._completions.popitem(last=False)
-
-    def _welcome(self) -> None:
-        """Answer a new subscription, as kernels of protocol 5.4 do."""
-        event = self._outside["iopub"].recv()
-        if event[:1] != b"\x01":
-            return
-        topic = event[1:].decode("utf-8", "replace")
-        self._publish("iopub_welcome", {}, {"subscription": topic}, event[1:])
+        return self._theirs.verifies(packet.signature, packet.parts) and self._remembered.is_new(packet.signature)
 
     # From inside
 
@@ -243,34 +216,31 @@ class Relay:
                 self._finish(parent_id, parent)
             elif kind == "error" and clean is not None:
                 self.recorder.failed(parent_id, clean)
-            routing = [kind.encode()]
+            routing: Sequence[bytes] = [kind.encode()]
         else:
-            clean = clean_reply(kind, content, self._completions.pop(parent_id, None))
+            clean = clean_reply(kind, content, self._remembered.take_completion(parent_id))
             if kind == "input_request":
                 self._clock.asked()
-            if parent_id not in self._routes:
+            known = self._remembered.route(parent_id)
+            if known is None:
                 raise MalformedMessage
-            routing = self._routes[parent_id]
-        if kind == "stream" and clean is not None and len(str(clean["text"])) > _MAX_PRINTED:
-            self._print_in_pieces(parent, clean)
+            routing = known
+        if kind == "stream" and clean is not None and len(str(clean["text"])) > MAX_PRINTED:
+            self._own.print_in_pieces(parent, clean)
         elif clean is not None:
             parts = [to_json(header), to_json(parent), to_json(clean_parts.metadata(raw_metadata)), to_json(clean)]
             self._outside[channel].send_multipart(joined(self._theirs, routing, parts))
         if channel == "iopub":
             for words in self._outputs.take_removed():
                 self.recorder.removed += 1
-                self._print(parent, kernel_words.removed(words))
-
-    def _print_in_pieces(self, parent: Table, content: Table) -> None:
-        """Send much printed text in several messages: the front end reads the first while the next is made."""
-        text = str(content["text"])
-        for start in range(0, len(text), _MAX_PRINTED):
-            self._publish("stream", parent, {**content, "text": text[start : start + _MAX_PRINTED]})
+                self._own.print_words(parent, kernel_words.remark(words))
 
     def _finish(self, message_id: str, parent: Table) -> None:
         """A cell is over: send the text that was held back."""
         for content in self._outputs.take_rest():
-            self._publish("stream", parent, content)
+            self._own.publish("stream", parent, content)
+        if message_id in self._clock:
+            self._tell_changes(parent)
         self._clock.finished(message_id)
 
     # Our own messages
@@ -282,15 +252,15 @@ class Relay:
             return
         if self._clock.interrupted:
             self._timed_out = True
-            self._kernel.stop()
+            self._kernel.stop(at_limit=True)
             return
         self._clock.interrupted = True
         self.recorder.interrupted(str(running.header.get("msg_id")))
-        self._print(running.header, kernel_words.interrupted(limit))
+        self._own.print_words(running.header, kernel_words.interrupted(limit))
         if self._kernel.options.interrupt == "signal":
             self._kernel.interrupt()
         elif "control" in self._inner:
-            parts = [to_json(part) for part in (self._header("interrupt_request"), {}, {}, {})]
+            parts = [to_json(part) for part in (self._own.header("interrupt_request"), {}, {}, {})]
             self._inner["control"].send(joined(self._ours, (), parts))
 
     def _take_last(self) -> None:
@@ -302,50 +272,32 @@ class Relay:
                     break
         os.eventfd_read(self._kernel.done)
         if not self._shutting_down:
-            self._say_end()
+            name, words = kernel_words.ending(self._kernel.end, self._kernel.options, timed_out=self._timed_out)
+            self.why_ended = words
+            self.recorder.ended(name, words)
+            self._own.say_end(kernel_words.error(name, words), self._clock.all())
 
-    def _say_end(self) -> None:
-        """Show in the notebook why the kernel ended, and finish every cell that it had."""
-        name, words = kernel_words.ending(self._kernel.end, self._kernel.options, timed_out=self._timed_out)
-        error = kernel_words.error(name, words)
-        self.recorder.ended(name, words)
-        cells = self._clock.all()
-        if not cells:
-            self._publish("error", {}, error)
-        for number, cell in enumerate(cells):
-            if number == 0:
-                self._publish("error", cell.header, error)
-            self._send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
-            self._publish("status", cell.header, {"execution_state": "idle"})
+    def _bring_files(self, parent: Mapping[str, object]) -> None:
+        """Show the kernel the user's folder as it is now, where changes were applied or dropped."""
+        if self._kernel.folder is not None:
+            try:
+                for note in self._kernel.folder.before_cell():
+                    self._own.print_words(parent, kernel_words.remark(note))
+            except (SandboxError, OSError) as error:
+                self._own.print_words(parent, kernel_words.not_brought_in(error))
 
-    def _print(self, parent: Mapping[str, object], text: str) -> None:
-        self._publish("stream", parent, {"name": "stderr", "text": text})
-
-    def _publish(
-        self, kind: str, parent: Mapping[str, object], content: Mapping[str, object], topic: bytes | None = None
-    ) -> None:
-        self._send("iopub", [kind.encode() if topic is None else topic], kind, parent, content)
-
-    def _send(
-        self,
-        channel: str,
-        routing: Sequence[bytes],
-        kind: str,
-        parent: Mapping[str, object],
-        content: Mapping[str, object],
-    ) -> None:
-        parts = [to_json(part) for part in (self._header(kind), dict(parent), {}, dict(content))]
-        self._outside[channel].send_multipart(joined(self._theirs, routing, parts))
-
-    def _header(self, kind: str) -> Table:
-        return {
-            "msg_id": f"{self._session}_{uuid.uuid4().hex}",
-            "msg_type": kind,
-            "username": "sandbox",
-            "session": self._session,
-            "date": datetime.now(UTC).isoformat(),
-            "version": PROTOCOL,
-        }
+    def _tell_changes(self, parent: Table) -> None:
+        """Keep what a cell changed in the user's folder, and say so in the cell."""
+        folder = self._kernel.folder
+        if folder is None:
+            return
+        try:
+            done = folder.after_cell()
+        except (SandboxError, OSError) as error:
+            self._own.print_words(parent, kernel_words.not_kept(error))
+            return
+        for words in kernel_words.changed(done.changes, done.missing):
+            self._own.print_words(parent, words)
 
 
 def _is_readable(inner: InnerConnection) -> bool:

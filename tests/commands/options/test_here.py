@@ -33,6 +33,7 @@ def test_apply_and_diff_were_not_done(project: Path, tmp_path: Path) -> None:
     done = cli("run", "--here", "--diff", str(patch), "prog.py")
     assert done.returncode == 0, done.stderr
     assert "+3,4" in patch.read_text() and not (project / "n").exists()
+    assert b"2 files changed and only their diff was written: add --apply" in done.stderr
     done = cli("run", f"--here={project}", "--apply", "prog.py", env={"PYTHONSAFEPATH": "1"})
     assert done.returncode == 0 and b"2 written" in done.stderr, done.stderr
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"

@@ -15,6 +15,17 @@ def test_the_rest_is_done_on_another_thread() -> None:
     assert seen[0] is not threading.current_thread()
 
 
+def test_the_next_rest_finds_the_thread_still_there() -> None:
+    undertaker, seen, done = Reaper(linger_s=120), [], threading.Event()
+    for _ in range(2):
+        undertaker.take(lambda: (seen.append(threading.current_thread()), done.set())[0])
+        assert done.wait(60)
+        done.clear()
+    assert seen[0] is seen[1]
+    assert undertaker.wait()
+    assert not seen[0].is_alive()
+
+
 def test_one_too_many_is_done_by_whoever_brings_it() -> None:
     undertaker, gate, seen = Reaper(), threading.Event(), []
     for _ in range(MOST):

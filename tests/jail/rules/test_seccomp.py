@@ -78,6 +78,7 @@ ORDINARY = {
 PROGRAMS = {
     "default": build_filter,
     "no sockets": lambda arch: build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True),
+    "a kernel": lambda arch: build_filter(arch, families=(), shared_pids=True, serves_unix=True),
     "many families": lambda arch: build_filter(arch, families=tuple(range(1, 40))),
     "no spawn": build_no_spawn_filter,
     "no watch": build_no_watch_filter,
@@ -210,6 +211,18 @@ def test_without_families_no_socket_opens_but_unix_pairs_do(arch: str) -> None:
     program = build_filter(arch, families=())
     assert {_ask(program, "socket", arch, family, 1) for family in range(64)} == {EAFNOSUPPORT}
     assert _ask(program, "socketpair", arch, 1, 1) == ALLOW
+
+
+@both
+def test_a_kernel_without_a_network_listens_on_unix_streams_and_connects_to_nothing(arch: str) -> None:
+    program = build_filter(arch, families=(), shared_pids=True, serves_unix=True)
+    assert _ask(program, "socket", arch, 1, 1) == ALLOW
+    assert {_ask(program, "socket", arch, 1, kind) for kind in (2, 3, 5)} == {EPERM}
+    assert _ask(program, "connect", arch, 3) == EPERM
+    assert {_ask(program, "socket", arch, family, 1) for family in range(64) if family not in (1, 16)} == {EAFNOSUPPORT}
+    # libzmq ends its process for any other error of these two.
+    assert _ask(program, "socket", arch, 16, 3) == 95
+    assert (_ask(program, "sched_setscheduler", arch, 77), _ask(program, "sched_setscheduler", arch, 0)) == (0, ALLOW)
 
 
 @both

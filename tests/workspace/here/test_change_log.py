@@ -61,7 +61,8 @@ def test_what_was_dropped_came_back(project: Path, place: Path) -> None:
     here = opened(project, place)
     here.write("data/rows.csv", "mine\n")
     here.write("new.txt", "1")
-    here.discard(["new.txt"])
+    here.remove("data/more.csv")
+    here.discard(["new.txt", "data/more.csv"])
     here.close()
     here = opened(project, place)
     assert [change.path for change in here.diff()] == ["data/rows.csv"]

@@ -31,7 +31,7 @@ c.Spawner.cmd = [{python!r}, "-m", "jupyterhub.singleuser"]
 c.Spawner.start_timeout = c.Spawner.http_timeout = 110
 c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True
-c.JupyterHub.load_groups = {{"students": {{"users": ["alice"]}}, "teachers": {{"users": ["bob"]}}}}
+c.JupyterHub.load_groups = {{"teachers": {{"users": ["bob"]}}, "others": {{"users": ["alice", "carol"]}}}}
 c.JupyterHub.services = [{{"name": "tester", "api_token": {token!r}}}]
 c.JupyterHub.load_roles = [
     {{"name": "tester", "services": ["tester"], "scopes": ["admin:users", "admin:servers", "access:servers"]}}
@@ -122,7 +122,7 @@ def hub(tmp_path_factory):
     running = Hub(tmp_path_factory.mktemp("hub"))
     try:
         running.wait(lambda found: True, "/hub/api/")
-        for user in ("alice", "bob"):
+        for user in ("alice", "bob", "carol"):
             assert {"sandbox", "python3", "sandbox-python3"} <= running.start_server(user).keys()
             (running.folder / "home" / user / "secret.txt").write_text("secret")
         yield running
@@ -139,10 +139,11 @@ def test_every_kernel_of_a_user_runs_and_does_not_see_the_home(hub, kernel):
 
 
 @pytest.mark.parametrize("kernel", ["sandbox", "python3"])
-def test_the_limit_of_a_group_holds_and_that_of_another_group_is_another(hub, kernel):
+def test_the_limit_for_everybody_holds_and_those_of_a_group_and_of_a_user_are_others(hub, kernel):
     _, errors = hub.run("alice", kernel, TAKES_MEMORY)
     assert errors and errors[0] in ("MemoryExceeded", "MemoryError")
-    assert hub.run("bob", kernel, TAKES_MEMORY) == ("enough\n", [])
+    for user in ("bob", "carol"):
+        assert hub.run(user, kernel, TAKES_MEMORY) == ("enough\n", [])
 
 
 def test_it_ran_as_an_ordinary_user():

@@ -1,0 +1,118 @@
+"""``sandbox-kernel changes``: show, apply or drop what wrapped kernels changed in a folder (``wrap --here``)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.errors import InvalidRequest, SandboxError
+
+if TYPE_CHECKING:
+    from sandbox_kernel.model import FsChange
+    from sandbox_kernel.wrapped.here.place import FoundPlace
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See ``Command``."""
+    add = parser.add_argument
+    add("paths", nargs="*", metavar="PATH", help="only these files, folders or patterns")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--diff", action="store_true", help="print them as a patch")
+    what.add_argument("--apply", action="store_true", help="write them to the folder, all or none")
+    what.add_argument("--discard", action="store_true", help="drop them")
+    add("--folder", default=".", metavar="DIR", help="the folder that the kernel works on (this one)")
+    add("--of", default="", metavar="NAME", help="the kernel, as the list names it, when several changed the folder")
+    add("--all", action="store_true", help="list the changes to every folder")
+    add("--json", action="store_true", help="print the list as JSON")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """See ``Command``."""
+    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
+
+    asks_one = options.diff or options.apply or options.discard
+    if options.all and (asks_one or options.paths):
+        raise InvalidRequest("--all only lists; give --folder DIR with --diff, --apply, --discard or a path")
+    places = _places(options)
+    if not asks_one:
+        return _list(places, options)
+    if not places:
+        raise InvalidRequest(f"no wrapped kernel changed {os.path.realpath(options.folder)!r}; see them all: --all")
+    if len(places) > 1:
+        names = ", ".join(_title(place) for place in places)
+        raise InvalidRequest(f"{len(places)} kernels changed this folder; name one with --of: {names}")
+    wish = Wish.PATCH if options.diff else Wish.APPLY if options.apply else Wish.DISCARD
+    said = ask(places[0], ChangesAsked(wish, tuple(options.paths)))
+    if options.diff:
+        print(said.patch, end="")
+        return 0
+    done = "written to" if options.apply else "dropped; as before:"
+    print(f"{len(said.changes)} {done} {places[0].facts.folder}")
+    _show(said.changes, said.left_out)
+    return 0
+
+
+def _places(options: argparse.Namespace) -> list[FoundPlace]:
+    from sandbox_kernel.wrapped.here.place import found_places
+
+    folder = os.path.realpath(os.path.expanduser(options.folder))
+    found = [place for place in found_places() if options.all or place.facts.folder == folder]
+    if not options.of:
+        return [place for place in found if _is_changed(place)] if not options.all else found
+    named = [place for place in found if options.of in (place.name, os.path.basename(place.facts.notebook))]
+    if not named:
+        known = ", ".join(_title(place) for place in found) or "none"
+        raise InvalidRequest(f"there is no kernel {options.of!r} with changes to this folder; known: {known}")
+    return named
+
+
+def _is_changed(place: FoundPlace) -> bool:
+    """Whether a place has changes, or cannot say so: then it is not left out in silence."""
+    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
+
+    try:
+        return bool(ask(place, ChangesAsked(Wish.LIST)).changes)
+    except SandboxError:
+        return True
+
+
+def _list(places: list[FoundPlace], options: argparse.Namespace) -> int:
+    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
+
+    facts: list[dict[str, object]] = []
+    for place in places:
+        own: dict[str, object] = {"name": place.name, **asdict(place.facts)}
+        try:
+            said = ask(place, ChangesAsked(Wish.LIST, tuple(options.paths)))
+        except SandboxError as error:
+            facts.append({**own, "problem": str(error)})
+            if not options.json:
+                print(f"{_title(place)}: {error}")
+            continue
+        facts.append({**own, "changes": [asdict(change) for change in said.changes], "left_out": list(said.left_out)})
+        if said.changes and not options.json:
+            print(f"{_title(place)}: {len(said.changes)} not written to {place.facts.folder}")
+            _show(said.changes, said.left_out)
+    if options.json:
+        print(json.dumps(facts, indent=2))
+    elif not any(each.get("changes") or "problem" in each for each in facts):
+        print("nothing: every change of wrapped kernels is written or dropped")
+    return 0
+
+
+def _title(place: FoundPlace) -> str:
+    of = os.path.basename(place.facts.notebook) or place.facts.program
+    return f"{place.name} ({of})"
+
+
+def _show(changes: tuple[FsChange, ...], left_out: tuple[str, ...]) -> None:
+    from sandbox_kernel.workspace.tree.paths import display_name
+
+    for change in changes:
+        print(f"  {change.kind} {display_name(change.path)}")
+    if left_out:
+        names = ", ".join(map(display_name, left_out[:5]))
+        print(f"  written only when they are named: {names}")

@@ -1,0 +1,80 @@
+"""Messages of the relay itself: a line in a cell, how a kernel ended, replies that the kernel does not give."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from sandbox_kernel.wrapped.cleaning.clean_parts import Table
+from sandbox_kernel.wrapped.relaying.cell_clock import SentCell
+from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
+from sandbox_kernel.wrapped.relaying.wire import joined, to_json
+
+PROTOCOL = "5.4"
+#: Printed text of one message, in characters; kernels send what a cell printed in a second as one.
+MAX_PRINTED = 4 << 20
+
+
+class OwnMessages:
+    """Makes messages of one relay, signs them with the outside key and sends them to front ends."""
+
+    def __init__(self, outside: OutsideSockets) -> None:
+        self._outside = outside.by_channel
+        self._theirs = outside.address.signer
+        self._session = uuid.uuid4().hex
+
+    def print_words(self, parent: Mapping[str, object], text: str) -> None:
+        """Show a line in a cell, on standard error."""
+        self.publish("stream", parent, {"name": "stderr", "text": text})
+
+    def print_in_pieces(self, parent: Table, content: Table) -> None:
+        """Send much printed text in several messages: the front end reads the first while the next is made."""
+        text = str(content["text"])
+        for start in range(0, len(text), MAX_PRINTED):
+            self.publish("stream", parent, {**content, "text": text[start : start + MAX_PRINTED]})
+
+    def welcome(self, event: bytes) -> None:
+        """Answer a new subscription to the outputs, as kernels of protocol 5.4 do."""
+        if event[:1] == b"\x01":
+            topic = event[1:].decode("utf-8", "replace")
+            self.publish("iopub_welcome", {}, {"subscription": topic}, event[1:])
+
+    def say_end(self, error: Mapping[str, object], cells: Sequence[SentCell]) -> None:
+        """Show in the notebook why the kernel ended, and finish every cell that it had."""
+        if not cells:
+            self.publish("error", {}, error)
+        for number, cell in enumerate(cells):
+            if number == 0:
+                self.publish("error", cell.header, error)
+            self.send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
+            self.publish("status", cell.header, {"execution_state": "idle"})
+
+    def publish(
+        self, kind: str, parent: Mapping[str, object], content: Mapping[str, object], topic: bytes | None = None
+    ) -> None:
+        """Send a message to every front end."""
+        self.send("iopub", [kind.encode() if topic is None else topic], kind, parent, content)
+
+    def send(
+        self,
+        channel: str,
+        routing: Sequence[bytes],
+        kind: str,
+        parent: Mapping[str, object],
+        content: Mapping[str, object],
+    ) -> None:
+        """Send a message on a channel."""
+        parts = [to_json(part) for part in (self.header(kind), dict(parent), {}, dict(content))]
+        self._outside[channel].send_multipart(joined(self._theirs, routing, parts))
+
+    def header(self, kind: str) -> Table:
+        """Return a new header."""
+        return {
+            "msg_id": f"{self._session}_{uuid.uuid4().hex}",
+            "msg_type": kind,
+            "username": "sandbox",
+            "session": self._session,
+            "date": datetime.now(UTC).isoformat(),
+            "version": PROTOCOL,
+        }

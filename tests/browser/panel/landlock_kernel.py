@@ -1,0 +1,30 @@
+"""A Sandbox kernel whose cells run behind Landlock, on machines that have bubblewrap too; started by a kernelspec of a test.
+
+No option of a notebook chooses the walls: the strongest that the machine has are taken.
+"""
+
+from __future__ import annotations
+
+from sandbox_kernel import ProcessConfig, Sandbox, SandboxPolicy
+from sandbox_kernel.__main__ import main
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.notebook import runner
+from sandbox_kernel.workspace.kept_work import KeptWork
+
+
+def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
+    box = Sandbox(policy, backend, config=config)
+    box.backend = ProcessBackend(enforcer="landlock", policy=policy, config=config)
+    return box
+
+
+class LandlockRunner(runner.CellRunner):
+    """The runner of this kernel."""
+
+    def __init__(self, kept: KeptWork | None = None) -> None:
+        super().__init__(_make_box, kept)
+
+
+if __name__ == "__main__":
+    runner.CellRunner = LandlockRunner  # type: ignore[misc]
+    main()

@@ -1,0 +1,115 @@
+"""A wrapped kernel that works on the notebook's folder (``wrap --here``), and ``sandbox-kernel changes``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import psutil
+import pytest
+
+from sandbox_kernel.cli import main
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    """The user's folder, in which kernels are started, and a place for changes of its own."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "data.csv").write_text("a,b\n1,2\n")
+    (project / ".env").write_text("TOKEN=secret\n")
+    monkeypatch.chdir(project)
+    return project
+
+
+def changed(capsys):
+    """What ``sandbox-kernel changes`` lists for this folder: the kind of change by path."""
+    capsys.readouterr()
+    assert main(["changes", "--json"]) == 0
+    places = json.loads(capsys.readouterr().out)
+    return {change["path"]: change["kind"] for place in places for change in place["changes"]}
+
+
+def test_a_kernel_sees_the_folder_as_it_is_and_changes_it_only_when_the_user_applies(wrap, start, own_state, capsys):
+    kernel = start(wrap("python3", "--here"))
+    assert kernel.text("print(open('data.csv').read(), end='')") == "a,b\n1,2\n"
+    assert kernel.text("import os; print(os.path.exists('.env'))") == "False\n"
+    _, outputs = kernel.run("open('data.csv', 'a').write('3,4\\n'); open('new.txt', 'w').write('new'); None")
+    said = "".join(content["text"] for kind, content in outputs if kind == "stream")
+    assert said.startswith("▣ not written to the folder yet: data.csv (modified), new.txt (created); see or write")
+    assert (own_state / "data.csv").read_text() == "a,b\n1,2\n"
+    assert not (own_state / "new.txt").exists()
+    # The kernel lives: its launcher answers.
+    assert changed(capsys) == {"data.csv": "modified", "new.txt": "created"}
+    assert main(["changes", "--diff", "data.csv"]) == 0
+    assert "+3,4" in capsys.readouterr().out
+    assert main(["changes", "--apply", "data.csv"]) == 0
+    assert (own_state / "data.csv").read_text() == "a,b\n1,2\n3,4\n"
+    assert not (own_state / "new.txt").exists()
+    assert main(["changes", "--discard"]) == 0
+    assert changed(capsys) == {}
+    assert kernel.text("print(sorted(os.listdir()), open('data.csv').read().count('\\n'))") == "['data.csv'] 3\n"
+
+
+def test_changes_outlive_a_killed_kernel_and_the_next_one_sees_them(wrap, start, own_state, capsys):
+    name = wrap("python3", "--here")
+    kernel = start(name)
+    kernel.run("open('kept.txt', 'w').write('kept')")
+    launcher = psutil.Process(kernel.pid)
+    os.kill(kernel.pid, signal.SIGKILL)
+    psutil.wait_procs([launcher], timeout=60)
+    assert changed(capsys) == {"kept.txt": "created"}
+    assert start(name).text("print(open('kept.txt').read())") == "kept\n"
+    assert main(["changes", "--apply"]) == 0
+    assert (own_state / "kept.txt").read_text() == "kept"
+
+
+def test_a_cell_that_a_limit_ended_leaves_nothing_in_the_folder(wrap, start, capsys):
+    kernel = start(wrap("python3", "--here", "--memory", "256M", as_name="small-here"))
+    kernel.run("open('whole.txt', 'w').write('whole')")
+    kernel.run("open('half.txt', 'w').write('half'); x = bytearray(1 << 30)")
+    assert changed(capsys) == {"whole.txt": "created"}
+
+
+def test_two_kernels_of_one_folder_have_changes_of_their_own_and_one_must_be_named(wrap, start, own_state, capsys):
+    name = wrap("python3", "--here")
+    for number, kernel in enumerate((start(name), start(name))):
+        kernel.run(f"open('{number}.txt', 'w').write('{number}')")
+    assert changed(capsys) == {"0.txt": "created", "1.txt": "created"}
+    assert main(["changes", "--apply"]) == 2
+    assert "2 kernels changed this folder; name one with --of" in capsys.readouterr().err
+    assert main(["changes", "--json"]) == 0
+    places = {place["changes"][0]["path"]: place["name"] for place in json.loads(capsys.readouterr().out)}
+    assert main(["changes", "--apply", "--of", places["1.txt"]]) == 0
+    assert [path.name for path in own_state.glob("*.txt")] == ["1.txt"]
+
+
+def test_a_home_folder_is_refused_with_what_to_do(wrap, capsys):
+    assert main(["wrap", "python3", "--here", os.path.expanduser("~")]) == 2
+    assert "is a whole home or system folder" in capsys.readouterr().err
+
+
+def test_a_provisioner_knows_it_and_refuses_a_home_folder_before_anything_starts(jupyter_folder, start, own_state):
+    place = jupyter_folder / "kernels" / "provided"
+    place.mkdir(parents=True)
+    content = {
+        "argv": ["python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "provided",
+        "language": "python",
+        "metadata": {"kernel_provisioner": {"provisioner_name": "sandbox", "config": {"here": "."}}},
+    }
+    (place / "kernel.json").write_text(json.dumps(content))
+    kernel = start("provided")
+    assert kernel.text("import os; print(os.listdir())") == "['data.csv']\n"
+    os.chdir(os.path.expanduser("~"))
+    with pytest.raises(RuntimeError, match="is a whole home or system folder"):
+        start("provided")
+
+
+def test_the_list_says_which_folder_a_kernel_works_on(wrap, capsys):
+    wrap("python3", "--here", as_name="listed-here")
+    assert main(["wrapped"]) == 0
+    assert "works on: the folder of the notebook, copy-on-write (sandbox-kernel changes)" in capsys.readouterr().out
