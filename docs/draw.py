@@ -29,7 +29,7 @@ STEPS = (
     (0, 1, "execute_request with the cell's text", "notebook/kernel.py"),
     (1, 1, "first line → language, options, policy", "notebook/options/parse_cell.py"),
     (1, 1, "which session? an open one, or a new one", "notebook/sessions/cell_sessions.py"),
-    (1, 2, "Session.arun(code, limits)", "notebook/runner.py"),
+    (1, 2, "Session.arun(code, limits)", "notebook/sandboxes.py"),
     (2, 2, "check the order, take the turn", "session/cell/cell_check.py"),
     (2, 3, "run this code", "session/worker/channel.py"),
     (3, 4, "evaluate the cell", "guest/session/worker.py"),

@@ -40,7 +40,7 @@ from sandbox_kernel.notebook.render import (
     render_display,
     render_result,
 )
-from sandbox_kernel.notebook.runner import CellIO, CellRunner, as_stdin
+from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes, as_stdin
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
@@ -62,7 +62,7 @@ PANEL_EVERY_S = 0.5
 class NotebookState:
     """What lives from cell to cell outside of any sandbox: defaults, handed-over variables, what was written last."""
 
-    runner: CellRunner = field(default_factory=CellRunner)
+    sandboxes: NotebookSandboxes = field(default_factory=NotebookSandboxes)
     defaults: CellOptions = field(default_factory=first_defaults)
     variables: MutableMapping[str, object] = field(default_factory=dict)
     files: tuple[FsChange, ...] = ()
@@ -77,19 +77,19 @@ class NotebookState:
     autosave: Autosaver = field(init=False)
 
     def __post_init__(self) -> None:
-        self.comms = FrameComms(self.runner.sessions.all)
-        self.autosave = Autosaver(self.runner.sessions.with_state, notebook_path())
+        self.comms = FrameComms(self.sandboxes.sessions.all)
+        self.autosave = Autosaver(self.sandboxes.sessions.with_state, notebook_path())
 
     def close(self) -> None:
         """Save for the last time if autosave is on, then end every session and sandbox."""
         self.autosave.finish()
-        self.runner.close()
+        self.sandboxes.close()
 
     def take_news(self) -> tuple[Note, ...]:
         """Return what the notebook's first cell tells: files and changes of its last kernel are there."""
-        kept, told, self.told_of_files = self.runner.kept, self.told_of_files, True
+        kept, told, self.told_of_files = self.sandboxes.kept, self.told_of_files, True
         files = () if kept is None or kept.found == 0 or told else (notes.files_found(kept.found),)
-        changes, self.runner.changes_found = self.runner.changes_found, []
+        changes, self.sandboxes.changes_found = self.sandboxes.changes_found, []
         waiting = () if kept is None or told else kept.waiting()
         found = (notes.changes_found(folder, count) for folder, count in changes)
         return (*files, *found, *(notes.changes_waiting(options, count) for options, count in waiting))
@@ -109,7 +109,7 @@ class NotebookState:
     def known(self) -> dict[str, list[str]]:
         """What options that take a name can be completed with."""
         names = sorted(name for name, value in list(self.variables.items()) if _travels(name, value))
-        return {"-i": names, "--stdin-var": names, "--session": self.runner.sessions.names()}
+        return {"-i": names, "--stdin-var": names, "--session": self.sandboxes.sessions.names()}
 
 
 def _travels(name: str, value: object) -> bool:
@@ -259,7 +259,7 @@ class CellExecution:
         again = await ask_for_rights(plan, offers, self._state.answers, self._question, self._do_line)
         if again is None:
             return None
-        session = self._state.runner.sessions.of_cell(again)
+        session = self._state.sandboxes.sessions.of_cell(again)
         back = partial(take_cell_back, session, rolled_back=result.rolled_back)
         why_not = await asyncio.get_running_loop().run_in_executor(None, back)
         if why_not:
@@ -302,13 +302,13 @@ class CellExecution:
             once=once,
         )
         try:
-            outcome = await self._state.runner.run(plan, io, variables=inputs, stdin=stdin)
+            outcome = await self._state.sandboxes.run(plan, io, variables=inputs, stdin=stdin)
         finally:
             bar.close()
             panel.close()
             batch.close()
             if once:
-                box = self._state.runner.box(plan.defaults)
+                box = self._state.sandboxes.box(plan.defaults)
                 await asyncio.get_running_loop().run_in_executor(None, take_files_back, box, self._state.answers, once)
         if self._state.comms.in_use:
             await asyncio.get_running_loop().run_in_executor(None, self._follow, outcome.result.rolled_back)
@@ -325,7 +325,7 @@ class CellExecution:
 
     def _follow(self, went_back: bool) -> None:
         """Let the pages' widgets follow their sessions."""
-        for session in self._state.runner.sessions.all():
+        for session in self._state.sandboxes.sessions.all():
             self._state.comms.settled(session, went_back=went_back)
 
     def _front_end(self) -> FrontEnd | None:
@@ -384,7 +384,7 @@ class CellExecution:
 
         state = self._state
         own = state.variables if state.in_python else None
-        desk = LineCommands(state.runner, defaults, state.files, state.defaults, state.autosave, state.answers, own)
+        desk = LineCommands(state.sandboxes, defaults, state.files, state.defaults, state.autosave, state.answers, own)
         work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
         stop = asyncio.ensure_future(self._cancel.wait())
         both: set[asyncio.Future[Any]] = {work, stop}

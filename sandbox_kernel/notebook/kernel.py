@@ -1,7 +1,7 @@
 """The Sandbox kernel: a Jupyter kernel that never runs user code in its own process.
 
-``protocol/`` reads requests and sends replies; this class has the answers. ``options`` parses a cell, ``runner`` runs
-it in a sandbox, ``render`` makes its messages and ``page/kernel_door.py`` sends them.
+``protocol/`` reads requests and sends replies; this class has the answers. ``options`` parses a cell, ``sandboxes``
+runs it in a sandbox, ``render`` makes its messages and ``page/kernel_door.py`` sends them.
 
 The first sandbox begins in a thread as soon as a kernel is made, before the protocol is imported; everything else is
 imported where it is used.
@@ -58,10 +58,10 @@ class SandboxKernel:
         self._connection_file = connection_file
         # What a sandbox needs is imported first, on this thread: while its processes start, the protocol is imported.
         from sandbox_kernel.notebook.options.cell_options import first_defaults
-        from sandbox_kernel.notebook.runner import CellRunner
+        from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
         from sandbox_kernel.notebook.sessions.kept_files import kept_work
 
-        self._runner, self._first_defaults = CellRunner(kept=kept_work(connection_file)), first_defaults()
+        self._sandboxes, self._first_defaults = NotebookSandboxes(kept=kept_work(connection_file)), first_defaults()
         threading.Thread(target=self._warm_up, name="sandbox-warm-up", daemon=True).start()
 
     def connect(self, loop: RequestLoop, channels: Channels, log: logging.Logger, ports: Content) -> None:
@@ -82,7 +82,7 @@ class SandboxKernel:
     def _made_state(self) -> NotebookState:
         from sandbox_kernel.notebook.execution import NotebookState
 
-        state = NotebookState(runner=self._runner, defaults=self._first_defaults)
+        state = NotebookState(sandboxes=self._sandboxes, defaults=self._first_defaults)
         state.comms.register(self.comm_manager)
         return state
 
@@ -114,7 +114,7 @@ class SandboxKernel:
         from sandbox_kernel.errors import SandboxError
 
         try:
-            self._runner.warm(self._first_defaults)
+            self._sandboxes.warm(self._first_defaults)
         except SandboxError as error:
             self.log.warning("no sandbox could be made ready: %s", error)  # the first cell shows the same error
 
@@ -286,7 +286,7 @@ class SandboxKernel:
         return RunPanel(timeout_s, stop)
 
     def _measure_again(self, on_progress: Callable[[int, int], None]) -> Mapping[str, object]:
-        return self.state.runner.box(self.state.defaults).report(again=True, on_progress=on_progress).to_dict()
+        return self.state.sandboxes.box(self.state.defaults).report(again=True, on_progress=on_progress).to_dict()
 
     def _enable_widgets(self) -> None:
         """Register the comm target of ipywidgets, so that a page finds our widgets, also after a reload."""
@@ -311,7 +311,7 @@ class SandboxKernel:
         self._running.interrupt()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._running.wait_idle, _SHUTDOWN_S)
-        keep = partial(before_shutdown, self.state.runner, self._connection_file, restart=restart)
+        keep = partial(before_shutdown, self.state.sandboxes, self._connection_file, restart=restart)
         with contextlib.suppress(SandboxError, OSError):  # a kernel that is asked to end ends
             await loop.run_in_executor(None, keep)
         await loop.run_in_executor(None, self.state.close)
@@ -324,10 +324,10 @@ class SandboxKernel:
         if self._debugger is None:
             from sandbox_kernel.notebook.protocol.debugger import NotebookDebugger
 
-            runner = self.state.runner
+            sandboxes = self.state.sandboxes
             self._debugger = NotebookDebugger(
-                lambda on_event: runner.attach_debugger(self.state.defaults, on_event),
-                lambda code: runner.program(code, self.state.defaults),
+                lambda on_event: sandboxes.attach_debugger(self.state.defaults, on_event),
+                lambda code: sandboxes.program(code, self.state.defaults),
                 lambda event: self.publish("debug_event", event, {}),
             )
         return await self._debugger.answer(msg)
@@ -405,7 +405,7 @@ class SandboxKernel:
 
         plan = program_of(code, self.state.defaults)
         try:
-            session = self.state.runner.sessions.of_cell(plan) if plan is not None else None
+            session = self.state.sandboxes.sessions.of_cell(plan) if plan is not None else None
             if plan is None or session is None:
                 return None
             ask = session.complete if what == "complete" else partial(session.inspect, detail=detail)

@@ -26,7 +26,7 @@ from sandbox_kernel.notebook.page.views import tree_view
 from sandbox_kernel.notebook.page.views.changes_view import apply_changes, discard_changes, show_changes
 from sandbox_kernel.notebook.page.views.files_view import files_message, list_files
 from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
-from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.workspace.here.hidden import HIDDEN
@@ -34,9 +34,9 @@ from sandbox_kernel.workspace.here.hidden import HIDDEN
 
 @dataclass(frozen=True)
 class LineCommands:
-    """What a command works on: the notebook's runner, its defaults, and the files that the last cell changed."""
+    """What a command works on: the notebook's sandboxes, its defaults, and the files that the last cell changed."""
 
-    runner: CellRunner
+    sandboxes: NotebookSandboxes
     defaults: CellOptions
     files: Sequence[FsChange] = ()
     #: The defaults before the line of this command.
@@ -97,17 +97,17 @@ def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     if command.clear:
         return _clear_files(context)
     rows = list_files(
-        context.runner.box(context.defaults), context.runner.sessions.find(command.options), context.files
+        context.sandboxes.box(context.defaults), context.sandboxes.sessions.find(command.options), context.files
     )
     return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
 
 
 def _clear_files(context: LineCommands) -> tuple[Message, ...]:
     """Empty the work folder, and that of every session, which may hold files that are too large to be shared."""
-    box = context.runner.box(context.defaults)
+    box = context.sandboxes.box(context.defaults)
     count = sum(change.kind != "deleted" for change in box.diff())
     box.clear_files()
-    for session in context.runner.sessions.all():
+    for session in context.sandboxes.sessions.all():
         session.clear_files()
     return _text(f"The work folder is empty: {count} file{'' if count == 1 else 's'} removed.")
 
@@ -116,12 +116,12 @@ def _here(context: LineCommands) -> Sandbox:
     """Return the sandbox that works on the notebook's folder."""
     if context.defaults.here is None:
         raise InvalidRequest("no folder is worked on; %sandbox --here shows the notebook's folder to the next session")
-    return context.runner.box(context.defaults)
+    return context.sandboxes.box(context.defaults)
 
 
 def session_of(command: LineCommand, context: LineCommands) -> Session:
     """Return the running session that a command means; raises ``SessionError`` without one."""
-    session = context.runner.sessions.find(command.options)
+    session = context.sandboxes.sessions.find(command.options)
     if session is None:
         name = command.options.session or command.options.language
         raise SessionError(
@@ -154,9 +154,9 @@ def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
     if command.keep:
         session = session_of(command, context)
         named = replace(context.defaults, language=session.language, session=command.options.session)
-        report = context.runner.sessions.begin_anew(session, named)
+        report = context.sandboxes.sessions.begin_anew(session, named)
         return _text(f"A new {session.language} session has the variables of the one before; undo does not.\n{report}")
-    which = context.runner.sessions.end(session_of(command, context))
+    which = context.sandboxes.sessions.end(session_of(command, context))
     return _text(f"The {which} has ended and its variables are gone; its next cell begins a new one. Files stay.")
 
 
@@ -167,7 +167,7 @@ def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
             f"%sandbox save {command.target}: this session cannot be saved, only Python sessions and those with "
             "--backend wasm can; to save a file of the work folder, use %sandbox files"
         )
-    if any(change.path == command.target for change in context.runner.box(context.defaults).diff()):
+    if any(change.path == command.target for change in context.sandboxes.box(context.defaults).diff()):
         raise InvalidRequest(
             f"%sandbox save {command.target} saves the session, and {command.target} is a file of the work folder; "
             "%sandbox files has a link to save it; to save the session choose another name"
@@ -184,19 +184,19 @@ def _fork(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
             f"%sandbox fork {name}: this session cannot be forked; Python sessions and those with --backend wasm can"
         )
     copy = fork(name)
-    context.runner.sessions.add_fork(session, name, copy)
+    context.sandboxes.sessions.add_fork(session, name, copy)
     said = f"%%sandbox --session {name} runs cells in a copy of this session; both go on by themselves."
     restored = getattr(copy, "restored", None)
     return _text(said if restored is None else f"{said}\n{restored}")
 
 
 def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    session = context.runner.box(context.defaults).load_session(command.target)
+    session = context.sandboxes.box(context.defaults).load_session(command.target)
     # It serves cells of its own language, which may differ from the notebook's.
     restored = getattr(session, "restored", None)
     backend = "wasm" if restored is None else None
     asked = command.options.over(context.defaults)
-    context.runner.sessions.adopt(replace(asked, language=session.language, backend=backend), session)
+    context.sandboxes.sessions.adopt(replace(asked, language=session.language, backend=backend), session)
     said = f"Going on with {command.target}: {session.language} cells run in it."
     return _text(said if restored is None else f"{said}\n{restored}")
 
@@ -226,9 +226,9 @@ def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
         )
     told: list[str] = []
     for state in states:
-        session = context.runner.box(context.defaults).load_session(state.path, name=state.name or None)
+        session = context.sandboxes.box(context.defaults).load_session(state.path, name=state.name or None)
         asked = replace(context.defaults, language=session.language, session=state.name or None)
-        context.runner.sessions.adopt(asked, session)
+        context.sandboxes.sessions.adopt(asked, session)
         named = f" session {state.name}" if state.name else " session"
         told.append(f"Going on with the {session.language}{named}, saved {when([state])}.")
         told.append(str(getattr(session, "restored", None) or ""))
@@ -237,7 +237,7 @@ def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
 
 
 def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    report = context.runner.box(context.defaults).report()
+    report = context.sandboxes.box(context.defaults).report()
     # The evidence quotes output of programs. Pages typeset formulas in HTML, so formulas are disabled.
     static = ShowOutput({"text/html": defused(report._repr_html_()), "text/plain": str(report)})
     return (static, ReportPanel(report.to_dict()))
@@ -247,7 +247,7 @@ def _defaults(command: LineCommand, context: LineCommands) -> tuple[Message, ...
     """Let running sessions follow the new defaults. One that cannot is an error, and the defaults stay as they were."""
     if context.before is None or context.before == context.defaults:
         return ()
-    told = context.runner.grow(context.before, context.defaults)
+    told = context.sandboxes.grow(context.before, context.defaults)
     return _text("\n".join(told)) if told else ()
 
 
@@ -256,7 +256,7 @@ def _allow(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     wanted = command.wanted
     assert wanted is not None
     if wanted.kind is WantedKind.FILE:
-        box, kept = context.runner.box(context.defaults), context.runner.kept
+        box, kept = context.sandboxes.box(context.defaults), context.sandboxes.kept
         return _text(give_file(box, context.answers, wanted, once=command.once, kept=kept))
     if command.once:
         return _text(give_domain_once(context.answers, wanted) + _reads_too(context))
@@ -326,6 +326,6 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "recover": _recover,
     "report": _report,
     "functions": lambda command, context: _text(
-        context.runner.offer_functions(command.targets, context.variables, context.defaults)
+        context.sandboxes.offer_functions(command.targets, context.variables, context.defaults)
     ),
 }

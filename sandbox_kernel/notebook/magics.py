@@ -122,7 +122,7 @@ class SandboxMagics(Magics):
                     raise
 
     def _measure_again(self, on_progress: Callable[[int, int], None]) -> Mapping[str, object]:
-        return self.state.runner.box(self.state.defaults).report(again=True, on_progress=on_progress).to_dict()
+        return self.state.sandboxes.box(self.state.defaults).report(again=True, on_progress=on_progress).to_dict()
 
     def complete(self, context: CompletionContext) -> dict[str, object]:
         """Complete our magic lines for IPython's completer, as the Sandbox kernel does, and suppress other matchers."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sandbox_kernel import ProcessConfig, Sandbox, SandboxPolicy
 from sandbox_kernel.__main__ import main
-from sandbox_kernel.notebook import runner
+from sandbox_kernel.notebook import sandboxes
 from sandbox_kernel.workspace.kept_work import KeptWork
 
 #: Programs inside ask the proxy for it, which they do not for 127.0.0.1.
@@ -19,13 +19,13 @@ def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> San
     return Sandbox(policy, backend, config=config, allow_private_for=[HOST])
 
 
-class LoopbackRunner(runner.CellRunner):
-    """The runner of this kernel."""
+class LoopbackSandboxes(sandboxes.NotebookSandboxes):
+    """The sandboxes of this kernel."""
 
     def __init__(self, kept: KeptWork | None = None) -> None:
         super().__init__(_make_box, kept)
 
 
 if __name__ == "__main__":
-    runner.CellRunner = LoopbackRunner  # type: ignore[misc]
+    sandboxes.NotebookSandboxes = LoopbackSandboxes  # type: ignore[misc]
     main()

@@ -9,7 +9,7 @@ from sandbox_kernel import ExecResult, Status
 from sandbox_kernel.notebook import execution, line_commands
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.render import ShowOutput
-from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.notebook.sessions import cell_sessions
 
 
@@ -68,7 +68,7 @@ async def no_input(prompt, password):
 
 
 def cell(text, state=None, door=None):
-    state = state or NotebookState(runner=CellRunner(Box))
+    state = state or NotebookState(sandboxes=NotebookSandboxes(Box))
     door = door or Door()
 
     async def go():
@@ -98,7 +98,7 @@ def test_a_fault_of_our_own_is_answered_and_handed_on():
 
 
 def test_defaults_stay_as_they_were_when_a_command_fails():
-    state = NotebookState(runner=CellRunner(Box))
+    state = NotebookState(sandboxes=NotebookSandboxes(Box))
     cell("%sandbox --timeout 9s", state)
     cell("%sandbox --timeout 1s\n%sandbox undo", state)
     assert state.defaults.timeout_s == 9.0
@@ -110,7 +110,7 @@ def test_an_interrupt_is_answered_at_once_although_a_command_goes_on(monkeypatch
 
     async def go():
         cancel, door = asyncio.Event(), Door()
-        state = NotebookState(runner=CellRunner(Box))
+        state = NotebookState(sandboxes=NotebookSandboxes(Box))
         task = asyncio.ensure_future(CellExecution(state, door, no_input, cancel).run("%sandbox report"))
         await asyncio.sleep(0)
         cancel.set()

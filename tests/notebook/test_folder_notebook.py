@@ -20,7 +20,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.options.cell_options import HERE_VARIABLE
 from sandbox_kernel.notebook.render import Failure, Message, ShowOutput, Value
-from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 
 CELLS = (
     "import csv, json, os, sqlite3, statistics, sys\nsys.path.insert(0, 'src')\nfrom clean import total\nprint('ready')",
@@ -176,10 +176,10 @@ def notebook(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     # What ``sandbox-kernel install --here`` writes into the kernelspec.
     monkeypatch.setenv(HERE_VARIABLE, "1")
     monkeypatch.chdir(project(tmp_path / "work"))
-    runner = CellRunner(_behind_landlock) if request.param == "landlock" else CellRunner()
-    made = Notebook(NotebookState(runner=runner))
+    sandboxes = NotebookSandboxes(_behind_landlock) if request.param == "landlock" else NotebookSandboxes()
+    made = Notebook(NotebookState(sandboxes=sandboxes))
     yield made
-    runner.close()
+    sandboxes.close()
 
 
 def test_the_same_outputs_as_ipykernel_and_the_folder_as_it_was_until_apply(

@@ -12,7 +12,7 @@ from sandbox_kernel.notebook.execution import CellExecution, CellReply, Notebook
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
 from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
 from sandbox_kernel.notebook.render import ShowOutput
-from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.workspace.kept_work import KeptWork
 from tests.workspace.here.conftest import project as project
 
@@ -49,7 +49,7 @@ class Notebook:
     """Runs cells one after the other, as the kernel does."""
 
     def __init__(self, kept: KeptWork | None = None) -> None:
-        self.state = NotebookState(runner=CellRunner(kept=kept))
+        self.state = NotebookState(sandboxes=NotebookSandboxes(kept=kept))
 
     def run(self, text: str) -> str:
         page = Page()
@@ -69,7 +69,7 @@ def notebook(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Noteboo
     monkeypatch.chdir(project)
     made = Notebook()
     yield made
-    made.state.runner.close()
+    made.state.sandboxes.close()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_changes_waited_in_silence_when_the_next_kernel_did_not_work_on_the_fold
     monkeypatch.chdir(project)
     notebooks = [Notebook(KeptWork.claim("/home/me/a.ipynb"))]
     notebooks[0].run("%sandbox --here --mount data:/data\nopen('new', 'w').close()")
-    notebooks[0].state.runner.close()
+    notebooks[0].state.sandboxes.close()
     options = "--mount data:/data --here"
     notebooks.append(Notebook(KeptWork.claim("/home/me/a.ipynb")))
     (note,) = notebooks[1].state.take_news()
@@ -144,12 +144,12 @@ def test_changes_waited_in_silence_when_the_next_kernel_did_not_work_on_the_fold
         f"(a running session: %sandbox restart --keep {options})"
     )
     assert notebooks[1].state.take_news() == ()
-    notebooks[1].state.runner.close()
+    notebooks[1].state.sandboxes.close()
     notebooks.append(Notebook(KeptWork.claim("/home/me/a.ipynb")))
-    notebooks[2].state.runner.box(parse_cell(f"%sandbox {options}", CellOptions()).defaults)
+    notebooks[2].state.sandboxes.box(parse_cell(f"%sandbox {options}", CellOptions()).defaults)
     (note,) = notebooks[2].state.take_news()
     assert "is there again, not applied" in note
-    notebooks[2].state.runner.close()
+    notebooks[2].state.sandboxes.close()
 
 
 def test_rights_of_a_session_on_a_folder_could_not_be_taken_back(notebook: Notebook) -> None:

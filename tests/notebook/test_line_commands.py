@@ -67,8 +67,8 @@ class Runner:
         return b"hello"
 
 
-def answer(line, runner=None, defaults=None, files=()):
-    messages = run_command(parse_line(line), LineCommands(runner or Runner(), defaults or CellOptions(), files))
+def answer(line, sandboxes=None, defaults=None, files=()):
+    messages = run_command(parse_line(line), LineCommands(sandboxes or Runner(), defaults or CellOptions(), files))
     return messages[0].data["text/plain"]
 
 

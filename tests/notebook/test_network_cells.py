@@ -11,7 +11,7 @@ import pytest
 from sandbox_kernel import ExecResult, ProcessConfig, Sandbox, SandboxPolicy
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
-from sandbox_kernel.notebook.runner import CellIO, CellRunner
+from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes
 from tests.loopback_server import QuietHandler, serving
 
 
@@ -27,7 +27,7 @@ class Notebook:
     """Cells one after the other, in sandboxes that resolve every name to loopback and may reach it as allowed.test."""
 
     def __init__(self, port: int) -> None:
-        self.runner = CellRunner(self._box)
+        self.sandboxes = NotebookSandboxes(self._box)
         self.allow = f"--allow-net allowed.test:{port}"
         self.get = f"urllib.request.urlopen('http://allowed.test:{port}/', timeout=20).read().decode()"
         self.defaults = CellOptions()
@@ -41,7 +41,7 @@ class Notebook:
     def run(self, text: str) -> ExecResult:
         async def cell() -> ExecResult:
             io = CellIO(on_output=lambda *_: None, cancel=asyncio.Event())
-            return (await self.runner.run(parse_cell(text, self.defaults), io)).result
+            return (await self.sandboxes.run(parse_cell(text, self.defaults), io)).result
 
         return asyncio.run(cell())
 
@@ -51,7 +51,7 @@ def notebook() -> Iterator[Notebook]:
     with serving(_Hello) as port:
         made = Notebook(port)
         yield made
-        made.runner.close()
+        made.sandboxes.close()
 
 
 def test_a_session_that_begins_with_a_domain_keeps_its_variables_and_its_way_out(notebook: Notebook) -> None:
@@ -69,7 +69,7 @@ def test_its_way_out_outlives_cells_that_are_taken_back(notebook: Notebook) -> N
     assert crashed.rolled_back
     stopped = notebook.run("%%sandbox --session web --timeout 1s\npage = 'lost'\nwhile True: pass")
     assert stopped.limit == "timeout"
-    session = notebook.runner.sessions.find(CellOptions(session="web"))
+    session = notebook.sandboxes.sessions.find(CellOptions(session="web"))
     assert session is not None
     assert notebook.run("%%sandbox --session web\npage = 'undone'").ok
     session.undo()

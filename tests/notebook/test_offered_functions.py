@@ -28,7 +28,7 @@ def notebook() -> Iterator[Notebook]:
 
 
 def test_cells_of_sessions_and_fresh_ones_call_functions_of_the_notebook(notebook: Notebook) -> None:
-    notebook.state.runner.sessions.prepare(notebook.state.defaults)  # as a kernel does before its first cell
+    notebook.state.sandboxes.sessions.prepare(notebook.state.defaults)  # as a kernel does before its first cell
     said = notebook.run("%sandbox functions search double")
     assert "from host import search, double" in said and "Search the catalogue." in said
     assert notebook.run("from host import search, double\nprint(search('a', 1), double(4))") == "['a 0'] 8\n"

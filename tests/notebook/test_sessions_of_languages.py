@@ -10,7 +10,7 @@ from sandbox_kernel import Sandbox
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
-from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.notebook.sessions.cell_sessions import NotebookSessions
 from sandbox_kernel.session.opening.open_wasm import WasmSession
 
@@ -68,17 +68,17 @@ def test_a_loaded_session_takes_cells_of_its_own_language_and_no_others(tmp_path
     with Sandbox(backend="wasm") as box, box.session("javascript") as saved:
         saved.run("let x = 41")
         saved.save("work")
-    runner, defaults = CellRunner(), CellOptions()
+    sandboxes, defaults = NotebookSandboxes(), CellOptions()
     try:
-        (told,) = run_command(parse_line("load work"), LineCommands(runner, defaults))
+        (told,) = run_command(parse_line("load work"), LineCommands(sandboxes, defaults))
         assert told.data["text/plain"] == "Going on with work: javascript cells run in it."
-        loaded = runner.sessions.choose(parse_cell("%%sandbox js\nx + 1", defaults)).session
+        loaded = sandboxes.sessions.choose(parse_cell("%%sandbox js\nx + 1", defaults)).session
         assert isinstance(loaded, WasmSession)
         assert loaded.run("x + 1").displays[-1].data["text/plain"] == "42"
-        python = runner.sessions.choose(parse_cell("x = 1", defaults)).session
+        python = sandboxes.sessions.choose(parse_cell("x = 1", defaults)).session
         assert python is not None and str(python.language) == "python"
         assert loaded.alive
-        run_command(parse_line("save again js"), LineCommands(runner, defaults))
+        run_command(parse_line("save again js"), LineCommands(sandboxes, defaults))
         assert (tmp_path / "again").is_file()
     finally:
-        runner.close()
+        sandboxes.close()

@@ -50,7 +50,7 @@ _IMAGE_PARTS = (
     "wasm/images/bake.py",
     "wasm/binary/quickjs_console.py",
     "wasm/images/image.py",
-    "wasm/javascript/runner.py",
+    "wasm/javascript/embedder.py",
 )
 
 

@@ -1,4 +1,4 @@
-"""Turns a request into walls, limits and plans for the runner in the jail. Pure, except that it looks at the host."""
+"""Turns a request into walls, limits and plans for the embedder in the jail. Pure, except that it looks at the host."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PREPARE_MEMORY_MB, PREPARE_DISK_MB, PREPARE_S = 4096, 1024, 3600.0
 PACKAGES_S = 120.0
 #: Threads of the engine; a guest cannot start any.
 _PROCESSES = 64
-#: Open files of the runner itself, in addition to those of the guest.
+#: Open files of the embedder itself, in addition to those of the guest.
 _OWN_FILES = 32
 #: Largest compiled module that fits into the cell folder.
 MOST_COMPILED_BYTES = 60 << 20
@@ -120,7 +120,7 @@ def make_walls(
                 f"mount the folder that holds it: policy.mount({os.path.dirname(grant.source)!r}, '/data')"
             )
     together = tuple(dict.fromkeys((*python.runtime, *runtime)))
-    rlimits = tuple(runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer)).items())
+    rlimits = tuple(embedder_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer)).items())
     # A guest that escapes from the engine still cannot start a process.
     no_spawn = seccomp.build_no_spawn_filter(seccomp.host_arch())
     loaded = () if ahead is None else (ahead[0], json.dumps(ahead[1].to_dict()))
@@ -129,7 +129,7 @@ def make_walls(
     return Walls(python.executable, together, grants, box, tmp, shm, preload, warm, enforcer=enforcer)
 
 
-def runner_rlimits(limits: Limits, memory_mb: int, own_disk: bool) -> dict[str, int]:
+def embedder_rlimits(limits: Limits, memory_mb: int, own_disk: bool) -> dict[str, int]:
     """Return the resource limits of a process with the engine."""
     exact = find_hierarchies() is not None
     most = rlimits(limits, memory_mb, exact_memory=exact, processes=None, own_disk=own_disk)
@@ -137,7 +137,7 @@ def runner_rlimits(limits: Limits, memory_mb: int, own_disk: bool) -> dict[str, 
 
 
 def _step(jail: Jail, plan: Mapping[str, object], *, compiles: bool = False) -> Step:
-    """Return the step for the runner that waits in a jail with these walls; its limits were set when it started."""
+    """Return the step for the embedder that waits in a jail with these walls; its limits were set when it started."""
     return Step(
         kind="warm",
         argv=[json.dumps(plan), str(REPORT_FD)],

@@ -1,7 +1,7 @@
-"""Reads the report of the runner inside the jail and makes the result of a run.
+"""Reads the report of the embedder inside the jail and makes the result of a run.
 
-The runner shares its process with the guest, so its report is untrusted: only the ending of the guest is taken from it.
-Time, CPU time and memory are measured by the jail.
+The embedder shares its process with the guest, so its report is untrusted: only the ending of the guest is taken from
+it. Time, CPU time and memory are measured by the jail.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 
 
 class GuestEnd(StrEnum):
-    """How a guest ended, by the words of the runner inside the jail (``guest/wasm/endings.py``)."""
+    """How a guest ended, by the words of the embedder inside the jail (``guest/wasm/endings.py``)."""
 
     EXIT = "exit"
     TRAP = "trap"
@@ -53,7 +53,7 @@ class WasmEnding:
 
 
 def read_report(data: bytes) -> WasmEnding | None:
-    """Parse the report; None when it cannot be parsed, because the runner died."""
+    """Parse the report; None when it cannot be parsed, because the embedder died."""
     line, newline, _ = data.partition(b"\n")
     if not newline:
         return None

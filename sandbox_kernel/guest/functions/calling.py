@@ -1,7 +1,7 @@
 """What a call of a host function is, without the way to the host: messages, results, streams, errors.
 
 ``caller.py`` sends the messages over a socket. Python inside WebAssembly has this file too, as ``host.calling``, and
-sends them to its runner. Standard library only, Python 3.8 or later.
+sends them to its embedder. Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations

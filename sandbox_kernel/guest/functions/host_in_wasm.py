@@ -1,7 +1,7 @@
 """The module ``host`` of Python inside WebAssembly: ``from host import search``. No module imports it.
 
 Runs in the guest, as a package with ``calling`` and ``values`` of this folder. ``offer`` is called once, with
-the functions and the way to the runner: in a session by ``cell_boot.py``, in a run by ``over_descriptor``.
+the functions and the way to the embedder: in a session by ``cell_boot.py``, in a run by ``over_descriptor``.
 """
 
 import json
@@ -14,8 +14,8 @@ from .calling import Calls, HostError, function_of
 __all__ = ["HostError"]
 
 
-class _Runner(Calls):
-    """Sends messages to the runner, which sends them to the host."""
+class _Embedder(Calls):
+    """Sends messages to the embedder, which sends them to the host."""
 
     def __init__(self, send: Callable[[bytes], bytes]) -> None:
         self._send = send
@@ -39,7 +39,7 @@ class _Awaitable:
 
 def offer(listing: list[list[str]], send: Callable[[bytes], bytes]) -> None:
     """Define the functions of the host. ``send`` gets a message and returns its answer."""
-    module, calls = sys.modules["host"], _Runner(send)
+    module, calls = sys.modules["host"], _Embedder(send)
     for name, signature, doc in listing:
         setattr(module, name, function_of(calls, name, signature, doc))
         __all__.append(name)
@@ -47,7 +47,7 @@ def offer(listing: list[list[str]], send: Callable[[bytes], bytes]) -> None:
 
 
 def over_descriptor(number: int) -> None:
-    """Offer the functions that the runner lists; a descriptor leads to it (``wasi/host_descriptor.py``)."""
+    """Offer the functions that the embedder lists; a descriptor leads to it (``wasi/host_descriptor.py``)."""
 
     def send(message: bytes) -> bytes:
         data = message + b"\n"

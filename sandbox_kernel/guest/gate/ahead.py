@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Waiting:
     """A program that is started before its order comes and reads the order from a socket of the gate.
 
-    It is an executable (Node.js), or a module of ours (the wasm runner) in a fork of this interpreter. A module also
+    It is an executable (Node.js), or a module of ours (the embedder) in a fork of this interpreter. A module also
     has the channel to the host.
     """
 

@@ -1,6 +1,6 @@
 """How a guest ended, as one JSON line for the host: the only source for the host's result.
 
-Exit codes of processes end at 255 and do not describe traps, so the runner sends this report besides its exit code.
+Exit codes of processes end at 255 and do not describe traps, so the embedder sends this report besides its exit code.
 Messages contain text of the guest (function names), so their length is bounded here and the host escapes them again.
 """
 

@@ -1,6 +1,6 @@
 """The engine that compiles and runs guests, and the only place that decides which WebAssembly proposals are on.
 
-A compiled module loads only into an engine with the same switches, so the compile step, the runner and the cache key
+A compiled module loads only into an engine with the same switches, so the compile step, the embedder and the cache key
 (``fingerprint``) all use this module. Wrong combinations of switches do not raise: they abort the process. That is one
 more reason why an engine never runs in the host's process.
 """

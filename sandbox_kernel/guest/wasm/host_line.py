@@ -1,4 +1,4 @@
-"""The way of a guest to host functions: its messages go through the runner, which has the hatch.
+"""The way of a guest to host functions: its messages go through the embedder, which has the hatch.
 
 A message is JSON, and so is its answer (``guest/functions/calling.py``). Python inside the guest gets the module
 ``host`` as source, JavaScript the object ``host``; both end here.

@@ -1,6 +1,6 @@
-"""The plan that the host gives the runner, parsed from JSON and checked once.
+"""The plan that the host gives the embedder, parsed from JSON and checked once.
 
-The host writes the plan, so an error in it is a bug and not an attack: it ends the runner with a ``ValueError``.
+The host writes the plan, so an error in it is a bug and not an attack: it ends the embedder with a ``ValueError``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Preopen:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """Run a module; its stdin, stdout and stderr are the runner's own.
+    """Run a module; its stdin, stdout and stderr are the embedder's own.
 
     A command is entered by ``_start``. With ``program`` the module is an image of the JavaScript engine that runs
     that file (a path the guest sees), through the functions in ``handles``.

@@ -127,8 +127,8 @@ class GuestThread:
         return GuestEnding(end="exit", code=0)
 
     def _javascript(self, module: wasmtime.Module) -> GuestEnding:
+        from .javascript.embedder import JavaScriptEmbedder, Untranslated
         from .javascript.quickjs import QuickJs
-        from .javascript.runner import JavaScriptRunner, Untranslated
 
         plan = self.plan
         js = QuickJs(self.store, module, self.parts.linker)
@@ -136,7 +136,7 @@ class GuestThread:
         # The folders of JavaScript and of the shell are beneath a root of their own.
         folders = Folders([folder for folder in plan.preopens if folder.guest != "/"])
         with open(plan.handles or "", "rb") as file:
-            guest = JavaScriptRunner(js, json.load(file), folders)
+            guest = JavaScriptEmbedder(js, json.load(file), folders)
         if plan.asks:
             guest.host.ask_user = _asked
         if plan.line is not None:
@@ -271,7 +271,7 @@ def carry_out(
 def main() -> None:
     """Carry out the plan in a file. Exits without the usual teardown, because a guest may still be in a host call."""
     plan_file, status = sys.argv[1:]
-    # A file that grows beyond its limit must be an error for the guest, not the end of the runner.
+    # A file that grows beyond its limit must be an error for the guest, not the end of the embedder.
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     with open(plan_file, "rb") as file:
         plan = read_plan(json.load(file))

@@ -1,7 +1,7 @@
 """The only network access of a wasm guest: the host fetches on its behalf, one request for each connection.
 
-The runner inside the jail connects to the listening socket of its jail, sends one request and reads one response. Each
-message is a length in four bytes and then JSON (``fetch_json.py``). The guest itself has no socket: ``SafeClient``
+The embedder inside the jail connects to the listening socket of its jail, sends one request and reads one response.
+Each message is a length in four bytes and then JSON (``fetch_json.py``). The guest itself has no socket: ``SafeClient``
 checks redirects, headers and bodies on the host before they leave or reach the guest.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Largest response body for a guest: it holds the whole response in memory, as text and as base64.
 MAX_GUEST_BODY_BYTES = 8 * MIB
-#: Most connections at once. An honest runner has one: a guest waits for each of its fetches.
+#: Most connections at once. An honest embedder has one: a guest waits for each of its fetches.
 MAX_GUEST_FETCHES = 4
 #: Seconds that a request may take to arrive; the jail is on the same machine.
 _REQUEST_S = 10.0

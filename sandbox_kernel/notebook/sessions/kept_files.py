@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import changes_place
-from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.workspace.kept_work import KeptWork
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -38,16 +38,16 @@ def kept_work(connection_file: str, environment: Mapping[str, str] = os.environ)
 
 
 def before_shutdown(
-    runner: CellRunner, connection_file: str, *, restart: bool, environment: Mapping[str, str] = os.environ
+    sandboxes: NotebookSandboxes, connection_file: str, *, restart: bool, environment: Mapping[str, str] = os.environ
 ) -> None:
     """Keep the files of a kernel that is restarted, and drop what was kept for restarts alone when it ends for good."""
     if environment.get(NOTEBOOK_VARIABLE) or environment.get(KEEP_VARIABLE, "").strip() == "0":
         return
     if not restart:
-        if runner.kept is not None:
-            runner.kept.remove()
-    elif runner.kept is None and connection_file:
-        files, changed = runner.box(CellOptions()).files, [box for box in runner.boxes_on_folders() if box.diff()]
+        if sandboxes.kept is not None:
+            sandboxes.kept.remove()
+    elif sandboxes.kept is None and connection_file:
+        files, changed = sandboxes.box(CellOptions()).files, [box for box in sandboxes.boxes_on_folders() if box.diff()]
         kept = KeptWork.claim(connection_file) if files or changed else None
         if kept is not None:
             with Rooted.at(kept.path) as root:

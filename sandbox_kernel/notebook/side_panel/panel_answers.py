@@ -80,20 +80,20 @@ class PanelDesk:
         return {"status": "ok", "text": "\n".join(door.texts)}
 
     def _context(self) -> LineCommands:
-        return LineCommands(self._state.runner, self._state.defaults, self._state.files)
+        return LineCommands(self._state.sandboxes, self._state.defaults, self._state.files)
 
     def _overview(self, request: Content) -> dict[str, object]:
         return panel_facts.overview(self._context())
 
     def _changes(self, request: Content) -> dict[str, object]:
-        return panel_facts.changes(self._state.runner.box(self._state.defaults))
+        return panel_facts.changes(self._state.sandboxes.box(self._state.defaults))
 
     def _change(self, request: Content) -> dict[str, object]:
-        return panel_facts.change(self._state.runner.box(self._state.defaults), text_of(request, "path"))
+        return panel_facts.change(self._state.sandboxes.box(self._state.defaults), text_of(request, "path"))
 
     def _tree(self, request: Content) -> dict[str, object]:
         context = self._context()
-        session = context.runner.sessions.find(CellOptions())
+        session = context.sandboxes.sessions.find(CellOptions())
         return panel_facts.tree(() if session is None else session.history(), self._cells)
 
     def _compare(self, request: Content) -> dict[str, object]:
@@ -101,7 +101,7 @@ class PanelDesk:
         return panel_facts.difference(session.diff(state_of(request, "before"), state_of(request, "after")))
 
     def _report(self, request: Content) -> dict[str, object]:
-        return {"report": self._state.runner.box(self._state.defaults).report().to_dict()}
+        return {"report": self._state.sandboxes.box(self._state.defaults).report().to_dict()}
 
 
 #: Actions that take the fields of the dialog: what a running session can follow, or a new session with its variables.

@@ -23,7 +23,7 @@ _MOST_CODE = 2000
 
 def overview(context: LineCommands) -> dict[str, object]:
     """Return the limits and rights of the notebook's next cell, and whether a session runs."""
-    session = context.runner.sessions.find(CellOptions())
+    session = context.sandboxes.sessions.find(CellOptions())
     return {
         "session": "" if session is None else str(session.language),
         "limits": _limits(context.defaults),

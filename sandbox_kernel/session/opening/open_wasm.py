@@ -30,9 +30,9 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     HANDLES,
     RUNTIME_MB,
     check_root,
+    embedder_rlimits,
     make_walls,
     preopens,
-    runner_rlimits,
 )
 from sandbox_kernel.backends.wasm.wheels import Wheels
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, SessionError
@@ -214,7 +214,7 @@ class _Opening:
             "switches": self._switches.to_dict(),
             "base": self.wheels.memory.file(MEMORY) if self.wheels is not None else None,
         }
-        rlimits = runner_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer))
+        rlimits = embedder_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer))
         # Checkpoints are forks, so forking is allowed. The jail has no other program to execute, and the guest has no
         # call to fork or execute.
         warm = Warm((_WORKER, self._engine, json.dumps(known)), tuple(rlimits.items()))

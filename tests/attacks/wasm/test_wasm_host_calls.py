@@ -1,6 +1,6 @@
 """Modules that abuse each host call: pointers and lengths out of range, endless numbers, paths that lead out.
 
-Beside the lines of the list in ``test_wasm_wall.py``. A call may fail or trap; the runner, the host and all files
+Beside the lines of the list in ``test_wasm_wall.py``. A call may fail or trap; the embedder, the host and all files
 outside must not notice, and the next module runs.
 """
 

@@ -3,7 +3,7 @@
     python -m tests.backends.wasm.wasi_suite FOLDER [NAME…]
 
 FOLDER holds the folder ``tests`` of WebAssembly/wasi-testsuite, branch prod/testsuite-base. Prints what did not pass.
-A test passes by its exit code and its output, as the suite's own runner decides.
+A test passes by its exit code and its output, as the suite's own embedder decides.
 """
 
 from __future__ import annotations

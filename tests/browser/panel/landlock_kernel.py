@@ -8,7 +8,7 @@ from __future__ import annotations
 from sandbox_kernel import ProcessConfig, Sandbox, SandboxPolicy
 from sandbox_kernel.__main__ import main
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.notebook import runner
+from sandbox_kernel.notebook import sandboxes
 from sandbox_kernel.workspace.kept_work import KeptWork
 
 
@@ -18,13 +18,13 @@ def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> San
     return box
 
 
-class LandlockRunner(runner.CellRunner):
-    """The runner of this kernel."""
+class LandlockRunner(sandboxes.NotebookSandboxes):
+    """The sandboxes of this kernel."""
 
     def __init__(self, kept: KeptWork | None = None) -> None:
         super().__init__(_make_box, kept)
 
 
 if __name__ == "__main__":
-    runner.CellRunner = LandlockRunner  # type: ignore[misc]
+    sandboxes.NotebookSandboxes = LandlockRunner  # type: ignore[misc]
     main()

@@ -12,7 +12,7 @@ from sandbox_kernel import InvalidRequest, Sandbox
 from sandbox_kernel.languages.support.exchange import MAX_BYTES, exchange_files, output_file, output_value
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
-from sandbox_kernel.notebook.runner import CellIO, CellOutcome, CellRunner
+from sandbox_kernel.notebook.sandboxes import CellIO, CellOutcome, NotebookSandboxes
 
 
 def test_text_goes_in_as_it_is_and_the_rest_as_json() -> None:
@@ -72,21 +72,21 @@ def test_a_number_goes_in_and_its_square_comes_out(box: Sandbox, needs: Callable
     assert output_value("square", box.read_file(output_file("square"))) == 144
 
 
-def run_cell(runner: CellRunner, cell: str, **variables: str) -> CellOutcome:
+def run_cell(sandboxes: NotebookSandboxes, cell: str, **variables: str) -> CellOutcome:
     async def work() -> CellOutcome:
         io = CellIO(on_output=lambda stream, text: None, cancel=asyncio.Event())
-        return await runner.run(parse_cell(cell, CellOptions()), io, variables=variables)
+        return await sandboxes.run(parse_cell(cell, CellOptions()), io, variables=variables)
 
     return asyncio.run(work())
 
 
 def test_a_cell_of_a_notebook_exchanges_files_when_its_language_needs_them(needs: Callable[[str], None]) -> None:
     needs("c")
-    runner = CellRunner()
+    sandboxes = NotebookSandboxes()
     try:
-        outcome = run_cell(runner, "%%sandbox c -i n -o square\n" + SQUARES["c"], n="12")
+        outcome = run_cell(sandboxes, "%%sandbox c -i n -o square\n" + SQUARES["c"], n="12")
         assert outcome.variables == {"square": 144}
         with pytest.raises(InvalidRequest, match="-o square: the cell wrote nothing"):
-            run_cell(runner, "%%sandbox c -o square\nint main(void) {}")
+            run_cell(sandboxes, "%%sandbox c -o square\nint main(void) {}")
     finally:
-        runner.close()
+        sandboxes.close()

@@ -1,4 +1,4 @@
-"""The bridge of wasm guests by its wire: hostile runners, many at once, and runners that go away."""
+"""The bridge of wasm guests by its wire: hostile embedders, many at once, and embedders that go away."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.notebook.execution import CellExecution, CellReply, Door, NotebookState
 from sandbox_kernel.notebook.offers.offer import MIME
 from sandbox_kernel.notebook.render import ShowOutput
-from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from tests.loopback_server import QuietHandler, serving
 
 
@@ -52,7 +52,7 @@ class Notebook:
     """Cells one after the other, as the kernel runs them; every name leads to loopback."""
 
     def __init__(self, port: int) -> None:
-        self.state = NotebookState(runner=CellRunner(self._box))
+        self.state = NotebookState(sandboxes=NotebookSandboxes(self._box))
         self.host = f"allowed.test:{port}"
         self.get = f"import urllib.request as r; print(r.urlopen('http://{self.host}/', timeout=20).status)"
         self.page = Page()
@@ -85,7 +85,7 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebo
     with serving(Fine) as port:
         made = Notebook(port)
         yield made
-        made.state.runner.close()
+        made.state.sandboxes.close()
 
 
 def test_a_domain_for_one_cell_outlived_it(notebook: Notebook) -> None:
@@ -184,7 +184,7 @@ def test_behind_landlock_a_domain_is_refused_before_the_cell_runs(notebook: Note
         box.backend = ProcessBackend(enforcer="landlock", policy=policy)
         return box
 
-    notebook.state.runner = CellRunner(behind_landlock)
+    notebook.state.sandboxes = NotebookSandboxes(behind_landlock)
     try:
         notebook.run("kept = 41")
         answer = notebook.run(f"%sandbox allow once {notebook.host}\nkept = 42")
@@ -192,7 +192,7 @@ def test_behind_landlock_a_domain_is_refused_before_the_cell_runs(notebook: Note
         assert "41" in notebook.run("print(kept)")
         assert "a,b" in notebook.run("%sandbox allow ./data\nprint(open('data/rows.csv').read())")
     finally:
-        notebook.state.runner.close()
+        notebook.state.sandboxes.close()
 
 
 def asked(notebook: Notebook, text: str, *answers: str) -> tuple[str, list[str]]:

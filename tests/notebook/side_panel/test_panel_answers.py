@@ -60,7 +60,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     monkeypatch.chdir(folder)
     made = Desk()
     yield made
-    made.state.runner.close()
+    made.state.sandboxes.close()
 
 
 def test_the_tree_names_the_cells_of_the_notebook_and_going_back_is_the_lines_undo(desk: Desk) -> None:

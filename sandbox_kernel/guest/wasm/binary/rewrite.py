@@ -1,10 +1,10 @@
-"""Makes two small changes to a module before it is compiled, so that the runner can report exactly how it ended.
+"""Makes two small changes to a module before it is compiled, so that the embedder can report exactly how it ended.
 
 * A refused ``memory.grow`` only returns -1, so a program that reached its memory limit looks like any other failure.
   Each ``memory.grow`` becomes a call of an added function, which counts refusals in an added global and traps after
   too many.
-* A start function runs while the module is instantiated, before the runner can set that counter. It becomes an export
-  that the runner calls.
+* A start function runs while the module is instantiated, before the embedder can set that counter. It becomes an export
+  that the embedder calls.
 
 Additions go to the end of their sections, so no index in the module changes. The engine validates the result.
 """
@@ -16,7 +16,7 @@ from .format import Reader, Section, signed, unsigned
 from .inspect_module import ModuleFacts, skip_locals
 from .opcodes import CALL, MEMORY_GROW, walk
 
-#: The exported i32 counter of refused growths. Without a limit of ours the runner sets it so low that it never traps.
+#: The exported i32 counter of refused growths. Without a limit of ours the embedder sets it so low that it never traps.
 REFUSED = "__sandbox_refused_growths"
 #: The exported start function of a module that had one.
 START = "__sandbox_start"

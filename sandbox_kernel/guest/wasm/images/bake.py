@@ -19,8 +19,8 @@ from ..binary.rewrite import prepare
 from ..compile_module import TRUSTED
 from ..endings import GuestEnding, describe_error
 from ..engine import make_engine
+from ..javascript.embedder import DRIVER
 from ..javascript.quickjs import EVAL_MODULE, FULFILLED, JavaScriptError, QuickJs
-from ..javascript.runner import DRIVER
 from ..plan import BakePlan, LibraryPlan
 from ..wasi.engine_overrides import make_linker
 from .image import bake

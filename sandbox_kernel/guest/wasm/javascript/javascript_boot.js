@@ -2,7 +2,7 @@
 //
 // The engine has ECMAScript only. This file uses three functions of the host: `host(operation, ...strings)`, which
 // returns a string, "V" and a value or "E" and an error as JSON; and `writeOut` and `writeErr`, which print.
-// The object that is returned at the end is for runner.py, which drives the engine; user code never gets it.
+// The object that is returned at the end is for embedder.py, which drives the engine; user code never gets it.
 (function (host, writeOut, writeErr) {
   "use strict";
 
@@ -403,7 +403,7 @@
     "super", "switch", "this", "throw", "true", "try", "typeof", "undefined", "var", "void", "while", "yield"];
   let atStart = Reflect.ownKeys(globalThis).length;
 
-  // ---- functions for runner.py ------------------------------------------------------------------------------------------
+  // ---- functions for embedder.py ------------------------------------------------------------------------------------------
   return {
     tick,
     inspect: (value) => inspect(value),

@@ -25,9 +25,9 @@ from ..host_line import HostLine
 from ..images.memory_file import map_memory, write_memory
 from ..plan import Preopen, read_switches
 from ..wasi.quickjs_calls import plain_linker
+from .embedder import Exited, Interrupted, JavaScriptEmbedder
 from .host_calls import write_all
 from .quickjs import EVAL_COMPILE, JavaScriptError, QuickJs
-from .runner import Exited, Interrupted, JavaScriptRunner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class WasmJavaScriptEngine(CellEngine):
         if image is not None:
             map_memory(self.js, image)
         folders = Folders([Preopen(**folder) for folder in plan["preopens"]])
-        self.guest = JavaScriptRunner(self.js, loaded.handles, folders)
+        self.guest = JavaScriptEmbedder(self.js, loaded.handles, folders)
         self.guest.host.set_elapsed(plan["elapsed_s"])
         self.guest.sleep = self._sleep
         self.number = 0
@@ -176,7 +176,7 @@ def load(known: dict[str, Any]) -> LoadedJavaScript:
     with open(known["handles"], "rb") as file:
         handles = json.load(file)
     # A first call loads the code that every session runs.
-    JavaScriptRunner(js, handles, Folders([])).count_names()
+    JavaScriptEmbedder(js, handles, Folders([])).count_names()
     return LoadedJavaScript(js, handles)
 
 

@@ -34,7 +34,7 @@ def _send(**letter: object) -> dict[str, object]:
 
 
 def _posted(data: bytes, until: bytes = b"") -> bytes:
-    """Send a letter to the runner and return its answer. A letter holds no line break; ``until`` ends an answer."""
+    """Send a letter to the embedder and return its answer. A letter holds no line break; ``until`` ends an answer."""
     if _post is not None:
         _write(_post, data + b"\n")
         return _read(_post, until=b"\n")

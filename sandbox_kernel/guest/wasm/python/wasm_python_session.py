@@ -44,9 +44,9 @@ for name, source in {sources!r}.items():
 sys.modules["_sandbox"].begin()
 del sys, types, name, source
 """
-#: Programs that run in the guest before the first cell, by the names of their modules.
 #: What a letter begins with that is a call of a host function; ``cell_boot.py`` has it too.
 _CALL = b"host "
+#: Programs that run in the guest before the first cell, by the names of their modules.
 _PROGRAMS = {"_site": "wasi_python_site.py", "_cells": "cell_code.py", "_sandbox": "cell_boot.py"}
 
 

@@ -1,4 +1,4 @@
-"""Wasm programs that the gate starts before their order comes: the runner and the session worker.
+"""Wasm programs that the gate starts before their order comes: the embedder and the session worker.
 
 Read ``warm_run.py`` first.
 """

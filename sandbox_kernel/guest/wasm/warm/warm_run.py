@@ -1,4 +1,4 @@
-"""The wasm runner as a waiting program: forked when its jail is made, warmed up, and given its plan later.
+"""The embedder as a waiting program: forked when its jail is made, warmed up, and given its plan later.
 
 The first run of an engine in a new process costs some milliseconds of page faults, threads and lazy imports. Here a
 module that does nothing is run in advance, so that the user's run does not wait for them. Only our own code runs before
@@ -15,18 +15,18 @@ import wasmtime
 
 from ..engine import PLAIN, make_engine
 from ..guest_fetch import WHERE
-from ..javascript import quickjs, runner
+from ..javascript import embedder, quickjs
 from ..parts import make_parts
 from ..plan import RunPlan, read_plan, read_switches
 from ..run import carry_out, run_guest
 from .warm_order import receive_order
 
-_AHEAD = (runner, quickjs)
+_AHEAD = (embedder, quickjs)
 _NOTHING = """(module
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1)
   (func (export "_start") (drop (call $write (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 8)))))"""
-#: Compiled once, in the process that imports this module and forks the runners.
+#: Compiled once, in the process that imports this module and forks the embedders.
 _COMPILED = wasmtime.Module(make_engine(PLAIN), _NOTHING).serialize()
 
 

@@ -1,8 +1,8 @@
-"""The WASI calls that the runner implements itself; the engine implements all others.
+"""The WASI calls that the embedder implements itself; the engine implements all others.
 
-A guest that sleeps or waits for input blocks inside the engine's calls, where the epoch cannot stop it. Then the runner
-ends the whole process, so these calls need no replacement. The engine makes links too: it refuses absolute targets and
-read-only folders, and resolves every link beneath the folder in which the path began.
+A guest that sleeps or waits for input blocks inside the engine's calls, where the epoch cannot stop it. Then the
+embedder ends the whole process, so these calls need no replacement. The engine makes links too: it refuses absolute
+targets and read-only folders, and resolves every link beneath the folder in which the path began.
 """
 
 from __future__ import annotations

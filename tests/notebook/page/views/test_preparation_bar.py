@@ -12,7 +12,7 @@ from sandbox_kernel.notebook import execution
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.page.views.preparation_bar import PreparationBar, bundle
 from sandbox_kernel.notebook.render import ClearOutput, Failure, ShowOutput
-from sandbox_kernel.notebook.runner import CellRunner
+from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.notebook.sessions import cell_sessions
 
 CELL = "%%sandbox lua --backend wasm\nprint(1)"
@@ -107,7 +107,7 @@ def box(monkeypatch):
 
 
 def run(box, page, cancel_when=None):
-    state = NotebookState(runner=CellRunner(lambda *_: box))
+    state = NotebookState(sandboxes=NotebookSandboxes(lambda *_: box))
 
     async def no_input(prompt, password):
         raise EOFError

@@ -1,4 +1,4 @@
-"""One runner behind both doors: takes a planned cell, runs it through the facade, returns what happened.
+"""The sandboxes of a notebook, behind both doors: takes a planned cell, runs it, returns what happened.
 
 It owns the sandboxes of one notebook, one for each policy and backend that was asked for, and its sessions. Used by the
 kernel on its own loop and by the magic on a loop in a thread; everything here may be called from several threads.
@@ -81,7 +81,7 @@ def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> San
     return Sandbox(policy, backend, config=config)
 
 
-class CellRunner:
+class NotebookSandboxes:
     """The sandboxes and sessions of one notebook. ``close`` ends them all."""
 
     def __init__(self, factory: Factory = _make_box, kept: KeptWork | None = None) -> None:

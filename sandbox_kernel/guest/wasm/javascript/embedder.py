@@ -44,7 +44,7 @@ class Exited(Exception):
         self.code = code
 
 
-class JavaScriptRunner:
+class JavaScriptEmbedder:
     """A booted engine and its host functions."""
 
     def __init__(self, js: QuickJs, driver: Mapping[str, int], folders: Folders) -> None:

@@ -1,4 +1,4 @@
-"""The runner chooses the sandbox, the session and the limits; here with a facade that only remembers."""
+"""The sandboxes chooses the sandbox, the session and the limits; here with a facade that only remembers."""
 
 import asyncio
 from typing import ClassVar
@@ -8,7 +8,7 @@ import pytest
 from sandbox_kernel import Display, ExecResult, InvalidRequest, Language, PolicyViolation, SandboxPolicy, Status
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
-from sandbox_kernel.notebook.runner import CellIO, CellRunner
+from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes
 from sandbox_kernel.notebook.sessions import cell_sessions
 
 
@@ -71,7 +71,7 @@ def boxes():
     return FakeBox.made
 
 
-def run(runner, text, **extra):
+def run(sandboxes, text, **extra):
     async def go():
         output = []
         cancel = extra.pop("cancel", None) or asyncio.Event()
@@ -79,7 +79,7 @@ def run(runner, text, **extra):
             on_output=lambda name, shown: output.append((name, shown)), cancel=cancel,
             on_display=lambda display: output.append(display.data), on_input=extra.pop("on_input", None), number=7,
         )  # fmt: skip
-        outcome = await runner.run(parse_cell(text, extra.pop("defaults", CellOptions())), io, **extra)
+        outcome = await sandboxes.run(parse_cell(text, extra.pop("defaults", CellOptions())), io, **extra)
         return outcome, output
 
     return asyncio.run(go())
@@ -87,7 +87,7 @@ def run(runner, text, **extra):
 
 def test_a_fresh_cell_gets_every_option_that_it_asked_for(boxes):
     line = "--fresh --timeout 2s --memory 64M --env A=1 --arg x --stdin hi --cpu 1s"
-    outcome, _ = run(CellRunner(FakeBox), f"%%sandbox {line}\nprint(1)")
+    outcome, _ = run(NotebookSandboxes(FakeBox), f"%%sandbox {line}\nprint(1)")
     ((code, language, options),) = boxes[0].runs
     assert (code, language) == ("\nprint(1)", Language.PYTHON)
     assert (options["timeout"], options["memory_mb"], options["stdin"]) == (2.0, 64, "hi")
@@ -98,11 +98,11 @@ def test_a_fresh_cell_gets_every_option_that_it_asked_for(boxes):
 
 
 def test_a_sandbox_is_made_once_for_each_policy_and_backend(boxes):
-    runner = CellRunner(FakeBox)
+    sandboxes = NotebookSandboxes(FakeBox)
     for _ in range(2):
-        run(runner, "%%sandbox --fresh\nx")
-        run(runner, "%%sandbox --fresh --policy strict --backend process\nx")
-        run(runner, "%%sandbox --fresh --allow-net example.org:8443 --mount data:/data\nx")
+        run(sandboxes, "%%sandbox --fresh\nx")
+        run(sandboxes, "%%sandbox --fresh --policy strict --backend process\nx")
+        run(sandboxes, "%%sandbox --fresh --allow-net example.org:8443 --mount data:/data\nx")
     assert [(box.policy, box.backend_name) for box in boxes] == [
         (SandboxPolicy.preset("standard"), "auto"),
         (SandboxPolicy.preset("strict"), "process"),
@@ -111,11 +111,11 @@ def test_a_sandbox_is_made_once_for_each_policy_and_backend(boxes):
 
 
 def test_cells_share_a_session_and_a_name_is_another(boxes):
-    runner = CellRunner(FakeBox)
-    run(runner, "x = 1")
-    run(runner, "x + 1")
-    run(runner, "%%sandbox --session other --timeout 3s --memory 128M --checkpoints 0\nx")
-    run(runner, "%%sandbox --session other\nx")
+    sandboxes = NotebookSandboxes(FakeBox)
+    run(sandboxes, "x = 1")
+    run(sandboxes, "x + 1")
+    run(sandboxes, "%%sandbox --session other --timeout 3s --memory 128M --checkpoints 0\nx")
+    run(sandboxes, "%%sandbox --session other\nx")
     first, other = boxes[0].sessions
     assert (first.wanted["name"], len(first.codes), first.numbers) == (None, 2, [7, 7])
     assert (other.wanted["name"], other.wanted["memory_mb"], other.wanted["checkpoints"]) == ("other", 128, 0)
@@ -124,32 +124,32 @@ def test_cells_share_a_session_and_a_name_is_another(boxes):
 
 
 def test_a_session_counts_lines_as_the_cell_does(boxes):
-    runner = CellRunner(FakeBox)
+    sandboxes = NotebookSandboxes(FakeBox)
     for text in ("%%sandbox\nx = 1", "%%sandbox\n%%time\nx", "x"):
-        run(runner, text)
+        run(sandboxes, text)
     assert [code for code, _ in boxes[0].sessions[0].codes] == ["#\nx = 1", "\n%%time\nx", "x"]
 
 
 def test_an_unnamed_session_begins_with_the_notebooks_defaults(boxes):
-    runner = CellRunner(FakeBox)
+    sandboxes = NotebookSandboxes(FakeBox)
     defaults = CellOptions(memory_mb=256, processes=9)
-    run(runner, "x", defaults=defaults)
+    run(sandboxes, "x", defaults=defaults)
     assert boxes[0].sessions[0].wanted["memory_mb"] == 256
     assert boxes[0].sessions[0].wanted["limits"].processes == 9
 
 
 @pytest.mark.parametrize("text", ["%%sandbox --fresh\nx", "%%sandbox rust\nx", "%%sandbox c\nx"])
 def test_fresh_cells_and_compiled_languages_never_touch_a_session(boxes, text):
-    outcome, _ = run(CellRunner(FakeBox), text)
+    outcome, _ = run(NotebookSandboxes(FakeBox), text)
     assert boxes[0].sessions == []
     assert outcome.result.notes == ()
 
 
 @pytest.mark.parametrize("line", ["--memory 4G", "--disk 64M", "--policy strict", "--mount data:/data"])
 def test_a_cell_that_asks_for_more_than_its_session_has_gets_one_that_ends_with_it(boxes, line):
-    runner = CellRunner(FakeBox)
-    run(runner, "x = 1")
-    outcome, output = run(runner, f"%%sandbox {line}\nshow", on_input=lambda prompt, password: "answer")
+    sandboxes = NotebookSandboxes(FakeBox)
+    run(sandboxes, "x = 1")
+    outcome, output = run(sandboxes, f"%%sandbox {line}\nshow", on_input=lambda prompt, password: "answer")
     (note,) = outcome.result.notes
     assert note.startswith(f"ran in a fresh sandbox: the session was not started with this {line.split()[0]}")
     assert output == [{"text/plain": "live"}]
@@ -157,16 +157,16 @@ def test_a_cell_that_asks_for_more_than_its_session_has_gets_one_that_ends_with_
     assert (kept.alive, ended.alive, ended.wanted["checkpoints"]) == (True, False, 1)
     assert ended.wanted["memory_mb"] == (4096 if "--memory" in line else 2048)
     assert [code for code, _ in ended.codes] == ["#\nshow"]
-    run(runner, "x")
+    run(sandboxes, "x")
     assert len(kept.codes) == 2
     assert all(box.runs == [] for box in boxes)
 
 
 def test_the_session_of_one_cell_ends_when_the_cell_is_interrupted_or_breaks(boxes, monkeypatch):
-    runner = CellRunner(FakeBox)
+    sandboxes = NotebookSandboxes(FakeBox)
     cancel = asyncio.Event()
     cancel.set()
-    outcome, _ = run(runner, "%%sandbox --disk 64M\nwait", cancel=cancel)
+    outcome, _ = run(sandboxes, "%%sandbox --disk 64M\nwait", cancel=cancel)
     assert outcome.result.status is Status.INTERRUPTED
 
     async def broken(*args, **options):
@@ -174,7 +174,7 @@ def test_the_session_of_one_cell_ends_when_the_cell_is_interrupted_or_breaks(box
 
     monkeypatch.setattr(FakeSession, "arun", broken)
     with pytest.raises(RuntimeError, match="broken"):
-        run(runner, "%%sandbox --disk 64M\nx")
+        run(sandboxes, "%%sandbox --disk 64M\nx")
     assert [session.alive for session in boxes[0].sessions] == [False, False]
 
 
@@ -182,68 +182,68 @@ def test_the_session_of_one_cell_ends_when_the_cell_is_interrupted_or_breaks(box
     "line", ["--mount data:/data --memory 40M", "bash --policy strict", "--mount a:/a --backend dask"]
 )
 def test_where_no_session_can_be_the_cell_is_a_program(boxes, line):
-    run(CellRunner(FakeBox), f"%%sandbox {line}\nx")
+    run(NotebookSandboxes(FakeBox), f"%%sandbox {line}\nx")
     assert sum(len(box.runs) for box in boxes) == 1
     assert sum(len(box.sessions) for box in boxes) == 0
 
 
 @pytest.mark.parametrize("line", ["--env A=1", "--arg x"])
 def test_a_cell_that_needs_a_process_of_its_own_is_a_program_and_says_why(boxes, line):
-    runner = CellRunner(FakeBox)
+    sandboxes = NotebookSandboxes(FakeBox)
     for _ in range(2):  # the same before and after the session has begun
-        outcome, _ = run(runner, f"%%sandbox {line}\nx")
+        outcome, _ = run(sandboxes, f"%%sandbox {line}\nx")
         (note,) = outcome.result.notes
         assert note.startswith("ran in a fresh sandbox: ")
         assert line.split()[0] in note
-        run(runner, "x = 1")
+        run(sandboxes, "x = 1")
     assert sum(len(box.sessions) for box in boxes) == 1
 
 
 def test_asking_for_what_the_session_has_is_no_reason_to_leave_it(boxes):
-    runner = CellRunner(FakeBox)
-    outcome, _ = run(runner, "%%sandbox --memory 512M\nx")
+    sandboxes = NotebookSandboxes(FakeBox)
+    outcome, _ = run(sandboxes, "%%sandbox --memory 512M\nx")
     assert outcome.result.notes == ()
     assert len(boxes[0].sessions) == 1
 
 
 def test_time_memory_cpu_and_output_are_a_cells_own_and_its_variables_stay(boxes):
-    runner = CellRunner(FakeBox)
+    sandboxes = NotebookSandboxes(FakeBox)
     for line in ("--memory 64M --cpu 2s", "--output 10M --timeout 3s"):  # before and after the session has begun
-        outcome, _ = run(runner, f"%%sandbox {line}\nx")
+        outcome, _ = run(sandboxes, f"%%sandbox {line}\nx")
         assert outcome.result.notes == ()
-    run(runner, "x")
+    run(sandboxes, "x")
     (session,) = boxes[0].sessions
     assert "memory_mb" not in session.wanted
     assert session.limits == [{"memory_mb": 64, "cpu_seconds": 2.0}, {"output_bytes": 10 << 20}, {}]
 
 
 def test_a_new_default_memory_holds_in_a_running_session_unless_a_cell_had_raised_it(boxes):
-    runner = CellRunner(FakeBox)
-    run(runner, "x")
+    sandboxes = NotebookSandboxes(FakeBox)
+    run(sandboxes, "x")
     for raised_mb in (0, 600):
         boxes[0].sessions[0].raised_mb = raised_mb
-        outcome, _ = run(runner, "x", defaults=CellOptions(memory_mb=64))
+        outcome, _ = run(sandboxes, "x", defaults=CellOptions(memory_mb=64))
         assert outcome.result.notes == ()
-    run(runner, "%%sandbox --memory 128M\nx", defaults=CellOptions(memory_mb=64))
+    run(sandboxes, "%%sandbox --memory 128M\nx", defaults=CellOptions(memory_mb=64))
     assert boxes[0].sessions[0].limits == [{}, {"memory_mb": 64}, {"memory_mb": 600}, {"memory_mb": 128}]
 
 
 def test_new_defaults_that_do_not_reach_a_running_session_are_told_with_the_way_out(boxes):
-    runner = CellRunner(FakeBox)
-    run(runner, "x")
-    outcome, _ = run(runner, "x", defaults=CellOptions(processes=5))
+    sandboxes = NotebookSandboxes(FakeBox)
+    run(sandboxes, "x")
+    outcome, _ = run(sandboxes, "x", defaults=CellOptions(processes=5))
     assert outcome.result.notes == (
         "ran in a fresh sandbox: the session was not started with this --processes; %sandbox restart python begins one that has it",
     )
-    runner.sessions.end(runner.sessions.find(CellOptions()))
-    run(runner, "x", defaults=CellOptions(processes=5))
+    sandboxes.sessions.end(sandboxes.sessions.find(CellOptions()))
+    run(sandboxes, "x", defaults=CellOptions(processes=5))
     assert boxes[0].sessions[1].wanted["limits"].processes == 5
 
 
 def test_a_session_that_was_made_ready_and_not_used_gives_way_to_new_defaults(boxes):
-    runner = CellRunner(FakeBox)
-    runner.sessions.prepare(CellOptions())
-    outcome, _ = run(runner, "x", defaults=CellOptions(memory_mb=64))
+    sandboxes = NotebookSandboxes(FakeBox)
+    sandboxes.sessions.prepare(CellOptions())
+    outcome, _ = run(sandboxes, "x", defaults=CellOptions(memory_mb=64))
     assert outcome.result.notes == ()
     ready, used = boxes[0].sessions
     assert ready.closed
@@ -251,45 +251,45 @@ def test_a_session_that_was_made_ready_and_not_used_gives_way_to_new_defaults(bo
 
 
 def test_a_session_that_was_made_ready_is_the_one_that_is_used(boxes):
-    runner = CellRunner(FakeBox)
-    runner.sessions.prepare(CellOptions())
-    run(runner, "x")
+    sandboxes = NotebookSandboxes(FakeBox)
+    sandboxes.sessions.prepare(CellOptions())
+    run(sandboxes, "x")
     assert [len(session.codes) for session in boxes[0].sessions] == [1]
 
 
 def test_a_language_without_sessions_runs_fresh_unless_one_was_asked_for(boxes, monkeypatch):
     monkeypatch.setattr(cell_sessions, "has_sessions", lambda language, _: language is Language.PYTHON)
-    outcome, _ = run(CellRunner(FakeBox), "%%sandbox bash\necho")
+    outcome, _ = run(NotebookSandboxes(FakeBox), "%%sandbox bash\necho")
     assert outcome.result.notes == ()
     with pytest.raises(InvalidRequest, match="no sessions for command"):
-        run(CellRunner(FakeBox), "%%sandbox bash --session s\necho")
+        run(NotebookSandboxes(FakeBox), "%%sandbox bash --session s\necho")
 
 
 def test_a_dead_session_is_replaced(boxes):
-    runner = CellRunner(FakeBox)
-    run(runner, "x")
+    sandboxes = NotebookSandboxes(FakeBox)
+    run(sandboxes, "x")
     boxes[0].sessions[0].alive = False
-    run(runner, "x")
+    run(sandboxes, "x")
     assert len(boxes[0].sessions) == 2
 
 
 def test_input_comes_from_the_stdin_option_line_by_line(boxes):
-    runner = CellRunner(FakeBox)
-    _, output = run(runner, "%%sandbox --stdin first\nask")
+    sandboxes = NotebookSandboxes(FakeBox)
+    _, output = run(sandboxes, "%%sandbox --stdin first\nask")
     assert ("stdout", "first") in output
 
 
 def test_displays_are_shown_while_the_cell_runs_and_not_again(boxes):
-    outcome, output = run(CellRunner(FakeBox), "show")
+    outcome, output = run(NotebookSandboxes(FakeBox), "show")
     assert output == [{"text/plain": "live"}]
     assert outcome.result.displays == ()
 
 
 def test_a_cancel_interrupts_the_session(boxes):
     async def go():
-        runner, cancel = CellRunner(FakeBox), asyncio.Event()
+        sandboxes, cancel = NotebookSandboxes(FakeBox), asyncio.Event()
         io = CellIO(on_output=lambda *_: None, cancel=cancel)
-        task = asyncio.ensure_future(runner.run(parse_cell("wait", CellOptions()), io))
+        task = asyncio.ensure_future(sandboxes.run(parse_cell("wait", CellOptions()), io))
         cancel.set()
         return await asyncio.wait_for(task, 30)
 
@@ -297,44 +297,44 @@ def test_a_cancel_interrupts_the_session(boxes):
 
 
 def test_another_python_or_a_type_checker_is_another_choice_of_programs(boxes):
-    runner = CellRunner(FakeBox)
-    run(runner, "%%sandbox --fresh --python 3.12\n1")
-    run(runner, "%%sandbox ts --check\n1")
+    sandboxes = NotebookSandboxes(FakeBox)
+    run(sandboxes, "%%sandbox --fresh --python 3.12\n1")
+    run(sandboxes, "%%sandbox ts --check\n1")
     assert [(box.config.python_path, box.config.check_types) for box in boxes] == [("3.12", False), ("python3", True)]
 
 
 def test_closing_ends_every_session_and_sandbox(boxes):
-    runner = CellRunner(FakeBox)
-    run(runner, "x")
-    run(runner, "%%sandbox --fresh --policy strict\nx")
-    runner.close()
+    sandboxes = NotebookSandboxes(FakeBox)
+    run(sandboxes, "x")
+    run(sandboxes, "%%sandbox --fresh --policy strict\nx")
+    sandboxes.close()
     assert boxes[0].sessions[0].closed
     assert all(box.destroyed for box in boxes)
-    runner.close()
+    sandboxes.close()
 
 
 def test_line_commands_mean_the_session_that_was_used_last(boxes):
-    runner = CellRunner(FakeBox)
-    assert runner.sessions.find(CellOptions()) is None
-    run(runner, "x")
-    run(runner, "%%sandbox --session other\nx")
+    sandboxes = NotebookSandboxes(FakeBox)
+    assert sandboxes.sessions.find(CellOptions()) is None
+    run(sandboxes, "x")
+    run(sandboxes, "%%sandbox --session other\nx")
     first, other = boxes[0].sessions
-    assert runner.sessions.find(CellOptions()) is other
-    assert runner.sessions.find(CellOptions(language=Language.PYTHON)) is first
-    assert runner.sessions.find(CellOptions(session="nobody")) is None
+    assert sandboxes.sessions.find(CellOptions()) is other
+    assert sandboxes.sessions.find(CellOptions(language=Language.PYTHON)) is first
+    assert sandboxes.sessions.find(CellOptions(session="nobody")) is None
 
 
 def test_a_loaded_session_takes_the_place_of_the_old_one(boxes):
-    runner = CellRunner(FakeBox)
-    run(runner, "x")
+    sandboxes = NotebookSandboxes(FakeBox)
+    run(sandboxes, "x")
     loaded = FakeSession(Language.PYTHON)
-    runner.sessions.adopt(CellOptions(), loaded)
+    sandboxes.sessions.adopt(CellOptions(), loaded)
     assert boxes[0].sessions[0].closed
-    run(runner, "y")
+    run(sandboxes, "y")
     assert [code for code, _ in loaded.codes] == ["y"]
 
 
 def test_a_missing_policy_file_is_named_before_anything_runs(boxes):
     with pytest.raises(PolicyViolation, match=r"nowhere\.toml"):
-        run(CellRunner(FakeBox), "%%sandbox --policy nowhere.toml\nx")
+        run(NotebookSandboxes(FakeBox), "%%sandbox --policy nowhere.toml\nx")
     assert boxes == []
