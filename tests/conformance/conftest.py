@@ -40,7 +40,7 @@ class Client:
     def pid(self):
         return self.km.provisioner.process.pid
 
-    def reply(self, request, timeout=30, channel="shell"):
+    def reply(self, request, timeout=100, channel="shell"):
         """The reply to a request, whatever else arrives before it."""
         end = time.monotonic() + timeout
         while True:
@@ -48,7 +48,7 @@ class Client:
             if message["parent_header"].get("msg_id") == request:
                 return message["content"]
 
-    def outputs(self, request, timeout=30):
+    def outputs(self, request, timeout=100):
         """What a request published, as (type, content), up to its idle status."""
         found = []
         while True:
@@ -61,7 +61,7 @@ class Client:
                 continue
             found.append((message["msg_type"], message["content"]))
 
-    def run(self, code, timeout=60, **options):
+    def run(self, code, timeout=100, **options):
         """Execute and return (reply, outputs) without the echo of the input."""
         options.setdefault("allow_stdin", False)
         request = self.kc.execute(code, **options)
@@ -79,7 +79,7 @@ class Client:
         getattr(self.kc, f"{channel}_channel").send(message)
         return message["header"]["msg_id"]
 
-    def wait_for_output(self, request, text, timeout=30):
+    def wait_for_output(self, request, text, timeout=100):
         """Block until a stream of a request has shown a text."""
         seen = ""
         while text not in seen:
