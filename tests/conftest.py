@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import shutil
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -220,13 +222,22 @@ def nothing_left() -> Iterator[None]:
     assert not more, f"left behind: {more} {open_descriptors() if 'descriptors' in more else ''}"
 
 
+def descriptors_by_kind() -> set[tuple[str, int]]:
+    """Descriptors of this process, each as what it is and a count of its kind.
+
+    Not their numbers: a Jupyter client that an earlier test left behind makes its heartbeat's socket anew now and then.
+    """
+    kinds = Counter(re.sub(r"\[\d+\]", "", target) for target in open_descriptors().values())
+    return {(kind, number) for kind, count in kinds.items() for number in range(count)}
+
+
 def holdings() -> tuple[set[object], ...]:
     """Processes, control groups, descriptors, mounts and temporary folders of this process; its spares are ended."""
     from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 
     find_hierarchies()  # the process's own place for control groups, which it keeps, and the locks on it
     end_spares()
-    found = (descendants(os.getpid()), cgroup_leaves(), set(open_descriptors()), _mounts(), _temporary())
+    found = (descendants(os.getpid()), cgroup_leaves(), descriptors_by_kind(), _mounts(), _temporary())
     return tuple(set(kind) for kind in found)
 
 

@@ -84,8 +84,8 @@ def _environment(home: Path) -> dict[str, str]:
     shutil.copytree(REPOSITORY / "labextension", share / "labextensions" / "sandbox-kernel")
     if (REPOSITORY / "kernelspec").is_dir():
         shutil.copytree(REPOSITORY / "kernelspec", share / "kernels", dirs_exist_ok=True)
-        _add_kernel(share / "kernels", "sandbox-loopback", "tests.browser.loopback_kernel")
-        _add_kernel(share / "kernels", "sandbox-landlock", "tests.browser.panel.landlock_kernel")
+        _add_kernel(share / "kernels", "Loopback", "tests.browser.loopback_kernel")
+        _add_kernel(share / "kernels", "Landlock", "tests.browser.panel.landlock_kernel")
     shutil.copytree(REPOSITORY / "jupyter-config", config / "jupyter_server_config.d")
     (config / "labconfig").mkdir(parents=True)
     (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(_QUIET_SETTINGS))
@@ -102,11 +102,12 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
-def _add_kernel(kernels: Path, name: str, module: str) -> None:
+def _add_kernel(kernels: Path, shown: str, module: str) -> None:
     """Add a Sandbox kernel of the tests: its cells may reach listeners of a test, or run behind Landlock."""
+    name = f"sandbox-{shown.lower()}"
     spec = json.loads((kernels / "sandbox" / "kernel.json").read_text())
     spec["argv"] = [sys.executable, "-m", module, *spec["argv"][-2:]]
-    spec["display_name"] = name
+    spec["display_name"] = shown
     (kernels / name).mkdir()
     (kernels / name / "kernel.json").write_text(json.dumps(spec))
 

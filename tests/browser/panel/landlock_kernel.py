@@ -18,7 +18,7 @@ def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> San
     return box
 
 
-class LandlockRunner(sandboxes.NotebookSandboxes):
+class LandlockSandboxes(sandboxes.NotebookSandboxes):
     """The sandboxes of this kernel."""
 
     def __init__(self, kept: KeptWork | None = None) -> None:
@@ -26,5 +26,5 @@ class LandlockRunner(sandboxes.NotebookSandboxes):
 
 
 if __name__ == "__main__":
-    sandboxes.NotebookSandboxes = LandlockRunner  # type: ignore[misc]
+    sandboxes.NotebookSandboxes = LandlockSandboxes  # type: ignore[misc]
     main()

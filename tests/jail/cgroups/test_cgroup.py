@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,10 +25,9 @@ def leaf() -> Iterator[Leaf]:
     made = Leaf(HOST)
     yield made
     made.kill()
-    deadline = 2000
-    while not made.remove() and deadline:
-        deadline -= 1
-    assert deadline, "the leaf could not be removed"
+    until = time.monotonic() + 30
+    while not made.remove():
+        assert time.monotonic() < until, "the leaf could not be removed"
 
 
 def child(code: str) -> subprocess.Popen[str]:
