@@ -154,7 +154,8 @@ def has_note(notes: Iterable[Note], kind: NoteKind) -> bool:
 def rolled_back(names: int, steps: int = 0) -> Note:
     """A checkpoint took over. ``names`` variables are kept; ``steps`` cells before the present one are gone too."""
     if steps:
-        text = f"rolled back to an older state: the last {steps} cells are taken back too; {_kept(names)}"
+        cells = f"{_count(steps, 'cell')} {'is' if steps == 1 else 'are'}"
+        text = f"rolled back to an older state: the last {cells} taken back too; {_kept(names)}"
     else:
         text = f"rolled back to the state before this cell; {_kept(names)}"
     return Note(text, NoteKind.ROLLED_BACK)

@@ -310,7 +310,7 @@ class WorkerSupervisor(PresentWorker):
                 if back is not None:
                     raise SessionError(
                         f"session {self.spec.name!r} died between cells ({problem}); {self._went_on(back)}; "
-                        f"the last {before - back.cell} cells have to be run again"
+                        f"the cells after that have to be run again: {before - back.cell}"
                     )
         except GateLost:
             problem = ""

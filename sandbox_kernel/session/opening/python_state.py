@@ -55,7 +55,7 @@ class SaveReport:
     lost: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.stored)} variables stored"]
+        lines = [f"{len(self.stored)} {'variable' if len(self.stored) == 1 else 'variables'} stored"]
         if self.recomputed:
             lines.append(f"made again by their cells: {', '.join(self.recomputed)}")
         lines += [f"lost: {name} ({why})" for name, why in self.lost.items()]

@@ -184,12 +184,12 @@ class StateTree:
             return line[steps]
         if steps < len(line) and self.records[line[steps]].killed:
             raise CheckpointGone(
-                f"the checkpoint {steps} cells back is gone: it was killed, by the session itself or for memory; "
+                f"the checkpoint {_cells(steps)} back is gone: it was killed, by the session itself or for memory; "
                 "nothing was taken back, and the session is as it was"
             )
         possible = f"possible are: {', '.join(map(str, sorted(far)))}" if far else "nothing can be undone"
         more = "; session.checkout(node) goes to any node of session.history()" if steps < len(line) else ""
-        raise SessionError(f"undo of {steps} cells is not possible here; {possible}{more}")
+        raise SessionError(f"undo of {_cells(steps)} is not possible here; {possible}{more}")
 
     def forward(self, steps: int) -> int:
         """Return the node ``steps`` cells ahead, on the branch that the session was in last."""
@@ -199,7 +199,7 @@ class StateTree:
             if ahead is None:
                 can = f"{done} can be" if done else "there is nothing to redo"
                 raise SessionError(
-                    f"redo of {steps} cells is not possible here: {can}; redo follows an undo or a checkout"
+                    f"redo of {_cells(steps)} is not possible here: {can}; redo follows an undo or a checkout"
                 )
             at = ahead
         return at
@@ -371,3 +371,7 @@ def cell_name(record: StateRecord) -> tuple[int, str]:
     if record.cell is None:
         return record.depth, ""
     return record.depth if record.cell.number is None else record.cell.number, record.cell.code
+
+
+def _cells(count: int) -> str:
+    return f"{count} {'cell' if count == 1 else 'cells'}"

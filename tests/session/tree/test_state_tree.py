@@ -43,6 +43,8 @@ def test_undo_reaches_as_many_cells_back_as_are_kept() -> None:
     assert tree.back(3) == 7
     with pytest.raises(SessionError, match="of 4 cells is not possible here; possible are: 1, 2, 3; session"):
         tree.back(4)
+    with pytest.raises(SessionError, match="redo of 1 cell is not possible here: there is nothing to redo"):
+        tree.forward(1)
 
 
 def test_the_line_that_was_left_stays_as_a_branch() -> None:
@@ -100,7 +102,7 @@ def test_for_memory_all_but_the_present_state_can_be_given_up_and_named_ones_go_
 def test_a_killed_state_is_said_and_those_around_it_stay() -> None:
     tree = grown(5, 3)
     assert tree.remove({2, 9}) == (2,)
-    with pytest.raises(CheckpointGone, match="the checkpoint 1 cells back is gone"):
+    with pytest.raises(CheckpointGone, match="the checkpoint 1 cell back is gone"):
         tree.back(1)
     assert [tree.here.depth - item.cell for item in tree.reachable()] == [2, 3]
 

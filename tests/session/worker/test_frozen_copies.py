@@ -201,7 +201,7 @@ def test_when_the_newest_checkpoint_was_killed_the_next_older_one_takes_over_and
     session.run("x = 2")
     result = session.run(f"{FROZEN}\nos.kill(frozen[-1], 9); os._exit(1)")
     assert (result.status, result.rolled_back) == (Status.KILLED, True)
-    assert any("rolled back to an older state: the last 1 cells are taken back too" in note for note in result.notes)
+    assert any("rolled back to an older state: the last 1 cell is taken back too" in note for note in result.notes)
     assert value(session, "x") == "1"
 
 
