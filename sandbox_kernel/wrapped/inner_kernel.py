@@ -1,7 +1,7 @@
 """The kernel inside its jail: builds the walls, starts it, watches its limits and says how it ended.
 
 ``InnerKernel.start`` returns at once; the job runs on a thread of its own. The relay takes the connections to
-the kernel from the handover that it returns, and waits for ``done``.
+the kernel from the way out that it returns, and waits for ``done``.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from sandbox_kernel.languages.support.recipe import ProcessConfig, rlimits, sear
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import SandboxPolicy, resolve_grants
 from sandbox_kernel.untrusted.ansi import plain
-from sandbox_kernel.wrapped.handover import PORTS, Handover, connection_facts, make_handover, socket_prefix
 from sandbox_kernel.wrapped.needed_files import needed_files
+from sandbox_kernel.wrapped.way_out import PORTS, WayOut, connection_facts, make_way_out, socket_prefix
 from sandbox_kernel.wrapped.wrap_options import INNER_FILE, WrapOptions
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class InnerKernel:
         self._jail: Jail | None = None
         self._thread = threading.Thread(target=self._run, name="sandbox-kernel-job", daemon=True)
 
-    def start(self) -> Handover:
+    def start(self) -> WayOut:
         """Start the jail and the kernel; returns what brings its connections."""
         walls = self._walls()
         if self.folder is not None:
@@ -92,9 +92,9 @@ class InnerKernel:
         else:
             self._jail = start_jail(walls)
             self._jail.wait_ready()
-        handover = make_handover(self._jail)
+        way_out = make_way_out(self._jail)
         self._thread.start()
-        return handover
+        return way_out
 
     def interrupt(self) -> None:
         """Send the kernel and its processes SIGINT."""

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kernel = InnerKernel(options, make_policy(options.policy or None, options.mounts, options.domains))
         _limit_memory()
         wanted.kernel = kernel
-        handover = kernel.start()
+        way_out = kernel.start()
     except (SandboxError, OSError) as error:
         return _refuse(connection_file, str(error), wanted)
     # Imported while the kernel starts.
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(str(error))
         return 2
     asked = _answer_questions(kernel)
-    relay = Relay(outside, kernel, handover)
+    relay = Relay(outside, kernel, way_out)
     try:
         relay.run(wanted.still)
     finally:

@@ -14,7 +14,7 @@ from sandbox_kernel.cli import main
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable
 from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.wrapped.handover import OfferedPaths
+from sandbox_kernel.wrapped.way_out import OfferedPaths
 from tests.conformance.conftest import Client
 
 
@@ -121,12 +121,12 @@ def test_single_domains_are_refused_and_the_cell_says_why(spec, start):
 
 @pytest.fixture
 def jail(tmp_path):
-    """The folder for temporary files of a jail, our end of its channel, and the handover."""
+    """The folder for temporary files of a jail, our end of its channel, and the way out."""
     inside, outside = socket.socketpair()
     inner = tmp_path / "tmp"
     inner.mkdir()
-    handover = OfferedPaths(SimpleNamespace(channel=outside, uid=None, places=Places(tmp=str(inner))))
-    yield inner, inside, handover
+    way_out = OfferedPaths(SimpleNamespace(channel=outside, uid=None, places=Places(tmp=str(inner))))
+    yield inner, inside, way_out
     inside.close()
     outside.close()
 
@@ -139,17 +139,17 @@ def listener(path):
 
 
 def test_a_socket_of_the_kernel_is_connected_and_the_jail_is_told(jail):
-    inner, inside, handover = jail
+    inner, inside, way_out = jail
     with listener(inner / "kernel-5002"):
         inside.send(b"\1")
-        channel, sock = handover.take()
+        channel, sock = way_out.take()
         sock.close()
     assert (channel, inside.recv(9)) == ("iopub", b"y")
 
 
 @pytest.mark.parametrize("way", ["link", "second name", "not there", "file", "nobody listens"])
 def test_what_is_no_socket_of_the_kernel_is_not_connected(jail, tmp_path, way):
-    inner, inside, handover = jail
+    inner, inside, way_out = jail
     offered, hosts = inner / "kernel-5001", tmp_path / "host.sock"
     with listener(hosts) as host:
         host.setblocking(False)
@@ -162,14 +162,14 @@ def test_what_is_no_socket_of_the_kernel_is_not_connected(jail, tmp_path, way):
         elif way == "nobody listens":
             listener(offered).close()
         inside.send(b"\0")
-        assert handover.take() is None
+        assert way_out.take() is None
         assert inside.recv(9) == b"n"
         with pytest.raises(BlockingIOError):
             host.accept()
 
 
 def test_anything_else_ends_the_kernel(jail):
-    _, inside, handover = jail
+    _, inside, way_out = jail
     inside.send(b"\x09")
     with pytest.raises(EnforcerFailed, match="something else than a connection"):
-        handover.take()
+        way_out.take()

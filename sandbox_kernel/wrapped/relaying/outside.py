@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import zmq
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.wrapped.handover import CHANNELS
 from sandbox_kernel.wrapped.relaying.wire import Signer, make_signer
+from sandbox_kernel.wrapped.way_out import CHANNELS
 
 _TYPES = {"shell": zmq.ROUTER, "control": zmq.ROUTER, "stdin": zmq.ROUTER, "hb": zmq.ROUTER, "iopub": zmq.XPUB}
 #: How long the last messages may take to leave when the kernel has ended.

@@ -20,7 +20,6 @@ from sandbox_kernel.wrapped.cleaning import clean_parts
 from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
 from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
 from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
-from sandbox_kernel.wrapped.handover import Handover
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock, SentCell
@@ -30,6 +29,7 @@ from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessage
 from sandbox_kernel.wrapped.relaying.remembered import Remembered
 from sandbox_kernel.wrapped.relaying.wire import Packet, Signer, from_json, joined, split, to_json
 from sandbox_kernel.wrapped.relaying.zmtp import ZmtpError
+from sandbox_kernel.wrapped.way_out import WayOut
 
 #: The longest heartbeat, in bytes, with its routing prefix.
 _MAX_BEAT = 4096
@@ -40,13 +40,13 @@ _CHECK_S = 1.0
 class Relay:
     """The relay of one kernel. ``run`` returns when the kernel has ended."""
 
-    def __init__(self, outside: OutsideSockets, kernel: InnerKernel, handover: Handover) -> None:
+    def __init__(self, outside: OutsideSockets, kernel: InnerKernel, way_out: WayOut) -> None:
         self._outside = outside.by_channel
         self._ports = outside.address.ports
         self._theirs = outside.address.signer
         self._ours = Signer(kernel.key.encode())
         self._kernel = kernel
-        self._handover = handover
+        self._way_out = way_out
         self._inner: dict[str, InnerConnection] = {}
         self._poller = zmq.Poller()
         self._outputs = OutputCleaner()
@@ -65,7 +65,7 @@ class Relay:
         """Carry messages until the kernel has ended; end it when ``still_wanted`` returns False."""
         poller = self._poller
         poller.register(self._kernel.done, zmq.POLLIN)
-        poller.register(self._handover, zmq.POLLIN)
+        poller.register(self._way_out, zmq.POLLIN)
         poller.register(self._outside["iopub"], zmq.POLLIN)
         while True:
             ready = dict(poller.poll(int(1000 * self._wait_s()) + 1))
@@ -75,7 +75,7 @@ class Relay:
             if not still_wanted():
                 self._shutting_down = True
                 self._kernel.stop()
-            if self._handover.fileno() in ready:
+            if self._way_out.fileno() in ready:
                 self._connect()
             self._look_at_clock()
             if self._outside["iopub"] in ready:
@@ -102,9 +102,9 @@ class Relay:
     def _connect(self) -> None:
         """Take connections to the kernel's ports. From the first message on a channel's front ends are served."""
         try:
-            taken = self._handover.take()
+            taken = self._way_out.take()
         except EOFError:
-            self._poller.unregister(self._handover)
+            self._poller.unregister(self._way_out)
             return
         if taken is None:
             return

@@ -29,7 +29,7 @@ _SOCKET_NAME = "kernel"
 _LONGEST = 107
 
 
-class Handover(ABC):
+class WayOut(ABC):
     """One jail's connections. ``fileno`` is readable when ``take`` should be called."""
 
     def __init__(self, jail: Jail) -> None:
@@ -71,11 +71,11 @@ class Handover(ABC):
         """Return the connection, if there is one now, and whether what came was in order. Takes descriptors out."""
 
 
-class PassedSockets(Handover):
+class PassedSockets(WayOut):
     """TCP sockets that were connected inside."""
 
     def _connection(self, number: int, descriptors: list[int]) -> tuple[socket.socket | None, bool]:
-        """See ``Handover``."""
+        """See ``WayOut``."""
         if len(descriptors) != 1 or not stat.S_ISSOCK(os.fstat(descriptors[0]).st_mode):
             return None, False
         sock = socket.socket(fileno=descriptors.pop())
@@ -86,7 +86,7 @@ class PassedSockets(Handover):
         return None, False
 
 
-class OfferedPaths(Handover):
+class OfferedPaths(WayOut):
     """Unix sockets in the jail's folder for temporary files. The folder's content is hostile: no link is followed."""
 
     def __init__(self, jail: Jail) -> None:
@@ -95,7 +95,7 @@ class OfferedPaths(Handover):
         self._folder = os.open(jail.places.tmp, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def _connection(self, number: int, descriptors: list[int]) -> tuple[socket.socket | None, bool]:
-        """See ``Handover``. Tells the jail whether it worked: a socket may be there before it listens."""
+        """See ``WayOut``. Tells the jail whether it worked: a socket may be there before it listens."""
         if descriptors:
             return None, False
         sock = self._connect(f"{_SOCKET_NAME}-{PORTS[number]}")
@@ -123,8 +123,8 @@ class OfferedPaths(Handover):
         return None
 
 
-def make_handover(jail: Jail) -> Handover:
-    """Return the handover of a jail, by its enforcer."""
+def make_way_out(jail: Jail) -> WayOut:
+    """Return the way out of a jail, by its enforcer."""
     return OfferedPaths(jail) if jail.walls.enforcer == LANDLOCK else PassedSockets(jail)
 
 
