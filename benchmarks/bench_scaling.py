@@ -1,6 +1,6 @@
 """How does it scale: many executions at once, large heaps, many sessions?
 
-    python -m benchmarks.bench_scaling [--rounds 3] [--most 64] [--no-install]
+    python -m benchmarks.bench_scaling [--rounds 3] [--most 64] [--no-install] [--only-throughput]
 
 Rows of a table come from one run and are measured in turns at every level. Peers as in ``bench_start``.
 """
@@ -115,10 +115,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--most", type=int, default=64, help="the highest concurrency")
     parser.add_argument("--no-install", action="store_true", help="use only those peers that are installed already")
+    parser.add_argument("--only-throughput", action="store_true", help="many executions at once, and nothing else")
     options = parser.parse_args()
     print(f"{machine()}\n")
-    print(sessions(), flush=True)
-    print(heaps(max(3, 3 * options.rounds)), flush=True)
+    if not options.only_throughput:
+        print(sessions(), flush=True)
+        print(heaps(max(3, 3 * options.rounds)), flush=True)
     print(many_at_once(options.rounds, options.most, install=not options.no_install))
 
 

@@ -19,7 +19,8 @@ _MEMORY = "memory limit exceeded: {limit_mb} MB"
 _ENFORCER_FAILED = "enforcer '{enforcer}' failed: {message}"
 _CONFLICT = (
     "the folder has changed meanwhile, so nothing was written: {paths}; look at your version and at the sandbox's "
-    "(box.patch()), then discard those changes, or move your version away and apply again"
+    "(%sandbox changes, --diff FILE, box.patch()), then discard those changes, or move your version away and "
+    "apply again"
 )
 _ENFORCER_UNAVAILABLE = "enforcer '{enforcer}' unavailable: {message}"
 

@@ -10,6 +10,8 @@ from sandbox_kernel.agent.answer import result_answer, with_hints
 from sandbox_kernel.errors import ExecutionFailed, SandboxTimeout
 from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status, notes
 from sandbox_kernel.model.hints import Spelling, Stumble, hints
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.parse_cell import parse_cell
 
 BESIDE = Stumble(beside=lambda path: path in ("data/sales.csv", "rows.csv"))
 
@@ -75,6 +77,36 @@ def test_a_read_only_place_or_a_missing_package_was_a_bare_error() -> None:
     assert "pip install sklearn on the host" in hint
 
 
+def test_a_place_that_landlock_closes_was_a_bare_error() -> None:
+    (hint,) = hints(failed("PermissionError: [Errno 13] Permission denied: '/usr/x'"), BESIDE)
+    assert hint == "/usr is closed to the program, or can only be read; use the working folder"
+    (hint,) = hints(failed("cat: /srv/rows.csv: Permission denied"), BESIDE)
+    assert hint.endswith("use the working folder, or show it: %sandbox --mount HOST:/srv")
+    # The notebook's own file by its full path; a file of the work folder that the program itself has closed is none.
+    (hint,) = hints(
+        failed("Permission denied: '/home/me/rows.csv'"), Stumble(beside=lambda path: True, folder="/home/me")
+    )
+    assert hint.startswith("rows.csv is beside the notebook")
+    for path in ("/box/rows.csv", "rows.csv", "/proc/1/mem"):
+        assert hints(failed(f"PermissionError: [Errno 13] Permission denied: '{path}'"), BESIDE) == ()
+
+
+def test_the_limit_of_a_cell_was_to_be_raised_by_a_line_that_does_not_change_it() -> None:
+    slow = ExecResult(status=Status.TIMEOUT, timeout=0.5)
+    (hint,) = hints(slow, Stumble(own=parse_cell("%%sandbox --timeout 500ms\n1", CellOptions()).own_limits))
+    assert hint.endswith(": %%sandbox --timeout 2s")
+    (hint,) = hints(slow, Stumble(own=parse_cell("%sandbox --timeout 500ms\n1", CellOptions()).own_limits))
+    assert hint.endswith(": %sandbox --timeout 2s")
+
+
+def test_a_module_beside_the_notebook_was_to_be_fetched_from_a_registry() -> None:
+    clean = failed("ModuleNotFoundError: No module named 'clean.rows'")
+    (hint,) = hints(clean, Stumble(beside=lambda path: path == "src/clean.py"))
+    assert hint == "src/clean.py is beside the notebook and not shown to the sandbox: %sandbox --here"
+    (hint,) = hints(clean, BESIDE)
+    assert "if you know and trust it: pip install clean on the host" in hint
+
+
 def test_a_memory_error_said_nothing() -> None:
     bare = ExecResult(status=Status.FAILED, error=CellError(ename="MemoryError", evalue=""), memory_limit_mb=512)
     assert hints(bare, BESIDE) == ("the memory was used up; to give it more: %sandbox --memory 1G",)
@@ -138,3 +170,8 @@ def test_errors_of_the_library_did_not_say_what_to_write() -> None:
         "the program wanted to reach example.org; to allow it: policy.allow_domain('example.org')",
         "the program has a work folder of its own, without data/rows.csv; to work on yours: Sandbox(here='.')",
     ]
+
+
+def test_a_package_missing_in_webassembly_was_to_be_installed_on_the_host() -> None:
+    (hint,) = hints(failed("ModuleNotFoundError: No module named 'numpy'", isolation="wasm"), Stumble())
+    assert "on the host" not in hint and hint.endswith("prepare science, or %sandbox --backend process")

@@ -38,7 +38,7 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
   function draw({ here, changes, more }) {
     if (!here) {
       const why = 'Cells work in a folder of their own. Let them work on a copy of this notebook’s folder, and this tab shows what they change.';
-      body.replaceChildren(paragraph(why), bar(button('Work on the notebook’s folder…', () => editLimits())));
+      body.replaceChildren(paragraph(why), bar(button('Work on the notebook’s folder…', () => editLimits({ here: true }))));
       return;
     }
     const folder = here.split('/').slice(-2).join('/');
@@ -51,10 +51,13 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
     const known = new Set(changes.map(({ path }) => path));
     for (const path of opened) if (!known.has(path)) opened.delete(path);
     const all = bar(button('Apply all', () => apply([])), button('Discard all', () => discard([], 'all changes')));
-    const items = element('ul', { className: 'jp-SandboxPanel-changes', attributes: { 'aria-label': 'changes' }, children: changes.map(row) });
+    const items = element('ul', { className: 'jp-SandboxPanel-changes', attributes: { 'aria-label': 'changes' }, children: conflictsFirst(changes).map(row) });
     const rest = more > 0 ? [paragraph(`… and ${more} more`)] : [];
     keepFocus(() => body.replaceChildren(head, all, items, ...rest));
   }
+
+  // What stopped an application stands where one looks first.
+  const conflictsFirst = (changes) => [...changes].sort((a, b) => conflicts.has(b.path) - conflicts.has(a.path));
 
   function row(change) {
     const { path, shown, kind, size, named } = change;

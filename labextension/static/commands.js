@@ -49,7 +49,7 @@ export async function commandsPlugin(shared) {
     activate: (app, tracker, palette, restorer) => {
       link.follow(tracker);
       followPastCells(link);
-      const openLimits = () => app.commands.execute('sandbox-kernel:limits');
+      const openLimits = (fields = {}) => app.commands.execute('sandbox-kernel:limits', fields);
       const restart = () => app.commands.execute('sandbox-kernel:restart');
       const panel = sidePanel(Widget, { link, confirm, askName, editLimits: openLimits, restart });
       panel.title.icon = icon('access');
@@ -81,7 +81,7 @@ export async function commandsPlugin(shared) {
         time: () => open('time'),
         changes: () => open('changes'),
         access: () => open('access'),
-        limits: (current) => told(() => editLimits({ Dialog, showDialog, Widget, link, panel: current })),
+        limits: (current, { here }) => told(() => editLimits({ Dialog, showDialog, Widget, link, panel: current, here: here === true })),
         restart: (current) => told(() => restartKeeping({ confirm, link, panel: current })),
         report: () => {
           open('access');
@@ -96,7 +96,7 @@ export async function commandsPlugin(shared) {
           icon: icon(name),
           isEnabled: () => link.current !== null,
           isVisible: ({ toolbar }) => !toolbar || link.current !== null,
-          execute: () => link.current && work[name](link.current),
+          execute: (fields) => link.current && work[name](link.current, fields),
         });
         palette?.addItem({ command: `sandbox-kernel:${name}`, category: 'Sandbox', args: { isPalette: true } });
       }

@@ -52,10 +52,10 @@ function changedFields(before, value) {
 }
 
 // Shows the dialog until it is cancelled or the kernel has taken the limits; returns what the kernel said, or ''.
-// What cannot be changed is said in the dialog, which keeps what was typed.
-export async function editLimits({ Dialog, showDialog, Widget, link, panel }) {
+// What cannot be changed is said in the dialog, which keeps what was typed. `here`: the notebook's folder is ticked.
+export async function editLimits({ Dialog, showDialog, Widget, link, panel, here = false }) {
   const { limits: before } = readOverview(await link.ask(panel, 'overview'));
-  let limits = before;
+  let limits = here ? { ...before, here: before.here || '.' } : before;
   for (let problem = ''; ; ) {
     const form = limitsForm(limits, problem);
     const body = new Widget({ node: form.node });
@@ -67,8 +67,10 @@ export async function editLimits({ Dialog, showDialog, Widget, link, panel }) {
       buttons: [Dialog.cancelButton(), Dialog.okButton({ label: RESTART, displayType: 'default', caption: RESTART_MEANS }), Dialog.okButton({ label: 'Change' })],
     });
     if (!button.accept) return '';
+    const changed = changedFields(before, value);
+    if (button.label !== RESTART && Object.keys(changed).length === 0) return 'Nothing was changed.';
     try {
-      const { text } = await link.change(panel, button.label === RESTART ? 'restart' : 'limits', changedFields(before, value));
+      const { text } = await link.change(panel, button.label === RESTART ? 'restart' : 'limits', changed);
       const { line } = readOverview(await link.ask(panel, 'overview'));
       return [text, `In force until the kernel ends: ${line}`].filter(Boolean).join('\n');
     } catch (error) {

@@ -10,7 +10,7 @@ export const OFFERS = 'application/vnd.sandbox-kernel.offers+json';
 const MOST_OFFERS = 3;
 const SESSION = / --session ([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})$/;
 
-// Returns [{what, before, after, once, lines: {once, session, never}}], with the words before and after what; offers that cannot be shown as they are, are left out.
+// Returns [{what, before, after, once, lines: {once, session, never, folder}}], with the words before and after what; offers that cannot be shown as they are, are left out.
 export function readOffers(data) {
   const offers = data !== null && typeof data === 'object' && Array.isArray(data.offers) ? data.offers : [];
   return offers.slice(0, MOST_OFFERS).map(readOffer).filter((offer) => offer !== null);
@@ -33,6 +33,7 @@ function readOffer(offer) {
       once: `%sandbox allow once ${word}`,
       session: `%sandbox allow ${word}${named ? ` --session ${named[1]}` : ''}`,
       never: `%sandbox never ${word}`,
+      ...(kind === 'file' && !named ? { folder: '%sandbox restart --keep --here' } : {}),
     },
   };
 }

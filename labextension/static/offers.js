@@ -7,6 +7,7 @@ import { OWN_KEYS } from './receipt.js';
 const BUTTONS = [
   { how: 'once', text: 'Allow once', again: true },
   { how: 'session', text: 'Allow for this session', again: true },
+  { how: 'folder', text: 'Work on the whole folder', again: true },
   { how: 'never', text: 'Never', again: false },
 ];
 
@@ -39,7 +40,7 @@ export async function offersPlugin(shared) {
         }
 
         _row(offer) {
-          const buttons = BUTTONS.map(({ how, text, again }) => {
+          const buttons = BUTTONS.filter(({ how }) => how in offer.lines).map(({ how, text, again }) => {
             const title = how === 'once' && offer.once ? offer.once : offer.lines[how];
             const button = element('button', { text, attributes: { type: 'button', title, 'aria-label': `${text}: ${offer.what}`, ...OWN_KEYS } });
             button.addEventListener('click', () => this._answer(offer.lines[how], again));
@@ -62,7 +63,7 @@ export async function offersPlugin(shared) {
           if (this._busy) return;
           this._busy = true;
           try {
-            const { content } = await panel.sessionContext.session.kernel.requestExecute({ code: line, store_history: false, allow_stdin: false }).done;
+            const { content } = await panel.sessionContext.session.kernel.requestExecute({ code: line, store_history: false, allow_stdin: false }, true, { sandbox_kernel_pressed: true }).done;
             if (content.status !== 'ok') throw new Error(String(content.evalue ?? 'The kernel refused.').slice(0, 1000));
             this._said.textContent = again ? 'Allowed; the cell runs again.' : 'Not asked again in this session.';
             if (again) await NotebookActions.runCells(panel.content, [cell], panel.sessionContext);

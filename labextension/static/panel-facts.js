@@ -2,13 +2,18 @@
 //
 // Names, values and lines come from inside the sandbox: types are checked, invisible characters are replaced, and texts
 // and lists are cut. sandbox_kernel/notebook/side_panel/panel_facts.py writes the replies.
-import { safeText } from './receipt-facts.js';
+import { safeText, safeTextOf } from './receipt-facts.js';
 import { bytesText } from './units.js';
 
 const MOST_LINES = 2000;
 const MOST_LINE = 2000;
+const MOST_PATH = 1000;
 const MOST_ENTRIES = 500;
+// The names of all secrets that are hidden stand in one row.
+const MOST_WORDS = 4000;
 const INVISIBLE = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+// The same, tabs and the sign that escapes begin with.
+const UNSEEN = new RegExp(`[\\t\\\\]|${INVISIBLE.source}`, 'g');
 const PICTURE = /^data:image\/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$/;
 
 const list = (value) => (Array.isArray(value) ? value.slice(0, MOST_ENTRIES) : []);
@@ -32,6 +37,12 @@ export function pictureUrl(value) {
   return typeof value === 'string' && PICTURE.test(value) ? value : '';
 }
 
+// Returns a path to look at. What cannot be seen is written as an escape, so that two files never look the same.
+export function pathText(path) {
+  const escape = (sign) => `\\x${sign.codePointAt(0).toString(16).padStart(2, '0')}`;
+  return safeTextOf(MOST_PATH, path.replace(UNSEEN, escape));
+}
+
 // Returns {here, changes: [{path, shown, kind, size, named}], more}; `path` is as it is, for requests only.
 export function readChanges(data) {
   const changes = list(data.changes).map(table).filter(({ path }) => typeof path === 'string');
@@ -40,7 +51,7 @@ export function readChanges(data) {
     more: number(data.more) ?? 0,
     changes: changes.map(({ path, kind, type, size, named }) => ({
       path,
-      shown: safeText(path),
+      shown: pathText(path),
       kind: safeText(kind),
       size: kind !== 'deleted' && type === 'file' && number(size) !== null ? bytesText(size) : '',
       named: named === true,
@@ -145,7 +156,7 @@ export function readOverview(data) {
   return {
     session: safeText(data.session),
     line: safeText(data.line),
-    rows: list(data.rows).filter(Array.isArray).map(([name, words]) => [safeText(name), safeText(words)]),
+    rows: list(data.rows).filter(Array.isArray).map(([name, words]) => [safeText(name), safeTextOf(MOST_WORDS, words)]),
     limits: {
       timeout: text(limits.timeout),
       memory: text(limits.memory),

@@ -13,9 +13,14 @@ const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u
 
 // Returns a string that is safe to show and to copy; '' for a value that is not a string.
 export function safeText(value) {
+  return safeTextOf(MOST_TEXT, value);
+}
+
+// The same with another length.
+export function safeTextOf(most, value) {
   if (typeof value !== 'string') return '';
-  const clean = value.slice(0, MOST_TEXT + 1).replace(/\s+/g, ' ').replace(INVISIBLE, '\ufffd').trim();
-  return clean.length > MOST_TEXT || value.length > MOST_TEXT ? `${clean.slice(0, MOST_TEXT)}…` : clean;
+  const clean = value.slice(0, most + 1).replace(/\s+/g, ' ').replace(INVISIBLE, '\ufffd').trim();
+  return clean.length > most || value.length > most ? `${clean.slice(0, most)}…` : clean;
 }
 
 function amount(value) {

@@ -175,7 +175,7 @@ class ProcessBackend(BlockingBackend):
             check_files_fit(request)
             walls = self.walls(request, recipe)
             if over is not None:
-                walls = replace(walls, here=over.path)
+                walls = replace(walls, here=over.path, here_id=over.identity())
             with self.egress() as proxy, served(functions, loop) as calls:
                 listen = proxy.start if proxy is not None else None
 
@@ -298,7 +298,9 @@ class ProcessBackend(BlockingBackend):
             policy: What a session may touch now, if it was given rights since it began.
 
         """
-        return network_notes(policy or self.policy, signs, notes) if self.enforcer is not None else ()
+        if self.enforcer is None:
+            return ()
+        return network_notes(policy or self.policy, signs, notes, can_open=self.enforcer.allows_network)
 
     def check_network(self) -> None:
         """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""

@@ -58,7 +58,10 @@ class BoxFiles(BoxProject):
         """
         self._check_alive()
         if self.here is not None:
-            raise InvalidRequest(f"this sandbox works on {self.here!r}; box.discard() drops what was changed in it")
+            raise InvalidRequest(
+                f"this sandbox works on {self.here!r}; what was changed in it is dropped by "
+                "box.discard(), %sandbox discard"
+            )
         self._folder.clear()
 
     @property

@@ -21,7 +21,9 @@ class _LoadSession:
     """Makes ``box.load_session(path)`` and ``Sandbox.load_session(path)`` both work; the latter makes a new sandbox."""
 
     def __get__(self, box: BoxSessions | None, owner: type[BoxSessions]) -> Callable[..., Session]:
-        def load_session(path: str | os.PathLike[str], *, name: str | None = None) -> Session:
+        def load_session(
+            path: str | os.PathLike[str], *, name: str | None = None, memory_mb: int = DEFAULT_SESSION_MEMORY_MB
+        ) -> Session:
             """Load a session that ``save`` wrote, on this or another machine with the same versions.
 
             Variables are made again inside the sandbox only. What could not be stored is named in ``restored``.
@@ -29,15 +31,18 @@ class _LoadSession:
             Args:
                 path: The file on the host.
                 name: A name for the session, shown in messages.
+                memory_mb: The most memory in MB. The session has what it was saved with where that is less: a file
+                    cannot raise its own limit.
 
             Returns:
                 The session, with the state it was saved with.
 
             Raises:
-                InvalidRequest: The file is damaged, not a saved session, or was saved with other versions.
+                InvalidRequest: The file is damaged, not a saved session, was saved with other versions, or needs more
+                    memory.
 
             """
-            return (box if box is not None else owner())._load_session(path, name=name)
+            return (box if box is not None else owner())._load_session(path, name=name, memory_mb=memory_mb)
 
         return load_session
 
@@ -166,14 +171,14 @@ class BoxSessions(BoxState):
 
     load_session = _LoadSession()
 
-    def _load_session(self, path: str | os.PathLike[str], *, name: str | None = None) -> Session:
+    def _load_session(self, path: str | os.PathLike[str], *, name: str | None, memory_mb: int) -> Session:
         self._check_alive()
         from sandbox_kernel.session.opening.open_wasm import load_wasm_session
         from sandbox_kernel.session.opening.python_state import PythonSession, read_python
 
         saved = read_python(path)
         if saved is not None:
-            opened = self.session(name=name, memory_mb=saved.header.memory_mb, backend="process")
+            opened = self.session(name=name, memory_mb=min(saved.header.memory_mb, memory_mb), backend="process")
             assert isinstance(opened, PythonSession), "a Python session of processes"
             opened.load(saved)
             return opened
@@ -181,6 +186,7 @@ class BoxSessions(BoxState):
             self._backends.wasm(),
             path,
             name=name,
+            memory_mb=memory_mb,
             on_open=self._sessions.add,
             share=self._link(),
             functions=self._functions,

@@ -39,6 +39,8 @@ def execute(options: argparse.Namespace) -> int:
     places = _places(options)
     if not asks_one:
         return _list(places, options)
+    if not options.of:
+        places = [place for place in places if _is_changed(place)]
     if not places:
         raise InvalidRequest(f"no wrapped kernel changed {os.path.realpath(options.folder)!r}; see them all: --all")
     if len(places) > 1:
@@ -61,7 +63,7 @@ def _places(options: argparse.Namespace) -> list[FoundPlace]:
     folder = os.path.realpath(os.path.expanduser(options.folder))
     found = [place for place in found_places() if options.all or place.facts.folder == folder]
     if not options.of:
-        return [place for place in found if _is_changed(place)] if not options.all else found
+        return found
     named = [place for place in found if options.of in (place.name, os.path.basename(place.facts.notebook))]
     if not named:
         known = ", ".join(_title(place) for place in found) or "none"
@@ -91,6 +93,8 @@ def _list(places: list[FoundPlace], options: argparse.Namespace) -> int:
             facts.append({**own, "problem": str(error)})
             if not options.json:
                 print(f"{_title(place)}: {error}")
+            continue
+        if not said.changes and not (options.all or options.of):
             continue
         facts.append({**own, "changes": [asdict(change) for change in said.changes], "left_out": list(said.left_out)})
         if said.changes and not options.json:

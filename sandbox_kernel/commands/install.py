@@ -20,6 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu", nargs="?", const="all", metavar="CARDS",
         help="cells of new notebooks may use accelerators: all, or numbers like 0,1",
     )  # fmt: skip
+    parser.add_argument(
+        "--lines", choices=("all", "limits"),
+        help="what %%sandbox lines may give: all (the default), or limits and no rights, for strangers' notebooks",
+    )  # fmt: skip
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -30,7 +34,7 @@ def execute(options: argparse.Namespace) -> int:
     place = install(
         user=options.user, prefix=options.prefix, sys_prefix=options.sys_prefix, name=options.name,
         display_name=options.display_name, here=options.here,
-        gpu=None if options.gpu is None else str(parse_gpu(options.gpu)),
+        gpu=None if options.gpu is None else str(parse_gpu(options.gpu)), lines=options.lines,
     )  # fmt: skip
     print(f"installed kernel {options.name!r} in {place}")
     return 0

@@ -103,7 +103,7 @@ def execute(options: argparse.Namespace) -> int:
                 policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
                 continue
             if options.here is not None:
-                settle_changes(box, options)
+                settle_changes(box, options, ended_well=status == 0)
         return status
 
 

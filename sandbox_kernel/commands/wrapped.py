@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox_kernel.wrapped.kernelspecs import WrappedKernel
+
+_NOTEBOOK = "the folder of the notebook"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +63,7 @@ def _shown(value: object) -> str:
 def _facts(kernel: WrappedKernel) -> dict[str, object]:
     """Return what a wrapped kernel is and may touch: files, network, memory, time."""
     from sandbox_kernel.errors import SandboxError
+    from sandbox_kernel.policy import PRESETS
     from sandbox_kernel.policy.from_options import make_policy
     from sandbox_kernel.wrapped.needed_files import needed_files
 
@@ -70,21 +74,25 @@ def _facts(kernel: WrappedKernel) -> dict[str, object]:
         policy = make_policy(options.policy or None, options.mounts, options.domains)
     except SandboxError as error:
         return {**facts, "problem": str(error)}
-    paths = [f"{path.path} ({path.mode.value})" for path in policy.allowed_paths]
+    # A preset means the folder in which a kernel is started; here that would be the folder of this command.
+    here, of_preset = os.getcwd(), options.policy in PRESETS
+    shown = {path.path: _NOTEBOOK if of_preset and path.path == here else path.path for path in policy.allowed_paths}
+    paths = [f"{shown[path.path]} ({path.mode.value})" for path in policy.allowed_paths]
     paths += [f"{mount.host} at {mount.guest}{' (writable)' if mount.writable else ''}" for mount in policy.mounts]
     return {
         **facts,
         "policy": options.policy or "standard",
         "files_of_the_kernel": [grant.target for grant in files.grants],
         "files_of_the_policy": paths,
-        "works_on": _works_on(options.here),
+        "works_on": _works_on(options.here, shown=_NOTEBOOK in shown.values()),
         "network": ["every public address"] if policy.network else [rule.domain for rule in policy.network_rules],
         "memory": f"{options.memory_mb} MB",
         "time_of_a_cell": f"{options.timeout_s:g} s" if options.timeout_s is not None else "no limit",
     }
 
 
-def _works_on(here: str) -> str:
+def _works_on(here: str, *, shown: bool) -> str:
     if not here:
-        return "an empty folder that ends with the kernel"
-    return f"{'the folder of the notebook' if here == '.' else here}, copy-on-write (sandbox-kernel changes)"
+        empty = "an empty folder that ends with the kernel"
+        return _NOTEBOOK if shown else f"{_NOTEBOOK} if the policy shows it, else {empty}"
+    return f"{_NOTEBOOK if here == '.' else here}, copy-on-write (sandbox-kernel changes)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -46,16 +47,20 @@ def check_correctness(
         ``task_id``, ``passed``, ``result`` (``passed``, ``timed out`` or ``failed: …``) and ``completion_id``.
 
     """
+    verdict = judge_program(_program(problem, completion), timeout, box=box)
+    return Checked(
+        task_id=problem["task_id"], passed=verdict.passed, result=verdict.result, completion_id=completion_id
+    )
+
+
+def _program(problem: Mapping[str, str], completion: str) -> str:
+    """Return the program that tests a completion, as HumanEval writes it."""
     missing = [name for name in ("task_id", "prompt", "test", "entry_point") if name not in problem]
     if missing:
         raise InvalidRequest(
             f"the problem has no {missing[0]!r}; a HumanEval problem has task_id, prompt, test, entry_point"
         )
-    program = f"{problem['prompt']}{completion}\n{problem['test']}\ncheck({problem['entry_point']})"
-    verdict = judge_program(program, timeout, box=box)
-    return Checked(
-        task_id=problem["task_id"], passed=verdict.passed, result=verdict.result, completion_id=completion_id
-    )
+    return f"{problem['prompt']}{completion}\n{problem['test']}\ncheck({problem['entry_point']})"
 
 
 def check_samples(
@@ -76,8 +81,8 @@ def check_samples(
         samples: Completions: ``task_id`` and ``completion`` of each.
         timeout: Seconds that the tests of one may take.
         max_workers: How many run at the same time; 4 by default.
-        results: A file of JSON lines to which each result is appended. Results that are in it already are not made
-            again, so a run that was stopped goes on where it was.
+        results: A file of JSON lines to which each result is appended. Results of the same program and time limit that
+            are in it already are not made again, so a run that was stopped goes on where it was.
         progress: Called as ``progress(done, total)`` after each result; True shows a bar.
         box: The sandbox to use; None for one of our own.
         backend: Where programs run instead: ``dask`` for the cluster that is connected. A worker that dies loses
@@ -89,22 +94,32 @@ def check_samples(
     """
     where = box_for(box, backend)
     numbered = list(_numbered(problems, samples))
+    digests = [_digest(_program(problems[task], completion), timeout) for task, _, completion in numbered]
     known = _known(results)
-    left = [(task, number, completion) for task, number, completion in numbered if (task, number) not in known]
+    found = {place: known[digest] for place, digest in enumerate(digests) if digest in known}
+    left = [place for place in range(len(numbered)) if place not in found]
 
-    def check(task: str, number: int, completion: str) -> Checked:
+    def check(place: int) -> Checked:
+        task, number, completion = numbered[place]
         return check_correctness(problems[task], completion, timeout, number, box=where)
 
     made = each_checked(
-        [partial(check, *each) for each in left],
+        [partial(check, place) for place in left],
         max_workers,
         progress,
-        lambda _, checked: _append(results, checked),
-        done_before=len(numbered) - len(left),
+        lambda at, checked: _append(results, checked, digests[left[at]]),
+        done_before=len(found),
     )
-    found = dict(known)
-    found.update(((task, number), checked) for (task, number, _), checked in zip(left, made, strict=True))
-    return [found[task, number] for task, number, _ in numbered]
+    found.update(zip(left, made, strict=True))
+    return [
+        Checked(task_id=task, passed=found[place]["passed"], result=found[place]["result"], completion_id=number)
+        for place, (task, number, _) in enumerate(numbered)
+    ]
+
+
+def _digest(program: str, timeout: float) -> str:
+    """Return what tells a result from that of another completion, test or time limit."""
+    return hashlib.sha256(f"{float(timeout)!r}\n{program}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _numbered(
@@ -119,23 +134,29 @@ def _numbered(
         count[task] += 1
 
 
-def _known(results: str | os.PathLike[str] | None) -> dict[tuple[object, int | None], Checked]:
-    """Return the results of an earlier run. A last line that was cut off is left out: its sample is run again."""
+def _known(results: str | os.PathLike[str] | None) -> dict[str, Checked]:
+    """Return the results of an earlier run by their digests. A line that was cut off is left out: it is made again."""
     if results is None or not Path(results).exists():
         return {}
-    known = {}
+    known: dict[str, Checked] = {}
     for line in Path(results).read_text().splitlines():
         try:
-            read: Checked = json.loads(line)
-            known[read["task_id"], read["completion_id"]] = read
+            read = json.loads(line)
+            known[str(read["digest"])] = Checked(
+                task_id=read["task_id"],
+                passed=read["passed"] is True,
+                result=str(read["result"]),
+                completion_id=read["completion_id"],
+            )
         except (ValueError, KeyError, TypeError):
             continue
     return known
 
 
-def _append(results: str | os.PathLike[str] | None, checked: Checked) -> None:
+def _append(results: str | os.PathLike[str] | None, checked: Checked, digest: str) -> None:
     if results is not None:
         with open(results, "a+b") as file:
             size = file.seek(0, os.SEEK_END)
             cut_off = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-            file.write((b"\n" if cut_off else b"") + json.dumps(checked).encode() + b"\n")
+            line = json.dumps({**checked, "digest": digest}).encode()
+            file.write((b"\n" if cut_off else b"") + line + b"\n")

@@ -2,8 +2,10 @@
 
 The program is executed as HumanEval does it: with empty globals, its output swallowed, standard input closed, an alarm
 after its time. What HumanEval forbids by replacing functions of ``os`` is not forbidden here, because the sandbox holds
-it. The verdict is printed with a random word that the program inside does not get; a program that ends its process
-before the verdict has none, and counts as timed out, as in HumanEval.
+it. The program runs in a child of the judge, which reports to it over a pipe; the judge prints the verdict with a
+random word that the child's process does not have, so nothing that is printed is taken for a verdict. A program that
+ends its process before the verdict has none, and counts as timed out, as in HumanEval. It shares its process with its
+tests, here as there: one that sets out to deceive them can (an object that equals everything is enough).
 """
 
 from __future__ import annotations
@@ -28,9 +30,8 @@ _MOST_TEXT = 10_000
 #: As HumanEval sets it: many programs run at once.
 _ENV = {"OMP_NUM_THREADS": "1"}
 _JUDGE = """
-import contextlib, io, json, os, signal, sys
+import contextlib, ctypes, io, json, os, signal, sys
 given = json.loads(sys.stdin.read())
-word, out = given.pop("word"), os.dup(1)
 class TimeoutException(Exception): pass
 class Closed(io.StringIO):
     def read(self, *a, **k): raise OSError
@@ -38,15 +39,15 @@ class Closed(io.StringIO):
     def readlines(self, *a, **k): raise OSError
     def readable(self, *a, **k): return False
 def ring(number, frame): raise TimeoutException("Timed out!")
-def judge():
+def judge(program, seconds):
     stream = Closed()
     sys.stdin = stream
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
             signal.signal(signal.SIGALRM, ring)
-            signal.setitimer(signal.ITIMER_REAL, given["timeout"])
+            signal.setitimer(signal.ITIMER_REAL, seconds)
             try:
-                exec(given["program"], {})
+                exec(program, {})
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         return "passed"
@@ -54,10 +55,27 @@ def judge():
         return "timed out"
     except BaseException as error:
         return f"failed: {error}"
-verdict = judge()
-os.write(out, ("\\n" + word + json.dumps(verdict[:20000]) + "\\n").encode())
+# Four bytes a character at most, which is less than a pipe holds: the judge reads when the child has ended.
+def report(verdict, write=os.write, leave=os._exit):
+    write(told, verdict[:MOST].encode("utf-8", "replace"))
+    leave(0)
+heard, told = os.pipe()
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: the child cannot look into the judge
+child = os.fork()
+if child == 0:
+    os.close(heard)
+    del given["word"]
+    report(judge(given.pop("program"), given.pop("timeout")))
+os.waitpid(child, 0)
+os.set_blocking(heard, False)
+try:
+    verdict = os.read(heard, 5 * MOST).decode("utf-8", "replace")
+except BlockingIOError:  # a process that the program left behind has the pipe
+    verdict = ""
+if verdict:
+    os.write(1, ("\\n" + given["word"] + json.dumps(verdict) + "\\n").encode())
 os._exit(0)
-"""
+""".replace("MOST", str(_MOST_TEXT))
 
 
 @dataclass(frozen=True)

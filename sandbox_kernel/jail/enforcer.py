@@ -52,7 +52,8 @@ class Enforcer:
         if asked is not None and not self.allows_network:
             raise PolicyViolation(
                 f"the policy has {asked}, which the enforcer {self.name!r} cannot enforce: without a network namespace "
-                "it can only deny all or allow all; run where bubblewrap works, or fetch with box.fetch"
+                "it can only deny all or allow all; run where bubblewrap works, or fetch on the host "
+                "(box.fetch) and give the file"
             )
 
 

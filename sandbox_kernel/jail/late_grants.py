@@ -14,9 +14,11 @@ from collections.abc import Iterable
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.jail.core.guest_programs import memory_file, start_of
 from sandbox_kernel.jail.core.jail import Jail
+from sandbox_kernel.jail.core.walls import LANDLOCK
 from sandbox_kernel.jail.kinds.bubblewrap_jail import NamespaceJail
 from sandbox_kernel.jail.late_places import check_file_place, check_place, covered_places, shelf_of
 from sandbox_kernel.jail.root import root_plan
+from sandbox_kernel.jail.rules.in_place import in_place_paths
 from sandbox_kernel.policy import Grant
 
 #: How long joining a jail may take on a busy machine.
@@ -27,8 +29,9 @@ def check_late(jail: Jail) -> None:
     """Raise ``PolicyViolation``, which says what works, when this jail can be given nothing later."""
     if not isinstance(jail, NamespaceJail):
         raise PolicyViolation(
-            "behind these walls nothing can be added to a running session; copy files into it with session.write_file, "
-            "or begin one that has the right from its start: %sandbox restart --keep with the option, box.session(...)"
+            "behind these walls nothing can be added to a running session; begin one that has the right from its start "
+            "(%sandbox restart --keep with the option, box.session(...)), or copy files into it "
+            "(%sandbox allow ./FILE, session.write_file)"
         )
 
 
@@ -41,6 +44,8 @@ def check_mount(jail: Jail, grant: Grant, late: Iterable[str]) -> None:
         late: The places of what the session was shown since it began.
 
     """
+    if not isinstance(jail, NamespaceJail):
+        in_place_paths([grant], LANDLOCK)
     check_late(jail)
     check_place(jail.walls, grant.target, late)
     is_folder = os.path.isdir(grant.source)

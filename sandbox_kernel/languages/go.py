@@ -14,7 +14,7 @@ from sandbox_kernel.policy import Grant
 SCRIPT = "cell.go"
 REMEDY = "apt install golang-go (or your system's package of it)"
 _FIND = (("go",), ("version",))
-_PACKAGE = re.compile(rb"^\s*package\s", re.MULTILINE)
+_PACKAGE = re.compile(rb"^[^\S\n]*+package\s", re.MULTILINE)
 #: No network, no modules, no C; few threads, because they count as processes.
 _ENV = {
     "CGO_ENABLED": "0", "GO111MODULE": "off", "GOFLAGS": "-p=2", "GOMAXPROCS": "2", "GOTELEMETRY": "off",

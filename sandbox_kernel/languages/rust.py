@@ -21,7 +21,8 @@ REMEDY = "install Rust from https://rustup.rs and a C compiler for linking"
 #: The first release with the 2024 edition.
 _EDITION_2024 = (1, 85)
 
-_NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|r?"(?:\\.|[^"\\])*"', re.DOTALL)
+#: What is not closed goes to the end, so that no character is read twice: code may be made to take the host's time.
+_NOT_CODE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|r?"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _MAIN = re.compile(r"\bfn\s+main\s*[(<]")
 #: Everything that can refer to another file.
 _OTHER_FILES = re.compile(r"include|\bmod\b|path|asm")

@@ -23,8 +23,18 @@ from sandbox_kernel.policy import Grant
 SCRIPT, TRANSPILED = "cell.ts", "cell.js"
 REMEDY = "pip install deno"
 
-_NOT_CODE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`""", re.DOTALL)
+#: What is not closed goes to the end of its line or of the code, so that no character is read twice: code may be made
+#: to take the host's time.
+_NOT_CODE = re.compile(
+    r"""//[^\n]* | /\*.*?(?:\*/|\Z)
+    | "[^"\\\n]*+(?:\\.[^"\\\n]*+)*+(?:"|(?=\n)|\\?\Z)
+    | '[^'\\\n]*+(?:\\.[^'\\\n]*+)*+(?:'|(?=\n)|\\?\Z)
+    | `[^`\\]*+(?:\\.[^`\\]*+)*+(?:`|\\?\Z)""",
+    re.DOTALL | re.VERBOSE,
+)
 _DECORATOR = re.compile(r"(?:^|[\s({;,])@[A-Za-z_$(]")
+#: The file with the types of host functions, beside a program that may call some and whose types are checked.
+HOST_TYPES = "host.d.ts"
 _QUIET = ("--quiet", "--no-config", "--no-lock", "--no-remote")
 
 
@@ -82,7 +92,8 @@ class TypeScript(Recipe):
         script = SCRIPT
         env = {"DENO_DIR": f"{builder.places.tmp}/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
         if builder.config.check_types and deno is not None:
-            steps.append(builder.compiler([deno[0], "check", *_QUIET, SCRIPT], env))
+            checked = [SCRIPT, HOST_TYPES] if builder.calls_host else [SCRIPT]
+            steps.append(builder.compiler([deno[0], "check", *_QUIET, *checked], env))
         if has_decorators(request.source.decode()):
             if deno is None:
                 told = (notes.decorators_need_package(REMEDY),)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,14 @@ _READ_ONLY = (
     r"EROFS: read-only file system, \w+ '([^'\n]{1,300})'",
     r"(?m)^[\w./-]{1,60}: (?:line \d+: )?(?:cannot \w+ (?:\w+ )?)?'?(/[^':\n]{1,300})'?: Read-only file",
 )
+#: Walls of Landlock answer so where others say that a file is not there, or that its folder can only be read.
+_DENIED = (
+    r"Permission denied: ['\"](/[^'\"\n]{1,300})['\"]",
+    r"EACCES: permission denied, \w+ '(/[^'\n]{1,300})'",
+    r"(?m)^[\w./-]{1,60}: (?:line \d+: )?(?:cannot \w+ (?:\w+ )?)?'?(/[^':\n]{1,300})'?: Permission denied",
+)
+#: Nobody keeps data there: a program that is denied one of these wanted something else than a file of its user.
+_KERNEL_PLACES = ("/proc", "/dev", "/sys", "/run", "/tmp", "/box")
 _NO_MODULE = r"No module named ['\"]([A-Za-z_][\w.]{0,80})['\"]"
 _WORK = "/box/"
 
@@ -62,6 +70,7 @@ class Stumble:
             must not be told to whoever reads the answer.
         folder: The absolute path of that folder.
         running: Whether the run was a cell of a session that goes on.
+        own: Options that the first line of the cell itself sets. Defaults of the notebook do not change them.
         spelling: How the advice is written.
 
     """
@@ -70,13 +79,15 @@ class Stumble:
     beside: Callable[[str], bool] | None = None
     folder: str = ""
     running: bool = False
+    own: Collection[str] = ()
     spelling: Spelling = Spelling.OPTIONS
 
     def write(self, option: str, value: str, *, library: str = "", tool: str = "") -> str:
         """Return what to write at this door; empty where nothing helps."""
         if self.spelling is Spelling.LIBRARY:
             return library
-        return tool if self.spelling is Spelling.TOOL else f"{self.line}{option} {value}".rstrip()
+        line = "%%sandbox " if option in self.own else self.line
+        return tool if self.spelling is Spelling.TOOL else f"{line}{option} {value}".rstrip()
 
 
 def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
@@ -107,9 +118,15 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
             write = "" if is_own_place(top) else stumble.write("--mount", f"HOST:{top}:rw", library=mount)
             found.append(notes.hint_read_only(write, top))
             break
+    else:
+        found += [] if found else _denied(said, stumble)
     if (module := re.search(_NO_MODULE, said)) is not None:
+        name = module[1].split(".")[0]
         python = stumble.write("--python", "PATH", library="session(python=PATH)")
-        found.append(notes.hint_package(python, module[1].split(".")[0]))
+        native = stumble.write("--backend", "process", library="backend='process'")
+        in_wasm = result.isolation == "wasm"
+        missing = notes.hint_package_in_wasm(native, name) if in_wasm else notes.hint_package(python, name)
+        found.append(_own_module(name, result, stumble) or missing)
     return tuple(found[:2])
 
 
@@ -121,10 +138,12 @@ def _is_memory_error(result: ExecResult) -> bool:
 def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]:
     if result.here or stumble.beside is None:
         return []
-    for pattern in _MISSING_FILE:
+    for pattern in (*_MISSING_FILE, *_DENIED):
         for path in re.findall(pattern, said):
             inner = path.removeprefix(_WORK)
             absolute = bool(stumble.folder) and inner.startswith(f"{stumble.folder}/")
+            if pattern in _DENIED and not absolute:
+                continue
             if absolute:
                 inner = os.path.relpath(inner, stumble.folder)
             plain = os.path.normpath(inner)
@@ -133,6 +152,20 @@ def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]
             where = "the notebook" if stumble.line else "you"
             write = stumble.write("--here", "", library="Sandbox(here='.')")
             return [notes.hint_file(write, plain, where, _for_running(result, stumble), absolute)]
+    return []
+
+
+def _denied(said: str, stumble: Stumble) -> list[Note]:
+    """Return the hint for a path that the walls deny, in words that hold for reading and for writing."""
+    for pattern in _DENIED:
+        if (place := re.search(pattern, said)) is not None:
+            names = place[1].strip("/").split("/")
+            top = f"/{names[0]}" if len(names) > 1 else "/"
+            if top in _KERNEL_PLACES:
+                continue
+            mount = f"policy.mount(HOST, '{top}')"
+            write = "" if is_own_place(top) else stumble.write("--mount", f"HOST:{top}", library=mount)
+            return [notes.hint_denied(write, top)]
     return []
 
 
@@ -148,6 +181,18 @@ def _for_library(said: str, result: ExecResult) -> list[Note]:
     if missing and not result.here:
         found.append(notes.hint_missing(missing[0], "Sandbox(here='.')"))
     return found
+
+
+def _own_module(name: str, result: ExecResult, stumble: Stumble) -> Note | None:
+    """Return the hint for a module that lies beside the notebook; None for any other."""
+    if result.here or stumble.beside is None:
+        return None
+    for path in (f"{folder}{name}{end}" for folder in ("", "src/", "lib/") for end in (".py", "/__init__.py", "")):
+        if stumble.beside(path):
+            where = "the notebook" if stumble.line else "you"
+            write = stumble.write("--here", "", library="Sandbox(here='.')")
+            return notes.hint_file(write, path, where, _for_running(result, stumble))
+    return None
 
 
 def _for_running(result: ExecResult, stumble: Stumble) -> str:

@@ -342,6 +342,12 @@ def changes_found(folder: str, count: int) -> Note:
     return Note(f"{text} again, not applied: {todo}", NoteKind.FILES_FOUND)
 
 
+def strange_stage(name: str) -> Note:
+    """A folder in the user's looks like one of an apply that was interrupted, and this user has no record of it."""
+    text = f"{name} in your folder looks like an interrupted apply, but you began none there: it is left alone, and"
+    return Note(f"{text} programs do not see it; look what is in it, and remove it", NoteKind.FILES_FOUND)
+
+
 def change_not_given(path: str, why: object) -> Note:
     """A change to the user's folder is kept, and could not be put into the folder of this run."""
     text = f"{path} is kept as it was changed, and this run sees your own version: {why}; more room: --disk 1G"
@@ -422,6 +428,15 @@ def no_network(domain: str = "") -> Note:
     """The program tried the network and its policy has none; ``domain`` is empty where it is not known."""
     text = f"there is no network in this sandbox; to let it reach a host: --allow-net {domain or 'DOMAIN'}"
     return Note(text, NoteKind.NETWORK, Wanted(WantedKind.DOMAIN, domain) if domain else None)
+
+
+def never_network(domain: str = "") -> Note:
+    """The program tried the network behind walls that can open no single host; ``domain`` may be unknown."""
+    text = (
+        f"there is no network in this sandbox, and the walls of this machine cannot open {domain or 'a host'} alone; "
+        "fetch it on the host and put the file beside the program, or install bubblewrap"
+    )
+    return Note(text, NoteKind.NETWORK)
 
 
 def unreached(why: str) -> Note:
@@ -550,10 +565,32 @@ def hint_read_only(write: str, place: str) -> Note:
     return Note(f"{place} can only be read; write into the working folder{instead}", NoteKind.HINT)
 
 
+def hint_denied(write: str, place: str) -> Note:
+    """The walls did not let the program open a file there."""
+    instead = f", or show it: {write}" if write else ""
+    return Note(
+        f"{place} is closed to the program, or can only be read; use the working folder{instead}", NoteKind.HINT
+    )
+
+
 def hint_package(write: str, name: str) -> Note:
     """The program imported a package that its Python does not have."""
-    instead = f": pip install {name} on the host, or {write}" if write else "; use what is installed"
+    instead = (
+        f"; if you know and trust it: pip install {name} on the host, or {write}"
+        if write
+        else "; use what is installed"
+    )
     return Note(f"{name} is not installed in this Python{instead}", NoteKind.HINT)
+
+
+def hint_package_in_wasm(write: str, name: str) -> Note:
+    """The program imported a package that the Python inside WebAssembly does not have."""
+    instead = f", or {write}" if write else ""
+    return Note(
+        f"{name} is not in the Python inside WebAssembly: packages of pure Python by %pip install {name} in a session; "
+        f"numpy and pandas in sessions after sandbox-kernel prepare science{instead}",
+        NoteKind.HINT,
+    )
 
 
 # Notebooks.

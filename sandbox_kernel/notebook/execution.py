@@ -23,6 +23,7 @@ from sandbox_kernel.notebook.offers.give_rights import take_files_back
 from sandbox_kernel.notebook.offers.offer import Offer, bundle, offers_of
 from sandbox_kernel.notebook.offers.right_answers import RightAnswers
 from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
+from sandbox_kernel.notebook.options.own_rights import check_own_rights, lines_give_rights
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
 from sandbox_kernel.notebook.page.frames.frame_comms import FrameComms
@@ -204,10 +205,12 @@ class CellExecution:
         #: Whether a line command has shown something in this cell.
         self._told = False
 
-    async def run(self, text: str) -> CellReply:
-        """Plan the text of a cell of the Sandbox kernel, and do it."""
+    async def run(self, text: str, *, pressed: bool = False) -> CellReply:
+        """Plan the text of a cell of the Sandbox kernel, and do it. ``pressed``: a person pressed a button for it."""
         try:
             plan = parse_cell(text, self._state.defaults)
+            if not pressed and not lines_give_rights():
+                check_own_rights(plan, self._state.defaults)
         except SandboxError as error:
             return replace(self._failed(refusal(error)), refused=error)
         return await self.run_plan(plan)
@@ -236,7 +239,8 @@ class CellExecution:
                 return failure
         self._state.defaults = plan.defaults
         if not plan.code:
-            if news := self._news():
+            # A line that begins to work on the folder is followed by the cell that has its changes again, and says so.
+            if plan.defaults.here is None and (news := self._news()):
                 self._send(ShowOutput({"text/plain": "\n".join(news)}))
             return None
         result = await self._program(plan)
@@ -315,7 +319,9 @@ class CellExecution:
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
-        stumble = Stumble(beside=os.path.exists, folder=os.getcwd(), running=plan.options.keeps_state)
+        stumble = Stumble(
+            beside=os.path.exists, folder=os.getcwd(), running=plan.options.keeps_state, own=plan.own_limits
+        )
         more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._news())
         return replace(outcome.result, notes=(*outcome.result.notes, *more))
 

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from sandbox_kernel.notebook.page.frames.frame_libraries import cells_gone
 from sandbox_kernel.notebook.page.kept_output import KeptOutput
 from sandbox_kernel.notebook.protocol.interrupts import RunningCells
 
@@ -217,6 +218,7 @@ class SandboxKernel:
         asked = request.content
         code, silent, allow_stdin = asked["code"], bool(asked.get("silent")), bool(asked.get("allow_stdin"))
         cell_id = request.message["metadata"].get("cellId")
+        self.state.libraries.gone(cells_gone(request.message["metadata"]))
         number = self.execution_count
         if not silent:
             # Messages are UTF-8: a lone surrogate would make sending this message fail, and with it the reply.
@@ -250,7 +252,9 @@ class SandboxKernel:
             execution = CellExecution(
                 self.state, wire, questions.ask, cancel, name, where, expressed, silent=silent, question=question
             )
-            done = await execution.run(code)
+            # A cell of the notebook cannot pass for a button: its own metadata come with its id.
+            pressed = cell_id is None and request.message["metadata"].get("sandbox_kernel_pressed") is True
+            done = await execution.run(code, pressed=pressed)
         self._kept.end(request.message)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)

@@ -10,7 +10,7 @@ from html import escape
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MAX_MEMORY_MB, MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.model.wanted import WantedKind
 from sandbox_kernel.notebook.autosave.autosaver import DEFAULT_EVERY_S, Autosaver, when
@@ -27,6 +27,9 @@ from sandbox_kernel.notebook.page.views.changes_view import apply_changes, disca
 from sandbox_kernel.notebook.page.views.files_view import files_message, list_files
 from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
+from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.workspace.here.hidden import HIDDEN
@@ -54,7 +57,8 @@ def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, .
 
 
 def _text(text: str) -> tuple[Message, ...]:
-    return (ShowOutput({"text/plain": text}),)
+    # Names and reasons in it may be the program's own words, which never carry our mark.
+    return (ShowOutput({"text/plain": unmarked(text)}),)
 
 
 def _show(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -191,11 +195,12 @@ def _fork(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 
 def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    session = context.sandboxes.box(context.defaults).load_session(command.target)
+    asked = command.options.over(context.defaults)
+    most_mb = asked.memory_mb if asked.memory_mb is not None else DEFAULT_SESSION_MEMORY_MB
+    session = context.sandboxes.box(context.defaults).load_session(command.target, memory_mb=most_mb)
     # It serves cells of its own language, which may differ from the notebook's.
     restored = getattr(session, "restored", None)
     backend = "wasm" if restored is None else None
-    asked = command.options.over(context.defaults)
     context.sandboxes.sessions.adopt(replace(asked, language=session.language, backend=backend), session)
     said = f"Going on with {command.target}: {session.language} cells run in it."
     return _text(said if restored is None else f"{said}\n{restored}")
@@ -226,7 +231,10 @@ def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
         )
     told: list[str] = []
     for state in states:
-        session = context.sandboxes.box(context.defaults).load_session(state.path, name=state.name or None)
+        # Our own file: its limit is the one that the user gave.
+        session = context.sandboxes.box(context.defaults).load_session(
+            state.path, name=state.name or None, memory_mb=MAX_MEMORY_MB
+        )
         asked = replace(context.defaults, language=session.language, session=state.name or None)
         context.sandboxes.sessions.adopt(asked, session)
         named = f" session {state.name}" if state.name else " session"
@@ -259,6 +267,7 @@ def _allow(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
         box, kept = context.sandboxes.box(context.defaults), context.sandboxes.kept
         return _text(give_file(box, context.answers, wanted, once=command.once, kept=kept))
     if command.once:
+        context.sandboxes.check_network(context.defaults, SandboxPolicy(network_rules=(parse_rule(wanted.what),)))
         return _text(give_domain_once(context.answers, wanted) + _reads_too(context))
     if command.options.session is not None:
         session_of(command, context).allow(domain=wanted.what)

@@ -26,7 +26,7 @@ from sandbox_kernel.languages.support.exchange import exchange_files, output_fil
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
 from sandbox_kernel.model.wanted import Wanted
-from sandbox_kernel.notebook.offered_functions import OfferedFunctions, told
+from sandbox_kernel.notebook.offered_functions import OfferedFunctions
 from sandbox_kernel.notebook.offers.for_one_cell import domains, reaching
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import changes_place, config_of, limits_of, may_share, policy_of
@@ -244,9 +244,9 @@ class NotebookSandboxes:
         with self._lock:
             boxes = list(self._boxes.values())
         if names:
-            self._functions.change(names, variables, boxes)
+            self._functions.change(names, variables, boxes, self.sessions.with_state().values())
             self.sessions.close_unused()
-        return told(box, options.effective_language, self.sessions)
+        return self._functions.told(box, options.effective_language, self.sessions)
 
     def _work_on(self, box: Sandbox, here: str, policy: SandboxPolicy, options: CellOptions) -> None:
         """Let a new sandbox work on a folder of the user, with the changes to it that the last kernel left."""
@@ -260,11 +260,22 @@ class NotebookSandboxes:
         with self._lock:
             return [box for box in self._boxes.values() if box.here is not None]
 
+    def check_network(self, options: CellOptions, policy: SandboxPolicy) -> None:
+        """Raise ``PolicyViolation`` when the walls of this machine cannot open what the policy allows of the network.
+
+        A line is refused for it at once: under such defaults no later cell would run.
+        """
+        enforcer = self.box(options).backend.enforcer
+        if enforcer is not None and options.backend != "dask":
+            enforcer.check_network(policy)
+
     def grow(self, before: CellOptions, after: CellOptions) -> tuple[str, ...]:
         """Let the running sessions follow the notebook's new defaults; returns what changed, in sentences.
 
         They keep their work folder: later cells under the new defaults share it.
         """
+        if after.allow_net:
+            self.check_network(before, policy_of(after))
         told = self.sessions.grow(after)
         if told and before.here == after.here:
             old = self.box(before)

@@ -7,14 +7,19 @@ something, takes the turn, and hands the output on. All other messages are kept 
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import threading
 import weakref
 
+from sandbox_kernel.errors import SessionError
 from sandbox_kernel.session.present_worker import PresentWorker, StillBusy
+from sandbox_kernel.session.worker.gate_client import GateLost
 
 #: How long a session may be held open by this thread after it was dropped.
 _LOOK_S = 1.0
+#: How often it is looked whether cells go on, as long as old checkpoints wait for a pause to end in.
+_PAUSE_S = 0.1
 #: How many reads of a worker's channel there may be between two cells: a worker that floods is left alone then.
 MAX_READS = 20_000
 
@@ -30,6 +35,9 @@ class BetweenCells:
         self._epoll: select.epoll | None = None
         self._fd = -1
         self._reads = 0
+        #: Whether a cell has run since the thread woke last, and whether old checkpoints wait.
+        self._just_ran = self._hurries = False
+        self._nudge = -1
 
     def idle(self) -> None:
         """The session waits for a cell, and a front end listens: begin, in a thread that is made once."""
@@ -39,14 +47,19 @@ class BetweenCells:
         if live is None or live.channel.closed:
             return
         if self._epoll is None:
-            self._epoll = select.epoll()
+            self._epoll, self._nudge = select.epoll(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            weakref.finalize(self, os.close, self._nudge).atexit = False
+            self._epoll.register(self._nudge, select.EPOLLIN)
             threading.Thread(
                 target=self._listen, args=(self._epoll,), name="sandbox-between-cells", daemon=True
             ).start()
-        self._reads = 0
+        self._reads, self._just_ran = 0, True
         with contextlib.suppress(OSError, ValueError):  # the worker has ended: there is nothing to hear
             self._epoll.register(live.channel.fileno(), select.EPOLLIN)
             self._fd = live.channel.fileno()
+        if live.leaving.nodes() and not self._hurries:
+            self._hurries = True
+            os.eventfd_write(self._nudge, 1)
 
     def busy(self) -> None:
         """A cell begins: its own thread reads now."""
@@ -58,16 +71,33 @@ class BetweenCells:
     def _listen(self, epoll: select.epoll) -> None:
         with contextlib.closing(epoll):
             while True:
-                found = epoll.poll(_LOOK_S)
+                found = epoll.poll(_PAUSE_S if self._hurries else _LOOK_S)
                 present = self._present()
                 if present is None or present.closed:
                     return
                 if found:
+                    with contextlib.suppress(BlockingIOError):
+                        os.eventfd_read(self._nudge)
                     self._hear(present)
+                elif self._just_ran:
+                    self._just_ran = False
+                else:
+                    self._let_go(present)
                 del present
 
+    def _let_go(self, present: PresentWorker) -> None:
+        """Let old checkpoints end, some each time: nothing has run for a while."""
+        live = present.live
+        self._hurries = live is not None and bool(live.leaving.nodes())
+        if live is None or not self._hurries:
+            return
+        with contextlib.suppress(StillBusy, SessionError, GateLost), present.lock(0.0):
+            # What is wrong with the worker is noticed by the next cell, and told.
+            if present.live is live and self._fd >= 0:
+                live.let_go()
+
     def _hear(self, present: PresentWorker) -> None:
-        """Hand on what has come; a session whose turn another thread has is left to it."""
+        """Hand on what has come, if anything; a session whose turn another thread has is left to it."""
         with contextlib.suppress(StillBusy), present.lock(_LOOK_S):
             live = present.live
             if self._fd < 0 or live is None:

@@ -98,22 +98,22 @@ class SessionRights:
         mount, rule = asked.mount, asked.rule
         if mount is not None:
             if mount.guest not in self._mounts:
-                raise PolicyViolation(f"{mount.guest} was not given to the running session; it has it from its start")
+                began = any(known.guest == mount.guest for known in self._backend.policy.mounts)
+                raise PolicyViolation(_not_taken(mount.guest, began))
             unmount_late(live.jail, mount.guest)
             del self._mounts[mount.guest]
             kept = tuple(known for known in self.policy.mounts if known.guest != mount.guest)
             self.policy = replace(self.policy, mounts=kept)
         if rule is not None:
             if rule not in self._rules:
-                raise PolicyViolation(
-                    f"{rule.domain} was not given to the running session; it has it from its start: %sandbox restart"
-                )
+                began = rule in self._backend.policy.network_rules
+                raise PolicyViolation(_not_taken(rule.domain, began))
             self._set_rules(supervisor, live, tuple(known for known in self._rules if known != rule))
             left = tuple(known for known in self.policy.network_rules if known != rule)
             self.policy = replace(self.policy, network_rules=left)
         for name in asked.env:
             if self._env.pop(name, None) is None:
-                raise PolicyViolation(f"the variable {name} was not given to the running session")
+                raise PolicyViolation(_not_taken(f"the variable {name}", name in self._backend.policy.env))
         if asked.env:
             supervisor.quietly(live, _unset_code(supervisor.spec.language, list(asked.env)))
         if asked.memory_mb is not None:
@@ -143,6 +143,8 @@ class SessionRights:
         if asked.mount is not None:
             check_mount(live.jail, _grant(asked.mount), self._mounts)
         if asked.rule is not None:
+            if self._backend.enforcer is not None:
+                self._backend.enforcer.check_network(SandboxPolicy(network_rules=(asked.rule,)))
             check_late(live.jail)
             if self._backend.policy.network:
                 raise PolicyViolation("the session reaches every public address already")
@@ -184,6 +186,17 @@ class SessionRights:
 
     def _set_env(self, supervisor: WorkerSupervisor, live: JailedWorker, env: Mapping[str, str]) -> None:
         supervisor.quietly(live, _SETTERS[supervisor.spec.language](env))
+
+
+def _not_taken(what: str, began: bool) -> str:
+    """Say why a right cannot be taken back: the session ``began`` with it, or never had it."""
+    if not began:
+        return f"{what} was not given to the running session"
+    return (
+        f"{what} cannot be taken from the running session, which has it from its start. Without it and with the "
+        "variables: %sandbox save NAME, %sandbox restart, %sandbox reset, %sandbox load NAME; in Python: "
+        "session.save(path), then load_session(path) of a sandbox without it"
+    )
 
 
 def _grant(mount: Mount) -> Grant:

@@ -86,7 +86,9 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
         try:
             clean, taken = _clean(name, value)
         except ContentRefused as reason:
-            removed.append(f"{_in_words(name)} was not shown: {reason}")
+            if name not in _READABLE or "text/html" not in data:
+                # Beside HTML a page shows neither LaTeX nor Markdown; R sends all three for every value.
+                removed.append(f"{_in_words(name)} was not shown: {reason}")
             if name in _READABLE and isinstance(value, str):
                 _show_source(kept, value)
             continue

@@ -24,7 +24,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash
-from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits, is_cut
 from sandbox_kernel.workspace.writers import open_for_writing, tells_who_writes
 
 #: Longer than the coarsest kernel tick (10 ms). A file that is older than this at a snapshot shows every later change.
@@ -55,7 +55,7 @@ class Snapshot:
     @property
     def truncated(self) -> bool:
         """Whether part of the tree was not seen because of a limit or an unreadable folder."""
-        return bool(self.unseen)
+        return is_cut(self.unseen)
 
     def is_young(self, entry: TreeEntry) -> bool:
         """Return whether the entry could have changed after this snapshot without new times."""

@@ -15,7 +15,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, notes
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash
-from sandbox_kernel.workspace.tree.walk import FILE, TreeEntry
+from sandbox_kernel.workspace.tree.walk import FILE, TreeEntry, is_cut
 
 #: How many changes a result tells of.
 MAX_CHANGES = 1000
@@ -66,7 +66,7 @@ def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[
         changes.append(FsChange(path=entry.path, kind=kind, type=entry.type, size=entry.size, renamed_from=old))
     changes += [FsChange(path=name, kind="deleted") for names in missing.values() for name in names]
     changes.sort(key=lambda change: change.path)
-    return tuple(changes[:MAX_CHANGES]), tuple(incomplete(walk.truncated, len(changes)))
+    return tuple(changes[:MAX_CHANGES]), tuple(incomplete(is_cut(walk.unseen), len(changes)))
 
 
 def incomplete(truncated: bool, found: int) -> list[Note]:

@@ -50,6 +50,7 @@ _RESERVED_MB = 8192
 #: How much of what the program prints is remembered, and the longest line that a cell shows of it.
 _MOST_PRINTED, _MOST_WORDS = 8192, 300
 _CONNECTION_FILE, _FILTER, _IPYTHON = "connection.json", "filter", ".ipython"
+_STARTUP = f"{_IPYTHON}/profile_default/startup"
 _PROGRAM = b"import os, sys; from sandbox_guest.kernel import run_kernel; os._exit(run_kernel.main(sys.argv))"
 _INTERRUPT = b"i"
 
@@ -174,9 +175,11 @@ class InnerKernel:
     def _job(self, places: Places) -> Job:
         connection = connection_facts(self._enforcer, places, self.key)
         files = [JobFile(root=places.cell, name=_CONNECTION_FILE, data=json.dumps(connection).encode(), mode=0o600)]
+        # Also for kernels without IPython: which kernel reads it is not known before.
+        files.append(JobFile(root=places.tmp, name=f"{_STARTUP}/00-sandbox.py", data=_startup(places)))
         if self._enforcer == LANDLOCK:
             # IPython copies this file together with its mode, which nobody may change by path there.
-            files.append(JobFile(root=places.tmp, name=f"{_IPYTHON}/profile_default/startup/README", data=b""))
+            files.append(JobFile(root=places.tmp, name=f"{_STARTUP}/README", data=b""))
         program = self._backend.step_filter()
         if program is not None:
             files.append(JobFile(root=places.cell, name=_FILTER, data=program))
@@ -250,6 +253,16 @@ def _work_on(options: WrapOptions) -> KernelFolder:
     from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder  # most kernels work on no folder of the user
 
     return KernelFolder(options)
+
+
+def _startup(places: Places) -> bytes:
+    """Return what IPython runs first inside: it turns figures and widgets into frames. It leaves no name behind."""
+    code = (
+        "import sys; p = sys.modules['sandbox_guest'] = type(sys)('sandbox_guest'); "
+        f"p.__path__ = [{places.guest!r}]; "
+        "from sandbox_guest.python.interactive import in_ipykernel; in_ipykernel.install(shell)"
+    )
+    return f"exec({code!r}, {{'shell': get_ipython()}})\n".encode()
 
 
 def _expanded(value: str, env: dict[str, str]) -> str:

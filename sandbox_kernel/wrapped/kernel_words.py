@@ -25,6 +25,11 @@ def interrupted(timeout_s: float) -> str:
     return f"{MARK} the cell ran longer than its limit of {timeout_s:g} s and was interrupted\n"
 
 
+def too_slow(most_s: float) -> str:
+    """Return the line for a cell whose outputs took too long to check."""
+    return f"{MARK} more outputs of this cell are not shown: checking them took more than {most_s:g} s\n"
+
+
 def remark(words: str) -> str:
     """Return the line for something that was removed, or that a user should know."""
     return f"{MARK} {words}\n"
@@ -59,6 +64,12 @@ def no_start(why: object, last_words: str = "") -> dict[str, object]:
             "PATH:PATH"
         )
     return error(NO_START, words)
+
+
+def broken() -> tuple[str, str]:
+    """Return the name of the error and a sentence for a kernel that closed its connections and did not end."""
+    words = "the kernel broke its connection to the front end and was ended; variables are lost"
+    return ERROR_NAMES[Status.KILLED], words
 
 
 def ending(end: KernelEnd, options: WrapOptions, *, timed_out: bool) -> tuple[str, str]:

@@ -102,20 +102,36 @@ def kernel_json(original: Original, options: WrapOptions, display_name: str) -> 
 def wrap(
     original: Original, options: WrapOptions, *, name: str = "", display_name: str = "", prefix: str | None = None
 ) -> WrappedKernel:
-    """Write the kernelspec of a wrapped kernel, for this user or below ``prefix``; replaces one of the same name."""
+    """Write the kernelspec of a wrapped kernel, for this user or below ``prefix``; replaces a wrapped one of its name.
+
+    Raises ``InvalidRequest`` when a kernel that is not a wrapped one has this name, whatever its upper and lower case.
+    """
     name = name or _PREFIX + original.name
+    others = (known for known, folder in _installed().items() if _read(known, folder) is None)
+    taken = name.lower() in (known.lower() for known in others)
+    if taken:
+        raise InvalidRequest(
+            f"--name {name!r} is the name of a kernel that is not wrapped, which would be lost, or started in place of "
+            f"the wrapped one; choose another, like {_PREFIX + original.name}"
+        )
     display_name = display_name.strip() or f"{original.display_name} (sandboxed)"
     spec = kernel_json(original, options, display_name)
     written = str(write_kernelspec(name, spec, Path(original.resource_dir), prefix))
     return WrappedKernel(name=name, wraps=original.name, display_name=display_name, folder=written, options=options)
 
 
-def wrapped_kernels() -> list[WrappedKernel]:
-    """Return every wrapped kernel that Jupyter finds here, by name."""
+def _installed() -> dict[str, str]:
+    """Return the folders of all kernels that Jupyter finds here, by name."""
     from jupyter_client.kernelspec import KernelSpecManager
 
+    found: dict[str, str] = KernelSpecManager().find_kernel_specs()
+    return found
+
+
+def wrapped_kernels() -> list[WrappedKernel]:
+    """Return every wrapped kernel that Jupyter finds here, by name."""
     found = []
-    for name, folder in sorted(KernelSpecManager().find_kernel_specs().items()):
+    for name, folder in sorted(_installed().items()):
         kernel = _read(name, folder)
         if kernel is not None:
             found.append(kernel)

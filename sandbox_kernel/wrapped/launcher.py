@@ -51,11 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         relay.run(wanted.still)
     finally:
         outside.close()
+        way_out.close()
         kernel.stop()
         if asked is not None:
             asked.close()
         kernel.join()
-    _record(kernel, relay)
+        relay.dropped["not read by a front end"] += outside.waiting.dropped
+        _record(kernel, relay)  # whatever ended the relay
     if sum(relay.dropped.values()):
         counts = ", ".join(f"{count} {reason}" for reason, count in relay.dropped.items() if count)
         _say(f"messages of the kernel that were dropped: {counts}")

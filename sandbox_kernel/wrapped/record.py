@@ -27,7 +27,7 @@ MAX_FILE_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class CellFailure:
-    """One cell that failed: its number from 1, the name and the words of its error, and whether its time was over."""
+    """One cell that failed or ran out of time: its number from 1, and the error that it sent, if any."""
 
     cell: int
     name: str
@@ -79,8 +79,11 @@ class KernelRecorder:
             self._numbers[message_id] = self._cells
 
     def interrupted(self, message_id: str) -> None:
-        """A cell was interrupted because its time was over."""
-        self._out_of_time.add(self._numbers.get(message_id, 0))
+        """A cell was interrupted because its time was over; it may catch that, and is listed all the same."""
+        number = self._numbers.get(message_id, 0)
+        self._out_of_time.add(number)
+        if len(self._failures) < MOST_FAILURES:
+            self._failures.append(CellFailure(cell=number, name="", words="", out_of_time=True))
 
     def failed(self, message_id: str, error: Mapping[str, object]) -> None:
         """A cell failed with an error that was cleaned already."""
@@ -88,6 +91,8 @@ class KernelRecorder:
         if number is not None and len(self._failures) < MOST_FAILURES:
             name, words = line(error.get("ename")), line(error.get("evalue"), _MOST_WORDS)
             late = number in self._out_of_time
+            bare = CellFailure(cell=number, name="", words="", out_of_time=True)
+            self._failures = [each for each in self._failures if each != bare]
             self._failures.append(CellFailure(cell=number, name=name, words=words, out_of_time=late))
 
     def ended(self, name: str, words: str) -> None:
@@ -152,8 +157,8 @@ def _read_line(text: str) -> KernelRecord:
 def describe(record: KernelRecord) -> Iterable[str]:
     """Return what stopped a kernel or its cells, one line each; none when all went well."""
     for failure in record.failures:
-        late = "out of time, " if failure.out_of_time else ""
-        yield f"cell {failure.cell}: {late}{failure.name}" + (f": {failure.words}" if failure.words else "")
+        parts = ("out of time" if failure.out_of_time else "", failure.name)
+        yield f"cell {failure.cell}: {', '.join(filter(None, parts))}" + (f": {failure.words}" if failure.words else "")
     if record.ended:
         yield f"ended: {record.ended}: {record.words}"
     if record.limit:

@@ -66,6 +66,10 @@ class WayOut(ABC):
             "gate", "the jail handed over something else than a connection to its kernel; it was ended"
         )
 
+    def close(self) -> None:
+        """Close what this holds open; connections that were taken stay. May be called twice."""
+        self._channel.close()
+
     @abstractmethod
     def _connection(self, number: int, descriptors: list[int]) -> tuple[socket.socket | None, bool]:
         """Return the connection, if there is one now, and whether what came was in order. Takes descriptors out."""
@@ -101,6 +105,13 @@ class OfferedPaths(WayOut):
         sock = self._connect(f"{_SOCKET_NAME}-{PORTS[number]}")
         self._channel.send(_NO if sock is None else _YES, socket.MSG_DONTWAIT)
         return sock, True
+
+    def close(self) -> None:
+        """See ``WayOut``."""
+        super().close()
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
 
     def _connect(self, name: str) -> socket.socket | None:
         try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from sandbox_kernel import ExecResult, Sandbox
+from sandbox_kernel.session.worker.node_freeze import freeze_addon
 
 
 def search(query: str, limit: int = 2) -> list[str]:
@@ -65,6 +68,64 @@ def test_a_session_of_javascript_calls_in_every_cell(box: Sandbox) -> None:
         assert ok(session.run(JAVASCRIPT)).stdout == SHOWN
         result = ok(session.run("console.log(host.search('x').length)"))
         assert (result.stdout, len(result.calls)) == ("2\n", 1)
+
+
+def test_types_of_functions_are_checked_where_types_are(box: Sandbox) -> None:
+    pytest.importorskip("deno", reason="type checking needs the package deno")
+    right = box.run(
+        "const found: string[] = host.search('a', {limit: 1}); console.log(found)", "typescript", check=True
+    )
+    assert (right.status, right.stdout) == ("ok", "[ 'a 0' ]\n"), right.stderr
+    wrong = box.run("const found: number = host.search('a')", "typescript", check=True)
+    assert wrong.status == "compile_failed" and "string[]" in wrong.stderr
+    assert "Expected 1-2 arguments" in box.run("host.search()", "typescript", check=True).stderr
+
+
+BYTES = """
+const data = new Uint8Array(300000).map((_, at) => at);
+const back = host.mirror(data, [new Uint8Array([10, 10])], {last: new Uint8Array([1]), $name: null});
+console.log(back[0][0].every((byte, at) => byte === data[at]), back[0][1][0].join(), back[1].last.join(), back[1].$name);
+console.log([...host.lines()].map((line) => line.join()));
+"""
+SAME_BYTES = "true 10,10 1 null\n[ '97,10', '', '10,98' ]\n"
+
+
+@pytest.mark.parametrize("backend", ["process", "wasm"])
+def test_bytes_of_javascript_arrive_as_they_are(backend: str) -> None:
+    functions = {"mirror": lambda *args, **kwargs: [args, kwargs], "lines": lambda: iter([b"a\n", b"", b"\nb"])}
+    with Sandbox(backend=backend, functions=functions) as made, made.session("javascript") as session:
+        assert ok(made.run(BYTES, "javascript")).stdout == SAME_BYTES
+        assert ok(session.run(BYTES)).stdout == SAME_BYTES
+
+
+needs_addon = pytest.mark.skipif(not freeze_addon()[0], reason=freeze_addon()[1])
+
+
+@needs_addon
+def test_a_call_in_a_javascript_session_starts_no_process(box: Sandbox) -> None:
+    with box.session("javascript") as session:
+        assert ok(session.run("process.env.PATH = ''; console.log(host.search('x').length)")).stdout == "2\n"
+
+
+@needs_addon
+def test_javascript_calls_again_after_a_rollback_and_after_an_interrupt() -> None:
+    begun = threading.Semaphore(0)
+
+    async def wait() -> None:
+        begun.release()
+        await asyncio.sleep(600)
+
+    with Sandbox(functions={"wait": wait, "one": lambda: 1}) as made, made.session("javascript") as session:
+        ok(session.run("let x = host.one()"))
+        undone = session.run("x = 2; host.wait()", timeout=2)
+        assert (undone.status, undone.rolled_back, undone.calls[0].outcome) == ("timeout", True, "cancelled")
+        assert begun.acquire(timeout=60)
+        stopper = threading.Thread(target=lambda: begun.acquire(timeout=60) and session.interrupt())
+        stopper.start()
+        stopped = session.run("x = 3; try { host.wait() } catch (error) { console.log(error.type) }", timeout=60)
+        stopper.join()
+        assert (stopped.stdout, stopped.rolled_back) == ("KeyboardInterrupt\n", False)
+        assert ok(session.run("console.log(x, host.one())")).stdout == "3 1\n"
 
 
 SHELL = """

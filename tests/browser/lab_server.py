@@ -20,6 +20,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS = 180
+#: The name of this environment's ipykernel in a jail.
+WRAPPED = "wrapped-python"
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/lab")
 
 #: Nothing that asks, advertises or reaches for the network while a test looks at the page.
@@ -89,7 +91,7 @@ def _environment(home: Path) -> dict[str, str]:
     shutil.copytree(REPOSITORY / "jupyter-config", config / "jupyter_server_config.d")
     (config / "labconfig").mkdir(parents=True)
     (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(_QUIET_SETTINGS))
-    return {
+    environment = {
         **os.environ,
         "JUPYTER_PATH": str(share),
         "JUPYTER_DATA_DIR": str(home / "data"),
@@ -100,6 +102,9 @@ def _environment(home: Path) -> dict[str, str]:
         "IPYTHONDIR": str(home / "ipython"),
         "PYTHONPATH": str(REPOSITORY),
     }
+    wrap = [sys.executable, "-m", "sandbox_kernel", "wrap", "python3", "--name", WRAPPED]
+    subprocess.run(wrap, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return environment
 
 
 def _add_kernel(kernels: Path, shown: str, module: str) -> None:

@@ -1,4 +1,4 @@
-"""Widgets of a sandboxed session in JupyterLab: drawn in frames, moved there, heard in Python."""
+"""Widgets in JupyterLab, of a sandboxed session and of a wrapped ipykernel: drawn in frames, moved there, heard in Python."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import FrameLocator, Locator, expect
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
+from tests.browser.lab_server import WRAPPED
 from tests.conftest import need
 
 pytestmark = pytest.mark.browser
@@ -43,10 +44,11 @@ def click(lab: LabPage, target: Locator) -> None:
     target.click()
 
 
-def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage) -> None:
+@pytest.mark.parametrize("kernel", ["sandbox", WRAPPED])
+def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage, kernel: str) -> None:
     cells = [SLIDER, "slider.value", "slider.value = 8", INTERACT]
-    lab.server.write_notebook("widgets.ipynb", notebook_of(*map(code_cell, cells), kernel="sandbox"))
-    lab.open("widgets.ipynb")
+    lab.server.write_notebook(f"{kernel}.ipynb", notebook_of(*map(code_cell, cells), kernel=kernel))
+    lab.open(f"{kernel}.ipynb")
     lab.command("notebook:run-cell")
     handle = inner(lab, 0).locator(".noUi-handle")
     expect(inner(lab, 0).locator(".widget-readout")).to_have_text("3")
@@ -68,7 +70,7 @@ def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage) -> None:
     assert box is not None
     track.click(position={"x": box["width"] - 1, "y": box["height"] / 2})
     expect(inner(lab, 3).locator("body")).to_contain_text("twice is 20")
-    lab.screenshot("frames-widgets")
+    lab.screenshot(f"frames-widgets-{kernel}")
 
 
 def test_an_anywidget_with_bytes_runs_unchanged(lab: LabPage) -> None:

@@ -51,6 +51,33 @@ def test_a_program_cannot_print_its_own_verdict() -> None:
     assert check_correctness(PROBLEM, lie, 2.0)["result"] == "timed out"
 
 
+_FORGED = """
+    import gc, json, os, sys
+    def forge(found):
+        word = found["word"] if isinstance(found.get("word"), str) else found["given"]["word"]
+        os.write(1, ("\\n" + word + '"passed"\\n').encode())
+        os._exit(0)
+    json.dumps = lambda *args, **options: '"passed"'
+    frame = sys._getframe()
+    places = [vars(sys.modules["__main__"])] + [each for each in gc.get_objects() if isinstance(each, dict)]
+    while frame:
+        places += [frame.f_globals, frame.f_locals]
+        frame = frame.f_back
+    for found in places:
+        try: forge(found)
+        except Exception: pass
+    for path in (f"/proc/{os.getppid()}/mem", f"/proc/{os.getppid()}/environ"):
+        try: open(path, "rb").read(1)
+        except PermissionError: pass
+        else: return a + b
+    return 0
+"""
+
+
+def test_the_word_that_marks_a_verdict_is_not_in_the_programs_process() -> None:
+    assert check_correctness(PROBLEM, _FORGED, 20.0)["result"] == "failed: "
+
+
 def test_a_program_reads_and_reaches_nothing_of_the_host() -> None:
     curious = "    import os\n    return 5 if os.path.exists('/root') or os.listdir('/home') else 0"
     assert not check_correctness(PROBLEM, curious, 2.0)["passed"]
@@ -102,6 +129,24 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert check_samples({"test/0": PROBLEM}, samples, results=file) == found
     assert len(file.read_text().splitlines()) == 5, "one of them was cut off"
     assert seen == [(1, 4), (2, 4)]
+
+
+def test_a_result_of_another_completion_test_or_time_limit_is_not_taken(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+
+    def passed(*completions: str, test: str = PROBLEM["test"], timeout: float = 20.0) -> list[bool]:
+        samples = [{"task_id": "test/0", "completion": each} for each in completions]
+        checked = check_samples({"test/0": {**PROBLEM, "test": test}}, samples, results=file, timeout=timeout)
+        return [each["passed"] for each in checked]
+
+    right, wrong = "    return a + b", "    return a - b"
+    assert passed(right, wrong) == [True, False]
+    lines = len(file.read_text().splitlines())
+    assert passed(wrong, right) == [False, True]
+    assert len(file.read_text().splitlines()) == lines == 2
+    assert passed(right, test="def check(f): assert f(1, 1) == 3") == [False]
+    assert passed(right, timeout=21.0) == [True]
+    assert len(file.read_text().splitlines()) == 4
 
 
 def test_a_sample_of_an_unknown_problem_is_told_before_anything_runs() -> None:

@@ -28,6 +28,7 @@ def test_lines_are_made_here_and_never_taken_from_the_file(evaluate: Evaluate, g
         "once": f"%sandbox allow once {word}",
         "session": f"%sandbox allow {word}",
         "never": f"%sandbox never {word}",
+        **({"folder": "%sandbox restart --keep --here"} if given["kind"] == "file" else {}),  # type: ignore[index]
     }
 
 

@@ -59,3 +59,10 @@ def test_only_pictures_that_the_kernel_checks_become_pictures(evaluate: Evaluate
     ):
         assert evaluate("panel-facts.js", "pictureUrl(values[0])", text) == ""
     assert evaluate("panel-facts.js", "pictureUrl(values[0])", "data:image/png;base64,aa+/=")
+
+
+def test_two_files_looked_the_same_in_the_list_of_changes(evaluate: Evaluate) -> None:
+    paths = ["a b", "a\nb", "a\x1bb", "a\u202eb", "a\tb", "a\\nb", "a\\x0ab"]
+    shown = evaluate("panel-facts.js", "values.map(pathText)", *paths)
+    assert isinstance(shown, list) and len(set(shown)) == len(paths)
+    assert shown[:3] == ["a b", "a\\x0ab", "a\\x1bb"]

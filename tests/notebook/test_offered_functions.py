@@ -52,6 +52,16 @@ def test_off_takes_them_back_and_alone_it_lists(notebook: Notebook) -> None:
     assert "No module named 'host'" in notebook.run("import host")
 
 
+def test_off_takes_them_back_from_a_session_that_has_begun(notebook: Notebook) -> None:
+    notebook.run("%sandbox functions double")
+    assert notebook.run("from host import double\nprint(double(2))") == "4\n"
+    assert "began before" not in notebook.run("%sandbox functions")
+    notebook.run("%sandbox functions off")
+    assert "PermissionError: double is not offered any more" in notebook.run("double(3)")
+    assert "began before" in notebook.run("%sandbox functions search")
+    assert "PermissionError: double is not offered any more" in notebook.run("double(4)")
+
+
 def test_what_is_no_function_is_refused_and_nothing_changes(notebook: Notebook) -> None:
     notebook.run("%sandbox functions double")
     assert "number is no function but a int" in notebook.run("%sandbox functions search number")

@@ -237,13 +237,23 @@ def test_a_shell_session_took_no_variables() -> None:
         assert session.run("echo $mine $WHO").stdout == "1 a 'b' $c\n"
 
 
+def test_what_to_do_about_a_right_of_the_start_was_not_said(folder: Path) -> None:
+    policy = SandboxPolicy().mount(folder, "/data")
+    with Sandbox(policy) as box, box.session() as session, pytest.raises(PolicyViolation, match="load_session"):
+        session.revoke(mount=f"{folder}:/data")
+
+
 def test_behind_landlock_a_right_was_promised(folder: Path) -> None:
     with Sandbox() as box:
         box.backend = ProcessBackend(enforcer="landlock", policy=box.policy)
         with box.session() as session:
             session.run("kept = 41")
-            for right in ({"mount": f"{folder}:/data"}, {"domain": "example.org"}):
-                with pytest.raises(PolicyViolation, match="restart"):
-                    session.allow(**right)
+            for right, works in (
+                ({"mount": f"{folder}:{folder}"}, "restart --keep"),
+                ({"mount": f"{folder}:/data"}, f"--mount {folder}:{folder}"),
+                ({"domain": "example.org"}, "fetch on the host"),
+            ):
+                with pytest.raises(PolicyViolation, match=works):
+                    session.allow(**right)  # type: ignore[arg-type]
             session.allow(env={"A": "b"})
             assert session.run("import os; print(kept, os.environ['A'])").stdout == "41 b\n"

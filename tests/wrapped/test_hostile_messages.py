@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from sandbox_kernel.untrusted.frames.frame_output import FRAME
+from sandbox_kernel.wrapped import record
+from tests.conformance.conftest import Client
+
 SEND = """
 kernel = get_ipython().kernel
 def send(kind, content, **extra):
@@ -16,7 +20,6 @@ def send(kind, content, **extra):
     [
         "send('comm_open', {'comm_id': 'a', 'target_name': 'jupyter.widget', 'data': {}})",
         "send('display_data', {'data': {'application/javascript': 'evil()'}, 'metadata': {}})",
-        "send('display_data', {'data': {'text/html': '<img src=x onerror=evil()>'}, 'metadata': {}})",
         "send('made_up', {'evil': 'evil()'})",
         "send('stream', {'name': 'stdout', 'text': ['evil()']})",
         "send('error', 'evil()')",
@@ -33,6 +36,13 @@ def test_what_a_page_must_not_get_does_not_arrive_and_the_kernel_goes_on(kernel,
     assert kernel.text("print('goes on')") == "goes on\n"
 
 
+def test_markup_with_handlers_stands_in_the_page_only_as_the_text_of_a_frame(kernel):
+    _, [(_, shown)] = kernel.run("display({'text/html': '<img src=x onerror=evil()>'}, raw=True)")
+    assert shown["data"].keys() == {FRAME, "text/html", "text/plain"}
+    assert "<img" not in shown["data"]["text/html"]
+    assert '<iframe sandbox="allow-scripts"' in shown["data"]["text/html"]
+
+
 def test_a_message_of_200_mb_is_dropped_and_the_relay_stays_small(kernel):
     import psutil
 
@@ -40,3 +50,67 @@ def test_a_message_of_200_mb_is_dropped_and_the_relay_stays_small(kernel):
     kernel.run("kernel.iopub_socket.send_multipart([b'<IDS|MSG>', b'', b'x' * 200_000_000])", timeout=90)
     assert kernel.text("print('goes on')") == "goes on\n"
     assert psutil.Process(kernel.pid).memory_info().rss < 400_000_000
+
+
+LOOP = "import time\nwhile True: time.sleep(0.05)"
+RAW = """
+import json, uuid, hmac, hashlib
+def raw(socket, kind, content, parent):
+    header = {"msg_id": uuid.uuid4().hex, "msg_type": kind, "username": "x", "session": "s", "date": "", "version": "5.3"}
+    parts = [json.dumps(part, default=str).encode() for part in (header, parent, {}, content)]
+    sign = hmac.new(kernel.session.key, b"".join(parts), hashlib.sha256).hexdigest().encode()
+    socket.send_multipart([b"sandbox-relay", b"<IDS|MSG>", sign, *parts])
+"""
+
+
+@pytest.fixture(scope="module")
+def short(wrap, tmp_path_factory):
+    """A wrapped kernel with a time limit for cells, and its record."""
+    path = tmp_path_factory.mktemp("record") / "record.jsonl"
+    client = Client(wrap("python3", "--timeout", "2s", "--record", str(path), as_name="short"))
+    client.record = path
+    client.run(SEND + RAW)
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "send('status', {'execution_state': 'idle'})",
+        "raw(kernel.stdin_socket, 'input_request', {'prompt': 'x', 'password': False}, {'msg_id': 'nobody'})",
+        "raw(kernel.stdin_socket, 'input_request', {'prompt': 'x', 'password': False}, kernel.get_parent()['header'])",
+    ],
+    ids=["idle", "question of nobody", "question that nobody may be asked"],
+)
+def test_a_message_of_a_cell_does_not_stop_its_own_clock(short, trick):
+    reply, outputs = short.run(f"{trick}\n{LOOP}")
+    assert reply["ename"] == "KeyboardInterrupt"
+    assert "ran longer than its limit" in str(outputs)
+
+
+def test_odd_values_in_a_reply_do_not_end_the_relay_and_the_record_lists_a_caught_interrupt(short):
+    short.run(
+        "raw(kernel.stdin_socket, 'kernel_info_reply', {'supported_features': [[1]]}, kernel.get_parent()['header'])"
+    )
+    short.run(f"try:\n    {LOOP.replace(chr(10), chr(10) + '    ')}\nexcept KeyboardInterrupt: pass")
+    short.km.shutdown_kernel()
+    [made] = record.read(str(short.record))
+    assert made.failures[-1] == record.CellFailure(cell=made.cells, name="", words="", out_of_time=True)
+    assert made.dropped > 0
+
+
+def test_a_kernel_that_breaks_its_connection_is_ended_and_the_cell_says_so(wrap, start):
+    kernel = start(wrap("python3"))
+    reply, _ = kernel.run(
+        "import os, socket\n"
+        "for name in os.listdir('/proc/self/fd'):\n"
+        "    try: sock = socket.socket(fileno=os.dup(int(name)))\n"
+        "    except OSError: continue\n"
+        "    if sock.family == socket.AF_INET and sock.getsockname()[1] == 5001:\n"
+        "        try: os.write(sock.fileno(), b'\\xff' * 64)\n"
+        "        except OSError: pass\n"
+        "while True: pass"
+    )
+    assert reply["ename"] == "SandboxKilled"
+    assert "broke its connection" in reply["evalue"]

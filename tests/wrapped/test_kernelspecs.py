@@ -96,3 +96,30 @@ def test_the_folder_of_a_relative_policy_file_is_the_one_where_it_was_wrapped(
     name = wrap("python3", "--policy", "p.toml", as_name="with-policy")
     spec = json.loads((jupyter_folder / "kernels" / name / "kernel.json").read_text())
     assert f"--policy={tmp_path}/p.toml" in spec["argv"]
+
+
+def test_a_kernel_that_is_not_wrapped_does_not_lose_its_name(jupyter_folder, capsys):
+    place = jupyter_folder / "kernels" / "own"
+    place.mkdir(parents=True)
+    (place / "kernel.json").write_text(json.dumps({"argv": ["python3", "{connection_file}"], "display_name": "O"}))
+    for arguments in (["python3", "--name", "own"], ["own", "--name", "own"], ["python3", "--name", "Python3"]):
+        assert main(["wrap", *arguments]) == 2
+        assert "is the name of a kernel that is not wrapped" in capsys.readouterr().err
+    assert json.loads((place / "kernel.json").read_text())["display_name"] == "O"
+
+
+def test_the_list_names_the_folder_of_the_notebook_and_not_its_own(wrap, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
+    monkeypatch.chdir(tmp_path)
+    wrap("python3", "--policy", "data")
+    capsys.readouterr()
+    assert main(["wrapped"]) == 0
+    text = capsys.readouterr().out
+    assert "works on: the folder of the notebook\n" in text
+    assert "files of the policy: the folder of the notebook (readOnly)" in text
+
+
+def test_list_is_answered_with_the_name_of_the_command(capsys):
+    with pytest.raises(SystemExit):
+        main(["list"])
+    assert "did you mean sandbox-kernel wrapped?" in capsys.readouterr().err

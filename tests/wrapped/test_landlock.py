@@ -12,8 +12,10 @@ import pytest
 
 from sandbox_kernel.cli import main
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable
+from sandbox_kernel.guest.kernel import run_kernel
 from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.jail.enforcer import get_enforcer
+from sandbox_kernel.wrapped import way_out as host_side
 from sandbox_kernel.wrapped.way_out import OfferedPaths
 from tests.conformance.conftest import Client
 
@@ -119,6 +121,10 @@ def test_single_domains_are_refused_and_the_cell_says_why(spec, start):
 # The host connects to paths that hostile programs may have made.
 
 
+def test_the_program_inside_and_the_host_mean_the_same_answers():
+    assert (run_kernel.YES, run_kernel.NO) == (host_side._YES, host_side._NO)
+
+
 @pytest.fixture
 def jail(tmp_path):
     """The folder for temporary files of a jail, our end of its channel, and the way out."""
@@ -129,6 +135,9 @@ def jail(tmp_path):
     yield inner, inside, way_out
     inside.close()
     outside.close()
+    for _ in range(2):
+        way_out.close()
+    assert way_out._folder == -1
 
 
 def listener(path):

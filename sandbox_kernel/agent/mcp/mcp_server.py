@@ -19,8 +19,9 @@ from sandbox_kernel.agent.answer import as_text
 from sandbox_kernel.agent.mcp import file_resources, prompts
 from sandbox_kernel.agent.mcp.call_progress import CallProgress
 from sandbox_kernel.agent.mcp.permission.asking import Questions
+from sandbox_kernel.agent.mcp.tool_call import Reply, ToolCall
 from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
-from sandbox_kernel.agent.mcp.toolbox import Reply, Toolbox, ToolCall
+from sandbox_kernel.agent.mcp.toolbox import Toolbox
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.policy import SandboxPolicy

@@ -1,7 +1,7 @@
 """The HTTP server: ``POST /run_code``, ``GET /health``, ``GET /metrics``, and ``GET /v1/ping`` as SandboxFusion has it.
 
 Each connection is one task, parsed by h11. Sizes and waiting times of requests are bounded. All but health and ping
-need the bearer token.
+need the bearer token; it is looked at before the body is read. A client that goes away takes its request with it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,30 @@ from dataclasses import dataclass, field
 
 import h11
 
+from sandbox_kernel.agent.service.request_bodies import (
+    MAX_BODY,
+    BodyRoom,
+    BodyTooLarge,
+    NoRoom,
+    RequestRoom,
+    announced,
+    has_body,
+    ignore_body,
+    next_event,
+    read_body,
+    wait_for_end,
+)
 from sandbox_kernel.agent.service.run_code import read_request
 from sandbox_kernel.agent.service.run_queue import QueueFull, RunQueue
 from sandbox_kernel.errors import InvalidRequest
 
-#: The largest body of a request, in bytes.
-MAX_BODY = 64 << 20
-#: Seconds that a request may take to arrive, and that a connection may be idle.
-REQUEST_S, IDLE_S = 30.0, 120.0
+#: Seconds that a request may take to arrive, that a connection may be idle, that a refused client may go on sending.
+REQUEST_S, IDLE_S, LINGER_S = 30.0, 120.0, 2.0
 #: The most connections at a time.
 MAX_CONNECTIONS = 1024
-_CHUNK = 1 << 16
+#: A body above this size is read on another thread.
+_LARGE = 1 << 18
+_ALLOWED = {"/health": "GET", "/v1/ping": "GET", "/metrics": "GET", "/run_code": "POST"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,7 @@ class HttpService:
         self._connections: set[asyncio.Task[None]] = set()
         self._busy: set[asyncio.Task[None]] = set()
         self._stopped = asyncio.Event()
+        self._bodies = BodyRoom()
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve until ``stop`` is called, or until SIGTERM or Ctrl-C; then drain."""
@@ -111,39 +125,59 @@ class HttpService:
     ) -> bool:
         """HttpAnswer one request. Returns whether the connection goes on."""
         async with asyncio.timeout(IDLE_S):
-            request = await self._event(connection, reader)
+            request = await next_event(connection, reader)
         if not isinstance(request, h11.Request):
             return False
         self._busy.add(task)
         try:
-            async with asyncio.timeout(REQUEST_S):
-                body = await self._body(connection, reader, writer)
-            answer = await self._answer(request, body)
-            await self._send(connection, writer, answer)
+            answer = self._at_once(request)
+            if answer is not None:
+                await self._send_early(connection, reader, writer, request, answer)
+            else:
+                with self._bodies.request() as room:
+                    answer = await self._answer(request, connection, reader, writer, room)
+                await self._send(connection, writer, answer)
         finally:
             self._busy.discard(task)
         return connection.our_state is h11.DONE and connection.their_state is h11.DONE and not self._stopped.is_set()
 
-    async def _event(self, connection: h11.Connection, reader: asyncio.StreamReader) -> object:
-        while (event := connection.next_event()) is h11.NEED_DATA:
-            connection.receive_data(await reader.read(_CHUNK))
-        return event
+    async def _answer(
+        self,
+        request: h11.Request,
+        connection: h11.Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        room: RequestRoom,
+    ) -> HttpAnswer:
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                room.take(announced(request))
+                if connection.they_are_waiting_for_100_continue:
+                    writer.write(connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+                body = await read_body(connection, reader, room)
+        except BodyTooLarge:
+            return _json(413, {"detail": f"a request may have at most {MAX_BODY} bytes"})
+        except NoRoom:
+            return _json(429, {"detail": "the server holds too many large requests; try again"}, ("retry-after", "1"))
+        return await self._run(body, connection, reader)
 
-    async def _body(
-        self, connection: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bytes | None:
-        """Return the body of a request; None when it is too large."""
-        body, size = [], 0
-        if connection.they_are_waiting_for_100_continue:
-            writer.write(connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
-        while not isinstance(event := await self._event(connection, reader), h11.EndOfMessage):
-            if not isinstance(event, h11.Data):
-                raise EOFError
-            size += len(event.data)
-            if size > MAX_BODY:
-                return None
-            body.append(bytes(event.data))
-        return b"".join(body)
+    async def _send_early(
+        self,
+        connection: h11.Connection,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        request: h11.Request,
+        answer: HttpAnswer,
+    ) -> None:
+        """Send an answer that does not wait for the body of its request."""
+        if not has_body(request):
+            await ignore_body(connection, reader)
+            await self._send(connection, writer, answer)
+            return
+        await self._send(connection, writer, answer)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                await ignore_body(connection, reader)
 
     async def _send(self, connection: h11.Connection, writer: asyncio.StreamWriter, answer: HttpAnswer) -> None:
         headers = [("content-type", answer.kind), ("content-length", str(len(answer.body))), *answer.headers]
@@ -154,13 +188,13 @@ class HttpService:
             writer.write(connection.send(event) or b"")
         await writer.drain()
 
-    async def _answer(self, request: h11.Request, body: bytes | None) -> HttpAnswer:
+    def _at_once(self, request: h11.Request) -> HttpAnswer | None:
+        """Return the answer to a request whose body is not needed; None for a program that may run."""
         method, path = request.method.decode(), request.target.decode("ascii", "replace").partition("?")[0]
-        allowed = {"/health": "GET", "/v1/ping": "GET", "/metrics": "GET", "/run_code": "POST"}
-        if path not in allowed:
-            return _json(404, {"detail": f"there is no {path[:100]}; there are: {', '.join(allowed)}"})
-        if method != allowed[path]:
-            return _json(405, {"detail": f"{path} takes {allowed[path]}"}, ("allow", allowed[path]))
+        if path not in _ALLOWED:
+            return _json(404, {"detail": f"there is no {path[:100]}; there are: {', '.join(_ALLOWED)}"})
+        if method != _ALLOWED[path]:
+            return _json(405, {"detail": f"{path} takes {_ALLOWED[path]}"}, ("allow", _ALLOWED[path]))
         if path == "/health":
             draining = self._queue.draining
             return _json(503 if draining else 200, {"status": "draining" if draining else "ok"})
@@ -171,19 +205,30 @@ class HttpService:
             return _json(401, {"detail": "send the token: Authorization: Bearer …"}, challenge)
         if path == "/metrics":
             return HttpAnswer(200, self._queue.metrics.text().encode(), "text/plain; version=0.0.4")
-        return await self._run(body)
+        return None
 
-    async def _run(self, body: bytes | None) -> HttpAnswer:
-        if body is None:
-            return _json(413, {"detail": f"a request may have at most {MAX_BODY} bytes"})
+    async def _run(self, body: bytes, connection: h11.Connection, reader: asyncio.StreamReader) -> HttpAnswer:
+        async def work() -> dict[str, object]:
+            # Large bodies take a while to be read, and the loop serves others.
+            asked = await asyncio.to_thread(read_request, body) if len(body) > _LARGE else read_request(body)
+            return await self._queue.run(asked)
+
+        running, gone = asyncio.ensure_future(work()), asyncio.ensure_future(wait_for_end(connection, reader))
         try:
-            return _json(200, await self._queue.run(read_request(body)))
+            await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                raise EOFError
+            return _json(200, await running)
         except InvalidRequest as error:
             return _json(422, {"detail": str(error)})
         except QueueFull as error:
             if self._queue.draining:
                 return _json(503, {"detail": "the server is shutting down"}, ("retry-after", "5"))
             return _json(429, {"detail": str(error)}, ("retry-after", str(error.retry_after_s)))
+        finally:
+            running.cancel()
+            gone.cancel()
+            await asyncio.gather(running, gone, return_exceptions=True)
 
     def _admits(self, request: h11.Request) -> bool:
         given = [value for name, value in request.headers if name == b"authorization"]

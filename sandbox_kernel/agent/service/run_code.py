@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
@@ -34,6 +35,8 @@ class RunCode:
 
 def read_request(body: bytes) -> RunCode:
     """Check a request. Raises ``InvalidRequest`` with a sentence for the client."""
+    if has_too_many_parts(body):
+        raise InvalidRequest(f"the body holds more than {MAX_PARTS} texts, lists, objects and commas")
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
@@ -107,7 +110,8 @@ def _files(given: object) -> dict[str, bytes]:
 
 
 def make_answer(asked: RunCode, result: ExecResult, files: Mapping[str, bytes]) -> dict[str, object]:
-    """Return SandboxFusion's answer for a result."""
+    """Return SandboxFusion's answer for a result. Files that were asked for and are not there are named in it."""
+    left_out = [name for name in asked.fetch_files if name not in files]
     failed_compiling = result.status is Status.COMPILE_FAILED
     compiled: dict[str, object] | None = None
     if failed_compiling or result.compile_duration is not None:
@@ -122,7 +126,7 @@ def make_answer(asked: RunCode, result: ExecResult, files: Mapping[str, bytes]) 
         run = _command("TimeLimitExceeded" if late else "Finished", took, code, result.stdout, result.stderr)
     return {
         "status": "Success" if result.ok and run is not None and run["status"] == "Finished" else "Failed",
-        "message": "",
+        "message": f"not returned, because missing or too large: {', '.join(left_out)}"[:1000] if left_out else "",
         "compile_result": compiled,
         "run_result": run,
         "executor_pod_name": None,

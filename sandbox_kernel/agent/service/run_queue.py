@@ -1,15 +1,19 @@
-"""Runs requests in threads, at most so many at once; more wait in a bounded queue, and what does not fit is refused."""
+"""Runs requests, at most so many at once; more wait in a bounded queue, and what does not fit is refused.
+
+A request whose task is cancelled is not run any more, or its program is ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import posixpath
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 from sandbox_kernel.agent.service.run_code import RunCode, failure, make_answer
 from sandbox_kernel.agent.service.service_metrics import ServiceMetrics
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.model import ExecResult
 from sandbox_kernel.policy import SandboxPolicy
 
 #: The largest file, and all files together, that one answer returns, in bytes.
@@ -38,7 +42,7 @@ class RunQueue:
         self.metrics = ServiceMetrics()
         self.draining = False
         self._policy, self._workers, self._room = policy, workers, workers + waiting
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="sandbox-serve")
+        self._places = asyncio.Semaphore(workers)
         self._taken = 0
         self._mean_s = 1.0
         self._empty = asyncio.Event()
@@ -54,7 +58,8 @@ class RunQueue:
         self.metrics.waiting = max(0, self._taken - self._workers)
         self.metrics.running = min(self._taken, self._workers)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._work, asked)
+            async with self._places:
+                return await self._work(asked)
         finally:
             self._taken -= 1
             self.metrics.waiting = max(0, self._taken - self._workers)
@@ -62,12 +67,11 @@ class RunQueue:
             if self._taken == 0:
                 self._empty.set()
 
-    def _work(self, asked: RunCode) -> dict[str, object]:
-        began = time.monotonic()
+    async def _work(self, asked: RunCode) -> dict[str, object]:
+        began, request, status = time.monotonic(), asked.request, "error"
         try:
             with Sandbox(self._policy) as box:
-                request = asked.request
-                result = box.run(
+                result = await box.arun(
                     request.code,
                     request.language,
                     timeout=request.timeout,
@@ -76,28 +80,43 @@ class RunQueue:
                     args=request.args,
                     files=request.files,
                 )
-                self.metrics.ended(str(result.status), time.monotonic() - began)
+                status = str(result.status)
                 self._mean_s += (time.monotonic() - began - self._mean_s) / 16
-                return make_answer(asked, result, _fetched(box, asked.fetch_files))
+                found = await asyncio.to_thread(_fetched, box, asked, result) if asked.fetch_files else {}
+                return make_answer(asked, result, found)
         except SandboxError as error:
-            self.metrics.ended("error", time.monotonic() - began)
             return failure(error)
+        except asyncio.CancelledError:
+            status = "interrupted"
+            raise
+        finally:
+            self.metrics.ended(status, time.monotonic() - began)
 
     async def drain(self) -> None:
         """Take no more requests and wait until all that were taken are answered."""
         self.draining = True
         await self._empty.wait()
-        self._threads.shutdown(wait=False)
 
 
-def _fetched(box: Sandbox, names: tuple[str, ...]) -> dict[str, bytes]:
-    """Return the files that were asked for; one that does not exist or is too large is left out."""
+def _fetched(box: Sandbox, asked: RunCode, result: ExecResult) -> dict[str, bytes]:
+    """Return the files that were asked for, as the program left them; one that is missing or too large is left out.
+
+    The sandbox keeps only what the program changed: other files that the request brought are as they came.
+    """
+    gone = {change.renamed_from or change.path for change in result.changes if change.kind in ("deleted", "renamed")}
+    brought = {
+        posixpath.normpath(name): data.encode() if isinstance(data, str) else data
+        for name, data in asked.request.files.items()
+    }
     found: dict[str, bytes] = {}
-    for name in names:
+    for name in asked.fetch_files:
+        path = posixpath.normpath(name)
         try:
             data = box.read_file(name)
         except (SandboxError, OSError):
-            continue
+            if path not in brought or any(path == each or path.startswith(f"{each}/") for each in gone):
+                continue
+            data = brought[path]
         if sum(map(len, found.values())) + len(data) <= MAX_FETCHED_BYTES:
             found[name] = data
     return found

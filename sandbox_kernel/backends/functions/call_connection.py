@@ -1,9 +1,9 @@
 """One connection of a program: reads a call, checks it, calls the function, sends the answer; one after the other.
 
-Messages are a length in four bytes and then JSON (``call_values.py``). The program sends ``call`` with ``args`` and
-``kwargs``, or ``next`` and ``drop`` with the number of a stream, for a function that returned an iterator. The host
-answers each with ``value``, ``stream``, ``end`` or ``error``. Nothing of the host but the type and the message of an
-exception goes inside: no traceback, no path.
+Messages are a length in four bytes and then JSON (``call_values.py``). The program sends ``call`` with its arguments
+(``call_arguments.py``), or ``next`` and ``drop`` with the number of a stream, for a function that returned an iterator;
+``base64`` asks for an answer that is all text. The host answers each with ``value``, ``stream``, ``end`` or ``error``.
+Nothing of the host but the type and the message of an exception goes inside: no traceback, no path.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import inspect
 import socket
 import struct
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.functions import call_values
-from sandbox_kernel.backends.functions.call_budget import BudgetSpent, CallBudget
-from sandbox_kernel.backends.functions.call_values import BadValue
+from sandbox_kernel.backends.functions.call_arguments import bind_message
+from sandbox_kernel.backends.functions.call_budget import ENDED, BudgetSpent, CallBudget
+from sandbox_kernel.backends.functions.call_streams import CallStream, CallStreams
+from sandbox_kernel.backends.functions.call_values import BadValue, RawBytes
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.model.call import Call, CallOutcome
 
 #: The longest message of an exception that goes inside, and the longest name of an unknown function in the record.
 _MAX_MESSAGE, _MAX_NAME = 4000, 64
-#: The most unfinished streams of one connection.
-_MAX_STREAMS = 16
 #: How much is read at once. What is read is within the budget or is dropped with its connection.
 _READ_AHEAD = 4096
+_NO_STREAM = "there is no such stream: it has ended, or another thread reads it, or its thread or cell is over"
 
 
 @dataclass
@@ -39,20 +39,11 @@ class _Running:
 
     number: int
     call: Call
-    began: float
-    deadline: float
+    #: Whether the program reads text alone, so that bytes are sent as base64.
+    text_only: bool
     future: Future[object] | None = None
     #: Whether the program has its answer: the function ended, or its time did.
     answered: bool = False
-
-
-@dataclass(frozen=True)
-class _Stream:
-    """A function that returned an iterator, and the record of its call."""
-
-    number: int
-    call: Call
-    items: Iterator[object] | AsyncIterator[object]
 
 
 class CallConnection:
@@ -63,14 +54,15 @@ class CallConnection:
         sock: socket.socket,
         functions: HostFunctions,
         budget: CallBudget,
+        streams: CallStreams,
         loop: asyncio.AbstractEventLoop | None,
         on_end: Callable[[CallConnection], None],
     ) -> None:
         self._socket, self._functions, self._budget, self._loop = sock, functions, budget, loop
+        self._streams = streams
         self._on_end = on_end
         self._lock = threading.Lock()
         self._running: _Running | None = None
-        self._streams: dict[int, _Stream] = {}
         self._cancelled = False
         #: Bytes that were read and belong to the next message.
         self._held = bytearray()
@@ -81,18 +73,18 @@ class CallConnection:
 
     def cancel(self) -> None:
         """End the connection. A coroutine function that runs is cancelled; another one ends by itself, unheard."""
-        self._cancelled = True
+        with self._lock:
+            self._cancelled = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._give_up(CallOutcome.CANCELLED, "the run or cell ended")
+        self._give_up(CallOutcome.CANCELLED, ENDED)
 
     def look_at_time(self) -> None:
         """Answer for a function whose time is used up; called a few times a second."""
         running = self._running
-        if running is None or running.answered or time.monotonic() < running.deadline:
+        if running is None or running.answered or not self._budget.time_is_up():
             return
         if self._give_up(CallOutcome.TIMEOUT, self._budget.time_text):
-            self._budget.take_time(time.monotonic() - running.began)
             with contextlib.suppress(OSError):
                 self._write_last(_error("TimeoutError", self._budget.time_text), socket.MSG_DONTWAIT)
                 self._socket.shutdown(socket.SHUT_WR)
@@ -104,7 +96,7 @@ class CallConnection:
             if running is None or running.answered:
                 return False
             running.answered = True
-            duration = time.monotonic() - running.began
+            duration = running.call.duration + self._budget.end(running.number)
             self._budget.note(running.number, replace(running.call, outcome=outcome, duration=duration, error=why))
         if running.future is not None:
             running.future.cancel()
@@ -117,7 +109,7 @@ class CallConnection:
         except OSError:
             pass  # the program closed the connection, or broke it
         finally:
-            self._streams.clear()
+            self._streams.take_all(self)
             self._socket.close()
             self._on_end(self)
 
@@ -132,15 +124,17 @@ class CallConnection:
             data = self._read(size)
             if data is None:
                 return False
-            message = call_values.load(data)
-            return self._streamed(message) if "call" not in message else self._called(message)
+            message, raw = call_values.load(data)
+            return self._streamed(message) if "call" not in message else self._called(message, raw)
         except BudgetSpent as error:
+            for stream in self._streams.take_all(self):
+                self._budget.note(stream.number, replace(stream.call, outcome=CallOutcome.ERROR, error=str(error)))
             self._write_last(_error("LimitReached", str(error)))
         except BadValue as error:
             self._write_last(_error("ValueError", f"the message cannot be read: {error}"))
         return False
 
-    def _called(self, message: dict[str, object]) -> bool:
+    def _called(self, message: dict[str, object], raw: RawBytes) -> bool:
         number = self._budget.take_call()
         name = str(message["call"])[:_MAX_NAME]
         call = Call(name=name, outcome=CallOutcome.REFUSED)
@@ -150,35 +144,38 @@ class CallConnection:
                 raise NameError(
                     f"there is no host function {name!r}; there are: {', '.join(self._functions.functions)}"
                 )
-            args, kwargs = call_values.decode(message.get("args", [])), call_values.decode(message.get("kwargs", {}))
-            if not isinstance(args, list) or not isinstance(kwargs, dict):
-                raise TypeError(f"{name}() takes a list of arguments and an object of keyword arguments")
-            bound = function.bind(args, kwargs)
+            bound = bind_message(function, message, raw)
             call = replace(call, arguments={key: call_values.shortened(item) for key, item in bound.arguments.items()})
-            deadline = self._budget.deadline()
-        except BudgetSpent as error:
-            self._budget.note(number, replace(call, error=str(error)))
-            raise
         except (NameError, TypeError, BadValue) as error:
             kind = "ValueError" if isinstance(error, BadValue) else type(error).__name__
             self._budget.note(number, replace(call, error=f"{kind}: {error}"[:_MAX_MESSAGE]))
             self._write(_error(kind, str(error)[:_MAX_MESSAGE]))
             return True
-        return self._run(number, call, deadline, lambda: function.call(*bound.args, **bound.kwargs))
+        running = _Running(number, call, text_only=bool(message.get("base64")))
+        try:
+            return self._run(running, lambda: function.call(*bound.args, **bound.kwargs))
+        except BudgetSpent as error:
+            self._budget.note(number, replace(call, error=str(error)))
+            raise
 
-    def _run(self, number: int, call: Call, deadline: float, work: Callable[[], object], stream: int = 0) -> bool:
+    def _run(
+        self, running: _Running, work: Callable[[], object], name: int = 0, stream: CallStream | None = None
+    ) -> bool:
         """Call a function, or get the next item of its stream, and send the answer.
 
-        Returns False when the program got another answer meanwhile, so that this connection must end.
+        Returns False when the program got another answer meanwhile, so that this connection must end. Raises
+        ``BudgetSpent`` when the function may not run.
         """
-        running = _Running(number, call, time.monotonic(), deadline)
+        number, call = running.number, running.call
         with self._lock:
+            if self._cancelled:
+                return False
+            self._budget.begin(number, call)
             self._running = running
-        outcome, error, ended = CallOutcome.OK, "", bool(stream)
+        outcome, error, ended = CallOutcome.OK, "", True
         try:
-            answer = self._answer(number, call, self._awaited(work(), running), stream)
             # Encoded here, so that a result that cannot be sent is the function's error.
-            sent = call_values.dump(answer)
+            sent = self._answer(running, self._awaited(work(), running), in_stream=stream is not None)
             self._budget.take_bytes(len(sent))
             ended = False
         except (StopIteration, StopAsyncIteration) as stop:
@@ -188,54 +185,57 @@ class CallConnection:
         except BudgetSpent as spent:
             outcome, error = CallOutcome.ERROR, str(spent)
             sent = call_values.dump(_error("LimitReached", error))
-        except (Exception, SystemExit, KeyboardInterrupt, CancelledError, asyncio.CancelledError) as failure:
+        except BaseException as failure:
+            # Whatever it is: this is a thread of our own, and the function was called.
             kind, text = type(failure).__name__, _text(failure)
             if isinstance(failure, BadValue):
                 kind, text = "TypeError", f"the result of {call.name}() cannot be sent: {failure}"
             outcome, error = CallOutcome.ERROR, f"{kind}: {text}" if text else kind
             sent = call_values.dump(_error(kind, text))
-        if ended:
-            self._streams.pop(stream, None)
         with self._lock:
             self._running = None
             if running.answered or self._cancelled:
                 return False
             running.answered = True
-            took = time.monotonic() - running.began
+            took = self._budget.end(number)
             call = replace(call, outcome=outcome, duration=call.duration + took, error=error)
             self._budget.note(number, call)
-            if stream in self._streams:
-                self._streams[stream] = replace(self._streams[stream], call=call)
-        self._budget.take_time(took)
+            if stream is not None and not ended:
+                self._streams.put_back(name, replace(stream, call=call))
         self._socket.sendall(struct.pack(">I", len(sent)) + sent)
         return True
 
-    def _answer(self, number: int, call: Call, result: object, stream: int) -> dict[str, object]:
-        if stream or not isinstance(result, Iterator | AsyncIterator):
-            return {"value": call_values.encode(result)}
-        if len(self._streams) >= _MAX_STREAMS:
-            raise BudgetSpent(f"the limit of {_MAX_STREAMS} unfinished streams is reached; read them to their end")
-        new = max(self._streams, default=0) + 1
-        self._streams[new] = _Stream(number, call, result)
-        return {"stream": new}
+    def _answer(self, running: _Running, result: object, *, in_stream: bool) -> bytes:
+        if in_stream or not isinstance(result, Iterator | AsyncIterator):
+            raw: list[bytes] | None = None if running.text_only else []
+            return call_values.dump({"value": call_values.encode(result, raw)}, raw)
+        new = CallStream(
+            number=running.number, call=replace(running.call, outcome=CallOutcome.OK), items=result, owner=self
+        )
+        return call_values.dump({"stream": self._streams.add(new)})
 
     def _streamed(self, message: dict[str, object]) -> bool:
         """Send the next item of a stream, or drop the stream."""
-        wanted, dropped = message.get("next"), message.get("drop")
-        if isinstance(dropped, int):
-            self._streams.pop(dropped, None)
+        if isinstance(message.get("drop"), int):
+            self._streams.take(message["drop"])
             self._write({"end": True})
             return True
-        stream = self._streams.get(wanted) if isinstance(wanted, int) else None
-        if stream is None or not isinstance(wanted, int):
-            self._write_last(_error("ValueError", "there is no such stream"))
-            return False
+        name = message.get("next")
+        stream = self._streams.take(name)
+        if stream is None or not isinstance(name, int):
+            self._write(_error("ValueError", _NO_STREAM))
+            return True
         items = stream.items
 
         def work() -> object:
             return anext(items) if isinstance(items, AsyncIterator) else next(items)
 
-        return self._run(stream.number, stream.call, self._budget.deadline(), work, wanted)
+        running = _Running(stream.number, stream.call, text_only=bool(message.get("base64")))
+        try:
+            return self._run(running, work, name, stream)
+        except BudgetSpent:
+            self._streams.put_back(name, replace(stream, owner=self))  # cut with this connection
+            raise
 
     def _awaited(self, result: object, running: _Running) -> object:
         """Return a result; one that must be awaited is awaited on the caller's loop, or on ours."""
@@ -272,6 +272,14 @@ class CallConnection:
     def _write(self, message: dict[str, object], flags: int = 0) -> None:
         data = call_values.dump(message)
         self._socket.sendall(struct.pack(">I", len(data)) + data, flags)
+
+
+def refuse(caller: socket.socket, why: str) -> None:
+    """Tell a program why its connection is not served, and close it."""
+    with caller, contextlib.suppress(OSError):
+        data = call_values.dump(_error("LimitReached", why))
+        caller.shutdown(socket.SHUT_RD)
+        caller.send(struct.pack(">I", len(data)) + data, socket.MSG_DONTWAIT)
 
 
 def _error(kind: str, message: str) -> dict[str, object]:

@@ -21,17 +21,20 @@ import struct
 import threading
 import time
 
-from sandbox_kernel.backends.functions.call_budget import CallBudget
-from sandbox_kernel.backends.functions.call_connection import CallConnection
+from sandbox_kernel.backends.functions.call_budget import OUTSIDE, CallBudget
+from sandbox_kernel.backends.functions.call_connection import CallConnection, refuse
+from sandbox_kernel.backends.functions.call_streams import CallStreams
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.model.call import Call
 
 #: The most connections at a time; each has a thread here.
 MAX_CONNECTIONS = 16
+#: The most functions of earlier cells that still run, unheard, while a later cell may call.
+MAX_LEFT = 64
 #: Connections of one run or cell that are taken at once. After these, each waits a little.
 _BURST, _PAUSE_S = 64, 0.002
 #: How often running calls are checked against their time.
-_TICK_S = 0.2
+_TICK_S = 0.05
 
 
 class CallServer:
@@ -43,7 +46,10 @@ class CallServer:
         self._wake, self._woken = socket.socketpair()
         self._lock = threading.Lock()
         self._connections: set[CallConnection] = set()
+        #: Connections of earlier cells whose functions have not ended yet.
+        self._left: set[CallConnection] = set()
         self._budget: CallBudget | None = None
+        self._streams = CallStreams()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._taken = 0
         self._closed = False
@@ -59,6 +65,7 @@ class CallServer:
         """Answer calls from now on, with a new budget. Coroutine functions run on ``loop`` when there is one."""
         with self._lock:
             self._budget, self._loop, self._taken = CallBudget(self.functions.limits), loop, 0
+            self._streams = CallStreams()
         self._wake_up()
 
     def finish(self) -> tuple[Call, ...]:
@@ -66,9 +73,11 @@ class CallServer:
         with self._lock:
             budget, self._budget = self._budget, None
             connections = list(self._connections)
+            self._left |= self._connections
+            self._connections.clear()
         for connection in connections:
             connection.cancel()
-        return budget.records() if budget is not None else ()
+        return budget.close() if budget is not None else ()
 
     def close(self) -> None:
         """Stop serving. May be called twice, and does not wait for functions that still run."""
@@ -116,24 +125,32 @@ class CallServer:
             waiting.unregister(self._hatch)
             return
         caller = _connected(handed)
+        why, connection = "", None
         with self._lock:
-            budget, room = self._budget, len(self._connections) < MAX_CONNECTIONS
             self._taken += 1
             slow = self._taken > _BURST
-        if caller is not None and (budget is None or not room):
-            caller.close()
-            caller = None
-        if caller is not None and budget is not None:
-            connection = CallConnection(caller, self.functions, budget, self._loop, self._ended)
-            with self._lock:
+            if self._budget is None:
+                why = OUTSIDE
+            elif len(self._connections) >= MAX_CONNECTIONS:
+                why = f"the limit of {MAX_CONNECTIONS} calls of host functions at the same time is reached"
+            elif len(self._left) >= MAX_LEFT:
+                why = f"{len(self._left)} host functions that earlier cells called have not ended yet"
+            elif caller is not None:
+                connection = CallConnection(
+                    caller, self.functions, self._budget, self._streams, self._loop, self._ended
+                )
                 self._connections.add(connection)
+        if connection is not None:
             connection.start()
+        elif caller is not None:
+            refuse(caller, why)
         if slow:
             time.sleep(_PAUSE_S)
 
     def _ended(self, connection: CallConnection) -> None:
         with self._lock:
             self._connections.discard(connection)
+            self._left.discard(connection)
 
 
 def _connected(handed: list[int]) -> socket.socket | None:

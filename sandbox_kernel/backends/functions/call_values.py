@@ -1,8 +1,10 @@
 """Values of host functions as JSON: how arguments and results cross the wall of a sandbox.
 
 JSON has no bytes and no infinite numbers. They are sent as objects with one key that begins with ``$``; an object of
-the program that has such a key is sent as ``$object``, so nothing is mistaken for something else. The program inside
-has the same rules in ``guest/functions/values.py``. What comes in is hostile: size, depth and number are bounded.
+the program that has such a key is sent as ``$object``, so nothing is mistaken for something else. Bytes follow the JSON
+as they are, after a line break: ``{"$bytes": 5}`` means the next five of them. To a program that can read text alone
+they are sent as base64: ``{"$bytes": "aGVsbG8="}``. The program inside has the same rules in
+``guest/functions/values.py``. What comes in is hostile: size, depth and number are bounded.
 """
 
 from __future__ import annotations
@@ -11,28 +13,49 @@ import base64
 import binascii
 import json
 import math
-import re
 
-#: The deepest nesting of lists and objects, and the most values, of one message.
+from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts
+
+#: The deepest nesting of lists and objects of one message.
 MAX_DEPTH = 64
-MAX_VALUES = 200_000
 #: The largest whole number, in bits.
 MAX_INT_BITS = 1024
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_PARTS = re.compile(rb"[\[{,]")
 
 
 class BadValue(ValueError):
     """A value cannot be sent, or a message is not what it should be. The message says why."""
 
 
-def encode(value: object) -> object:
-    """Return a value of the host as JSON. Raises ``BadValue`` for a type that a program cannot receive."""
-    return _encode(value, 0)
+class RawBytes:
+    """The bytes that follow the JSON of one message. They are taken in the order of the values."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes. Raises ``BadValue`` when the message has fewer."""
+        if not 0 <= size <= len(self._data) - self._at:
+            raise BadValue("it holds fewer bytes than it says")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def check_end(self) -> None:
+        """Raise ``BadValue`` when there are bytes that no value took."""
+        if self._at < len(self._data):
+            raise BadValue("it holds more bytes than it says")
 
 
-def _encode(value: object, depth: int) -> object:
+def encode(value: object, raw: list[bytes] | None = None) -> object:
+    """Return a value of the host as JSON. Raises ``BadValue`` for a type that a program cannot receive.
+
+    Bytes are appended to ``raw``; without it they are base64.
+    """
+    return _encode(value, raw, 0)
+
+
+def _encode(value: object, raw: list[bytes] | None, depth: int) -> object:
     if depth > MAX_DEPTH:
         raise BadValue(f"it is nested deeper than {MAX_DEPTH}")
     if value is None or isinstance(value, bool | int):
@@ -43,23 +66,26 @@ def _encode(value: object, depth: int) -> object:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": str(float(value))}
     if isinstance(value, bytes | bytearray | memoryview):
-        return {"$bytes": base64.b64encode(value).decode()}
+        if raw is None:
+            return {"$bytes": base64.b64encode(value).decode()}
+        raw.append(bytes(value))
+        return {"$bytes": len(raw[-1])}
     if isinstance(value, list | tuple):
-        return [_encode(item, depth + 1) for item in value]
+        return [_encode(item, raw, depth + 1) for item in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise BadValue("it holds a dict with a key that is not text")
-        plain = {key: _encode(item, depth + 1) for key, item in value.items()}
+        plain = {key: _encode(item, raw, depth + 1) for key, item in value.items()}
         return {"$object": plain} if any(key.startswith("$") for key in plain) else plain
     raise BadValue(f"it holds a {type(value).__name__}; send None, bool, int, float, str, bytes, list or dict")
 
 
-def decode(value: object) -> object:
+def decode(value: object, raw: RawBytes | None = None) -> object:
     """Return a value that a program sent. Raises ``BadValue`` for anything that ``encode`` does not make."""
-    return _decode(value, 0)
+    return _decode(value, raw if raw is not None else RawBytes(), 0)
 
 
-def _decode(value: object, depth: int) -> object:
+def _decode(value: object, raw: RawBytes, depth: int) -> object:
     if depth > MAX_DEPTH:
         raise BadValue(f"it is nested deeper than {MAX_DEPTH}")
     if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
@@ -69,23 +95,25 @@ def _decode(value: object, depth: int) -> object:
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
-        return [_decode(item, depth + 1) for item in value]
+        return [_decode(item, raw, depth + 1) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
         ((key, item),) = value.items()
         if key == "$bytes":
-            return _bytes(item)
+            return _bytes(item, raw)
         if key == "$float" and isinstance(item, str) and item in _FLOATS:
             return _FLOATS[item]
         if key == "$object" and isinstance(item, dict):
-            return {str(name): _decode(part, depth + 1) for name, part in item.items()}
+            return {str(name): _decode(part, raw, depth + 1) for name, part in item.items()}
     if any(key.startswith("$") for key in value):
         raise BadValue("it holds an object with a key that begins with '$', which must be sent as $object")
-    return {key: _decode(item, depth + 1) for key, item in value.items()}
+    return {key: _decode(item, raw, depth + 1) for key, item in value.items()}
 
 
-def _bytes(item: object) -> bytes:
+def _bytes(item: object, raw: RawBytes) -> bytes:
+    if isinstance(item, int) and not isinstance(item, bool):
+        return raw.take(item)
     try:
         if isinstance(item, str):
             return base64.b64decode(item, validate=True)
@@ -94,28 +122,24 @@ def _bytes(item: object) -> bytes:
     raise BadValue("it holds bytes that are no base64")
 
 
-def load(data: bytes) -> dict[str, object]:
+def load(data: bytes) -> tuple[dict[str, object], RawBytes]:
     """Parse one message of a program. Raises ``BadValue`` when it is no JSON object or holds too many values."""
-    if _parts(data) > MAX_VALUES:
-        raise BadValue(f"it holds more than {MAX_VALUES} values")
+    head, _, rest = data.partition(b"\n")
+    if has_too_many_parts(head):
+        raise BadValue(f"it holds more than {MAX_PARTS} texts, lists, objects and commas")
     try:
-        message = json.loads(data)
+        message = json.loads(head)
     except (ValueError, RecursionError):
         raise BadValue("it is no JSON") from None
     if not isinstance(message, dict):
         raise BadValue("it is no JSON object")
-    return message
+    return message, RawBytes(rest)
 
 
-def _parts(data: bytes) -> int:
-    """Return how many values a message has at most. Text is left out only when it matters: that is slower."""
-    found = data.count(b"[") + data.count(b"{") + data.count(b",")
-    return found if found <= MAX_VALUES else len(_PARTS.findall(_TEXTS.sub(b"", data)))
-
-
-def dump(message: dict[str, object]) -> bytes:
+def dump(message: dict[str, object], raw: list[bytes] | None = None) -> bytes:
     """Return one message to a program as bytes."""
-    return json.dumps(message, separators=(",", ":")).encode()
+    head = json.dumps(message, separators=(",", ":")).encode()
+    return b"".join((head, b"\n", *raw)) if raw else head
 
 
 def shortened(value: object, most: int = 200) -> object:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections.abc as abc
+import enum
 import inspect
 import json
 import types
 import typing
+from collections.abc import Iterator
 
 from sandbox_kernel.backends.functions.host_function import HostFunction, HostFunctions, plain_signature
+from sandbox_kernel.backends.functions.type_checks import hint_text, required_keys
 from sandbox_kernel.model import Language
 
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", bytes: "Uint8Array", type(None): "null"}
@@ -40,7 +43,30 @@ def describe_functions(functions: HostFunctions | None, language: Language) -> s
     if language is Language.COMMAND:
         return "\n".join(_command(function) for function in each) + "\n"
     head = f"from host import {', '.join(functions.functions)}\n"
-    return head + "".join(f"\ndef {each.name}{plain_signature(each)}:{_docstring(each)}\n" for each in each)
+    known = {name: text for function in each for hint in function.hints.values() for name, text in _classes(hint)}
+    return (
+        head
+        + "".join(f"\n{text}" for text in known.values())
+        + "".join(f"\ndef {each.name}{plain_signature(each)}:{_docstring(each)}\n" for each in each)
+    )
+
+
+def _classes(hint: object) -> Iterator[tuple[str, str]]:
+    """Yield the classes of dictionaries and choices that a type hint names, as Python writes them."""
+    for arg in typing.get_args(hint):
+        yield from _classes(arg)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        members = "".join(f"    {member.name} = {member.value!r}\n" for member in hint)
+        yield hint.__name__, f"class {hint.__name__}(Enum):  # send the value\n{members}"
+    elif typing.is_typeddict(hint):
+        hints, keys = typing.get_type_hints(hint), required_keys(hint)
+        for each in hints.values():
+            yield from _classes(each)
+        lines = [
+            f"    {name}: {hint_text(its) if name in keys else f'NotRequired[{hint_text(its)}]'}\n"
+            for name, its in hints.items()
+        ]
+        yield hint_text(hint), f"class {hint_text(hint)}(TypedDict):\n" + ("".join(lines) or "    pass\n")
 
 
 def _docstring(function: HostFunction) -> str:
@@ -73,7 +99,7 @@ def _command(function: HostFunction) -> str:
 
 def typescript_signature(function: HostFunction) -> str:
     """Return parameters and result as TypeScript: those with a default are in a last object, by their names."""
-    plain, named, rest, taken = [], [], "", "any"
+    plain, named, rest, taken, needed = [], [], "", "any", False
     for parameter in function.signature.parameters.values():
         shown = typescript_type(function.hints.get(parameter.name, typing.Any))
         name = f"{parameter.name}_" if parameter.name in _RESERVED else parameter.name
@@ -85,13 +111,15 @@ def typescript_signature(function: HostFunction) -> str:
         elif parameter.default is parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY:
             plain.append(f"{name}: {shown}")
         else:
+            needed = needed or parameter.default is parameter.empty
             named.append(f"{parameter.name}{'' if parameter.default is parameter.empty else '?'}: {shown}")
     if rest:
         # Nothing can stand behind it: what is given by name is a last object among the rest.
         plain.append(f"{rest}{'any' if named else taken}>")
     elif named:
-        plain.append(f"options?: {{ {'; '.join(named)} }}")
-    generates = inspect.isgeneratorfunction(function.call) or inspect.isasyncgenfunction(function.call)
+        plain.append(f"options{'' if needed else '?'}: {{ {'; '.join(named)} }}")
+    call = inspect.unwrap(function.call)
+    generates = inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call)
     result = typescript_type(function.hints.get("return", typing.Any))
     return f"({', '.join(plain)}): {result if not generates or 'Iterable' in result else 'Iterable<any>'}"
 
@@ -100,6 +128,13 @@ def typescript_type(hint: object) -> str:
     """Return a type hint as TypeScript; ``any`` where there is no counterpart."""
     if isinstance(hint, type) and hint in _PLAIN:
         return _PLAIN[hint]
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return " | ".join(json.dumps(member.value, default=str) for member in hint)
+    if typing.is_typeddict(hint):
+        keys = required_keys(hint)
+        marks = {name: "" if name in keys else "?" for name in typing.get_type_hints(hint)}
+        parts = [f"{name}{marks[name]}: {typescript_type(its)}" for name, its in typing.get_type_hints(hint).items()]
+        return f"{{ {'; '.join(parts)} }}"
     origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
     if hint is None:
         return "null"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.guest_programs import start_of
 from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.languages.typescript import HOST_TYPES
 from sandbox_kernel.model import Language
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 COMMAND = "host"
 #: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/wasi/host_descriptor.py``.
 _DESCRIPTOR = 6
-#: Where the type checker inside WebAssembly looks; see ``guest/wasm/run.py``.
-_TYPES = "host.d.ts"
 _ERROR = "HostError: new (type: string, message: string) => Error & { type: string };"
 
 
@@ -36,11 +35,14 @@ def with_command(env: Mapping[str, str], places: Places) -> dict[str, str]:
 
 
 def typescript_files(functions: HostFunctions) -> Mapping[str, bytes]:
-    """Return the types of the functions for the folder of a TypeScript program, whose types are checked."""
+    """Return the types of the functions for the folder of a TypeScript program, whose types are checked.
+
+    The checker inside WebAssembly looks for the same name (``guest/wasm/run.py``).
+    """
     from sandbox_kernel.backends.functions.describe import describe_functions
 
     declared = describe_functions(functions, Language.TYPESCRIPT)
-    return {_TYPES: declared.replace("{\n", f"{{\n  {_ERROR}\n", 1).encode()}
+    return {HOST_TYPES: declared.replace("{\n", f"{{\n  {_ERROR}\n", 1).encode()}
 
 
 @functools.cache

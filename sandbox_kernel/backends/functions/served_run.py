@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.functions.inside import command_file, with_command
+from sandbox_kernel.backends.functions.inside import command_file, typescript_files, with_command
+from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.job import Job
 from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.languages.typescript import HOST_TYPES
 
 if TYPE_CHECKING:
     import asyncio
@@ -48,7 +50,11 @@ def with_hatch(job: Job, server: CallServer | None, places: Places, python: str)
         return job
     *before, program = job.steps
     steps = (*before, replace(program, env=with_command(program.env, places)))
-    return with_functions(replace(job, steps=steps, files=(*job.files, command_file(places, python))), server)
+    files = [*job.files, command_file(places, python)]
+    if any(HOST_TYPES in step.argv for step in before):
+        types = typescript_files(server.functions)
+        files += [JobFile(root=places.cell, name=name, data=data) for name, data in types.items()]
+    return with_functions(replace(job, steps=steps, files=tuple(files)), server)
 
 
 def with_functions(job: Job, server: CallServer) -> Job:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections.abc as abc
 import enum
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ class UnknownHint(TypeError):
     """A type hint that values from a program cannot meet."""
 
 
+#: A name with its modules, and texts, in which nothing is a name.
+_MODULES = re.compile(r"'[^']*'|\"[^\"]*\"|(?:(?:[A-Za-z_]\w*|<locals>)\.)+([A-Za-z_]\w*)")
 _LISTS = (list, abc.Sequence, abc.MutableSequence, abc.Iterable, abc.Collection)
 _DICTS = (dict, abc.Mapping, abc.MutableMapping)
 _SETS = (set, frozenset, abc.Set, abc.MutableSet)
@@ -35,7 +38,7 @@ def hint_text(hint: object) -> str:
         return "None"
     if isinstance(hint, type) and not typing.get_args(hint):
         return hint.__name__
-    return str(hint).replace("typing.", "").replace("collections.abc.", "").replace("NoneType", "None")
+    return _MODULES.sub(lambda found: found[1] or found[0], str(hint)).replace("NoneType", "None")
 
 
 def make_check(hint: object) -> Check:
@@ -87,12 +90,17 @@ def _enum(hint: type[enum.Enum]) -> Check:
     return check
 
 
-def _typed_dict(hint: object) -> Check:
+def required_keys(hint: object) -> set[str]:
+    """Return the keys that a ``TypedDict`` must have."""
     # ``__required_keys__`` is wrong for a class whose annotations are texts.
     full = typing.get_type_hints(hint, include_extras=True)
-    checks = {name: make_check(each) for name, each in typing.get_type_hints(hint).items()}
     required = {name for name, each in full.items() if typing.get_origin(each) is not typing.NotRequired}
-    required &= set(checks) if getattr(hint, "__total__", True) else getattr(hint, "__required_keys__", frozenset())
+    return required & (set(full) if getattr(hint, "__total__", True) else getattr(hint, "__required_keys__", set()))
+
+
+def _typed_dict(hint: object) -> Check:
+    checks = {name: make_check(each) for name, each in typing.get_type_hints(hint).items()}
+    required = required_keys(hint)
 
     def check(value: object) -> object:
         if not isinstance(value, dict):

@@ -68,7 +68,9 @@ class NetworkSigns:
         return found.group(1).lower() if found is not None else ""
 
 
-def network_notes(policy: SandboxPolicy, signs: NetworkSigns, known: Iterable[Note]) -> tuple[Note, ...]:
+def network_notes(
+    policy: SandboxPolicy, signs: NetworkSigns, known: Iterable[Note], *, can_open: bool = True
+) -> tuple[Note, ...]:
     """The notes on the network of a run or a cell behind walls.
 
     Args:
@@ -76,9 +78,11 @@ def network_notes(policy: SandboxPolicy, signs: NetworkSigns, known: Iterable[No
         signs: what may tell that the program wanted the network.
         known: the other notes of the run. A program that asked the proxy for a host that cannot be reached used the
             proxy, so it needs no hint to use it.
+        can_open: whether these walls can open single hosts. A right that nobody can give is not offered.
 
     """
     if not policy.network and not policy.network_rules:
-        return (notes.no_network(signs.domain),) if signs.complained else ()
+        said = notes.no_network(signs.domain) if can_open else notes.never_network(signs.domain)
+        return (said,) if signs.complained else ()
     beside = (BESIDE,) if signs.complained and not has_note(known, NoteKind.UNREACHED) else ()
     return (OPEN, *beside) if policy.network else beside

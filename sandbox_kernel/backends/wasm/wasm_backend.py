@@ -26,7 +26,7 @@ from sandbox_kernel.backends.results.host_failures import Listener, check_listen
 from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.booted import image_facts, why_not_image
 from sandbox_kernel.backends.wasm.cell_modules import CellModules
-from sandbox_kernel.backends.wasm.loaded_wheels import MEMORY, LoadedWheels, load_wheels
+from sandbox_kernel.backends.wasm.loaded_wheels import MEMORY, PLACE, LoadedWheels, load_wheels
 from sandbox_kernel.backends.wasm.module_key import EngineSwitches
 from sandbox_kernel.backends.wasm.native import build
 from sandbox_kernel.backends.wasm.prepare import OnProgress, switches_of
@@ -38,7 +38,8 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     HANDLES,
     RUNTIME_MB,
     GuestRun,
-    check_root,
+    check_mounts,
+    check_place_is_free,
     make_walls,
     run_job_of,
 )
@@ -124,6 +125,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
         self._client = client
         self.wheels = wheels
+        if wheels is not None:
+            check_place_is_free(self.policy, PLACE, "the files of wheels=…")
         self.pool: Pool = shared_pool(pool_size)
         self._modules = CellModules(self.store, self.pool, self.enforcer.name)
 
@@ -185,7 +188,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if request.language is Language.WASM:
             return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, callbacks)
         guest = self._guest(request.language)
-        check_root(self.policy, guest)
+        check_mounts(self.policy, guest)
         if request.memory_mb < guest.memory_mb:
             raise InvalidRequest(
                 f"a memory limit of {request.memory_mb} MB is below what {request.language} in WebAssembly needs to "

@@ -45,6 +45,8 @@ MOST_COMPILED_BYTES = 60 << 20
 MODULE, COMPILED, HANDLES = "module", "module.cwasm", "handles.json"
 #: Where a jail has the folder that a policy mounts as the root of a program.
 _ROOT_PLACE = "/mounted-root"
+#: The letter box of a Python that has no descriptor for its messages; ``guest/wasm/wasi/file_calls.py`` has it too.
+_LETTERS = "/sandbox"
 #: Guest program that waits in each jail for a plan.
 _WAITING = "sandbox_guest.wasm.warm.warm_run"
 
@@ -309,13 +311,25 @@ def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: flo
     )
 
 
-def check_root(policy: SandboxPolicy, guest: WasmLanguage) -> None:
-    """Raise ``PolicyViolation`` when a folder is mounted as the root of a language whose root is its own."""
+def check_mounts(policy: SandboxPolicy, guest: WasmLanguage) -> None:
+    """Raise ``PolicyViolation`` when a folder is mounted where a language has something of its own."""
     if guest.entry not in ("command", "zig", "rustc") and any(mount.guest == ROOT for mount in policy.mounts):
         raise PolicyViolation(
             f"{guest.language} in WebAssembly has a root of its own, so nothing can be mounted at '/'; mount it "
             "elsewhere: policy.mount(…, '/data')"
         )
+    if guest.entry == "turn":
+        check_place_is_free(policy, _LETTERS, "the messages of the large Python")
+
+
+def check_place_is_free(policy: SandboxPolicy, place: str, owner: str) -> None:
+    """Raise ``PolicyViolation`` when a folder is mounted at a place, or beneath it, that has something of ours."""
+    for mount in policy.mounts:
+        if f"{mount.guest}/".startswith(f"{place}/"):
+            raise PolicyViolation(
+                f"{place} is the place of {owner}, so nothing can be mounted at {mount.guest!r}; mount it elsewhere: "
+                "policy.mount(…, '/data')"
+            )
 
 
 def _repeatable(env: Mapping[str, str], name: str, unit: int) -> int | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.tree.paths import display_name
 
 
@@ -20,6 +22,10 @@ def add_here_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--apply", action="store_true", help="write what changed to the folder when the program ends well"
     )
+    parser.add_argument(
+        "--apply-also", action="append", metavar="PATH",
+        help="with --apply: write this change too, which is written only when named (.git, .vscode, …); repeatable",
+    )  # fmt: skip
     parser.add_argument("--diff", metavar="FILE", help="write what changed to FILE as a patch; - prints it")
 
 
@@ -35,10 +41,15 @@ def sort_out_here(options: argparse.Namespace) -> None:
         options.here = "."
     if options.here is None and (options.apply or options.diff):
         raise InvalidRequest("--apply and --diff are about the folder of --here; add --here")
+    if options.apply_also and not options.apply:
+        raise InvalidRequest("--apply-also adds to what --apply writes; add --apply")
 
 
-def settle_changes(box: Sandbox, options: argparse.Namespace) -> None:
-    """Write the patch, apply, or ask; says on stderr what became of the changes."""
+def settle_changes(box: Sandbox, options: argparse.Namespace, *, ended_well: bool) -> None:
+    """Write the patch, apply, or ask; says on stderr what became of the changes.
+
+    ``--apply`` writes nothing when the program did not end well: its changes may be half done.
+    """
     changes = box.diff()
     if options.diff is not None:
         patch = box.patch()
@@ -52,33 +63,55 @@ def settle_changes(box: Sandbox, options: argparse.Namespace) -> None:
                 raise InvalidRequest(f"--diff {options.diff!r} cannot be written: {error.strerror}") from None
     if not changes:
         return
-    files = f"{len(changes)} file{'' if len(changes) == 1 else 's'} changed"
-    if options.apply:
-        done = box.apply()
-        left = [display_name(change.path) for change in box.diff()]
-        rest = f"; not written, name them with box.apply: {', '.join(left[:5])}" if left else ""
-        _say(options, f"[{files}, {len(done)} written to {box.here}{rest}]")
+    files = _counted(changes)
+    if options.apply and not ended_well:
+        _say(options, f"[{files} and nothing was written: the program failed; --diff FILE keeps them as a patch]")
+    elif options.apply:
+        _apply(box, options.apply_also or None, options)
     elif sys.stdin.isatty() and sys.stderr.isatty() and not options.json and options.diff is None:
-        _ask(box, files)
+        _ask(box, files, options)
     elif options.diff is not None:
-        _say(options, f"[{files} and only their diff was written: add --apply to write them]")
+        _say(options, f"[{files} and only the diff was written: add --apply to write to the folder]")
     else:
-        _say(options, f"[{files} and nothing was written: add --apply to write them, --diff FILE for a patch]")
+        _say(options, f"[{files} and nothing was written: add --apply to write to the folder, --diff FILE for a patch]")
 
 
-def _ask(box: Sandbox, files: str) -> None:
+def _ask(box: Sandbox, files: str, options: argparse.Namespace) -> None:
+    kept_back = box.left_out()
+    named = f", {len(kept_back)} only with a ({_few(kept_back)})" if kept_back else ""
+    also = "/a for all" if kept_back else ""
     while True:
-        print(f"{files}. Apply? [y/N/d for the diff] ", end="", file=sys.stderr, flush=True)
+        print(f"{files}{named}. Apply? [y/N{also}/d for the diff] ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline().strip().lower()
         if answer == "d":
             print(box.patch(), end="", file=sys.stderr)
             continue
         if answer in ("y", "yes"):
-            done = box.apply()
-            print(f"[{len(done)} written to {box.here}]", file=sys.stderr)
+            _apply(box, None, options)
+        elif answer == "a" and kept_back:
+            _apply(box, kept_back, options)
         else:
             print("[nothing was written]", file=sys.stderr)
         return
+
+
+def _apply(box: Sandbox, also: Sequence[str] | None, options: argparse.Namespace) -> None:
+    """Write the changes, and those of ``also``, which are written only when they are named; says what was left out."""
+    plain = {change.path for change in box.diff()} - set(box.left_out())
+    done = box.apply([*sorted(plain), *also] if also else None)
+    left = box.left_out()
+    rest = f"; not written, name them with --apply-also PATH: {_few(left)}" if left else ""
+    _say(options, f"[{len(done)} written to {box.here}{rest}]")
+
+
+def _counted(changes: Sequence[FsChange]) -> str:
+    files = sum(change.type != "directory" for change in changes)
+    count, noun = (files, "file") if files else (len(changes), "folder")
+    return f"{count} {noun}{'' if count == 1 else 's'} changed"
+
+
+def _few(paths: Sequence[str]) -> str:
+    return ", ".join([*map(display_name, paths[:5]), *(["…"] if len(paths) > 5 else [])])
 
 
 def _say(options: argparse.Namespace, text: str) -> None:

@@ -13,6 +13,8 @@ from sandbox_kernel.model import Language
 
 #: How alike two words must be, from 0 to 1.
 _ALIKE = 0.6
+#: What users of other tools call a command of ours.
+_OTHER_WORDS = {"list": "wrapped"}
 
 
 def meant_line(words: list[str], commands: Collection[str], run_options: Iterable[str]) -> str:
@@ -32,6 +34,7 @@ def meant_line(words: list[str], commands: Collection[str], run_options: Iterabl
     known |= {name: f"%sandbox {name} in a notebook" for name in _of_notebooks()}
     known |= {name: f"sandbox-kernel run {option}" for name, option in options.items()}
     known |= {name: f"sandbox-kernel {name}" for name in commands}
+    known |= {name: f"sandbox-kernel {command}" for name, command in _OTHER_WORDS.items()}
     near = difflib.get_close_matches(word.lstrip("-").partition("=")[0].lower(), known, n=1, cutoff=_ALIKE)
     if not near:
         return f"the commands are: {', '.join(commands)}"

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 
-from .values import decode, encode
+from .values import AnswerBytes, decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator
+    from typing import Any, Dict, Iterator, List, Tuple
 
 
-#: Made once: ``json.dumps`` with separators makes one for each message.
+#: Made once: ``json.dumps`` with separators makes one for each message, ``json.loads`` asks for the encoding.
 _as_json = json.JSONEncoder(separators=(",", ":")).encode
+_from_json = json.JSONDecoder().decode
 
 
 class HostError(Exception):
@@ -35,33 +36,50 @@ class Calls:
     """Calls functions of the host. ``exchange`` is the way to it."""
 
     def exchange(self, data: bytes) -> bytes:
-        """Send one message and return its answer; both are JSON. Raises ``HostError`` when there is no answer."""
+        """Send one message and return its answer. Raises ``HostError`` when there is no answer.
+
+        Both are JSON, and bytes after a line break when there are any in it.
+        """
         raise NotImplementedError
 
     def call(self, name: str, args: object, kwargs: object) -> Any:
         """Call a function and return its result; an iterator for a function that streams."""
-        answer = self.ask({"call": name, "args": encode(args), "kwargs": encode(kwargs)})
-        if "stream" in answer:
-            return self._items(answer["stream"])
-        return decode(answer["value"])
+        raw: List[bytes] = []
+        message: Dict[str, Any] = {"call": name}
+        if args:
+            message["args"] = encode(args, raw)
+        if kwargs:
+            message["kwargs"] = encode(kwargs, raw)
+        return self._result(message, raw)
 
-    def ask(self, message: Dict[str, Any]) -> Dict[str, Any]:
-        """Send a message and return the answer; raises ``HostError`` when it is one."""
+    def call_words(self, name: str, words: List[str]) -> Any:
+        """Call a function with the words of a command line; the host knows what they mean."""
+        return self._result({"call": name, "words": words}, [])
+
+    def _result(self, message: Dict[str, Any], raw: List[bytes]) -> Any:
+        answer, value = self.ask(message, raw)
+        return self._items(answer["stream"]) if "stream" in answer else value
+
+    def ask(self, message: Dict[str, Any], raw: List[bytes] | None = None) -> Tuple[Dict[str, Any], Any]:
+        """Send a message; returns the answer and the value in it. Raises ``HostError`` when the answer is an error."""
         data = _as_json(message).encode("utf-8", "replace")
-        answer: Dict[str, Any] = json.loads(self.exchange(data))
+        head, _, rest = self.exchange(b"".join((data, b"\n", *raw)) if raw else data).partition(b"\n")
+        answer: Dict[str, Any] = _from_json(head.decode())
         if "error" in answer:
             raise HostError(answer["error"]["type"], answer["error"]["message"])
-        return answer
+        value = answer.get("value")
+        # Without a ``$`` the JSON is the value: nothing in it has to be decoded.
+        return answer, decode(value, AnswerBytes(rest)) if b"$" in head else value
 
     def _items(self, stream: int) -> Iterator[Any]:
         ended = False
         try:
             while True:
-                answer = self.ask({"next": stream})
+                answer, value = self.ask({"next": stream})
                 if "end" in answer:
                     ended = True
                     return
-                yield decode(answer["value"])
+                yield value
         except HostError:
             ended = True
             raise

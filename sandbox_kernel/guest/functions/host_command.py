@@ -1,6 +1,6 @@
 """The command ``host``: calls host functions from a shell, and from programs that cannot send descriptors.
 
-    host search boats limit=3      each word is JSON where it can be, else text; NAME=VALUE is a keyword argument
+    host search boats limit=3      the host knows which words are text, JSON or keyword arguments
     host --json                    one call as JSON on standard input, its answer as JSON on standard output
 
 Standard library only, Python 3.8 or later.
@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 
 from .caller import Caller
 from .calling import HostError
-from .values import decode, encode
+from .values import encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Tuple
-
-_KEYWORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+    from typing import Any, Dict, List
 
 
 def main() -> None:
@@ -34,35 +31,13 @@ def main() -> None:
     if sys.argv[1] == "--json":
         answer_json(caller)
         return
-    args, kwargs = read_words(sys.argv[2:])
     try:
-        result = caller.call(sys.argv[1], args, kwargs)
+        result = caller.call_words(sys.argv[1], sys.argv[2:])
         for item in result if hasattr(result, "__next__") else [result]:
             show(item)
     except (HostError, OSError) as error:
         print(f"host: {error}", file=sys.stderr)
         raise SystemExit(1) from None
-
-
-def read_words(words: List[str]) -> Tuple[List[Any], Dict[str, Any]]:
-    """Return the arguments that the words of a command line mean."""
-    args: List[Any] = []
-    kwargs: Dict[str, Any] = {}
-    for word in words:
-        named = _KEYWORD.fullmatch(word)
-        if named is not None:
-            kwargs[named.group(1)] = read_word(named.group(2))
-        else:
-            args.append(read_word(word))
-    return args, kwargs
-
-
-def read_word(word: str) -> Any:
-    """Return a word as the JSON value that it is, else as text."""
-    try:
-        return json.loads(word)
-    except ValueError:
-        return word
 
 
 def show(value: object) -> None:
@@ -77,18 +52,19 @@ def show(value: object) -> None:
 
 
 def answer_json(caller: Caller) -> None:
-    """Make one call that is described on standard input; a stream is read to its end."""
-    asked = json.load(sys.stdin)
+    """Pass on one message that is on standard input; a stream is read to its end."""
+
+    def ask(message: Dict[str, Any]) -> Dict[str, Any]:
+        found: Dict[str, Any] = json.loads(caller.exchange(json.dumps({**message, "base64": True}).encode()))
+        return found
+
     try:
-        result = caller.call(asked["call"], decode(asked["args"]), decode(asked["kwargs"]))
-        if hasattr(result, "__next__"):
-            answer: Dict[str, Any] = {"items": [encode(item) for item in _all(result)]}
-        else:
-            answer = {"value": encode(result)}
+        answer = ask(json.load(sys.stdin))
+        if "stream" in answer:
+            items: List[Any] = []
+            while "value" in (item := ask({"next": answer["stream"]})):
+                items.append(item["value"])
+            answer = item if "error" in item else {"items": items}
     except HostError as error:
         answer = {"error": {"type": error.type, "message": error.message}}
     json.dump(answer, sys.stdout)
-
-
-def _all(items: Iterator[Any]) -> List[Any]:
-    return list(items)

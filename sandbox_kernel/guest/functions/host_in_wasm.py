@@ -12,6 +12,8 @@ from collections.abc import Callable
 from .calling import Calls, HostError, function_of
 
 __all__ = ["HostError"]
+#: How much of an answer is read at once.
+_READ = 1 << 18
 
 
 class _Embedder(Calls):
@@ -53,9 +55,10 @@ def over_descriptor(number: int) -> None:
         data = message + b"\n"
         while data:
             data = data[os.write(number, data) :]
-        parts: list[bytes] = []
-        while not parts or not parts[-1].endswith(b"\n"):
-            parts.append(os.read(number, 1 << 20))
+        # The embedder fills every read, so one that is not full is the last.
+        parts = [os.read(number, _READ)]
+        while len(parts[-1]) == _READ:
+            parts.append(os.read(number, _READ))
         return b"".join(parts)
 
     offer(json.loads(send(b"{}"))["functions"], send)

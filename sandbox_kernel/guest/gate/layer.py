@@ -18,9 +18,17 @@ from .namespaces import MS_NODEV, MS_NOSUID
 WORK, HERE = "/box", "/here"
 UPPER, SCRATCH = "/box/upper", "/box/work"
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
 
-def mount_layer() -> int:
-    """Mount the layer over the work folder and hide the folder of the host. Returns a descriptor of the layer."""
+
+def mount_layer() -> List[int]:
+    """Mount the layer over the work folder and hide the folder of the host.
+
+    Returns a descriptor of the layer, and one of the mount's settings where the kernel gives it: with that the host can
+    have the kernel forget which names it has looked up. A program never gets either.
+    """
     mode = os.stat(HERE).st_mode & 0o777
     os.mkdir(UPPER, 0o700)
     os.chmod(UPPER, mode | 0o700)
@@ -36,4 +44,5 @@ def mount_layer() -> int:
     options = f"lowerdir={HERE},upperdir={UPPER},workdir={SCRATCH},userxattr"
     namespaces.mount("overlay", WORK, MS_NOSUID | MS_NODEV, options)
     namespaces.mount("tmpfs", HERE, MS_NOSUID | MS_NODEV, "mode=0555,size=4k")
-    return layer
+    settings = namespaces.mount_settings(WORK)
+    return [layer, settings] if settings >= 0 else [layer]

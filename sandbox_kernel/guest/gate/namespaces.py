@@ -29,6 +29,8 @@ _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
 _SIGCHLD = 17
 _CLOSE_RANGE, _LAST_FD = 436, 0xFFFFFFFF
 _ENOSYS = 38
+#: The same number on every architecture.
+_FSPICK, _FSPICK_CLOEXEC, _AT_FDCWD = 433, 1, -100
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 # PyDLL keeps the interpreter's lock during a call, so that no other thread runs meanwhile.
@@ -98,6 +100,12 @@ def be_user(uid: int) -> None:
 def mount(kind: str, target: str, flags: int, options: str) -> None:
     """Mount a new file system of this kind at ``target``."""
     _mount(kind, target, kind, flags, options)
+
+
+def mount_settings(target: str) -> int:
+    """Return a descriptor of the settings of the file system at ``target``; negative where the kernel has none."""
+    number: int = _held.syscall(_FSPICK, _AT_FDCWD, target.encode(), _FSPICK_CLOEXEC)
+    return number
 
 
 def show_again(tree: int, target: str) -> None:

@@ -113,9 +113,11 @@ def be_gate(sizes: Tuple[int, ...], given: List[int], spec: Dict[str, Any], left
             # Sent first: while we build the walls, the host finds this process and starts its meter.
             control.send(b"!")
             changed = build_walls(sizes, spec)
-            if changed >= 0:
-                control.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", changed))])
-                os.close(changed)
+            if changed:
+                packed = struct.pack(f"{len(changed)}i", *changed)
+                control.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)])
+                for fd in changed:
+                    os.close(fd)
             put_back(left)
             reseed()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -139,13 +141,13 @@ def take_descriptors(given: List[int]) -> None:
     namespaces.keep_descriptors((0, 1, 2, CONTROL_FD, CHANNEL_FD))
 
 
-def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> int:
+def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> List[int]:
     """Turn new namespaces into the walls that ``jail/rules/bubblewrap.py`` describes.
 
-    Returns a descriptor of the layer over the folder that the program works on; -1 without such a folder.
+    Returns descriptors of the layer over the folder that the program works on; none without such a folder.
     """
     box, tmp, shm = sizes
-    changed = -1
+    changed: List[int] = []
     namespaces.be_user(INNER_UID)
     shown = [(os.open(path, os.O_PATH | os.O_CLOEXEC), path) for path in spec["shown"]]
     for target, mode, size in (

@@ -1,4 +1,6 @@
-/* Checkpoints of a running Node.js: forks that sleep (are frozen) until the gate wakes them.
+/* What a session of Node.js lacks: checkpoints, and connections to host functions.
+ *
+ * Checkpoints are forks that sleep (are frozen) until the gate wakes them.
  *
  * Does for JavaScript, which cannot fork, what freeze.py does for Python. It works because V8 runs on one thread (so a
  * fork loses none), because this file marks V8's pages to be copied (V8 excludes them from forks, expecting an exec to
@@ -9,11 +11,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -147,6 +151,54 @@ static napi_value leave(napi_env env, napi_callback_info info) {
   _exit(number);
 }
 
+static int first_argument(napi_env env, napi_callback_info info) {
+  size_t count = 1;
+  napi_value given;
+  int number = -1;
+  napi_get_cb_info(env, info, &count, &given, NULL, NULL);
+  napi_get_value_int32(env, given, &number);
+  return number;
+}
+
+/* line(hatch) opens a connection to host functions, as _Line of caller.py does. Returns its descriptor, -1 for none. */
+static napi_value open_line(napi_env env, napi_callback_info info) {
+  int hatch = first_argument(env, info), ends[2] = {-1, -1};
+  char knock = 0;
+  struct iovec data = {&knock, 1};
+  union {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(sizeof(int))];
+  } rights = {0};
+  struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = &rights, .msg_controllen = sizeof rights};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0) {
+    rights.head.cmsg_level = SOL_SOCKET;
+    rights.head.cmsg_type = SCM_RIGHTS;
+    rights.head.cmsg_len = CMSG_LEN(sizeof(int));
+    *(int *)CMSG_DATA(&rights.head) = ends[1];
+    if (sendmsg(hatch, &message, MSG_NOSIGNAL) != 1) {
+      close(ends[0]);
+      ends[0] = -1;
+    }
+    close(ends[1]);
+  }
+  napi_value answer;
+  napi_create_int32(env, ends[0], &answer);
+  return answer;
+}
+
+/* ready(fd) waits until there is something to read, and returns 1; 0 when an interrupt came first. Node.js itself goes on
+ * to wait after an interrupt. */
+static napi_value ready(napi_env env, napi_callback_info info) {
+  struct pollfd waits = {.fd = first_argument(env, info), .events = POLLIN};
+  sigset_t others;
+  sigfillset(&others);
+  sigdelset(&others, SIGINT);
+  int found = ppoll(&waits, 1, NULL, &others);
+  napi_value answer;
+  napi_create_int32(env, found > 0, &answer);
+  return answer;
+}
+
 static void offer(napi_env env, napi_value exports, const char *name, size_t length, napi_callback callback) {
   napi_value function;
   napi_create_function(env, name, length, callback, NULL, &function);
@@ -157,5 +209,7 @@ napi_value napi_register_module_v1(napi_env env, napi_value exports) {
   offer(env, exports, "freeze", 6, freeze);
   offer(env, exports, "pid", 3, own_pid);
   offer(env, exports, "exit", 4, leave);
+  offer(env, exports, "line", 4, open_line);
+  offer(env, exports, "ready", 5, ready);
   return exports;
 }

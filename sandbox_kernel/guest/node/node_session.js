@@ -23,9 +23,17 @@ const MAX_FRAME = 16 << 20;
 const MAX_PARTS = 320_000; // strings, opening brackets and commas of one frame; the host counts them too
 const INTERRUPTED = Symbol('interrupted');
 const SHOWS = Symbol.for('Jupyter.display');
-if (process.env.HOST_HATCH !== undefined) require('./host.js').install();
 let native = null;
-let freezeProblem = 'JavaScript sessions have no checkpoints here';
+let freezeProblem = 'no C compiler was found to build the addon for JavaScript checkpoints';
+if (addon !== '-') {
+  try {
+    native = require(addon);
+    process.reallyExit = native.exit;
+  } catch (error) {
+    freezeProblem = `JavaScript sessions have no checkpoints here: ${error.message.split('\n')[0]}`.slice(0, 500);
+  }
+}
+if (process.env.HOST_HATCH !== undefined) require('./host.js').install(native);
 
 // -- the channel ------------------------------------------------------------------------------------------------------
 
@@ -435,16 +443,6 @@ async function checkpoint(number, sealed) {
 // -- the loop ---------------------------------------------------------------------------------------------------------
 
 async function serve() {
-  if (addon !== '-') {
-    try {
-      native = require(addon);
-      process.reallyExit = native.exit;
-    } catch (error) {
-      freezeProblem = `JavaScript sessions have no checkpoints here: ${error.message.split('\n')[0]}`.slice(0, 500);
-    }
-  } else {
-    freezeProblem = 'no C compiler was found to build the addon for JavaScript checkpoints';
-  }
   await post('Runtime.enable', {});
   send({ op: 'ready', pid: process.pid, names: 0 });
   for (;;) {

@@ -1,19 +1,19 @@
 """Sends what a Python cell shows (values, ``display()``, figures) to the host as messages.
 
-IPython makes the MIME bundles. Here bytes become base64 (as in Jupyter's messages), values that JSON cannot hold become
-text, and a bundle larger than a frame is replaced by a sentence that says so.
+IPython makes the MIME bundles, and ``interactive/`` what JSON can hold of them. A bundle larger than a frame is
+replaced by a sentence that says so.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import re
 import sys
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 
+from .interactive.bundles import bundle, plain
 from .interactive.convert import converted
 from .interactive.frame import LIBRARIES
 from .interactive.widgets import COMMS, VIEW
@@ -24,29 +24,7 @@ if TYPE_CHECKING:
 
     Send = Callable[[Dict[str, Any]], bool]
 
-#: MIME types that the host accepts. It ends a worker that sends others, and a program may use any name.
-MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
 NAME = re.compile(r"[^\x00-\x1f]{1,200}\Z")
-MAX_MIMES = 32
-UNREADABLE = "application/x-unreadable"
-
-
-def plain(value: Any) -> Any:
-    """Return a value that JSON can hold: bytes become base64, unknown types text."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, str):
-        return value
-    try:
-        return json.loads(json.dumps(value, default=str))
-    except (TypeError, ValueError, RecursionError):
-        return str(value)
-
-
-def bundle(data: Dict[str, Any]) -> Dict[str, Any]:
-    """Return a MIME bundle that JSON can hold, without entries whose name is not a MIME type."""
-    named = {mime if isinstance(mime, str) and MIME.match(mime) else UNREADABLE: value for mime, value in data.items()}
-    return {mime: plain(value) for mime, value in list(named.items())[:MAX_MIMES]}
 
 
 def identifier(name: str) -> str:

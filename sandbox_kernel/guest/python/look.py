@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     Found = Dict[str, List[str]]
 
 #: The most variables of one look, and the longest name and text.
-MAX_VARIABLES, MAX_NAME, MAX_TEXT = 1000, 100, 80
+MAX_VARIABLES, MAX_NAME, MAX_TEXT = 10_000, 100, 80
 #: The most bytes of one value that are pickled, and of large buffers that are read.
 MAX_PICKLED, MAX_BUFFERS = 8 << 20, 1 << 30
 #: How often an unfinished look is written down, in seconds.
 _STEP_S = 0.05
+
+
+#: What a class has by itself, and what pickling puts there (``__slotnames__``).
+_NO_PART_OF_CLASSES = ("__dict__", "__weakref__", "__slotnames__", "_abc_impl")
 
 
 class _TooLarge(Exception):
@@ -75,11 +79,13 @@ class _Pickler(pickle.Pickler):
                     cells.append(cell.cell_contents)
                 except ValueError:
                     cells.append(None)
-            return tuple, ((marshal.dumps(value.__code__), value.__defaults__, value.__kwdefaults__, cells),)
+            # Version 2 of marshal has no references: others depend on who else uses a constant just now.
+            code = marshal.dumps(value.__code__, 2)
+            return tuple, ((code, value.__defaults__, value.__kwdefaults__, cells, vars(value)),)
         if isinstance(value, type) and value.__module__ == "__main__":
-            held = {name: part for name, part in vars(value).items() if name not in ("__dict__", "__weakref__")}
+            held = {name: part for name, part in vars(value).items() if name not in _NO_PART_OF_CLASSES}
             parts = [(name, getattr(part, "__func__", part)) for name, part in held.items()]
-            return tuple, ((value.__qualname__, parts),)
+            return tuple, ((value.__qualname__, value.__bases__, parts),)
         return NotImplemented
 
 
@@ -114,10 +120,12 @@ def text_of(value: Any) -> str:
 
 def look(space: Dict[str, Any], first: str) -> Iterator[Found]:
     """Yield what each variable is, ever more exactly. Variables that occur in the code ``first`` come first."""
-    names = [name for name in space if isinstance(name, str) and len(name) <= MAX_NAME]
+    # The same names in each look, whatever the code: a host takes one that is missing for removed.
+    names = [name for name in space if isinstance(name, str) and len(name) <= MAX_NAME and name.isidentifier()]
+    del names[MAX_VARIABLES:]
     names.sort(key=lambda name: name not in first)
     found: Found = {}
-    for name in names[:MAX_VARIABLES]:
+    for name in names:
         value = space[name]
         found[name] = [type(value).__name__[:MAX_NAME], f"@{id(value):x}", ""]
     yield found

@@ -17,14 +17,16 @@ import traceback
 from ..gate.python_once import limit_of
 from ..session import accelerator
 from ..session.worker import CellEngine, Worker
-from . import editor_answers, look, save_answers, tried_names
+from . import editor_answers, look, tried_names
 from .between.background_loop import allow_own_loops, counts_as_running, renew, run_until_readable
 from .between.belonging import CELL, current, follow_threads
 from .between.cell_stream import replace_streams
 from .child_processes import plain_children
 from .debugger.attachment import Attachment
-from .display import SCREEN, bundle, plain
+from .display import SCREEN
+from .interactive.bundles import bundle, plain
 from .interactive.widgets import COMMS
+from .saving import save_answers
 from .shell import WorkerShell, forget_all, make_shell
 
 TYPE_CHECKING = False

@@ -32,14 +32,16 @@ from .held import Held, Refused, await_ends, await_no_signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List
+    from typing import Any, Callable, Dict, List, Set
 
 
 #: The signal that wakes a checkpoint. A checkpoint checks that the gate sent it. This cannot be a real-time signal:
 #: when a user has too many signals queued, the kernel drops the sender of those.
 WAKE = signal.SIGUSR2
-#: The signal that makes a checkpoint look at its variables.
+#: The signal that makes a checkpoint look at its variables, in a fork.
 LOOK = signal.SIGUSR1
+#: The signal that makes a checkpoint look at its variables itself, because it is about to be dropped.
+LAST_LOOK = signal.SIGHUP
 #: How long the gate waits for killed processes to be gone before it gives up the handover.
 DEATH_S = 5.0
 
@@ -61,6 +63,8 @@ class CheckpointGate:
         self.known: Dict[int, Dict[int, int]] = {}
         #: By cell: its checkpoint.
         self.held: Dict[int, Held] = {}
+        #: Cells whose checkpoints the host has given up: their end is no loss.
+        self.given_up: Set[int] = set()
         #: Whether we are the init of a pid namespace; then signals to pid -1 reach only processes of this session.
         self.alone = os.getpid() == 1
         #: The CPU time of the worker's main thread when it was last interrupted, in clock ticks.
@@ -113,7 +117,11 @@ class CheckpointGate:
         elif op == "look":
             for cell in order["cells"]:
                 if cell in self.held:
-                    self.held[cell].send(LOOK)
+                    self.held[cell].send(LAST_LOOK if order["last"] else LOOK)
+            return
+        elif op == "let_go":
+            self.forget(order["cells"])
+            self.given_up.update(order["cells"])
             return
         elif op == "compare":
             answer.update(self.folder.compare(order["before"], order["after"]))
@@ -133,7 +141,7 @@ class CheckpointGate:
         if again:
             return used <= self.interrupted_at + 1 and signal_child(self.worker, signal.SIGINT)
         self.interrupted_at = used
-        # The worker called setsid, so its process group holds only processes that descend from it.
+        # The worker leads a group of its own, so that holds only processes that descend from it.
         return signal_child(-self.worker, signal.SIGINT)
 
     def hold(self, cell: int, pid: int, before: int) -> None:
@@ -143,6 +151,7 @@ class CheckpointGate:
         and everywhere it could be another checkpoint. The host does not wait for this order, so the next cell may
         already run: a process that started after ``before`` is refused.
         """
+        self.given_up.discard(cell)
         replaced = self.held.pop(cell, None)
         if replaced is not None:
             replaced.end()
@@ -162,22 +171,30 @@ class CheckpointGate:
             self.lose([cell for cell, held in self.held.items() if held.fd in ended])
 
     def lose(self, cells: List[int]) -> None:
-        """Drop the checkpoints of these cells and report them to the host as lost."""
+        """Drop the checkpoints of these cells and report them to the host as lost, if it still wants them."""
+        lost = [cell for cell in cells if cell not in self.given_up]
         for held in self.drop(cells):
             held.close()
-        self.send({"op": "lost", "cells": cells})
+        if lost:
+            self.send({"op": "lost", "cells": lost})
 
     def drop(self, cells: List[int]) -> List[Held]:
         """Kill the checkpoints of these cells and delete what was kept for them; the caller closes what is returned."""
+        self.forget(cells)
+        self.given_up.difference_update(cells)
         dropped = []
         for cell in cells:
-            self.known.pop(cell, None)
-            self.folder.forget(cell)
             held = self.held.pop(cell, None)
             if held is not None:
                 held.end()
                 dropped.append(held)
         return dropped
+
+    def forget(self, cells: List[int]) -> None:
+        """Delete what is kept for these cells beside their checkpoints."""
+        for cell in cells:
+            self.known.pop(cell, None)
+            self.folder.forget(cell)
 
     def reap(self) -> None:
         """Reap dead processes. Only the end of the worker is reported to the host."""

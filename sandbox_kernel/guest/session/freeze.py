@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 WAKE = signal.SIGUSR2
 #: The same signal as ``checkpoint_gate.LOOK``.
 LOOK = signal.SIGUSR1
+#: The same signal as ``checkpoint_gate.LAST_LOOK``.
+LAST_LOOK = signal.SIGHUP
 _SENT_BY_KILL = 0
 #: References taken before the first cell, because a cell may replace these functions.
-_waitpid = os.waitpid
+_waitpid, _peek = os.waitpid, os.waitid
 _set_dumpable, _is_dumpable = lockdown.set_dumpable, lockdown.is_dumpable
 
 
@@ -133,13 +135,12 @@ class Freezer:
         self.score = read_score("self")
         self.gate_score = read_score(str(self.gate))
 
-    def freeze(
-        self, *, sealed: bool, look: Callable[[bool], None], woken: Callable[[Marks], None]
-    ) -> Tuple[int, Marks]:
+    def freeze(self, *, sealed: bool, look: Callable[[int], None], woken: Callable[[Marks], None]) -> Tuple[int, Marks]:
         """Fork a checkpoint. Returns its pid in the parent at once, and 0 in the checkpoint when the gate wakes it.
 
-        The checkpoint calls ``look(False)`` when the gate asks to look at the variables, and ``look(True)`` when the
-        process that looked has ended. Neither may leave a trace in the state. When the gate wakes it, it calls
+        The checkpoint calls ``look`` with the signal ``LOOK`` when the gate asks to look at the variables, and with
+        SIGCHLD when the process that looked has ended. Neither may leave a trace in the state. With ``LAST_LOOK`` it
+        looks itself and ends. When the gate wakes it, it calls
         ``woken`` first, if this process has no other threads: before the state is set right. Then ``come_back``.
         The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process, or when this one
         uses an accelerator.
@@ -170,7 +171,7 @@ class Freezer:
         self.sleep(marks, look, woken, due=alone)
         return 0, marks
 
-    def sleep(self, marks: Marks, look: Callable[[bool], None], woken: Callable[[Marks], None], *, due: bool) -> None:
+    def sleep(self, marks: Marks, look: Callable[[int], None], woken: Callable[[Marks], None], *, due: bool) -> None:
         """Be a checkpoint until the gate wakes it; see ``freeze``. ``due``: this process is still to be set right."""
         number = 0
         while number != WAKE:
@@ -183,9 +184,8 @@ class Freezer:
                 sleeping_fork.wake_up()
             if number == signal.SIGCHLD:
                 reap_any()
-                look(True)
-            elif number == LOOK:
-                look(False)
+            if number != WAKE:
+                look(number)
 
     def come_back(self, marks: Marks) -> None:
         """Restore what a fork shares or changes; called in a checkpoint that has become the worker."""
@@ -197,7 +197,12 @@ class Freezer:
         marks.put_back()
 
     def reap(self) -> None:
-        """Reap checkpoints that the host has dropped."""
+        """Reap checkpoints that the host has dropped: one call when none has ended, as most often, not one for each."""
+        try:
+            if _peek(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return
+        except ChildProcessError:
+            pass  # none is left, and the list is emptied below
         for pid in list(self.children):
             try:
                 if _waitpid(pid, os.WNOHANG)[0] == pid:

@@ -1,7 +1,9 @@
-"""Looks at the variables after a cell, in a fork of its checkpoint that ends when it has looked.
+"""Looks at the variables after a cell, in a fork of its checkpoint that ends when it has looked, or in the checkpoint
+itself when that is about to be dropped.
 
-Nothing is looked at until the host asks: a cell is not made slower. The fork runs the user's own code (``__reduce__``,
-``__repr__``), so it must not be the checkpoint itself: whatever that code does to the variables is gone with the fork.
+Nothing is looked at until the host asks: a cell is not made slower. The process that looks runs the user's own code
+(``__reduce__``, ``__repr__``), so it must not be a checkpoint that is needed any more: whatever that code does to the
+variables is gone with the process.
 It writes what it finds into memory that it shares with the worker, step by step, so that something is known even when
 its time is over before it is done.
 """
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     Look = Callable[[], Iterator[Found]]
 
 #: How much one look may report, and how long it may take.
-AREA, SECONDS = 1 << 20, 2.0
+AREA, SECONDS = 2 << 20, 2.0
 #: The most looks that wait to be sent to the host.
 MAX_WAITING = 100
 #: In front of the area: the length of the report, which half it is in, and whether the look is done.
@@ -61,6 +63,17 @@ class Observer:
                 _look_and_write(area, look)
             finally:
                 _exit(0)
+
+    def look_here(self, cell: int, look: Look) -> None:
+        """Look, in this process, which is a checkpoint that nobody goes back to any more, and end it."""
+        area = self._areas.get(cell)
+        if area is None or _FRONT.unpack_from(area)[2]:
+            return
+        try:
+            _look_and_write(area, look)
+        finally:
+            self.ended(cell)
+            _exit(0)
 
     def ended(self, cell: int) -> None:
         """Note that nothing more will come from the look at a cell: its process has ended, in whatever way."""

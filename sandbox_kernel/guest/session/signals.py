@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EVERY_SIGNAL = _signal.valid_signals()
 #: References taken before the first cell, because a cell may replace these functions.
 set_mask, _pending, _take, _raise = _signal.pthread_sigmask, _signal.sigpending, _signal.sigwait, signal.raise_signal
-SIG_BLOCK, SIG_SETMASK = _signal.SIG_BLOCK, _signal.SIG_SETMASK
+SIG_BLOCK, SIG_UNBLOCK, SIG_SETMASK = _signal.SIG_BLOCK, _signal.SIG_UNBLOCK, _signal.SIG_SETMASK
 _handler_of, _handle = _signal.getsignal, _signal.signal
 
 

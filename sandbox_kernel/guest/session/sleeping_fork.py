@@ -17,7 +17,7 @@ import warnings
 #: The C library, called with the interpreter's lock held.
 _libc, _python = ctypes.PyDLL(None, use_errno=True), ctypes.pythonapi
 #: References taken before the first cell, because a cell may replace these functions.
-_fork, _setsid, _wait_for_signal, _fork_of_os = _libc.fork, _libc.setsid, _libc.sigwaitinfo, os.fork
+_fork, _set_group, _wait_for_signal, _fork_of_os = _libc.fork, _libc.setpgid, _libc.sigwaitinfo, os.fork
 _before, _in_parent, _in_child = _python.PyOS_BeforeFork, _python.PyOS_AfterFork_Parent, _python.PyOS_AfterFork_Child
 for _function in (_before, _in_parent, _in_child):
     _function.restype = None
@@ -55,10 +55,13 @@ def fork() -> int:
     """
     _before()
     pid: int = _fork()
+    # A process group of its own: signals that a cell sends to its group must not reach the child. Both set it, as
+    # shells do: the parent may run a cell before the child has run at all.
     if pid == 0:
-        # A process session of its own: signals that a cell sends to its process group must not reach the child.
-        _setsid()
+        _set_group(0, 0)
         return 0
+    if pid > 0:
+        _set_group(pid, pid)
     _in_parent()
     if pid < 0:
         number = _errno()
@@ -71,8 +74,7 @@ def fork_beside_threads() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = _fork_of_os()
-    if pid == 0:
-        _setsid()
+    _set_group(pid, pid)
     return pid
 
 

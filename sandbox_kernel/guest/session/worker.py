@@ -13,9 +13,9 @@ import sys
 import threading
 
 from . import accelerator, children
-from .freeze import Freezer, Marks
+from .freeze import LAST_LOOK, LOOK, Freezer, Marks
 from .observer import Observer
-from .signals import Signals
+from .signals import SIG_UNBLOCK, Signals, set_mask
 from .worker_channel import HostChannel
 
 TYPE_CHECKING = False
@@ -208,7 +208,7 @@ class Worker:
                 self.channel.send({"op": "look", "cell": cell, "found": found})
         try:
             # The engine may set itself an alarm; the host ends a worker that does not answer in time.
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+            set_mask(SIG_UNBLOCK, [signal.SIGALRM])
             answer = self.engine.ask(message["what"], message["code"], message["pos"])
         except (Exception, KeyboardInterrupt):
             answer = {}
@@ -224,7 +224,7 @@ class Worker:
             try:
                 pid, marks = self.freezer.freeze(
                     sealed=sealed,
-                    look=lambda ended: self.look(cell, ended),
+                    look=lambda number: self.look(cell, number),
                     woken=lambda marks: self.tell_early(cell, marks),
                 )
             except OSError as error:
@@ -240,13 +240,18 @@ class Worker:
         else:
             self.take_over(cell, marks)
 
-    def look(self, cell: int, ended: bool) -> None:
-        """Begin to look at the variables after a cell, or note that the look has ended; called in its checkpoint."""
+    def look(self, cell: int, number: int) -> None:
+        """Begin to look at the variables after a cell, or note that the look has ended; called in its checkpoint.
+
+        ``number`` is the signal that came: see ``Freezer.freeze``.
+        """
         look = self.engine.look()
-        if ended:
+        if number == signal.SIGCHLD:
             self.observer.ended(cell)
-        elif look is not None:
+        elif number == LOOK and look is not None:
             self.observer.start(cell, look)
+        elif number == LAST_LOOK and look is not None:
+            self.observer.look_here(cell, look)
 
     def tell_early(self, cell: int, marks: Marks) -> None:
         """Tell the host that this checkpoint takes over, before the process is set right, which takes longer.

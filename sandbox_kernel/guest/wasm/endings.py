@@ -64,6 +64,15 @@ def describe_trap(trap: wasmtime.Trap) -> str:
     return printable("\n".join(lines), _MOST_TEXT)
 
 
+def describe_torn(error: BaseException) -> str:
+    """Return why a guest stopped in the middle of a call: a trap, an exit, or an exception of ours in a host call."""
+    if isinstance(error, wasmtime.Trap):
+        return describe_trap(error)
+    if isinstance(error, wasmtime.WasmtimeError | GuestExit):
+        return printable(str(error), _MOST_TEXT)
+    return printable(f"a call of the guest failed outside of it: {type(error).__name__}: {error}", _MOST_TEXT)
+
+
 def printable(text: str, most: int) -> str:
     """Return a guest's text without terminal control characters, at most ``most`` characters."""
     clean = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -83,6 +83,7 @@ class StepExit:
     """How one step ended. ``code`` is negative for a signal. ``flags`` are limits that only our code inside sees.
 
     ``tried`` are host names that the program looked up in vain; a hint, because the program can write them itself.
+    ``alone``: no other process was left in the jail.
     """
 
     code: int
@@ -90,6 +91,7 @@ class StepExit:
     max_rss_bytes: int
     flags: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
+    alone: bool = False
 
 
 @dataclass
@@ -240,6 +242,7 @@ def step_exit(message: Mapping[str, object]) -> StepExit:
         max_rss_bytes=int(number(message, "maxrss")),
         flags=tuple(name for name in known if name in flags) if isinstance(flags, list) else (),
         tried=host_names(message.get("tried", [])),
+        alone=message.get("alone") is True,
     )
 
 

@@ -75,6 +75,8 @@ class Jail(ABC):
         self.box_fd = -1
         #: What the program changes in the folder that it works on (``Walls.here``); -1 without one.
         self.layer_fd = -1
+        #: The settings of that mount, with which the host has looked-up names forgotten; -1 where there are none.
+        self.settings_fd = -1
         self._dead = False
         self.control, self._control_in = socket.socketpair()
         self.channel, self._channel_in = socket.socketpair()
@@ -247,11 +249,13 @@ class Jail(ABC):
         self._dead = True
         self.control.close()
         self.channel.close()
-        for fd in (self.stdin_fd, self.stdout_fd, self.stderr_fd, self.init_fd, self.box_fd, self.layer_fd):
+        streams = (self.stdin_fd, self.stdout_fd, self.stderr_fd)
+        for fd in (*streams, self.init_fd, self.box_fd, self.layer_fd, self.settings_fd):
             if fd >= 0:
                 with contextlib.suppress(OSError):
                     os.close(fd)
         self.stdin_fd = self.stdout_fd = self.stderr_fd = self.init_fd = self.box_fd = self.layer_fd = -1
+        self.settings_fd = -1
 
     def take_box(self) -> int:
         """Return the descriptor of the work folder. It stays readable after the jail's end; the caller closes it."""

@@ -74,6 +74,8 @@ class Walls:
     devices: tuple[str, ...] = ()
     #: The real path of the host folder that programs work on, copy-on-write, at ``WORK``; None for an empty folder.
     here: str | None = None
+    #: Device and inode of that folder: another one at the same path is another kind of walls.
+    here_id: tuple[int, int] | None = None
 
 
 def with_gpu(walls: Walls, rule: GpuRule | None) -> Walls:

@@ -1,7 +1,7 @@
 """Cleans up killed jails in the background.
 
 The kernel needs some milliseconds to take a killed jail apart: memory, mounts, namespaces. If the program reported its
-end before it was killed, the caller need not wait for that: output and files are complete, and nothing inside runs. The
+end, or left no process, the caller need not wait for that: output and files are complete, and nothing inside runs. The
 number of waiting cleanups is limited, and all of them are done before this process ends.
 """
 

@@ -52,11 +52,13 @@ class TemplateJail(NamespaceJail):
         """See ``Jail``. The descriptor of the layer comes first, where the program works on a folder of the host."""
         if self.walls.here is not None:
             self._wait_readable(self.control.fileno(), deadline)
-            _, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
-            if len(descriptors) != 1:
+            _, descriptors, _, _ = socket.recv_fds(self.control, 1, 2)
+            if not descriptors:
                 raise EOFError("the layer over the folder could not be mounted")
-            (self.layer_fd,) = descriptors
-            os.set_inheritable(self.layer_fd, False)
+            for fd in descriptors:
+                os.set_inheritable(fd, False)
+            self.layer_fd = descriptors[0]
+            self.settings_fd = descriptors[1] if len(descriptors) > 1 else -1
         super()._read_ready(deadline)
 
     def _clear_away(self) -> None:

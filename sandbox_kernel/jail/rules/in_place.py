@@ -19,9 +19,10 @@ def in_place_paths(grants: Iterable[Grant], enforcer: str) -> tuple[tuple[str, .
     for grant in grants:
         if os.path.realpath(grant.target) != grant.source:
             method = "allow_read_write" if grant.writable else "allow_read"
+            option = f"--mount {grant.source}:{grant.source}{':rw' if grant.writable else ''}"
             raise PolicyViolation(
                 f"{grant.source!r} cannot be shown at {grant.target!r}: the enforcer '{enforcer}' cannot mount; "
-                f"allow it where it is: policy.{method}({grant.source!r}), or use bubblewrap on Linux"
+                f"allow it where it is: {option}, policy.{method}({grant.source!r}), or use bubblewrap on Linux"
             )
         (writes if grant.writable else reads).append(grant.source)
     return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))

@@ -23,6 +23,8 @@ class GateReplies:
         self.compiled_at: float | None = None
         #: Whether no more messages will come.
         self.finished = False
+        #: Whether nothing but the gate runs any more.
+        self.alone = False
         #: Whether the jail ended by itself, for a reason that the host does not know.
         self.lost = False
 
@@ -61,6 +63,7 @@ class GateReplies:
         if step.compiles:
             self.compiled_at = time.monotonic()
         self.finished = end.code != 0 or len(self.exits) >= len(self._steps)
+        self.alone = self.finished and end.alone
 
     def kept(self) -> tuple[bytes, ...]:
         """Return the files that the steps handed over, all or none of them."""

@@ -2,7 +2,7 @@
 
 ``run_job`` blocks the calling thread in one loop (``watch_loop.py``); asynchronous callers run it in a thread of its
 own. It always ends the jail, so that background processes end with their program, and it always returns the output. It
-waits until the jail is gone, unless the program had reported its end before it was killed.
+waits until the jail is gone, unless the program had reported its end, or had left no process, before it was killed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def run_job(
     finally:
         run.close()
         box = jail.take_box()
-        rest = jail.abandon() if run.reported else None
+        rest = jail.abandon() if run.is_over else None
         if rest is not None:
             bury(rest)
         else:
@@ -104,8 +104,9 @@ class _Run(WatchLoop):
         self.input = InputWatch(self.feeder, self.selector, self.questions) if asks and self.questions else None
         self.gate = GateReplies(jail, job.steps)
         self.channel = ReportChannel(jail.channel, self.selector, self.questions)
-        #: Whether the program reported its end, and no limit or caller stopped it.
-        self.reported = False
+        #: Whether nothing that the program did can come any more: it reported its end, or no process of it is left. No
+        #: limit or caller stopped it.
+        self.is_over = False
         self.started_at = 0.0
         self.ended_at = 0.0
 
@@ -141,7 +142,7 @@ class _Run(WatchLoop):
         self._register()
         self.loop()
         self.ended_at = time.monotonic()
-        self.reported = self.channel.reported and self.ending is None
+        self.is_over = (self.channel.reported or self.gate.alone) and self.ending is None
 
     def over(self) -> bool:
         """See ``WatchLoop``."""
@@ -185,7 +186,7 @@ class _Run(WatchLoop):
         if gate.lost and not (gate.begun or self.channel.has_written or self.ending):
             gate.read(jail.control.fileno())
         jail.kill()
-        if not self.reported:
+        if not self.is_over:
             jail.wait_dead()
         for fd, capture in self.captures.items():
             # Every writer is dead, so the pipe ends (output from before a report is there already). The time bound is

@@ -66,6 +66,13 @@ class CellPlan:
     commands: tuple[LineCommand, ...] = ()
     defaults: CellOptions = field(default_factory=CellOptions)
 
+    @property
+    def own_limits(self) -> tuple[str, ...]:
+        """The limits that the ``%%sandbox`` line of the cell sets; the notebook's defaults do not change them."""
+        time, memory = self.options.timeout_s, self.options.memory_mb
+        own = (("--timeout", time != self.defaults.timeout_s), ("--memory", memory != self.defaults.memory_mb))
+        return tuple(option for option, is_own in own if is_own)
+
 
 def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
     """Parse a cell of the Sandbox kernel; ``plan.defaults`` are the notebook's defaults from this cell on."""

@@ -19,6 +19,8 @@ from typing import Any
 import zmq
 from jupyter_client.session import utcnow
 
+from sandbox_kernel.notebook.protocol.outgoing import Outgoing
+
 Frames = list[bytes]
 _LINGER_MS = 1000
 
@@ -34,6 +36,7 @@ class Channels:
 
     def __init__(self, where: Any) -> None:
         self.session = where.session
+        self._outgoing = Outgoing(self.session)
         self._context = zmq.Context()
         self._lock = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -61,7 +64,7 @@ class Channels:
         """Send one message."""
         with self._lock:
             if not socket.closed:
-                self.session.send(socket, kind, dict(content), parent, ident, buffers, metadata=metadata)
+                self._outgoing.send(socket, kind, content, parent, ident, metadata, buffers)
                 self._look(socket)
 
     def recv(self, socket: Any, flags: int) -> tuple[Any, Any]:

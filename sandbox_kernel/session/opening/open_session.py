@@ -39,6 +39,7 @@ from sandbox_kernel.session.worker.checkpoints import room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.here_link import HereLink, SessionLayer
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
@@ -189,7 +190,7 @@ def open_session(
             step = session_step(backend, interpreter, engine, limit, memory_mb, checkpoints, jail.places)
             if over is not None:
                 step = replace(step, env={**step.env, "HOME": jail.places.tmp})
-                worker.layer = SessionLayer(over.here, jail.box_fd, jail.layer_fd) if jail.layer_fd >= 0 else None
+                worker.layer = session_layer(over.here, jail)
             files = engine.files(jail.places, checkpoints)
             if functions is not None:
                 step = replace(step, env=with_command(step.env, jail.places))
@@ -227,12 +228,19 @@ def open_session(
     return PythonSession(spec, begin, on_close, share, rights, open_copy)
 
 
+def session_layer(folder: HereFolder, jail: Jail) -> SessionLayer | None:
+    """Return the layer of a session's jail; None when it works on a private copy."""
+    if jail.layer_fd < 0:
+        return None
+    return SessionLayer(folder, jail.box_fd, jail.layer_fd, jail.settings_fd)
+
+
 def take_jail(pool: Pool, walls: Walls, over: HereLink | None) -> Jail:
     """Take a jail for a session: with a layer over the user's folder, or without one where that is not possible."""
     if over is None:
         return pool.take(walls, lasts=True)
     try:
-        return pool.take(replace(walls, here=over.here.path), lasts=True)
+        return pool.take(replace(walls, here=over.here.path, here_id=over.here.identity()), lasts=True)
     except NoLayer as error:
         over.why_copied = str(error)
         return pool.take(walls, lasts=True)

@@ -29,7 +29,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     COMPILED,
     HANDLES,
     RUNTIME_MB,
-    check_root,
+    check_mounts,
     embedder_rlimits,
     make_walls,
     preopens,
@@ -132,7 +132,7 @@ class _Opening:
         functions: HostFunctions | None = None,
     ) -> None:
         backend.check_network()
-        check_root(backend.policy, guest)
+        check_mounts(backend.policy, guest)
         self.share, self.functions = share, functions
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._state = state
@@ -302,6 +302,7 @@ def load_wasm_session(
     path: str | os.PathLike[str],
     *,
     name: str | None = None,
+    memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
     checkpoints: int = 5,
     limits: Limits | None = None,
     on_open: OnOpen | None = None,
@@ -314,21 +315,31 @@ def load_wasm_session(
         backend: gives policy, store and configuration.
         path: the file that ``WasmSession.save`` wrote.
         name: the session's name; None makes one.
+        memory_mb: the most memory of the guest in MB; the session has what it was saved with where that is less.
         checkpoints: how many cells back ``undo`` can go; 0 switches rollback off.
-        limits: the limits except memory, which the file gives; None takes the defaults.
+        limits: the limits except memory; None takes the defaults.
         on_open: called with this session and with each that is forked from it, so that the caller can close them.
         share: the link to the box's shared folder; None when the session shares no files.
         functions: host functions that the cells may call; None for none.
 
     Raises:
-        InvalidRequest: the file is damaged, or was saved with another version of the guest.
+        InvalidRequest: the file is damaged, was saved with another version of the guest, or needs more memory.
 
     """
     name_of_file = _file_name(path)
+    check_memory_mb(memory_mb)
 
     def fitting(header: ImageHeader) -> tuple[WasmLanguage, SessionSpec]:
         guest = _guest_of(header, name_of_file, backend.wheels)
-        return guest, _spec(backend, guest, name, header.memory_mb, checkpoints, Limits.given(limits))
+        # The file may be a stranger's: it can lower the limit and never raise it.
+        if header.memory_bytes > memory_mb * MIB:
+            raise InvalidRequest(
+                f"{name_of_file!r} holds {-(-header.memory_bytes // MIB)} MB of memory, and {memory_mb} are allowed; "
+                f"if you trust it, load it with the limit that it was saved with: memory_mb={header.memory_mb} "
+                f"(%sandbox --memory {header.memory_mb}M)"
+            )
+        allowed = min(header.memory_mb, memory_mb)
+        return guest, _spec(backend, guest, name, allowed, checkpoints, Limits.given(limits))
 
     saved = read_image(name_of_file, fitting)
     guest, spec = fitting(saved.header)

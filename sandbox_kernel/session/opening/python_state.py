@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult, notes
@@ -84,7 +85,7 @@ class PythonSession(Session):
         """Write the variables and the files of the work folder to a file, not the history. The session goes on.
 
         Args:
-            path: the file on the host; replaced when it exists, and complete or not there at all.
+            path: the file on the host, complete or not there at all. Only a saved session is replaced.
 
         Returns:
             Which variables are stored, which will be made again by their cells, and which are lost.
@@ -232,7 +233,7 @@ class PythonSession(Session):
         order = json.dumps({"path": f"{worker.jail.places.work}/{name}", "cells": dict(recipes)})
         answer = worker.ask("load", order, 0, _LOAD_S).answer
         if not isinstance(answer.get("report"), dict):
-            raise SessionError(f"its variables could not be made again: {str(answer.get('problem'))[:300]}")
+            raise SessionError(f"its variables could not be made again: {one_line(str(answer.get('problem')), 300)}")
         return _report(answer["report"])
 
 
@@ -243,7 +244,7 @@ def _report(found: object) -> SaveReport:
     return SaveReport(
         stored=_names(told.get("stored")),
         recomputed=_names(told.get("recomputed")),
-        lost={name: str(why)[:300] for name, why in lost.items() if name.isidentifier()}
+        lost={name: one_line(str(why), 300) for name, why in lost.items() if name.isidentifier()}
         if isinstance(lost, dict)
         else {},
     )

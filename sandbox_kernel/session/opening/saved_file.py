@@ -62,7 +62,10 @@ class SavedSession:
 
 
 def write_image(path: str, header: ImageHeader, memory_fd: int, files: Mapping[str, bytes]) -> None:
-    """Write a saved session. The file appears complete or not at all; raises ``SessionError`` when it cannot."""
+    """Write a saved session. The file appears complete or not at all; raises ``SessionError`` when it cannot.
+
+    Only another saved session, or an empty file, is replaced: a line of a notebook names the file.
+    """
     described = {
         "language": header.language,
         "guest": header.guest,
@@ -75,6 +78,8 @@ def write_image(path: str, header: ImageHeader, memory_fd: int, files: Mapping[s
     }
     text = json.dumps(described).encode()
     target = os.path.abspath(path)
+    if not _may_replace(target):
+        raise InvalidRequest(f"{path!r} is there already and is no saved session; choose another name, or move it away")
     aside = f"{target}.{secrets.token_hex(8)}.part"
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -95,6 +100,18 @@ def write_image(path: str, header: ImageHeader, memory_fd: int, files: Mapping[s
     finally:
         if os.path.exists(aside):
             os.unlink(aside)
+
+
+def _may_replace(target: str) -> bool:
+    try:
+        fd = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    with open(fd, "rb") as file:
+        found = os.fstat(fd)
+        return stat.S_ISREG(found.st_mode) and (found.st_size == 0 or file.read(len(MAGIC)) == MAGIC)
 
 
 def read_image(path: str, accept: Callable[[ImageHeader], object] | None = None) -> SavedSession:
@@ -158,9 +175,16 @@ def _parse(path: str, text: bytes) -> ImageHeader:
     check_memory_mb(header.memory_mb)
     in_bounds = 0 < header.memory_bytes <= min(MOST_MEMORY, header.memory_mb * MIB)
     total = sum(count for count, _ in files.values())
+    if any(folder in files for name in files for folder in _folders_of(name)):
+        raise InvalidRequest(f"{path!r} is damaged: one of its names is a file and a folder")
     if not in_bounds or header.memory_bytes % ALIGNMENT or len(files) > MAX_PACKED_FILES or total > MAX_PACKED_BYTES:
         raise InvalidRequest(f"{path!r} is damaged: its sizes cannot be right")
     return header
+
+
+def _folders_of(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def check_elapsed(value: object) -> float:

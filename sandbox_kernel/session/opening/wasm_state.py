@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.limits import quoted
 from sandbox_kernel.session.opening.saved_file import MOST_MEMORY, check_elapsed
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
@@ -86,16 +88,22 @@ def take_changes(worker: JailedWorker) -> State:
 
 def _told(answer: Mapping[str, object]) -> tuple[int, float]:
     """Return the size of what was written, and the session's age; raises ``SessionError`` when nothing was."""
-    size = answer.get("size")
+    size, opened = answer.get("size"), answer.get("open_files")
+    if isinstance(opened, list) and opened:
+        names = ", ".join(quoted(name) for name in opened[:5])
+        raise SessionError(f"files are open, which are no part of the session's memory: {names}; close them first")
     try:
         elapsed = check_elapsed(answer.get("elapsed_s"))
     except ValueError:
         size, elapsed = None, 0.0
     if not isinstance(size, int) or not 0 < size <= MOST_MEMORY:
-        raise SessionError(
-            f"the session's memory could not be written: {answer.get('problem') or 'the worker did not say why'}; "
-            "make room in the work folder, or open the session with a larger disk_mb"
+        what_to_do = (
+            "delete variables that are not needed, or open the session with more memory"
+            if answer.get("full") is False
+            else "make room in the work folder, or open the session with a larger disk_mb"
         )
+        why = one_line(str(answer.get("problem") or "the worker did not say why"), 300)
+        raise SessionError(f"the session's memory could not be written: {why}; {what_to_do}")
     return size, elapsed
 
 

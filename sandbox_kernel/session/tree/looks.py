@@ -15,6 +15,8 @@ from sandbox_kernel.session.tree.node import Changes
 
 #: What a worker reports of one variable: its type, a mark that changes with its value, and a few words.
 Seen = tuple[str, str, str]
+#: The most variables of one look. One that has so many may lack others.
+MOST_SEEN = 10_000
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,15 @@ def same(before: Seen, after: Seen) -> bool | None:
 
 
 def changes(before: Mapping[str, Seen], after: Mapping[str, Seen]) -> Changes:
-    """Return which variables differ between two looks."""
+    """Return which variables differ between two looks. What a look may lack is not called added or removed."""
+    cut = [len(look) >= MOST_SEEN for look in (before, after)]
     both = {name: same(before[name], after[name]) for name in after if name in before}
     return Changes(
-        added=tuple(name for name in after if name not in before),
+        added=() if cut[0] else tuple(name for name in after if name not in before),
         changed=tuple(name for name, equal in both.items() if equal is False),
-        removed=tuple(name for name in before if name not in after),
+        removed=() if cut[1] else tuple(name for name in before if name not in after),
         unsure=tuple(name for name, equal in both.items() if equal is None),
+        unknown=f"only the first {MOST_SEEN} variables were looked at" if any(cut) else "",
     )
 
 

@@ -40,6 +40,9 @@ def reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: S
         problem = _run_again(supervisor, worker, tree.records[each], stop)
         if problem:
             stays = _return(supervisor, worker, left, start)
+            if supervisor.live is worker:
+                # The failed run was kept as the state of its node, which had another one.
+                worker.give_up([each])
             raise SessionError(f"{asked}: cell {each} was run again and {problem}; {stays}")
     where = describe(tree.records[node])
     result = supervisor.moved(notes.moved(worker.names, where), back)

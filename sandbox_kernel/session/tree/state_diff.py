@@ -76,6 +76,8 @@ def compare(
         unknown.append(f"variables: those of node {missing} were not looked at")
         return StateDiff(before=nodes[0], after=nodes[1], files=files, unknown=tuple(unknown))
     found = changes(first, second)
+    if found.unknown:
+        unknown.append(f"variables: {found.unknown}")
     return StateDiff(
         before=nodes[0],
         after=nodes[1],

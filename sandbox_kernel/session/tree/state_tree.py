@@ -77,6 +77,11 @@ class StateTree:
         held = (self.records[node].checkpoint for node in sorted(self._living))
         return tuple(checkpoint for checkpoint in held if checkpoint is not None)
 
+    @property
+    def living_count(self) -> int:
+        """How many checkpoints live."""
+        return len(self._living)
+
     def grow(self, cell: CellText) -> int:
         """Add the state after a cell as a child of the present node, and make it the present one."""
         here = self.here
@@ -128,6 +133,13 @@ class StateTree:
         if chosen is not None:
             self._release(chosen)
         return chosen
+
+    def release(self, nodes: Collection[int]) -> list[int]:
+        """Let the checkpoints of these nodes go, but not that of the present one. Returns the nodes that had one."""
+        going = [node for node in nodes if node in self._living and node != self.present]
+        for node in going:
+            self._release(node)
+        return going
 
     def remove(self, nodes: Collection[int]) -> tuple[int, ...]:
         """Note that the checkpoints of these nodes ended without our order. Returns the nodes that had one."""
@@ -231,12 +243,27 @@ class StateTree:
         if record is None or record.look is not None:
             return
         record.looked = True
+        # States that were looked at earlier are told by what differs from this one from now on.
+        later = [(below, self.look_at(below.id)) for below in self._looked_below(node)]
         before = self.look_at(record.parent) if record.parent is not None else {}
         record.look = delta(before, found)
         self._known[node] = dict(found)
         if len(self._known) > _WHOLE_LOOKS:
             del self._known[next(iter(self._known))]
         record.changes = replace(changes(before, found), files=record.changes.files)
+        for below, whole in later:
+            below.look = delta(found, whole)
+            below.changes = replace(changes(found, whole), files=below.changes.files)
+
+    def _looked_below(self, node: int) -> Iterator[StateRecord]:
+        """Yield the nearest nodes below a node that were looked at."""
+        pending = list(self.records[node].children)
+        while pending:
+            record = self.records[pending.pop()]
+            if record.look is not None:
+                yield record
+            else:
+                pending += record.children
 
     def unseen(self) -> list[int]:
         """Return the living nodes whose variables were not looked at, oldest first."""

@@ -156,10 +156,18 @@ class GateClient:
         self._order({"op": "snapshot", "cell": cell})
         self._owed.append("snapshot")
 
-    def look(self, cells: list[int]) -> None:
-        """Order these checkpoints to look at their variables; the worker reports what they find."""
+    def look(self, cells: list[int], *, last: bool = False) -> None:
+        """Order these checkpoints to look at their variables; the worker reports what they find.
+
+        With ``last``, they look themselves and cannot be gone back to afterwards; otherwise a fork of each does.
+        """
         if cells:
-            self._order({"op": "look", "cells": cells})
+            self._order({"op": "look", "cells": cells, "last": last})
+
+    def let_go(self, cells: Sequence[int]) -> None:
+        """Order the gate to forget the copies of the work folder for these cells; their checkpoints live on."""
+        if cells:
+            self._order({"op": "let_go", "cells": list(cells)})
 
     def compare(self, before: int, after: int) -> tuple[tuple[FileDiff, ...], str]:
         """Return how the work folder differs between two checkpoints, and what of that could not be found out."""

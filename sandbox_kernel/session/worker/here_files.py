@@ -21,6 +21,9 @@ class HereFiles(WorkFiles):
     def __init__(self, share: HereLink) -> None:
         super().__init__(share)
         self._link = share
+        #: What was changed between two cells: the next cell's result tells it.
+        self._early: tuple[FsChange, ...] = ()
+        self._early_missing: list[Note] = []
 
     def here(self, worker: JailedWorker) -> str:
         """See ``WorkFiles``."""
@@ -44,23 +47,36 @@ class HereFiles(WorkFiles):
                 found += layer.look.not_given[:5]
         with Rooted(worker.jail.box_fd) as box:
             try:
-                changed, more = self._link.push(box)
-                if layer is not None:
-                    changed = layer.hide_again() or changed
+                written, more = self._link.bring_in(box, lambda: self._keep_early(worker))
             except (OSError, SandboxError) as error:
                 return [*found, notes.no_files_brought_in(error)]
-            if changed:
+            if written and layer is not None:
+                worker.keep_files()
+                layer.look.settle(written)
+            elif written:
                 self._settle(worker, box)
         return [*found, *more]
+
+    def _keep_early(self, worker: JailedWorker) -> None:
+        """Keep what programs have changed between two cells, before the host writes into their folder."""
+        changes, missing = self.after(worker)
+        self._early = (*self._early, *changes)
+        self._early_missing += missing
 
     def after(self, worker: JailedWorker) -> tuple[tuple[FsChange, ...], list[Note]]:
         """See ``WorkFiles``."""
         layer = worker.layer
+        early, missing = self._early, self._early_missing
+        self._early, self._early_missing = (), []
         if layer is None:
-            return super().after(worker)
-        seen = layer.look.changes()
-        missing = self._link.keep_changes(layer.look.layer, seen)
-        return displayed(seen.changes[:MAX_CHANGES]), [*missing, *incomplete(seen.truncated, len(seen.changes))]
+            changes, more = super().after(worker)
+        else:
+            seen = layer.look.changes()
+            more = self._link.keep_changes(layer.look.layer, seen)
+            changes = displayed(seen.changes[:MAX_CHANGES])
+            more += incomplete(seen.truncated, len(seen.changes))
+        told = {change.path for change in changes}
+        return (*(change for change in early if change.path not in told), *changes), [*missing, *more]
 
     def rolled_back(self, worker: JailedWorker) -> None:
         """See ``WorkFiles``."""

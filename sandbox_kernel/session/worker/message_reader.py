@@ -16,6 +16,7 @@ from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.core.gate_messages import host_names
 from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts
 from sandbox_kernel.model import CellError
+from sandbox_kernel.session.tree.looks import MOST_SEEN
 from sandbox_kernel.session.worker.messages import (
     HEADER,
     Answer,
@@ -40,7 +41,7 @@ MAX_TEXT = 64 << 10
 MAX_LINES = 1000
 MAX_MIMES = 32
 MAX_METADATA = 256 << 10
-MAX_VARIABLES, MAX_VARIABLE_TEXT = 1000, 100
+MAX_VARIABLES, MAX_VARIABLE_TEXT = MOST_SEEN, 100
 #: The largest frame whose reply to a front end is read: cleaning it takes time that no limit of the cell counts.
 MAX_REPLY = 4 << 20
 #: The deepest nesting of a value: later code walks through it by recursion.

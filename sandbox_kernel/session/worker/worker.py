@@ -24,6 +24,7 @@ from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
+from sandbox_kernel.jail.meter.meter import counts_processes
 from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.session.cell.late_output import LateOutput
@@ -35,6 +36,7 @@ from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, room_beside_cells
 from sandbox_kernel.session.worker.fork_permits import ForkPermits, receive_permits
 from sandbox_kernel.session.worker.gate_client import GateClient
+from sandbox_kernel.session.worker.leaving import LOOKS_AT_ONCE, MOST_LEAVING, Leaving
 from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes
 from sandbox_kernel.session.worker.message_reader import MAX_FRAME
 from sandbox_kernel.session.worker.messages import (
@@ -69,8 +71,6 @@ _MAX_STRAYS, _MAX_STRAY_BYTES = 100, MAX_FRAME
 LAST_WORD_S = 0.5
 #: How long the worker may take to say what its cells have changed.
 LOOK_S = 10.0
-#: How many checkpoints look at their variables at once.
-_LOOKS_AT_ONCE = 4
 
 Kind = TypeVar("Kind", bound=FromWorker)
 
@@ -139,8 +139,8 @@ class JailedWorker:
         self._sealed = sealed
         self._strays: list[DisplayShown] = []
         self.late = LateOutput(self.worker_id)
-        #: Nodes that were given up and whose checkpoints still look at their variables.
-        self._leaving: list[int] = []
+        #: Checkpoints that were given up and have not ended.
+        self.leaving = Leaving(self.gate, self._hear_looks)
         self._lost: tuple[int, ...] = ()
         #: How long the cell has stood at breakpoints, and the debugger that stopped it there.
         self.pause = PauseClock()
@@ -264,6 +264,7 @@ class JailedWorker:
         if not frozen.pid:
             self.tree.here.lacks = (notes.not_held(frozen.reason),)
             return
+        self.leaving.forget(node)
         self.gate.hold(node, frozen.pid)
         item = Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
         told, beside = (notes.lost_threads(frozen.threads),) if frozen.threads else (), frozen.beside
@@ -271,14 +272,24 @@ class JailedWorker:
         self._drop(self.tree.hold(item))
 
     def _drop(self, nodes: list[int]) -> None:
-        """Drop checkpoints that were given up. One that was not looked at yet is, and goes when the next one comes."""
-        if self._leaving:
-            with contextlib.suppress(SessionError):
-                self.ask("looks", " ".join(map(str, self._leaving)), 0, LOOK_S)
+        """Drop checkpoints that were given up. One that was not looked at yet is, before it goes (``Leaving``)."""
         unseen = [node for node in nodes if self.looks and not self.tree.records[node].looked]
-        self._look(unseen)
-        self.gate.drop([*self._leaving, *(node for node in nodes if node not in unseen)])
-        self._leaving = unseen
+        self.gate.drop([node for node in nodes if node not in unseen])
+        # They wait only where somebody lets them go between cells, and where their processes are counted apart.
+        patient = self.late.listens and counts_processes() and self.has_room()
+        self.leaving.add(unseen, MOST_LEAVING if patient else 0)
+
+    def _hear_looks(self, nodes: Sequence[int]) -> None:
+        """Take in what these checkpoints found; a worker that does not tell is noticed by the next cell."""
+        with contextlib.suppress(SessionError):
+            self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
+
+    def let_go(self) -> None:
+        """Go on with ending the checkpoints that were given up; called again and again while the session is idle."""
+        if self.leaving.nodes():
+            self.prepare()
+            self.leaving.step()
+            self._relimit()
 
     def _look(self, nodes: list[int]) -> None:
         """Let the checkpoints of these nodes look at their variables, each in a fork that ends afterwards."""
@@ -318,7 +329,7 @@ class JailedWorker:
 
     def _freeze(self) -> None:
         """Order a checkpoint. Raises the process limit by one first: the cell may have used it up."""
-        self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + 1)
+        self.jail.meter.relimit(self._ceiling, self._processes + self._copies() + 1)
         self._permit([self.gate.worker])
         self.channel.put({"op": "freeze", "cell": self.tree.present, "sealed": self._sealed})
         self._freezing = True
@@ -328,19 +339,25 @@ class JailedWorker:
         meter = self.jail.meter
         self._budget = replace(self._budget, copies_bytes=self.gate.copies_bytes)
         if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
+            self.leaving.end()
             # A removed file takes disk space as long as a checkpoint has it open.
             while (node := self.tree.give_up(for_memory=True)) is not None:
                 self.gate.drop([node], wait=True)
         if meter.usage_bytes() > self._budget.limit_bytes:
+            self.leaving.end()
             while self._budget.crowded(meter.held_bytes()) and (node := self.tree.give_up(for_memory=True)) is not None:
                 self.gate.drop([node], wait=True)
         self._relimit()
+
+    def _copies(self) -> int:
+        """How many processes the checkpoints are, with those that are about to end."""
+        return self.tree.living_count + len(self.leaving.nodes())
 
     def _relimit(self) -> None:
         budget = self._budget
         beside_checkpoints = budget.ceiling(anonymous_bytes(self.channel.speaker, self.channel.files))
         self._ceiling = beside_checkpoints if self.tree.keep > 0 else budget.limit_bytes
-        self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + 2 * len(self._leaving))
+        self.jail.meter.relimit(self._ceiling, self._processes + self._copies())
 
     def limit_memory(self, limit_bytes: int) -> None:
         """Change the memory limit. Raises ``SessionError``, and changes nothing, when the state is already larger.
@@ -440,19 +457,16 @@ class JailedWorker:
 
     def give_up(self, nodes: Sequence[int]) -> None:
         """End the checkpoints of these nodes, but not that of the present one."""
-        records = self.tree.records
-        going = [node for node in nodes if node != self.tree.present and node in records and records[node].checkpoint]
-        for node in going:
-            records[node].checkpoint = None
-        self.gate.drop(going)
+        self.gate.drop(self.tree.release(nodes))
 
     def look_at_variables(self) -> None:
         """Find out what the variables are at each living node that was not looked at yet; called between cells."""
         if self.tree.keep == 0 or not self.looks:
             return
         self.prepare()
-        while cells := self.tree.unseen()[:_LOOKS_AT_ONCE]:
-            self.jail.meter.relimit(self._ceiling, self._processes + len(self.tree.living()) + len(cells))
+        self.leaving.finish()
+        while cells := self.tree.unseen()[:LOOKS_AT_ONCE]:
+            self.jail.meter.relimit(self._ceiling, self._processes + self._copies() + len(cells))
             self._look(cells)
             with contextlib.suppress(SessionError):
                 self.ask("looks", " ".join(map(str, cells)), 0, LOOK_S)
@@ -472,9 +486,8 @@ class JailedWorker:
         All other checkpoints stay, those of later cells too. The state gets a new checkpoint at once. With ``strict``,
         processes that earlier cells left running are ended too. With ``patient``, the worker's memory is free then.
         """
-        self._leaving = []
         self._end_debugger()
-        keep = self.tree.taken_over(target.node)
+        keep = (*self.tree.taken_over(target.node), *self.leaving.asleep())
         files = self.gate.handover(target.node, keep, strict=strict, patient=patient)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()

@@ -6,10 +6,11 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.json_value import check_json
 
 COMM = "application/vnd.sandbox-kernel.comm+json"
 #: The only target: everything else is for the kernel's own comms.
@@ -64,9 +65,32 @@ def comm_of_session(value: object) -> CommMessage:
         parts = tuple(base64.b64decode(part, validate=True) for part in packed)
     except (binascii.Error, ValueError):
         raise ContentRefused("its buffers are malformed") from None
+    return _from_inside(found, found.get("parent_id"), parts)
+
+
+def comm_of_kernel(
+    kind: str, content: Mapping[str, object], metadata: object, buffers: Sequence[bytes], parent_id: str
+) -> CommMessage:
+    """Return a message that a wrapped kernel sent; raises ``ContentRefused`` if it is none, or too large.
+
+    Args:
+        kind: The type of the message.
+        content: Its content.
+        metadata: Its metadata.
+        buffers: What came after it.
+        parent_id: The id of the page's message that it answers; empty for none.
+
+    """
+    found = _table({**content, "msg_type": kind})
+    # What the gate keeps is sent again later, so it must be JSON that can be sent.
+    plain = {"data": check_json(found.get("data")), "metadata": check_json(metadata)}
+    return _from_inside({**found, **plain}, parent_id, tuple(buffers))
+
+
+def _from_inside(found: Mapping[str, object], parent_id: object, buffers: tuple[bytes, ...]) -> CommMessage:
     if found.get("msg_type") == "comm_open" and found.get("target_name") != TARGET:
         raise ContentRefused(f"only comms of {TARGET} reach the page")
-    return _checked(found, found.get("parent_id"), parts, MAX_BUFFER_BYTES)
+    return _checked(found, parent_id, buffers, MAX_BUFFER_BYTES)
 
 
 def comm_of_page(value: object, buffers: list[object]) -> CommMessage:

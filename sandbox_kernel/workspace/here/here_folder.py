@@ -18,18 +18,21 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Limit, Note, Status, notes
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.changes import displayed
-from sandbox_kernel.workspace.here.apply import apply_changes, recover_all
+from sandbox_kernel.workspace.here.applying.apply import apply_changes
+from sandbox_kernel.workspace.here.applying.recovery import recover_all, strange_stages
+from sandbox_kernel.workspace.here.applying.selection import select, select_to_apply
 from sandbox_kernel.workspace.here.change_log import ChangeLog
+from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.kept_changes import KeptChanges
 from sandbox_kernel.workspace.here.layer_look import LayerChanges, LayerLook, Now, same_file
 from sandbox_kernel.workspace.here.patch import make_patch
-from sandbox_kernel.workspace.here.placing import place, take_away
+from sandbox_kernel.workspace.here.placing import look, place, take_away
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
-from sandbox_kernel.workspace.here.selection import Chosen, select
+from sandbox_kernel.workspace.here.seen_files import SeenFiles
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
-from sandbox_kernel.workspace.tree.walk import FILE, DirEntry
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, DirEntry
 
 
 class HereFolder(BoxFolder):
@@ -45,6 +48,8 @@ class HereFolder(BoxFolder):
         super().__init__(None if log is None else log.files)
         self.project = ProjectFolder(path)
         recover_all(self.project.root)
+        #: Folders in the user's that look like stages of ours and are not.
+        self.strange = strange_stages(self.project.root)
         self._log = log
         self._kept: KeptChanges | None = None if log is None else KeptChanges(self.opened(), self.project, log)
         #: How many changes of an earlier kernel are there.
@@ -56,6 +61,10 @@ class HereFolder(BoxFolder):
     def path(self) -> str:
         """The real path of the user's folder."""
         return self.project.path
+
+    def identity(self) -> tuple[int, int]:
+        """Return device and inode of the folder. Raises ``InvalidRequest`` when another one is at its path by now."""
+        return self.project.identity()
 
     @property
     def kept(self) -> KeptChanges:
@@ -86,14 +95,13 @@ class HereFolder(BoxFolder):
     def patch(self, paths: Iterable[str] | None = None) -> str:
         """Return the changes as a unified diff; a line for each file that is not text."""
         with self.lock:
-            chosen = self.kept.entries if paths is None else select(self.kept.entries, paths).entries
-            return make_patch(self.project.root, self.kept.root, chosen)
+            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
 
     def apply(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
         """Write changes to the user's folder, all or nothing; returns what was written. Raises ``Conflict``."""
         with self.lock:
             recover_all(self.project.root)
-            chosen = select(self.kept.entries, paths)
+            chosen = select_to_apply(self.kept.entries, paths, self.project)
             told = tuple(change for change in self.kept.listed() if change.path in chosen.entries)
             apply_changes(self.project.root, self.kept.root, chosen)
             for path in sorted(chosen.entries, reverse=True):
@@ -104,14 +112,14 @@ class HereFolder(BoxFolder):
     def left_out(self) -> tuple[str, ...]:
         """Return the changes that ``apply`` writes only when they are named."""
         with self.lock:
-            return select(self.kept.entries, None).left_out
+            return select_to_apply(self.kept.entries, None, self.project).left_out
 
     def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
         """Drop changes; returns what was dropped. Sessions see the user's own version again."""
         with self.lock:
-            chosen = Chosen(dict(self.kept.entries)) if paths is None else select(self.kept.entries, paths)
-            told = tuple(change for change in self.kept.listed() if change.path in chosen.entries)
-            for path in sorted(chosen.entries, reverse=True):
+            chosen = select(self.kept.entries, paths)
+            told = tuple(change for change in self.kept.listed() if change.path in chosen)
+            for path in sorted(chosen, reverse=True):
                 self.kept.forget(path)
             self.generation += 1
             return told
@@ -120,31 +128,22 @@ class HereFolder(BoxFolder):
 
     def read(self, path: str) -> bytes:
         """See ``BoxFolder``: the changed version of a file, else the user's."""
-        return self._where(path).read(path)
+        return self._seen.where(path).read(path)
 
     def read_part(self, path: str, offset: int, most: int) -> tuple[bytes, int]:
         """See ``BoxFolder``."""
-        return self._where(path).read_part(path, offset, most)
+        return self._seen.where(path).read_part(path, offset, most)
 
     def write(self, path: str, data: bytes | str) -> None:
         """See ``BoxFolder``: a change like one of a program; a file that is there keeps its mode."""
-        content = encoded(path, data)
         with self.lock:
-            kept, mark = self.kept.entries.get(path), self.project.mark(path)
-            has = kept.mode if kept is not None and not kept.is_gone else 0o644 if mark is None else mark.mode
-            self.kept.root.write(path, content, has & 0o777)
-            self.kept.note_written(path)
+            self._seen.write(path, encoded(path, data))
             self.generation += 1
 
     def remove(self, path: str) -> None:
         """See ``BoxFolder``: a change like one of a program."""
         with self.lock:
-            below = [entry.path for entry in self.project.beneath(path)]
-            below += [known for known in self.kept.entries if known.startswith(f"{path}/")]
-            if self.project.mark(path) is None and path not in self.kept.entries and not below:
-                raise InvalidRequest(f"there is no {display_name(path)!r} in the folder; box.list_dir() shows what is")
-            for known in sorted({path, *below}, reverse=True):
-                self.kept.note_removed(known)
+            self._seen.remove(path)
             self.generation += 1
 
     def changing(self) -> NoReturn:
@@ -155,28 +154,11 @@ class HereFolder(BoxFolder):
 
     def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
         """See ``BoxFolder``: the user's folder with the changes in it."""
-        with self.lock:
-            prefix = "" if path in (".", "") else path.strip("/") + "/"
-            found: dict[str, DirEntry] = {}
-            problem: SandboxError | None = None
-            try:
-                found = {entry.name: entry for entry in self.project.root.list_dir(path)}
-            except SandboxError as error:
-                problem = error
-            hidden = self.project.hidden_files.find()
-            for name in list(found):
-                kept = self.kept.entries.get(prefix + name)
-                if prefix + name in hidden or (kept is not None and kept.is_gone):
-                    del found[name]
-            inside = [entry for entry in self.kept.entries.items() if entry[0].startswith(prefix)]
-            for full, kept in inside:
-                name = full[len(prefix) :]
-                if "/" not in name and not kept.is_gone:
-                    found[name] = DirEntry(name, kept.type, kept.size)
-                    problem = None
-            if problem is not None:
-                raise problem
-            return tuple(sorted(found.values(), key=lambda entry: entry.name))
+        return self._seen.list_dir(path)
+
+    @property
+    def _seen(self) -> SeenFiles:
+        return SeenFiles(self.lock, self.kept, self.project)
 
     def private_copy(self) -> dict[str, bytes]:
         """Return the folder with the changes in it, for a run that cannot have a layer. Bounded."""
@@ -224,6 +206,8 @@ class HereFolder(BoxFolder):
                 except (SandboxError, OSError) as error:
                     # It stays kept. A smaller disk limit than that of the run that made it must not end all later ones.
                     look.not_given.append(notes.change_not_given(display_name(path), error))
+        look.not_given += [notes.strange_stage(display_name(name)) for name in self.strange]
+        self.strange = ()
         look.settle()
         return look
 
@@ -232,8 +216,8 @@ class HereFolder(BoxFolder):
         names = tuple(path.split("/"))
         kept = self.kept.entries.get(path)
         if kept is None:
-            mark = self.project.mark(path)
-            if mark is None:
+            # A hidden file of the user is never put in, whatever took its place before.
+            if is_hidden(path) or self.project.mark(path) is None:
                 take_away(box, names)
             else:
                 place(self.project.root, self.project.root.stat(names), box)
@@ -281,14 +265,6 @@ class HereFolder(BoxFolder):
         missing = self.take(box, as_found(result.changes, box, self.project), self._copied_ns)
         return replace(result, notes=(*result.notes, *missing))
 
-    def _where(self, path: str) -> Rooted:
-        with self.lock:
-            kept = self.kept.entries.get(path)
-            if kept is not None:
-                return self.kept.root
-            hidden = self.project.hidden_files.find()
-            return self.kept.root if path in hidden else self.project.root
-
 
 def as_found(changes: Iterable[FsChange], copy: Rooted, project: ProjectFolder) -> LayerChanges:
     """Return changes of a private copy in the form of a look at a layer."""
@@ -300,6 +276,14 @@ def as_found(changes: Iterable[FsChange], copy: Rooted, project: ProjectFolder) 
         if change.kind == "deleted":
             now[change.path] = Now.GONE
         else:
-            same = change.type == FILE and same_file(copy, project.root, change.path)
+            # Whether it is the same as a hidden file is nothing that a program may learn.
+            same = not is_hidden(change.path) and _is_users(copy, project, change)
             now[change.path] = Now.SAME if same else Now.CHANGED
     return LayerChanges(listed, now, False)
+
+
+def _is_users(copy: Rooted, project: ProjectFolder, change: FsChange) -> bool:
+    if change.type != DIRECTORY:
+        return same_file(copy, project.root, change.path)
+    mark, now = project.mark(change.path), look(copy, tuple(change.path.split("/")))
+    return mark is not None and now is not None and mark.is_folder and mark.mode & 0o777 == now.mode & 0o777

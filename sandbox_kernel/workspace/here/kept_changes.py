@@ -19,6 +19,7 @@ from sandbox_kernel.workspace.here.layer_look import same_file
 from sandbox_kernel.workspace.here.placing import look, place, place_folder, place_link
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.transfer import Skipped, copy_sparsely
+from sandbox_kernel.workspace.tree.beneath import PASS, open_folder
 from sandbox_kernel.workspace.tree.rooted import TEMPORARY, Rooted, chunks
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, WalkLimits
 
@@ -42,6 +43,8 @@ class KeptChanges:
         if log is not None:
             self._find(log)
             log.rewrite(self.entries)
+        #: The bytes of all kept files together.
+        self._held = sum(_bytes(kept) for kept in self.entries.values())
 
     def _find(self, log: ChangeLog) -> None:
         """Take over what an earlier kernel left: what its log names and what is there without a line."""
@@ -87,7 +90,7 @@ class KeptChanges:
         try:
             entry = source.stat(names)
             if entry.type == FILE:
-                held = sum(kept.size for name, kept in self.entries.items() if name != path and kept.type == FILE)
+                held = self._held - _bytes(self.entries.get(path))
                 if entry.size > MOST_KEPT_BYTES - held or len(self.entries) >= MOST_KEPT_FILES:
                     return Skipped(path=path, type=entry.type, reason="the sandbox keeps no more changes")
                 if path not in self.entries or self.entries[path].type != FILE:
@@ -123,7 +126,9 @@ class KeptChanges:
     def forget(self, path: str) -> None:
         """Keep nothing of a path: it is as the user has it."""
         self._clear(path)
-        if self.entries.pop(path, None) is not None and self._log is not None:
+        known = self.entries.pop(path, None)
+        self._held -= _bytes(known)
+        if known is not None and self._log is not None:
             self._log.note(path, None)
 
     def note_written(self, path: str) -> None:
@@ -158,15 +163,28 @@ class KeptChanges:
         late = base is not None and not base.is_folder and base.ctime_ns >= began_ns
         unsure = known.unsure if known is not None else late
         self.entries[path] = Kept(type_, mode, size, target, base, unsure, next(_stamps))
+        self._held += _bytes(self.entries[path]) - _bytes(known)
         if self._log is not None:
             self._log.note(path, self.entries[path])
 
     def _clear(self, path: str) -> None:
-        """Remove what is kept at a path. What is below a folder has entries of its own."""
+        """Remove what is kept at a path. What is below a folder has entries of its own, and stays with them."""
         kept = self.entries.get(path)
         if kept is None or kept.is_gone:
             return
+        above = path.split("/")
         try:
-            self.root.remove(tuple(path.split("/")), tree=True)
-        except SandboxError:
-            pass  # not there any more
+            if kept.type == DIRECTORY:
+                folder = open_folder(self.root.fileno(), tuple(above[:-1]), PASS)
+                try:
+                    os.rmdir(above[-1], dir_fd=folder)
+                finally:
+                    os.close(folder)
+            else:
+                self.root.remove(tuple(above))
+        except (SandboxError, OSError):
+            pass  # not there any more, or not empty
+
+
+def _bytes(kept: Kept | None) -> int:
+    return kept.size if kept is not None and kept.type == FILE else 0

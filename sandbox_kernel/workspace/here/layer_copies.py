@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.layer_look import LOOK, is_opaque
 from sandbox_kernel.workspace.here.placing import look, place_folder, place_link, take_away, write_in_place
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
@@ -181,7 +182,8 @@ class _Restoring:
             if then.entry.type == DEVICE:
                 return None, False
             return then, shows and not then.opaque
-        entry = look(self._project.root, tuple(path.split("/"))) if shows else None
+        # A hidden file of the user is never put in: it may have come after the copy was taken.
+        entry = look(self._project.root, tuple(path.split("/"))) if shows and not is_hidden(path) else None
         return (None, False) if entry is None else (CopiedFile(entry), True)
 
     def _below(self, path: str) -> set[str]:

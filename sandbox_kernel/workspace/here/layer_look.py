@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -18,6 +18,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
+from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder, covered
 from sandbox_kernel.workspace.tree.beneath import open_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
@@ -68,9 +69,18 @@ class LayerLook:
         self.hidden: frozenset[str] = frozenset()
         self.not_given: list[Note] = []
 
-    def settle(self) -> None:
-        """Take what is there now as it should be: the host has changed it."""
-        self._last = self._look()
+    def settle(self, paths: Collection[str] | None = None) -> None:
+        """Take what is there now as it should be, at and below these paths: the host has changed it. All without."""
+        before, now = self._last, self._look()
+        if paths is not None:
+            # What programs have changed elsewhere in this moment is found by the next look.
+            ours = frozenset(paths)
+            entries = {path: entry for path, entry in before.above.entries.items() if not covered(path, ours)}
+            entries |= {path: entry for path, entry in now.above.entries.items() if covered(path, ours)}
+            gone = {path for path in before.gone if not covered(path, ours)}
+            gone |= {path for path in now.gone if covered(path, ours)}
+            now = Delta(replace(now.above, entries=entries), frozenset(gone))
+        self._last = now
 
     def changes(self) -> LayerChanges:
         """Return what changed since the last look."""
@@ -92,7 +102,8 @@ class LayerLook:
                 continue
             shows = path not in before.gone and path not in before.above.entries
             old = self._project.mark(path)
-            if old is not None and change.type == FILE and budget >= change.size:
+            # Whether it is the same as a hidden file is nothing that a program may learn.
+            if old is not None and change.type != DIRECTORY and budget >= change.size and not is_hidden(path):
                 budget -= change.size
                 if same_file(self.layer, self._project.root, path):
                     now[path] = Now.SAME
@@ -101,6 +112,10 @@ class LayerLook:
                     continue
             now[path] = Now.CHANGED
             told[path] = replace(change, kind="modified") if shows and old is not None else change
+        for path in before.gone - after.gone - set(now):
+            # A folder of the user that was gone is there again, as the user has it.
+            now[path] = Now.SAME
+            told[path] = FsChange(path=path, kind="created", type=self._type(path))
         for path in after.gone - before.gone - set(after.above.entries):
             now[path] = Now.GONE
             if path not in told and path not in before.above.entries:
@@ -179,10 +194,12 @@ def is_opaque(layer: Rooted, path: str) -> bool:
 
 
 def same_file(one: Rooted, other: Rooted, path: str) -> bool:
-    """Whether a path is a file with the same content and mode in both."""
+    """Whether a path is a file with the same content and mode in both, or the same link."""
     names = tuple(path.split("/"))
     try:
         mine, theirs = one.stat(names), other.stat(names)
+        if mine.type == SYMLINK:
+            return mine.target == theirs.target
         if mine.type != FILE or (mine.type, mine.size, mine.mode & 0o777) != (
             theirs.type,
             theirs.size,

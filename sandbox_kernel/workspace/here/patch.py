@@ -1,26 +1,52 @@
-"""Changes as a unified diff: text as lines, everything else as one line with its size. Safe to print."""
+"""Changes as a unified diff in git's form: ``git apply`` makes the same bytes of its text parts, names and links.
+
+Text goes in as it is. A file that is not text, or holds characters with which a terminal can be deceived, is one line
+with its size, so that a patch is safe to print. The user's version of a file that is hidden from programs is never in
+it: agents and programs may read a patch.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.here.change_log import Kept
+from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK
 
 #: A larger file is told by its size.
 MOST_TEXT = MIB
 #: The most lines of one file, and characters of all: difflib takes quadratic time.
 MOST_LINES = 20_000
 MOST_PATCH = 16 * MIB
+#: The most pairs of equal lines in two versions for which the shortest difference is looked for.
+MOST_PAIRS = 200_000
+
+#: Control characters but tab, line feed and the carriage return before one; marks that change the reading direction.
+_DECEIVING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
+_LINK, _PLAIN, _PROGRAM = "120000", "100644", "100755"
+_ESCAPES = {0x07: "\\a", 0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0B: "\\v", 0x0C: "\\f", 0x0D: "\\r"} | {
+    0x22: '\\"', 0x5C: "\\\\",
+}  # fmt: skip
+
+
+class _Side(NamedTuple):
+    """One side of a change: git's mode, and the content as text; None when it is not text or is not shown."""
+
+    mode: str
+    text: str | None
 
 
 def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept]) -> str:
-    """Return one patch of all changes, sorted by path, in git's form, so that ``git apply`` takes its text parts."""
+    """Return one patch of all changes, sorted by path."""
     parts: list[str] = []
     size = 0
     for path, kept in sorted(entries.items()):
@@ -34,46 +60,99 @@ def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept]) -> st
 
 
 def one_file(before: Rooted, after: Rooted, path: str, kept: Kept) -> str:
-    """Return the patch of one change; empty for a folder."""
-    name = display_name(path)
-    head = f"diff --git a/{name} b/{name}\n"
-    was_folder = kept.base is not None and kept.base.is_folder
-    if kept.type == DIRECTORY or (kept.is_gone and was_folder):
+    """Return the patch of one change; empty for a folder. A file that became a link is removed and made anew."""
+    old = _old(before, path, kept)
+    new = _new(after, path, kept)
+    if old is not None and new is not None and (old.mode == _LINK) != (new.mode == _LINK):
+        return _part(path, old, None, kept) + _part(path, None, new, kept)
+    return _part(path, old, new, kept)
+
+
+def _part(path: str, old: _Side | None, new: _Side | None, kept: Kept) -> str:
+    if old is None and new is None:
         return ""
-    old_mode = 0 if kept.base is None else kept.base.mode
-    if kept.is_gone:
-        head += f"deleted file mode {old_mode:06o}\n"
-    elif kept.base is None:
-        head += f"new file mode {_git_mode(kept)}\n"
-    elif old_mode & 0o777 != kept.mode & 0o777 and kept.type == FILE:
-        head += f"old mode {old_mode:06o}\nnew mode {_git_mode(kept)}\n"
-    old = _text(before, path) if kept.base is not None and not was_folder else ""
-    new = "" if kept.is_gone else (kept.target or "") if kept.type != FILE else _text(after, path)
-    if old is None or new is None:
-        return f"{head}# {name}: not shown as text, {kept.size} bytes\n"
-    names = ("/dev/null" if kept.base is None else f"a/{name}", "/dev/null" if kept.is_gone else f"b/{name}")
-    lines = difflib.unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), *names)
+    head = f"diff --git {_quoted(f'a/{path}')} {_quoted(f'b/{path}')}\n"
+    if new is None and old is not None:
+        head += f"deleted file mode {old.mode}\n"
+    elif old is None and new is not None:
+        head += f"new file mode {new.mode}\n"
+    elif old is not None and new is not None and old.mode != new.mode:
+        head += f"old mode {old.mode}\nnew mode {new.mode}\n"
+    if (old is not None and old.text is None) or (new is not None and new.text is None):
+        # Without a header of git's: it would make an empty file of one.
+        why = "your version is hidden from programs" if is_hidden(path) and old is not None else "not shown as text"
+        how = "deleted" if new is None else "created" if old is None else "modified"
+        return f"# {display_name(path)}: {how}, {why}, {kept.size} bytes\n"
+    names = (
+        "/dev/null" if old is None else _quoted(f"a/{path}", in_header=True),
+        "/dev/null" if new is None else _quoted(f"b/{path}", in_header=True),
+    )
+    was, now = (_lines(side.text or "") if side is not None else [] for side in (old, new))
+    lines = difflib.unified_diff(was, now, *names) if _is_quick(was, now) else _replaced(was, now, names)
     return head + "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def _git_mode(kept: Kept) -> str:
-    if kept.type != FILE:
-        return "120000"
-    return "100755" if kept.mode & 0o100 else "100644"
+def _lines(text: str) -> list[str]:
+    """Split at line feeds only: for git nothing else ends a line."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def _is_quick(was: list[str], now: list[str]) -> bool:
+    """Whether difflib finds the difference in a moment: its work grows with the pairs of equal lines."""
+    counts = Counter(was)
+    return sum(counts[line] for line in now) <= MOST_PAIRS
+
+
+def _replaced(was: list[str], now: list[str], names: tuple[str, str]) -> Iterator[str]:
+    """Yield a diff that replaces the whole file: right, and not the shortest."""
+    yield f"--- {names[0]}\n"
+    yield f"+++ {names[1]}\n"
+    yield f"@@ -{1 if was else 0},{len(was)} +{1 if now else 0},{len(now)} @@\n"
+    yield from (f"-{line}" for line in was)
+    yield from (f"+{line}" for line in now)
+
+
+def _old(before: Rooted, path: str, kept: Kept) -> _Side | None:
+    if kept.base is None or kept.base.is_folder:
+        return None
+    mode = _PROGRAM if kept.base.mode & 0o100 else _PLAIN
+    if is_hidden(path):
+        return _Side(mode, None)
+    try:
+        target = before.stat(tuple(path.split("/"))).target
+    except SandboxError:
+        return _Side(mode, None)
+    return _Side(mode, _text(before, path)) if target is None else _link(target)
+
+
+def _new(after: Rooted, path: str, kept: Kept) -> _Side | None:
+    if kept.is_gone or kept.type == DIRECTORY:
+        return None
+    if kept.type == SYMLINK:
+        return _link(kept.target or "")
+    return _Side(_PROGRAM if kept.mode & 0o100 else _PLAIN, _text(after, path) if kept.type == FILE else None)
+
+
+def _link(target: str) -> _Side:
+    return _Side(_LINK, target if target.isprintable() else None)
 
 
 def _text(root: Rooted, path: str) -> str | None:
-    """Return a file as text; None when it is none. Control characters are shown, not sent."""
+    """Return a file as text; None when it is none, or one that must not be printed."""
     try:
-        entry = root.stat(tuple(path.split("/")))
-        if entry.target is not None:
-            return entry.target
-        data = root.read(tuple(path.split("/")), max_bytes=MOST_TEXT)
-        text = data.decode()
+        text = root.read(tuple(path.split("/")), max_bytes=MOST_TEXT).decode()
     except (SandboxError, UnicodeDecodeError):
         return None
-    if "\0" in text or text.count("\n") > MOST_LINES:
-        return None
-    if all(char.isprintable() or char in "\t\n" for char in text):
-        return text
-    return "".join(char if char.isprintable() or char in "\t\n" else f"\\x{ord(char):02x}" for char in text)
+    return None if _DECEIVING.search(text) or text.count("\n") > MOST_LINES else text
+
+
+def _quoted(name: str, *, in_header: bool = False) -> str:
+    """Return a name as git writes it in a patch: quoted when it holds anything that could be misread."""
+    if name.isprintable() and '"' not in name and "\\" not in name:
+        # A tab after the name tells git where a name with a blank ends.
+        return f"{name}\t" if in_header and " " in name else name
+    return '"' + "".join(_byte(byte) for byte in os.fsencode(name)) + '"'
+
+
+def _byte(byte: int) -> str:
+    return _ESCAPES.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}")

@@ -1,4 +1,4 @@
-"""``ProjectFolder``: the user's folder on the host, as it is on disk. Only ``apply.py`` ever writes to it."""
+"""``ProjectFolder``: the user's folder on the host, as it is on disk. Only ``applying/`` ever writes to it."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ class Mark:
         """Return the mark for a result of ``lstat``."""
         return cls(info.st_mode, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
 
+    @classmethod
+    def of_entry(cls, entry: TreeEntry) -> Mark:
+        """Return the mark for an entry of a tree."""
+        return cls(entry.mode, entry.inode, entry.size, entry.mtime_ns, entry.ctime_ns)
+
     @property
     def is_folder(self) -> bool:
         """Whether it is a folder."""
@@ -69,6 +74,20 @@ class ProjectFolder:
             raise InvalidRequest(f"here={quoted(str(path))} is not a folder; name the folder that holds it")
         self.root = Rooted.at(self.path)
         self.hidden_files = HiddenFiles(self.path)
+
+    def identity(self) -> tuple[int, int]:
+        """Return device and inode. Raises ``InvalidRequest`` when the folder is not at its path any more."""
+        own = os.fstat(self.root.fileno())
+        try:
+            if os.path.samestat(own, os.stat(self.path)):
+                return own.st_dev, own.st_ino
+            now = "is another folder now"
+        except OSError as error:
+            now = f"is gone: {error.strerror}"
+        raise InvalidRequest(
+            f"{self.path!r} {now}; programs would see another folder than the one that changes are applied to: work on "
+            "it anew, with Sandbox(here=…), %sandbox restart --here, or a new kernel"
+        )
 
     def mark(self, path: str) -> Mark | None:
         """Return the mark of a path; None when nothing is there that can be seen. Follows no link."""

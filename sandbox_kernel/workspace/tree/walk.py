@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.tree.paths import MAX_PATH_BYTES, Names
 
 FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, DEVICE = "file", "directory", "symlink", "fifo", "socket", "device"
+#: Why a folder was not entered that has a file system of its own.
+MOUNT = "mount"
 
 _TYPES = {
     stat.S_IFREG: FILE,
@@ -67,6 +69,11 @@ class TreeEntry(NamedTuple):
             status.st_ctime_ns,
             target,
         )
+
+
+def is_cut(unseen: Mapping[str, str]) -> bool:
+    """Whether a walk left out a part of its tree; a mount inside is no part of it."""
+    return any(reason != MOUNT for reason in unseen.values())
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ class Walk(Iterator[TreeEntry]):
             try:
                 fd = self._open_folder(tuple(folder.split("/")) if folder else ())
             except OSError as error:
-                self.unseen[folder] = "mount" if error.errno == errno.EXDEV else "unreadable"
+                self.unseen[folder] = MOUNT if error.errno == errno.EXDEV else "unreadable"
                 continue
             try:
                 stopped_by = yield from self._look_into(folder, fd)

@@ -1,7 +1,7 @@
 """Cleans the outputs of a wrapped kernel (its messages on iopub) before a page gets them.
 
-The same rules hold as for outputs of our own kernel: text without control sequences, displays after ``untrusted/``, no
-comms, because a page runs what comes over a comm with its own rights. A message of another kind is dropped.
+The same rules hold as for outputs of our own kernel: text without control sequences, displays after ``untrusted/``, in
+a frame if they need scripts. Another message is dropped; comms pass a gate (``relaying/kernel_widgets.py``).
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ from sandbox_kernel.untrusted.json_value import encodable
 from sandbox_kernel.wrapped.cleaning import clean_parts
 from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
 
-#: Kinds that a page must not get, and that kernels send all the same; they are not counted as malformed.
+#: Messages of widgets.
 COMMS = frozenset(("comm_open", "comm_msg", "comm_close"))
+#: Messages that show a MIME bundle.
+DISPLAYS = frozenset(("display_data", "update_display_data", "execute_result"))
+#: Kinds that a page must not get, and that kernels send all the same; they are not counted as malformed.
 _SILENT = frozenset(("iopub_welcome", "debug_event"))
 _STREAMS = ("stdout", "stderr")
 _STATES = ("busy", "idle", "starting")
 
 
 class OutputCleaner:
-    """Cleans one kernel's outputs, in order. It remembers unfinished colour sequences and what it has told the user."""
+    """Cleans one kernel's outputs, in order. It remembers unfinished colour sequences and what it has told the user.
 
-    def __init__(self) -> None:
+    ``gate`` is the name of the gate of the kernel's widgets.
+    """
+
+    def __init__(self, gate: str = "") -> None:
+        self._gate = gate
         self._colours = {name: ColourFilter() for name in _STREAMS}
         self._told: set[str] = set()
         self._removed: list[str] = []
@@ -47,9 +54,6 @@ class OutputCleaner:
                 return {"wait": content.get("wait") is True}
             case "shutdown_reply":
                 return {"status": "ok", "restart": content.get("restart") is True}
-        if kind in COMMS:
-            self._removed.append("an interactive widget is not shown: it would run in the page, with its rights")
-            return None
         if kind in _SILENT:
             return None
         raise MalformedMessage
@@ -84,7 +88,7 @@ class OutputCleaner:
         return {"name": name, "text": shown} if shown else None
 
     def _bundle(self, content: Table) -> Table:
-        clean, removed = clean_parts.bundle(content)
+        clean, removed = clean_parts.display(content, self._gate)
         self._removed.extend(removed)
         return clean
 

@@ -13,6 +13,8 @@ from sandbox_kernel.notebook.render import told_apart
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import only_colours
+from sandbox_kernel.untrusted.frames.frame_output import LIBRARY
+from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle
 
@@ -96,7 +98,14 @@ def error(content: Table) -> Table:
     }
 
 
-def bundle(content: Table) -> tuple[Table, tuple[str, ...]]:
-    """Return the data and metadata of a display after the cleaner, and what was removed, in words."""
+def bundle(content: Table) -> Table:
+    """Return the data and metadata of a value after the cleaner, without frames."""
     clean = sanitize_bundle(content.get("data"), content.get("metadata"))
-    return {"data": told_apart(clean.data), "metadata": dict(clean.metadata)}, clean.removed
+    return {"data": told_apart(clean.data), "metadata": dict(clean.metadata)}
+
+
+def display(content: Table, gate: str) -> tuple[Table, tuple[str, ...]]:
+    """Return the data and metadata of a display after the cleaner, and what was removed, in words."""
+    clean = sanitize_display(content.get("data"), content.get("metadata"), gate)
+    data = dict(clean.data) if LIBRARY in clean.data else told_apart(clean.data)
+    return {"data": data, "metadata": dict(clean.metadata)}, clean.removed

@@ -98,7 +98,7 @@ def _expression(value: object) -> Table:
     found = clean_parts.table(value)
     if found.get("status") == "error":
         return {"status": "error", **clean_parts.error(found)}
-    return {"status": "ok", **clean_parts.bundle(found)[0]}
+    return {"status": "ok", **clean_parts.bundle(found)}
 
 
 def _complete(content: Table, asked: CompletionRequest | None) -> Table:
@@ -175,7 +175,7 @@ def _kernel_info(content: Table) -> Table:
         "language_info": _language(content.get("language_info")),
         "help_links": [_link(each) for each in links[:_MAX_LINKS] if _link(each)] if isinstance(links, list) else [],
         "debugger": False,
-        "supported_features": [each for each in features if each in _FEATURES] if isinstance(features, list) else [],
+        "supported_features": sorted(_FEATURES.intersection(map(str, features))) if isinstance(features, list) else [],
     }
 
 
@@ -229,8 +229,6 @@ _CLEANERS: Mapping[str, Callable[[Table], Table]] = {
     "is_complete_reply": _is_complete,
     "history_reply": _history,
     "kernel_info_reply": _kernel_info,
-    # No comm of the kernel is known to the page.
-    "comm_info_reply": lambda content: {"status": "ok", "comms": {}},
     "shutdown_reply": lambda content: {"status": "ok", "restart": content.get("restart") is True},
     "interrupt_reply": lambda content: {"status": "ok"},
     "debug_reply": lambda content: dict(_NO_DEBUGGER),

@@ -19,8 +19,8 @@ from enum import StrEnum
 from sandbox_kernel.box.project import here_folder
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.workspace.here.applying.selection import select
 from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.selection import select
 from sandbox_kernel.wrapped.here.place import ChangesPlace, FoundPlace
 
 #: The longest question and answer, in bytes; and how long a user's command may take to write or read one, in seconds.
@@ -71,7 +71,7 @@ def answer(folder: HereFolder, asked: ChangesAsked) -> ChangesAnswer:
         return ChangesAnswer(written, left_out=folder.left_out())
     listed = folder.diff()
     if paths is not None:
-        chosen = select(folder.kept.entries, paths).entries
+        chosen = select(folder.kept.entries, paths)
         listed = tuple(change for change in listed if change.path in chosen)
     return ChangesAnswer(listed, left_out=folder.left_out())
 

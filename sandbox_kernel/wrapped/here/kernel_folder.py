@@ -56,6 +56,8 @@ class KernelFolder:
         self._jail: Jail | None = None
         self._layer: SessionLayer | None = None
         self._copy = Snapshot()
+        #: What was changed between two cells: the next cell's reply tells it.
+        self._early = CellChanges()
         #: What the first cell says.
         self._unsaid = [notes.wrapped_changes_found(self._folder.found)] if self._folder.found else []
         inside = os.path.realpath(started)
@@ -76,7 +78,7 @@ class KernelFolder:
         try:
             if walls.enforcer != bubblewrap.NAME:
                 raise NoLayer("only bubblewrap's walls have file systems of their own")
-            jail = Templates().fork_over(replace(walls, here=self.path))
+            jail = Templates().fork_over(replace(walls, here=self.path, here_id=self._folder.identity()))
         except NoLayer as error:
             self._unsaid.append(notes.folder_copied(str(error)))
             jail = start_jail(walls)
@@ -91,12 +93,12 @@ class KernelFolder:
 
     def _fill(self, jail: Jail) -> None:
         if jail.layer_fd >= 0:
-            self._layer = SessionLayer(self._folder, jail.box_fd, jail.layer_fd)
+            self._layer = SessionLayer(self._folder, jail.box_fd, jail.layer_fd, jail.settings_fd)
         self._link.begin_over(self._layer)
         with Rooted(jail.box_fd) as box:
             if self._layer is None:
                 self._link.copy_in(box)
-            self._link.push(box)
+            self._link.bring_in(box, lambda: None)
             self._settle(box)
 
     def start_folder(self, places: Places) -> str:
@@ -110,26 +112,36 @@ class KernelFolder:
             if self._jail is None:
                 return said
             with Rooted(self._jail.box_fd) as box:
-                changed, _ = self._link.push(box)
-                if self._layer is not None:
-                    changed = self._layer.hide_again() or changed
-                if changed:
+                written, _ = self._link.bring_in(box, self._keep_early)
+                if written and self._layer is not None:
+                    self._layer.look.settle(written)
+                elif written:
                     self._settle(box)
             return said
+
+    def _keep_early(self) -> None:
+        """Keep what programs have changed between two cells, before the host writes into their folder."""
+        found = self.after_cell()
+        self._early = CellChanges((*self._early.changes, *found.changes), (*self._early.missing, *found.missing))
 
     def after_cell(self) -> CellChanges:
         """Keep what changed since the last cell, and return it. Raises ``SandboxError`` or ``OSError``."""
         with self._lock:
             if self._jail is None:
                 return CellChanges()
+            early, self._early = self._early, CellChanges()
             if self._layer is not None:
                 seen = self._layer.look.changes()
+                changes = seen.changes
                 missing = self._link.keep_changes(self._layer.look.layer, seen)
-                return CellChanges(displayed(seen.changes), tuple(missing))
-            with Rooted(self._jail.box_fd) as box:
-                before, self._copy = self._copy, snapshot(box, since=self._copy, shared=True)
-                changes = compare(before, self._copy)
-                return CellChanges(displayed(changes), tuple(self._link.pull(box, changes)))
+            else:
+                with Rooted(self._jail.box_fd) as box:
+                    before, self._copy = self._copy, snapshot(box, since=self._copy, shared=True)
+                    changes = compare(before, self._copy)
+                    missing = self._link.pull(box, changes)
+            told = {change.path for change in displayed(changes)}
+            rest = (change for change in early.changes if change.path not in told)
+            return CellChanges((*rest, *displayed(changes)), (*early.missing, *missing))
 
     def leave(self, *, keep: bool) -> None:
         """The kernel has ended and its jail is about to: keep what changed since the last cell, or not."""

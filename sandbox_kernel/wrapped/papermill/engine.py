@@ -1,7 +1,7 @@
 """The papermill engine ``sandbox``: runs a notebook of any kernel in a jail, with limits.
 
 ``papermill in.ipynb out.ipynb --engine sandbox --execution-timeout 60 -p sandbox_memory 1G``: the first number is the
-time limit of one cell. ``settings.py`` says what else can be asked for. A notebook's metadata may set its memory and
+time limit of one cell. ``settings.py`` says what else can be asked for. A notebook's metadata may lower its memory and
 time: ``{"sandbox_kernel": {"memory": "1G"}}``. A notebook of the *Sandbox* kernel keeps that kernel, and with ``-p
 sandbox_state NAME`` a run that failed can go on at the failed cell (``state.py``).
 """
@@ -11,12 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient.exceptions import DeadKernelError
 from papermill.engines import NBClientEngine
 from papermill.log import logger
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
+from sandbox_kernel.wrapped.papermill.cell_rights import check_cells
 from sandbox_kernel.wrapped.papermill.settings import SETTINGS, STATE, PapermillSettings, collect
 from sandbox_kernel.wrapped.papermill.state import SandboxNotebookClient
 
@@ -37,16 +39,20 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
         if limit:
             kwargs["execution_timeout"] = limit + _LATER_S
         manager = AsyncKernelManager(kernel_name=kernel_name or nb_man.nb.metadata.kernelspec.name)
-        if manager.kernel_spec is not None and is_sandbox_kernel(manager.kernel_spec.argv):
-            return _run_in_sandbox_kernel(nb_man, manager, settings, **kwargs)
-        _wall(manager, settings)
         try:
+            if manager.kernel_spec is not None and is_sandbox_kernel(manager.kernel_spec.argv):
+                return _run_in_sandbox_kernel(nb_man, manager, settings, **kwargs)
+            _wall(manager, settings)
             return super().execute_managed_notebook(nb_man, kernel_name, km=manager, **kwargs)
         except DeadKernelError:
             if not _has_error(nb_man.nb):
                 raise
             # The failed cell says what ended the kernel; papermill raises that.
             return nb_man.nb
+        finally:
+            # nbclient leaves a kernel alone whose manager it did not make.
+            if manager.has_kernel:
+                run_sync(manager.shutdown_kernel)()
 
 
 def _wall(manager: AsyncKernelManager, settings: PapermillSettings) -> None:
@@ -69,6 +75,7 @@ def _wall(manager: AsyncKernelManager, settings: PapermillSettings) -> None:
 
 def _run_in_sandbox_kernel(nb_man: Any, manager: AsyncKernelManager, settings: PapermillSettings, **kwargs: Any) -> Any:
     """Run a notebook with the Sandbox kernel: its cells run in a sandbox already, so it needs no provisioner."""
+    check_cells([cell.source for cell in nb_man.nb.cells if cell.cell_type == "code"], settings.values)
     client = SandboxNotebookClient(
         nb_man,
         km=manager,

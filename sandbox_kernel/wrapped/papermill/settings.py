@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import check_timeout
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, check_timeout
+from sandbox_kernel.notebook.options.units import parse_megabytes
 
 #: The settings of the provisioner, and the two of them that are lists.
 SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record", "here")
@@ -51,7 +52,7 @@ def collect(notebook: Mapping[str, object], given: Mapping[str, object], limit: 
     """Return the settings of a run; those of the command line and the caller count before those of the notebook.
 
     Args:
-        notebook: The settings in the notebook's metadata, which may be memory and timeout only.
+        notebook: The settings in the notebook's metadata, which may lower memory and timeout only.
         given: What the caller of ``papermill.execute_notebook`` gave.
         limit: papermill's own ``--execution-timeout``.
 
@@ -65,7 +66,13 @@ def collect(notebook: Mapping[str, object], given: Mapping[str, object], limit: 
             f"the notebook's metadata sets {', '.join(map(repr, unknown))}; it may only set memory and timeout: "
             "what it may touch is said by who runs it"
         )
+    memory = notebook.get("memory")
     asked = {**notebook, **from_pairs(command_line_parameters()), **given}
+    if memory is not None and asked["memory"] is memory and parse_megabytes(str(memory), "memory") > DEFAULT_MEMORY_MB:
+        raise InvalidRequest(
+            f"the notebook's metadata asks for memory {memory!r:.40}, more than the usual {DEFAULT_MEMORY_MB}M; who "
+            "runs it can allow that: -p sandbox_memory"
+        )
     if limit:
         asked["timeout"] = f"{check_timeout(limit):g}s"
     state = str(asked.pop(STATE, ""))

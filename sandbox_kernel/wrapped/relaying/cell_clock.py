@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sandbox_kernel.wrapped.relaying.wire import Packet, from_json
+
 #: The most cells that are remembered; a front end that queues more gets them run all the same.
 _MOST = 10_000
 #: How long an interrupted cell may go on before its kernel is ended.
@@ -15,10 +17,19 @@ GRACE_S = 5.0
 
 @dataclass(frozen=True)
 class SentCell:
-    """A cell: the header of its request, and where its reply goes."""
+    """A cell: the header of its request, where its reply goes, its name in the notebook, and whether it may ask."""
 
     header: Mapping[str, object]
     routing: tuple[bytes, ...]
+    name: str = ""
+    may_ask: bool = True
+
+
+def sent_cell(header: Mapping[str, object], packet: Packet) -> SentCell:
+    """Return the cell of an ``execute_request``."""
+    name = (from_json(packet.parts[2]) or {}).get("cellId")
+    may_ask = (from_json(packet.parts[3]) or {}).get("allow_stdin", True) is not False
+    return SentCell(header, tuple(packet.routing), name if isinstance(name, str) else "", may_ask)
 
 
 class CellClock:
@@ -27,6 +38,8 @@ class CellClock:
     def __init__(self, timeout_s: float | None) -> None:
         self._timeout_s = timeout_s
         self._cells: OrderedDict[str, SentCell] = OrderedDict()
+        #: Which of the two messages that end a cell came first.
+        self._ending: dict[str, str] = {}
         self._since = 0.0
         #: Since when a prompt is open; the time until its answer does not count.
         self._asked_at: float | None = None
@@ -44,22 +57,48 @@ class CellClock:
         """Return whether a cell was sent and is not finished."""
         return message_id in self._cells
 
+    def name_of(self, message_id: str) -> str:
+        """Return the name in the notebook of a cell that was sent; empty when it is not known."""
+        cell = self._cells.get(message_id)
+        return cell.name if cell is not None else ""
+
+    def ends(self, message_id: str, kind: str) -> bool:
+        """Return whether a cell is over: the kernel has sent its reply and an idle status, of which this is one."""
+        if message_id not in self._cells:
+            return False
+        first = self._ending.setdefault(message_id, kind)
+        return first != kind
+
+    def waits_for_reply(self, message_id: str) -> bool:
+        """Return whether a cell was sent and its reply has not come."""
+        return message_id in self._cells and message_id not in self._ending
+
     def finished(self, message_id: str) -> None:
-        """The kernel says that a cell is over."""
+        """A cell is over."""
         first = next(iter(self._cells), None)
         self._cells.pop(message_id, None)
+        self._ending.pop(message_id, None)
         if first == message_id:
             self._begin()
 
-    def asked(self) -> None:
-        """The cell asks for input."""
-        self._asked_at = self._asked_at or time.monotonic()
+    def asked(self, message_id: str) -> bool:
+        """A cell asks for input: the clock stands until the answer. False when it may not ask."""
+        cell = self._cells.get(message_id)
+        if cell is None or not cell.may_ask:
+            return False
+        if next(iter(self._cells)) == message_id:
+            self._asked_at = self._asked_at or time.monotonic()
+        return True
 
     def answered(self) -> None:
         """The front end answered."""
         if self._asked_at is not None:
             self._since += time.monotonic() - self._asked_at
             self._asked_at = None
+
+    def not_of_cell(self, seconds: float) -> None:
+        """Do not count time that this process took."""
+        self._since += seconds
 
     def left_s(self) -> float | None:
         """Return how long the first cell may still run, with its grace once it was interrupted; None: no limit."""

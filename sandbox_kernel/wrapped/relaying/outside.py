@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import zmq
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.wrapped.relaying.waiting import UnreadMessages
 from sandbox_kernel.wrapped.relaying.wire import Signer, make_signer
 from sandbox_kernel.wrapped.way_out import CHANNELS
 
@@ -60,6 +61,7 @@ class OutsideSockets:
         self.address = address
         self._context = zmq.Context()
         self.by_channel: dict[str, zmq.Socket[bytes]] = {}
+        self.waiting = UnreadMessages()
         for channel in CHANNELS:
             sock = self._context.socket(_TYPES[channel])
             sock.linger = LINGER_MS
@@ -74,6 +76,10 @@ class OutsideSockets:
                 sock.curve_server = True
             sock.bind(address.endpoint(channel))
             self.by_channel[channel] = sock
+
+    def send(self, channel: str, frames: Sequence[bytes]) -> None:
+        """Send a message to front ends."""
+        self.waiting.send(self.by_channel[channel], frames)
 
     def close(self) -> None:
         """Send what waits, then close."""

@@ -20,7 +20,7 @@ class OwnMessages:
     """Makes messages of one relay, signs them with the outside key and sends them to front ends."""
 
     def __init__(self, outside: OutsideSockets) -> None:
-        self._outside = outside.by_channel
+        self._outside = outside
         self._theirs = outside.address.signer
         self._session = uuid.uuid4().hex
 
@@ -63,10 +63,11 @@ class OwnMessages:
         kind: str,
         parent: Mapping[str, object],
         content: Mapping[str, object],
+        buffers: Sequence[bytes] = (),
     ) -> None:
         """Send a message on a channel."""
         parts = [to_json(part) for part in (self.header(kind), dict(parent), {}, dict(content))]
-        self._outside[channel].send_multipart(joined(self._theirs, routing, parts))
+        self._outside.send(channel, joined(self._theirs, routing, parts, buffers))
 
     def header(self, kind: str) -> Table:
         """Return a new header."""

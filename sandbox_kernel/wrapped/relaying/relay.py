@@ -1,31 +1,28 @@
 """Carries messages between front ends and a kernel in a jail: verifies and signs them, cleans what comes out.
 
-From outside: a message whose signature is wrong is dropped; a good one is signed with the inside key and sent on. From
-inside: every message is decoded, cleaned, encoded anew and signed with the outside key. What is malformed is dropped
-and counted. One thread, one loop; it never blocks on the kernel.
+From outside: a message whose signature is wrong is dropped; a good one is signed with the inside key and sent on. What
+comes from inside is the work of ``from_kernel.py``. One thread, one loop; it never blocks on the kernel.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 
 import zmq
 
-from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.jail.core.json_parts import has_too_many_parts
 from sandbox_kernel.wrapped import kernel_words
-from sandbox_kernel.wrapped.cleaning import clean_parts
-from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
-from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
-from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
+from sandbox_kernel.wrapped.cleaning.clean_outputs import COMMS
+from sandbox_kernel.wrapped.cleaning.clean_parts import Table
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel
-from sandbox_kernel.wrapped.record import KernelRecorder
-from sandbox_kernel.wrapped.relaying.cell_clock import CellClock, SentCell
+from sandbox_kernel.wrapped.relaying.cell_clock import CellClock, sent_cell
+from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
 from sandbox_kernel.wrapped.relaying.inner_connection import InnerConnection
+from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
-from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
+from sandbox_kernel.wrapped.relaying.own_messages import OwnMessages
 from sandbox_kernel.wrapped.relaying.remembered import Remembered
 from sandbox_kernel.wrapped.relaying.wire import Packet, Signer, from_json, joined, split, to_json
 from sandbox_kernel.wrapped.relaying.zmtp import ZmtpError
@@ -35,12 +32,19 @@ from sandbox_kernel.wrapped.way_out import WayOut
 _MAX_BEAT = 4096
 #: The longest wait between two checks that the front end still lives, in seconds.
 _CHECK_S = 1.0
+_MOST_ANSWERED = 1000
+#: How long to wait before the next look whether front ends have read.
+_PAUSE_S = 0.05
+#: The channels without which a kernel is of no use, and how long it may take to end when it has closed one of them.
+_NEEDED = frozenset(("shell", "iopub", "control"))
+_END_S = 5.0
 
 
 class Relay:
     """The relay of one kernel. ``run`` returns when the kernel has ended."""
 
     def __init__(self, outside: OutsideSockets, kernel: InnerKernel, way_out: WayOut) -> None:
+        self._sockets = outside
         self._outside = outside.by_channel
         self._ports = outside.address.ports
         self._theirs = outside.address.signer
@@ -49,17 +53,22 @@ class Relay:
         self._way_out = way_out
         self._inner: dict[str, InnerConnection] = {}
         self._poller = zmq.Poller()
-        self._outputs = OutputCleaner()
         self._clock = CellClock(kernel.options.timeout_s)
         self._remembered = Remembered()
         self._own = OwnMessages(outside)
+        self._widgets = KernelWidgets(self._own, self._send_comm)
+        self._from_kernel = FromKernel(outside, self._own, self._widgets, self._clock, self._remembered, kernel.folder)
+        #: What the kernel did, for the record, and its dropped messages by reason.
+        self.recorder, self.dropped = self._from_kernel.recorder, self._from_kernel.dropped
+        #: Requests that were answered here while a cell ran; a status for them must not hide that it runs.
+        self._answered: deque[Table] = deque(maxlen=_MOST_ANSWERED)
         self._shutting_down = False
+        #: Since when a channel of the kernel is closed; it may be about to end.
+        self._broken_at: float | None = None
+        self._is_broken = False
         self._timed_out = False
-        self.recorder = KernelRecorder()
         #: Why the kernel ended, if no front end had asked for it.
         self.why_ended = ""
-        #: Dropped messages of the kernel by reason.
-        self.dropped: Counter[str] = Counter()
 
     def run(self, still_wanted: Callable[[], bool]) -> None:
         """Carry messages until the kernel has ended; end it when ``still_wanted`` returns False."""
@@ -96,8 +105,10 @@ class Relay:
         return bool(self._inner) or self._shutting_down
 
     def _wait_s(self) -> float:
-        left = self._clock.left_s()
-        return _CHECK_S if left is None else min(_CHECK_S, max(0.0, left))
+        left = [each for each in (self._clock.left_s(), self._widgets.left_s()) if each is not None]
+        if self._sockets.waiting.is_full:
+            left.append(_PAUSE_S)
+        return max(0.0, min((_CHECK_S, *left)))
 
     def _connect(self) -> None:
         """Take connections to the kernel's ports. From the first message on a channel's front ends are served."""
@@ -123,8 +134,13 @@ class Relay:
             if inner.fileno() >= 0:
                 self._poller.unregister(inner.fileno())
                 inner.close()
+            if inner.channel in _NEEDED and self._broken_at is None:
+                self._broken_at = time.monotonic()
             return
-        self._poller.modify(inner.fileno(), zmq.POLLIN | (zmq.POLLOUT if inner.wants_to_write else 0))
+        pauses = inner.channel == "iopub" and self._sockets.waiting.is_full
+        self._poller.modify(
+            inner.fileno(), (0 if pauses else zmq.POLLIN) | (zmq.POLLOUT if inner.wants_to_write else 0)
+        )
         if inner.channel == "iopub" or self._shut("iopub"):
             return
         if inner.is_full:
@@ -152,10 +168,9 @@ class Relay:
         kind = header.get("msg_type")
         self._remembered.note_route(str(header.get("msg_id")), packet.routing)
         if kind == "execute_request":
-            self._clock.sent(str(header.get("msg_id")), SentCell(header, tuple(packet.routing)))
-            self.recorder.sent(str(header.get("msg_id")))
-            self._outputs.begin()
-            self._bring_files(header)
+            self._clock.sent(str(header.get("msg_id")), sent_cell(header, packet))
+            self._widgets.gone(from_json(packet.parts[2]) or {})
+            self._from_kernel.begin(header)
         elif kind == "complete_request":
             self._remembered.note_completion(str(header.get("msg_id")), packet)
         elif kind == "input_reply":
@@ -165,6 +180,18 @@ class Relay:
         elif kind == "interrupt_request" and self._kernel.options.interrupt == "signal":
             self._kernel.interrupt()
             self._own.send(channel, packet.routing, "interrupt_reply", header, {"status": "ok"})
+            return
+        elif kind in COMMS:
+            try:
+                self._widgets.from_page(str(kind), header, from_json(packet.parts[3]) or {}, packet.buffers)
+            except (ValueError, RecursionError):  # what a frame sends is hostile too
+                self.dropped["comm messages"] += 1
+            self._tell_idle(header)
+            return
+        elif kind == "comm_info_request":
+            comms = self._widgets.open_comms((from_json(packet.parts[3]) or {}).get("target_name"))
+            self._own.send(channel, packet.routing, "comm_info_reply", header, {"status": "ok", "comms": comms})
+            self._tell_idle(header)
             return
         elif kind == "connect_request":
             ports = {f"{name}_port": port for name, port in self._ports.items()}
@@ -189,63 +216,44 @@ class Relay:
             inner.closed = True
             return
         self.dropped["too large"] += inner.dropped - before
+        if inner.channel == "iopub" and "shell" in self._inner:
+            # A cell's reply, which was sent before its idle status: what the cell changed is told before that.
+            self._from_inside(self._inner["shell"])
         for frames in messages:
             if inner.channel == "hb":
                 if len(frames) <= 3 and sum(map(len, frames)) <= _MAX_BEAT:
                     self._outside["hb"].send_multipart(frames)
                 continue
-            try:
-                self._carry_out(inner.channel, frames)
-            except (MalformedMessage, ValueError, RecursionError):
-                self.dropped["malformed"] += 1
+            self._from_kernel.carry(inner.channel, frames)
+            self._look_at_clock()
+        while self._answered and self._clock.running() is None:
+            self._tell_idle(self._answered.popleft())
 
-    def _carry_out(self, channel: str, frames: Sequence[bytes]) -> None:
-        """Clean one message of the kernel and send it. Raises ``MalformedMessage``."""
-        packet = split(frames)
-        if packet is None or any(map(has_too_many_parts, packet.parts)):
-            raise MalformedMessage
-        decoded = [from_json(part) for part in packet.parts]
-        raw_header, raw_parent, raw_metadata, content = (clean_parts.table(part) for part in decoded)
-        header, parent = clean_parts.header(raw_header), clean_parts.header(raw_parent)
-        kind, parent_id = header.get("msg_type"), str(parent.get("msg_id"))
-        if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
-            raise MalformedMessage
-        if channel == "iopub":
-            clean = self._outputs.clean(kind, content)
-            if kind == "status" and content.get("execution_state") == "idle":
-                self._finish(parent_id, parent)
-            elif kind == "error" and clean is not None:
-                self.recorder.failed(parent_id, clean)
-            routing: Sequence[bytes] = [kind.encode()]
-        else:
-            clean = clean_reply(kind, content, self._remembered.take_completion(parent_id))
-            if kind == "input_request":
-                self._clock.asked()
-            known = self._remembered.route(parent_id)
-            if known is None:
-                raise MalformedMessage
-            routing = known
-        if kind == "stream" and clean is not None and len(str(clean["text"])) > MAX_PRINTED:
-            self._own.print_in_pieces(parent, clean)
-        elif clean is not None:
-            parts = [to_json(header), to_json(parent), to_json(clean_parts.metadata(raw_metadata)), to_json(clean)]
-            self._outside[channel].send_multipart(joined(self._theirs, routing, parts))
-        if channel == "iopub":
-            for words in self._outputs.take_removed():
-                self.recorder.removed += 1
-                self._own.print_words(parent, kernel_words.remark(words))
-
-    def _finish(self, message_id: str, parent: Table) -> None:
-        """A cell is over: send the text that was held back."""
-        for content in self._outputs.take_rest():
-            self._own.publish("stream", parent, content)
-        if message_id in self._clock:
-            self._tell_changes(parent)
-        self._clock.finished(message_id)
+    def _send_comm(self, message_id: str, content: Table, buffers: Sequence[bytes]) -> None:
+        """Send a message of a page to a widget of the kernel."""
+        header = {**self._own.header("comm_msg"), "msg_id": message_id}
+        parts = [to_json(part) for part in (header, {}, {}, content)]
+        if "shell" in self._inner:
+            self._inner["shell"].send(joined(self._ours, (), parts, buffers))
 
     # Our own messages
 
+    def _tell_idle(self, header: Table) -> None:
+        """Say that a request that the kernel does not get was handled."""
+        if self._clock.running() is None:
+            self._own.publish("status", header, {"execution_state": "idle"})
+        else:
+            self._answered.append(header)
+
     def _look_at_clock(self) -> None:
+        """End or interrupt what is over its time."""
+        if self._broken_at is not None and time.monotonic() - self._broken_at > _END_S:
+            self._is_broken = True
+            self._kernel.stop()
+        of_widget = self._widgets.left_s()
+        if of_widget is not None and of_widget <= 0:
+            self._widgets.interrupted()
+            self._interrupt()
         left, limit = self._clock.left_s(), self._kernel.options.timeout_s
         running = self._clock.running()
         if left is None or left > 0 or limit is None or running is None:
@@ -257,6 +265,10 @@ class Relay:
         self._clock.interrupted = True
         self.recorder.interrupted(str(running.header.get("msg_id")))
         self._own.print_words(running.header, kernel_words.interrupted(limit))
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        """Interrupt the kernel in the way that its kernelspec asks for."""
         if self._kernel.options.interrupt == "signal":
             self._kernel.interrupt()
         elif "control" in self._inner:
@@ -271,33 +283,14 @@ class Relay:
                 if not _is_readable(inner):
                     break
         os.eventfd_read(self._kernel.done)
+        self._widgets.close()
         if not self._shutting_down:
             name, words = kernel_words.ending(self._kernel.end, self._kernel.options, timed_out=self._timed_out)
+            if self._is_broken:
+                name, words = kernel_words.broken()
             self.why_ended = words
             self.recorder.ended(name, words)
             self._own.say_end(kernel_words.error(name, words), self._clock.all())
-
-    def _bring_files(self, parent: Mapping[str, object]) -> None:
-        """Show the kernel the user's folder as it is now, where changes were applied or dropped."""
-        if self._kernel.folder is not None:
-            try:
-                for note in self._kernel.folder.before_cell():
-                    self._own.print_words(parent, kernel_words.remark(note))
-            except (SandboxError, OSError) as error:
-                self._own.print_words(parent, kernel_words.not_brought_in(error))
-
-    def _tell_changes(self, parent: Table) -> None:
-        """Keep what a cell changed in the user's folder, and say so in the cell."""
-        folder = self._kernel.folder
-        if folder is None:
-            return
-        try:
-            done = folder.after_cell()
-        except (SandboxError, OSError) as error:
-            self._own.print_words(parent, kernel_words.not_kept(error))
-            return
-        for words in kernel_words.changed(done.changes, done.missing):
-            self._own.print_words(parent, words)
 
 
 def _is_readable(inner: InnerConnection) -> bool:

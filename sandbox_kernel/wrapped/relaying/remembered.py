@@ -40,6 +40,10 @@ class Remembered:
         """Return where the reply to a message goes; None when no front end sent it."""
         return self._routes.get(message_id)
 
+    def forget_route(self, message_id: str) -> None:
+        """The reply to a message came."""
+        self._routes.pop(message_id, None)
+
     def note_completion(self, message_id: str, packet: Packet) -> None:
         """Keep what a front end wants to be completed."""
         content = from_json(packet.parts[3]) or {}

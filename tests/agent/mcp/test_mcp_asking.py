@@ -43,6 +43,8 @@ class User:
     async def __call__(self, context: object, params: Any) -> types.ElicitResult:
         self.asked.append(params.message)
         answer = self.answers.pop(0)
+        if answer == "error":
+            raise MCPError(-32000, "the user's window broke")
         if answer == "decline":
             return types.ElicitResult(action="decline")
         return types.ElicitResult(action="accept", content={"answer": answer})
@@ -87,6 +89,18 @@ def test_who_declines_is_asked_again_and_never_is_never(port: int, tmp_path: Pat
         held.close()
     assert len(user.asked) == 2
     assert '"declined"' in (tmp_path / "audit").read_text()
+
+
+def test_a_client_that_answers_with_an_error_gets_the_result_of_its_program(port: int, tmp_path: Path) -> None:
+    user = User("error")
+    held = asking(tmp_path, user, "legacy")
+    try:
+        code = f"print('ran')\n{GET.replace('PORT', str(port))}"
+        answer = held.answer("sandbox_exec", language="python", code=code)
+        assert (answer["status"], answer["stdout"]) == ("failed", "ran\n")
+    finally:
+        held.close()
+    assert len(user.asked) == 1
 
 
 @pytest.fixture(scope="module")

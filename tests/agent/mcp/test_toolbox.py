@@ -9,8 +9,10 @@ from typing import Any, cast
 import pytest
 
 from sandbox_kernel import ExecResult, Sandbox, SandboxPolicy, SessionError, Status
-from sandbox_kernel.agent.mcp import toolbox as toolbox_module
-from sandbox_kernel.agent.mcp.toolbox import MOST_SESSIONS, Toolbox, ToolCall
+from sandbox_kernel.agent.mcp import file_tools
+from sandbox_kernel.agent.mcp.session_tools import MOST_SESSIONS
+from sandbox_kernel.agent.mcp.tool_call import ToolCall
+from sandbox_kernel.agent.mcp.toolbox import Toolbox
 
 
 class FakeSession:
@@ -110,8 +112,8 @@ def test_a_failure_of_our_own_is_told_and_logged(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_file_too_many_would_have_ended_all_later_runs(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(toolbox_module, "MAX_PACKED_BYTES", 10)
-    monkeypatch.setattr(toolbox_module, "MAX_PACKED_FILES", 2)
+    monkeypatch.setattr(file_tools, "MAX_PACKED_BYTES", 10)
+    monkeypatch.setattr(file_tools, "MAX_PACKED_FILES", 2)
 
     async def play(box: Sandbox) -> list[tuple[object, object]]:
         toolbox = Toolbox(box)

@@ -14,6 +14,7 @@ import pytest
 
 from sandbox_kernel.agent.loopback import listen
 from sandbox_kernel.agent.service.http_service import HttpService
+from sandbox_kernel.agent.service.request_bodies import MAX_BODY, MAX_HELD
 from sandbox_kernel.agent.service.run_queue import RunQueue
 
 TOKEN = "0123456789abcdef0123"
@@ -112,7 +113,20 @@ def test_files_go_in_and_out_and_requests_share_none(service: Service) -> None:
     code = "open('out.bin', 'wb').write(bytes([int(open('data/in.txt').read()) + 1]))"
     answer = service.run(code=code, language="python", files=files, fetch_files=["out.bin", "missing"])
     assert answer["files"] == {"out.bin": base64.b64encode(b"*").decode()}
+    assert answer["message"] == "not returned, because missing or too large: missing"
     assert service.run(code="import os; print(os.listdir())", language="python")["run_result"]["stdout"] == "[]\n"  # type: ignore[index]
+
+
+def test_files_that_the_program_left_as_they_were_are_returned_too(service: Service) -> None:
+    names = ["same", "d/deep", "rewritten", "removed", "moved", "e/gone"]
+    files = {name: base64.b64encode(name.encode()).decode() for name in names}
+    code = (
+        "import os, shutil; open('rewritten', 'w').write('rewritten'); os.remove('removed'); os.rename('moved', 'new')\n"
+        "shutil.rmtree('e')"
+    )
+    answer = service.run(code=code, language="python", files=files, fetch_files=[*names, "new", "./same"])
+    kept = {name: files[name] for name in ("same", "d/deep", "rewritten")}
+    assert answer["files"] == {**kept, "new": files["moved"], "./same": files["same"]}
 
 
 @pytest.mark.parametrize(
@@ -165,6 +179,59 @@ def test_a_connection_serves_several_requests(service: Service) -> None:
         connection.request("GET", "/health")
         assert json.loads(connection.getresponse().read()) == {"status": "ok"}
     connection.close()
+
+
+def head(service: Service, token: str, size: int) -> socket.socket:
+    """Send the head of a request whose body does not come."""
+    raw = socket.create_connection(("127.0.0.1", service.port), timeout=60)
+    lines = ["POST /run_code HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", f"Content-Length: {size}"]
+    raw.sendall("\r\n".join([*lines, "", ""]).encode())
+    return raw
+
+
+@pytest.mark.parametrize(("token", "size", "status"), [("wrong", 60 << 20, 401), (TOKEN, MAX_BODY + 1, 413)])
+def test_who_may_not_run_is_told_before_the_body_is_read(service: Service, token: str, size: int, status: int) -> None:
+    with head(service, token, size) as raw:
+        assert raw.recv(12) == f"HTTP/1.1 {status}".encode()
+
+
+def test_bodies_together_are_bounded(service: Service) -> None:
+    kept = [head(service, TOKEN, MAX_BODY) for _ in range(MAX_HELD // MAX_BODY)]
+    try:
+        for line in kept:
+            line.sendall(b"x" * 100)
+        # Their heads may not have been read yet.
+        statuses = (service.ask("/run_code", {"code": "1", "language": "python"}) for _ in range(1000))
+        status, headers, _ = next(answer for answer in statuses if answer[0] != 200)
+        assert (status, headers["retry-after"]) == (429, "1")
+    finally:
+        for line in kept:
+            line.close()
+    assert any(service.ask("/run_code", {"code": "1", "language": "python"})[0] == 200 for _ in range(1000))
+
+
+def test_a_body_of_countless_values_is_refused_before_it_is_parsed(service: Service) -> None:
+    status, _, answer = service.ask("/run_code", b'{"code":[' + b"[]," * 300_000 + b"0]}")
+    assert status == 422
+    assert "more than 320000" in str(answer)
+
+
+def test_a_client_that_goes_away_gives_its_place_to_others() -> None:
+    made = Service(workers=1, waiting=1)
+    body = json.dumps({"code": "import time; time.sleep(600)", "language": "python", "run_timeout": 900}).encode()
+    try:
+        gone = [head(made, TOKEN, len(body)) for _ in range(2)]
+        for line in gone:
+            line.sendall(body)
+        while made.queue.metrics.waiting == 0:
+            made.thread.join(0.01)
+        for line in gone:
+            line.close()
+        while made.queue.metrics.running:
+            made.thread.join(0.01)
+        assert made.run(code="print(1)", language="python")["status"] == "Success"
+    finally:
+        made.stop()
 
 
 def test_what_is_no_http_hurts_nobody(service: Service) -> None:

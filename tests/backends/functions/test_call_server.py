@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import socket
@@ -10,14 +12,18 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sandbox_kernel import CallOutcome, FunctionLimits
+from sandbox_kernel.backends.functions import call_budget
+from sandbox_kernel.backends.functions.call_budget import BudgetSpent, CallBudget
 from sandbox_kernel.backends.functions.call_server import MAX_CONNECTIONS, CallServer
 from sandbox_kernel.backends.functions.host_function import make_functions
 from sandbox_kernel.guest.functions.caller import Caller
 from sandbox_kernel.guest.functions.calling import HostError
+from sandbox_kernel.model.call import Call
 
 
 def add(a: int, b: int = 1) -> int:
@@ -255,3 +261,135 @@ def test_closing_ends_every_thread_and_descriptor() -> None:
         program.caller.call("add", [1], {})
     del program
     assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_time_is_that_of_all_calls_together_and_not_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = [0.0]
+    monkeypatch.setattr(call_budget, "time", SimpleNamespace(monotonic=lambda: at[0]))
+    budget = CallBudget(FunctionLimits(seconds=1.0))
+    for number in range(1, 5):
+        budget.begin(number, Call(name="f", outcome=CallOutcome.REFUSED))
+    at[0] = 0.2
+    assert not budget.time_is_up()
+    at[0] = 0.3  # four times 0.3 s
+    assert budget.time_is_up()
+    with pytest.raises(BudgetSpent, match="1 s"):
+        budget.begin(5, Call(name="f", outcome=CallOutcome.REFUSED))
+    assert [budget.end(number) for number in (1, 1)] == [0.3, 0.0]
+
+
+class _Odd(BaseException):
+    """As pytest's ``Failed`` and other libraries have them: no ``Exception``."""
+
+
+def test_a_function_that_raises_no_ordinary_exception_is_written_down() -> None:
+    def odd() -> None:
+        raise _Odd("x")
+
+    functions = make_functions({"odd": odd})
+    assert functions is not None
+    server = CallServer(functions)
+    try:
+        server.begin()
+        with pytest.raises(HostError, match="_Odd: x"):
+            Caller(server.hatch).call("odd", [], {})
+        assert [(call.name, call.outcome, call.error) for call in server.finish()] == [("odd", "error", "_Odd: x")]
+    finally:
+        server.close()
+
+
+def test_functions_that_still_block_take_no_calls_from_later_cells(program: Program) -> None:
+    lines = [program.connect() for _ in range(MAX_CONNECTIONS)]
+    for line in lines:
+        line.sendall(struct.pack(">I", 15) + b'{"call":"wait"}')
+        assert program.entered.acquire(timeout=60)
+    assert [call.outcome for call in program.server.finish()] == ["cancelled"] * MAX_CONNECTIONS
+    program.server.begin()
+    assert program.caller.call("add", [1], {}) == 2
+    for line in lines:
+        line.close()
+
+
+def test_a_connection_that_is_not_served_is_told_why(program: Program) -> None:
+    lines = [program.connect() for _ in range(MAX_CONNECTIONS)]
+    assert all(ask(line, b'{"call":"add","args":[1]}') == {"value": 2} for line in lines)
+    with pytest.raises(HostError, match="LimitReached: the limit of 16 calls of host functions at the same time"):
+        program.caller.call("add", [1], {})
+    program.server.finish()
+    with pytest.raises(HostError, match="LimitReached: host functions can be called only while"):
+        Caller(program.server.hatch).call("add", [1], {})
+    for line in lines:
+        line.close()
+
+
+def test_every_call_that_ran_is_in_the_record_of_its_cell() -> None:
+    ran, stepped = itertools.count(), threading.Event()
+
+    def step() -> int:
+        stepped.set()
+        return next(ran)
+
+    functions = make_functions({"step": step}, FunctionLimits(calls=1_000_000, bytes=1 << 30))
+    assert functions is not None
+    server, ended, recorded = CallServer(functions), threading.Event(), 0
+
+    def call_without_end() -> None:
+        caller = Caller(server.hatch)
+        while not ended.is_set():
+            with contextlib.suppress(HostError, OSError):
+                caller.call("step", [], {})
+
+    threads = [threading.Thread(target=call_without_end) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(100):
+            stepped.clear()
+            server.begin()
+            assert stepped.wait(60)
+            recorded += len([call for call in server.finish() if call.outcome != "refused"])
+    finally:
+        ended.set()
+        server.close()
+        for thread in threads:
+            thread.join()
+    assert recorded >= next(ran)
+
+
+def test_a_stream_that_a_limit_cuts_is_written_down_as_an_error() -> None:
+    functions = make_functions({"rows": lambda: itertools.count()}, FunctionLimits(bytes=4096))
+    assert functions is not None
+    server = CallServer(functions)
+    try:
+        server.begin()
+        with pytest.raises(HostError, match="LimitReached"):
+            list(Caller(server.hatch).call("rows", [], {}))
+        (call,) = server.finish()
+        assert (call.outcome, call.error) == ("error", "the limit of 4096 bytes for host functions is reached")
+    finally:
+        server.close()
+
+
+def test_a_stream_is_read_by_any_thread_and_never_mistaken_for_another() -> None:
+    functions = make_functions({"letters": lambda: iter("abcd"), "numbers": lambda: iter([1, 2])})
+    assert functions is not None
+    server = CallServer(functions)
+    try:
+        server.begin()
+        one, other = Caller(server.hatch), Caller(server.hatch)
+        letters, numbers = one.call("letters", [], {}), other.call("numbers", [], {})
+        assert (next(letters), next(numbers)) == ("a", 1)
+        found: list[object] = []
+        thread = threading.Thread(target=lambda: found.append((next(letters), list(one.call("numbers", [], {})))))
+        thread.start()
+        thread.join()
+        assert found == [("b", [1, 2])]
+        assert list(letters) == ["c", "d"]
+        server.finish()
+        server.begin()
+        late = one.call("letters", [], {})
+        with pytest.raises(HostError, match="there is no such stream"):
+            next(numbers)
+        assert list(late) == list("abcd")
+    finally:
+        server.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import enum
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 import pytest
 
@@ -53,6 +54,36 @@ def test_parameters_that_typescript_writes_otherwise_are_still_types() -> None:
         types = box.describe_functions("typescript")
     assert "joined(default_: string, ...new_: Array<number>): string;" in types
     assert "mixed(...parts: Array<any>): null;" in types
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Point(TypedDict):
+    x: int
+    label: NotRequired[str]
+
+
+class Shape(TypedDict):
+    points: list[Point]
+    colour: Colour
+
+
+def draw(shape: Shape) -> Iterator[Point]:
+    yield {"x": 1}
+
+
+def test_classes_that_a_function_takes_are_told_with_it() -> None:
+    with Sandbox(functions={"draw": draw}) as box:
+        types, text = box.describe_functions("typescript"), box.describe_functions()
+    point = "{ x: number; label?: string }"
+    assert f'draw(shape: {{ points: Array<{point}>; colour: "red" | "blue" }}): Iterable<{point}>;' in types
+    ast.parse(text)
+    assert "class Point(TypedDict):\n    x: int\n    label: NotRequired[str]\n" in text
+    assert "class Shape(TypedDict):\n    points: list[Point]\n    colour: Colour\n" in text
+    assert "RED = 'red'" in text and "def draw(shape: Shape) -> Iterator[Point]:" in text
 
 
 def test_a_sandbox_without_functions_describes_none() -> None:

@@ -33,7 +33,7 @@ def test_apply_and_diff_were_not_done(project: Path, tmp_path: Path) -> None:
     done = cli("run", "--here", "--diff", str(patch), "prog.py")
     assert done.returncode == 0, done.stderr
     assert "+3,4" in patch.read_text() and not (project / "n").exists()
-    assert b"2 files changed and only their diff was written: add --apply" in done.stderr
+    assert b"2 files changed and only the diff was written: add --apply" in done.stderr
     done = cli("run", f"--here={project}", "--apply", "prog.py", env={"PYTHONSAFEPATH": "1"})
     assert done.returncode == 0 and b"2 written" in done.stderr, done.stderr
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
@@ -69,3 +69,19 @@ def test_the_question_at_the_end_was_not_asked(project: Path, answers: bytes, ap
     assert b"2 files changed. Apply?" in said
     assert (b"+3,4" in said) == answers.startswith(b"d")
     assert (project / "n").exists() == applied
+
+
+def test_apply_wrote_what_a_program_that_failed_had_half_done(project: Path) -> None:
+    done = cli("run", "--here", "--apply", "-c", f"{CODE}; raise SystemExit(3)")
+    assert done.returncode == 3 and b"nothing was written: the program failed" in done.stderr
+    assert not (project / "n").exists()
+
+
+def test_what_apply_left_out_could_not_be_named(project: Path) -> None:
+    code = f"{CODE}; import os; os.mkdir('.vscode'); open('.vscode/tasks.json', 'w').write('1')"
+    done = cli("run", "--here", "--apply", "-c", code)
+    assert b"--apply-also PATH: .vscode" in done.stderr and (project / "n").exists(), done.stderr
+    assert not (project / ".vscode").exists()
+    done = cli("run", "--here", "--apply", "--apply-also", ".vscode/tasks.json", "-c", code)
+    assert done.returncode == 0 and (project / ".vscode/tasks.json").read_text() == "1", done.stderr
+    assert cli("run", "--here", "--apply-also", "n", "-c", "1").returncode == 2

@@ -21,7 +21,7 @@ if pid == 0:
     sleeping_fork.wake_up()
     thread = threading.Thread(target=lambda: said.append("thread"))
     thread.start(); thread.join()
-    print(number == signal.SIGUSR2, before, said, os.getpid() == os.getsid(0), flush=True)
+    print(number == signal.SIGUSR2, before, said, os.getpid() == os.getpgid(0), flush=True)
     os._exit(0)
 assert said == []
 """

@@ -22,6 +22,7 @@ from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.core.walls import Walls, sizes
 from sandbox_kernel.jail.kinds import template as room
+from sandbox_kernel.jail.kinds.reaper import wait_buried
 from sandbox_kernel.jail.kinds.template import Template, shown_beneath
 from sandbox_kernel.jail.kinds.template_jail import TemplateJail
 from sandbox_kernel.jail.meter.process_tree import proportional_bytes, tree
@@ -316,7 +317,16 @@ def test_a_retired_template_lives_as_long_as_its_last_jail(forked: Callable[...,
     template.retire()
     assert template.alive and jail.alive
     assert said(jail, "print(1)") == "1"
+    assert wait_buried(60)
     assert not template.alive
+
+
+def test_the_end_of_a_jail_is_waited_for_only_if_the_program_left_a_process(forked: Callable[..., Jail]) -> None:
+    assert run(forked(), "print(1)").exits[-1].alone
+    grandchild = "import os, time\nif os.fork() == 0:\n    os.fork()\n    time.sleep(60)"
+    left = forked()
+    assert not run(left, grandchild).exits[-1].alone
+    assert not left.alive
 
 
 def test_nothing_is_left_when_the_host_is_killed(tmp_path: Path) -> None:

@@ -188,7 +188,9 @@ def test_behind_landlock_a_domain_is_refused_before_the_cell_runs(notebook: Note
     try:
         notebook.run("kept = 41")
         answer = notebook.run(f"%sandbox allow once {notebook.host}\nkept = 42")
-        assert "PolicyViolation" in answer and "restart" in answer
+        assert "PolicyViolation" in answer and "fetch on the host" in answer
+        # Under such a default no later cell would run: the line is refused, and the defaults stay.
+        assert "PolicyViolation" in notebook.run(f"%sandbox --allow-net {notebook.host}")
         assert "41" in notebook.run("print(kept)")
         assert "a,b" in notebook.run("%sandbox allow ./data\nprint(open('data/rows.csv').read())")
     finally:

@@ -15,7 +15,7 @@ from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
 from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 from sandbox_kernel.notebook.side_panel.panel_request import command_of, limits_of_dialog
-from tests.notebook.test_here import Page, _no_input
+from tests.notebook.test_here import OTHER_MEMORY, Page, _no_input
 
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c63f8cfc0f01f00050001ff56"
@@ -114,7 +114,7 @@ def test_changes_are_listed_shown_applied_and_dropped(desk: Desk) -> None:
 def test_the_dialogs_limits_reach_the_running_session_and_go_again(desk: Desk) -> None:
     desk.run("x = 1")
     before = desk.ask("overview")["limits"]
-    wanted = {"timeout": "9s", "memory": "700M", "domains": ["example.org"], "mounts": ["data:/data"]}
+    wanted = {"timeout": "9s", "memory": OTHER_MEMORY, "domains": ["example.org"], "mounts": ["data:/data"]}
     told = desk.ask("limits", **wanted, here="")
     assert "keeps its variables" in told.get("text", ""), told
     assert desk.ask("overview")["limits"] == {**wanted, "here": ""}

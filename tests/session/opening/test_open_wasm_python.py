@@ -151,7 +151,7 @@ def test_a_saved_session_goes_on_in_another_process(session: WasmSession, tmp_pa
 
 def test_a_session_with_open_files_is_not_saved_until_they_are_closed(session: WasmSession, tmp_path: Path) -> None:
     session.run("f = open('kept.txt', 'w')")
-    with pytest.raises(SessionError, match=r"/box/kept\.txt; close them first"):
+    with pytest.raises(SessionError, match=r"/box/kept\.txt'; close them first"):
         session.save(tmp_path / "s")
     session.run("f.close()")
     session.save(tmp_path / "s")

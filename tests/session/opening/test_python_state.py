@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy
-from sandbox_kernel.errors import SessionError
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.again import can_run_again
 
@@ -136,15 +135,30 @@ def test_saving_runs_code_of_the_variables_and_leaves_no_trace(box: Sandbox, tmp
     assert shown(session, "__import__('os').listdir()") == "[]"
 
 
-def test_a_value_that_ends_the_process_that_saves_is_an_error_and_the_session_goes_on(
-    box: Sandbox, tmp_path: Path
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("os._exit(3)", "Bad: the process that stored it ended, for its memory or by its code"),
+        (
+            "os.fork() or time.sleep(600); os._exit(3)",
+            "Bad: the process that stored it ended, for its memory or by its code",
+        ),
+        ("while True: time.sleep(600)", "Bad: it took too long"),
+    ],
+)
+def test_a_variable_that_ends_or_holds_up_the_process_that_saves_is_lost_and_the_others_are_stored(
+    box: Sandbox, tmp_path: Path, code: str, why: str
 ) -> None:
     session = box.session()
-    session.run("import os\nclass Deadly:\n    def __reduce__(self): os._exit(3)\nx = Deadly(); y = 1")
-    with pytest.raises(SessionError, match="could not be written: the process that saved was ended"):
-        session.save(tmp_path / "s")
-    assert not (tmp_path / "s").exists()
-    assert shown(session, "y") == "1"
+    assert session.run("import sandbox_guest.python.saving.save_state as state; state.ALL_S = 10.0; del state").ok
+    assert session.run(
+        f"import os, time\nclass Bad:\n    def __reduce__(self):\n        {code}\ny = [1]; x = Bad(); z = y"
+    ).ok
+    assert session.run("x").ok, "another cell names it, so it is not made again"
+    report = session.save(tmp_path / "s")
+    assert report.lost == {"x": why}
+    assert shown(session, "y") == "[1]"
+    assert shown(box.load_session(tmp_path / "s"), "y, z is y") == "([1], True)"
 
 
 @pytest.mark.parametrize("at", [0, 100, -1])
@@ -161,7 +175,7 @@ def test_a_damaged_file_is_refused_before_anything_is_made_of_it(box: Sandbox, t
 
 def test_a_file_of_another_version_is_refused_by_the_jail(box: Sandbox, tmp_path: Path) -> None:
     session = box.session()
-    session.run("import sandbox_guest.python.save_state as state; state.VERSION = 'cpython 2.7'")
+    session.run("import sandbox_guest.python.saving.save_state as state; state.VERSION = 'cpython 2.7'")
     session.save(tmp_path / "s")
     with pytest.raises(InvalidRequest, match=r"saved by cpython 2\.7, and this is cpython"):
         box.load_session(tmp_path / "s")
@@ -181,3 +195,125 @@ def test_variables_of_a_saved_session_are_made_inside_the_jail_only(box: Sandbox
 def test_a_cell_that_reaches_outside_is_not_run_again_by_itself(code: str) -> None:
     assert not can_run_again(code)
     assert can_run_again("gen = (x * 2 for x in rows)\nlock = threading.Lock()")
+
+
+#: What a cell defines, each with an expression that is the same in a session that was loaded.
+DEFINED = {
+    "from enum import Enum\nclass Color(Enum):\n    RED = 1; ALSO = 1\n    def low(self): return self.name.lower()": (
+        "Color.RED is red[0], Color.ALSO is Color.RED, Color(1).low(), red",
+        "red = [Color.RED]",
+    ),
+    "import enum\nclass P(enum.Flag):\n    R = enum.auto(); W = enum.auto()": (
+        "both, P.R in both, P(3) is both",
+        "both = P.R | P.W",
+    ),
+    "from abc import ABC, abstractmethod\nclass B(ABC):\n    @abstractmethod\n    def f(self): ...\nclass D(B):\n"
+    "    def f(self): return 7\nB.register(int)": (
+        "d.f(), isinstance(d, B), isinstance(3, B), B.__abstractmethods__",
+        "d = D()",
+    ),
+    "from typing import *\nT = TypeVar('T', bound=int)\nclass G(Generic[T]): pass\nclass Can(Protocol):\n    def f(self): ...": (
+        "g.__orig_class__, G.__parameters__[0] is T, T.__bound__, Can.__name__",
+        "g = G[int]()",
+    ),
+    "class M(type):\n    made = []\n    def __new__(m, *a, k):\n        c = super().__new__(m, *a); m.made.append(c); return c\n"
+    "class A(metaclass=M, k=1): x = 1": ("M.made == [A], type(A) is M, type(a) is A, a.x", "a = A()"),
+    "class H:\n    below = []\n    def __init_subclass__(cls, n): cls.n = n; H.below.append(cls)\nclass I(H, n=5): pass": (
+        "H.below == [I], i.n, isinstance(i, H)",
+        "i = I()",
+    ),
+    "import functools\n@functools.lru_cache(maxsize=9)\ndef fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)": (
+        "fib(30), part(), part.func is fib, fib.cache_info().maxsize",
+        "part = functools.partial(fib, 3)",
+    ),
+    "import sys, pathlib\npathlib.Path('src').mkdir(); pathlib.Path('src/mymod.py').write_text('class K: n = 5')\n"
+    "sys.path.append('src'); sys.path.insert(0, 'first')\nimport mymod": (
+        "mymod.K.n, type(k) is mymod.K, sys.path[0], sys.path[-1]",
+        "k = mymod.K()",
+    ),
+    "from typing import NamedTuple, TypedDict\nclass N(NamedTuple):\n    a: int\n    b: int = 2\n    def both(self): return self.a + self.b\n"
+    "class TD(TypedDict, total=False): a: int": ("n, n.both(), type(n) is N, TD.__optional_keys__", "n = N(1)"),
+    "import functools\nclass W:\n    @property\n    def p(self): return 1\n    @functools.cached_property\n    def c(self): return 2": (
+        "w.p, w.c, type(w) is W",
+        "w = W()",
+    ),
+}
+
+
+def test_an_enum_an_abc_or_a_cache_does_not_make_a_saved_session_unloadable(box: Sandbox, tmp_path: Path) -> None:
+    for number, (code, (seen, value)) in enumerate(DEFINED.items()):
+        session = box.session()
+        for cell in (code, value, "keep = [1, 2]; also = keep"):
+            result = session.run(cell)
+            assert result.ok, result.stderr
+        before = shown(session, seen)
+        report = session.save(tmp_path / str(number))
+        assert not report.lost, report
+        assert not report.recomputed, report
+        session.close()
+        with Sandbox(SandboxPolicy().allow_process_spawn()) as other:
+            again = other.load_session(tmp_path / str(number))
+            assert again.restored == report
+            assert shown(again, f"({seen})") == before
+            assert shown(again, "keep, also is keep") == "([1, 2], True)"
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "why"),
+    [
+        ("import types, sys\nm = sys.modules['dyn'] = types.ModuleType('dyn')", "m", "cannot import the module dyn"),
+        (
+            "import ctypes\nclass S(ctypes.Structure): _fields_ = [('a', ctypes.c_int)]\nx = S()",
+            "x",
+            "is made by _ctypes",
+        ),
+        (
+            (
+                "class Once:\n    n = 0\n    def __reduce__(self):\n        assert not Once.n, 'second'\n"
+                "        Once.n += 1\n        return (list, ())\nx = [Once()]"
+            ),
+            "x",
+            "AssertionError: second",
+        ),
+        ("class Named:\n    def __reduce__(self): return 'x'\nx = Named()", "x", "only in the memory of this session"),
+    ],
+)
+def test_what_a_fresh_process_cannot_make_is_named_as_lost_and_never_as_stored(
+    box: Sandbox, code: str, name: str, why: str
+) -> None:
+    session = box.session()
+    assert session.run(code).ok
+    assert session.run(f"keep = [1]; also = keep; {name}").ok, "another cell names it, so it is not made again"
+    with session.fork() as other:
+        assert other.restored is not None
+        assert why in other.restored.lost[name]
+        assert name not in other.restored.stored
+        assert shown(other, "keep, also is keep") == "([1], True)"
+
+
+def test_a_variable_that_cannot_be_made_when_loading_does_not_take_the_others_along(
+    box: Sandbox, tmp_path: Path
+) -> None:
+    session = box.session()
+    code = """
+open('/tmp/gone', 'w').write('x')
+class R:
+    def __init__(self, more): self.more = more
+    def __setstate__(self, state): self.__dict__ = {**state, 'text': open('/tmp/gone').read()}
+keep = [1]
+r = R(keep); holder = {'in': (r,)}; shared = [keep, r.more]
+def uses(x=r): return x
+def fine(x=keep): return x
+"""
+    assert session.run(code).ok
+    assert not session.save(tmp_path / "s").lost
+    session.close()
+    with Sandbox(SandboxPolicy().allow_process_spawn()) as other:
+        again = other.load_session(tmp_path / "s")
+        assert again.restored is not None
+        assert set(again.restored.lost) == {"r", "holder", "uses"}
+        assert "No such file or directory: '/tmp/gone'" in again.restored.lost["r"]
+        assert "refers to a value that could not be made" in again.restored.lost["holder"]
+        assert shown(again, "R.__name__, keep, shared[0] is keep, shared[1] is keep, fine() is keep") == (
+            "('R', [1], True, True, True)"
+        )

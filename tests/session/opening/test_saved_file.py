@@ -200,3 +200,16 @@ def test_a_pipe_or_a_folder_is_no_saved_session(tmp_path: Path, make: Callable[[
     make(tmp_path / "s")
     with pytest.raises(InvalidRequest):
         read_image(str(tmp_path / "s"))
+
+
+@pytest.mark.parametrize("there", [b"#!/bin/sh\n", b"a,b\n1,2\n", b"sandbox-kernel session"])
+def test_a_saved_session_replaced_a_file_of_the_user(saved: Path, there: bytes) -> None:
+    theirs = saved.parent / "run.sh"
+    theirs.write_bytes(there)
+    (saved.parent / "link").symlink_to(theirs)
+    with open(saved.parent / "memory", "rb") as memory:
+        for name in ("run.sh", "link"):
+            with pytest.raises(InvalidRequest, match="is no saved session"):
+                write_image(str(saved.parent / name), header(), memory.fileno(), FILES)
+        write_image(str(saved), header(), memory.fileno(), {})
+    assert theirs.read_bytes() == there and not read_image(str(saved)).files

@@ -6,7 +6,7 @@ import pytest
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.tree.looks import apply, changes, delta, same
+from sandbox_kernel.session.tree.looks import MOST_SEEN, apply, changes, delta, same
 from sandbox_kernel.session.tree.node import Changes
 from sandbox_kernel.session.worker.message_reader import MAX_VARIABLES, parse
 from sandbox_kernel.session.worker.messages import Looked
@@ -26,6 +26,66 @@ def test_what_was_seen_only_by_its_address_is_never_called_the_same() -> None:
     assert same(("generator", "@7", ""), ("generator", "@8", "")) is False
     assert same(("list", "7", ""), ("list", "@8", "")) is None
     assert same(("list", "7", ""), ("int", "@8", "")) is False
+
+
+def test_what_a_look_may_lack_is_not_called_added_or_removed() -> None:
+    many = {f"v{number}": ("int", "1", "1") for number in range(MOST_SEEN)}
+    few = {"v1": ("int", "2", "2"), "x": ("int", "1", "1")}
+    grown, shrunk = changes(few, many), changes(many, few)
+    assert (grown.removed, grown.changed, len(grown.added)) == ((), ("v1",), MOST_SEEN - 1)
+    assert (shrunk.added, shrunk.changed, len(shrunk.removed)) == ((), ("v1",), MOST_SEEN - 1)
+    assert grown.unknown == shrunk.unknown == "only the first 10000 variables were looked at"
+    assert not changes(few, {}).unknown
+
+
+def test_the_history_of_more_than_a_thousand_variables_names_only_what_changed(session: Session) -> None:
+    session.run("for i in range(1500): globals()[f'v{i}'] = i")
+    for cell in ("v1400 = -1", "v1 = -1", "zzz = 5", "del v1400"):
+        session.run(cell)
+    found = [node.changed for node in session.history()]
+    assert len(found[1].added) == 1501
+    assert found[2:] == [
+        Changes(changed=("v1400",)),
+        Changes(changed=("v1",)),
+        Changes(added=("zzz",)),
+        Changes(removed=("v1400",)),
+    ]
+    assert dict(session.diff(1, 3).changed) == {"v1": ("int 1", "int -1"), "v1400": ("int 1400", "int -1")}
+    assert [node.id for node in session.when("v1400")] == [1, 2, 5]
+
+
+def test_a_class_that_no_cell_touched_is_not_called_changed(session: Session) -> None:
+    code = """
+class C:
+    def __init__(self): self.v = 1
+    def __repr__(self): return "C"
+class L(dict):
+    def show(self): return ("a rather long constant", 12345678, "v", len(self))
+o = C(); l = L()
+"""
+    session.run(code)
+    for cell in (
+        "o.v = 2",
+        "repr(o)",
+        "import json",
+        "len(l)",
+        "C",
+        "l['a'] = 1",
+        "kept = l.show()  # its constants are used elsewhere too",
+        "o.v = 3",
+    ):
+        session.run(cell)
+    assert [node.id for node in session.when("C")] == [1]
+    assert [node.id for node in session.when("L")] == [1]
+    assert [node.id for node in session.when("o")] == [1, 2, 9]
+
+
+def test_attributes_of_a_function_and_bases_of_a_class_belong_to_them(session: Session) -> None:
+    session.run("def g(): return 1\ng.n = 1\nclass O: pass\nclass P(O): pass\nclass Q(O): pass")
+    session.run("g.n = 2")
+    session.run("Q.__bases__ = (P,)")
+    session.run("unrelated = 1")
+    assert [node.changed.changed for node in session.history()[2:]] == [("g",), ("Q",), ()]
 
 
 @pytest.mark.parametrize(

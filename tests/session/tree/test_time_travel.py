@@ -87,6 +87,10 @@ def test_where_a_cell_ends_in_another_way_this_time_the_session_stays_where_it_w
     ):
         session.checkout(gone)
     assert value(session, "n") == "11"
+    # The failed run was once kept as the state of the node, and the next checkout went there.
+    assert not session.history()[gone.id].alive
+    with pytest.raises(SessionError, match="was run again and ended with failed"):
+        session.checkout(gone)
 
 
 def test_after_the_jail_was_lost_the_history_can_be_run_again(session: Session, value: Value) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,13 @@ def test_a_link_to_a_folder_led_the_look_out(project: Path, tmp_path: Path) -> N
     (tmp_path / "outside" / ".env").write_text("x")
     (project / "out").symlink_to(tmp_path / "outside")
     assert HiddenFiles(str(project)).find() == (".env",)
+
+
+def test_a_secret_that_came_in_the_moment_of_the_look_was_never_found(project: Path) -> None:
+    hidden = HiddenFiles(str(project))
+    moment = (project / "data").stat().st_mtime_ns + 3_600_000_000_000
+    os.utime(project / "data", ns=(moment, moment))
+    assert hidden.find() == (".env",)
+    (project / "data/late.pem").write_text("secret")
+    os.utime(project / "data", ns=(moment, moment))
+    assert hidden.find() == (".env", "data/late.pem")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox_kernel.untrusted.frames.frame_output import FRAME
 from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
 from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, header
 
@@ -56,16 +57,29 @@ def test_a_stream_of_another_name_is_malformed():
         OutputCleaner().clean("stream", {"name": "alert", "text": "x"})
 
 
-@pytest.mark.parametrize("kind", ["comm_open", "comm_msg", "comm_close"])
-def test_comms_do_not_reach_the_page_and_the_user_is_told_once_in_a_cell(kind):
+def test_markup_with_scripts_is_shown_in_a_frame():
+    shown = OutputCleaner().clean("display_data", {"data": {"text/html": "<script>draw()</script>"}, "metadata": {}})
+    assert shown["data"][FRAME]["html"] == "<script>draw()</script>"
+    assert "widget" not in shown["data"][FRAME]
+
+
+def test_a_frame_of_a_widget_belongs_to_the_gate_of_its_kernel_whatever_it_says():
+    frame = {"html": "", "widget": {"model_id": "ab", "gate": "cd"}}
+    content = {"data": {FRAME: frame}, "metadata": {}}
+    shown = OutputCleaner("ef").clean("display_data", content)
+    assert shown["data"][FRAME]["widget"] == {"model_id": "ab", "gate": "ef"}
+
+
+def test_what_is_removed_is_told_once_in_a_cell():
     cleaner = OutputCleaner()
-    assert cleaner.clean(kind, {"target_name": "jupyter.widget", "data": {}}) is None
-    assert len(cleaner.take_removed()) == 1
-    assert cleaner.clean(kind, {}) is None
-    assert cleaner.take_removed() == []
+    content = {"data": {"application/javascript": "x"}, "metadata": {}}
+    told = []
+    for _ in range(2):
+        cleaner.clean("display_data", content)
+        told.append(len(cleaner.take_removed()))
     cleaner.begin()
-    cleaner.clean(kind, {})
-    assert len(cleaner.take_removed()) == 1
+    cleaner.clean("display_data", content)
+    assert [*told, len(cleaner.take_removed())] == [1, 0, 1]
 
 
 def test_a_script_is_not_shown_and_said():

@@ -126,3 +126,26 @@ def test_a_failed_run_goes_on_at_the_failed_cell_with_the_state_before_it(notebo
     assert done.returncode == 0, done.stderr
     assert shown(target)[-4:] == [printed, "second\n", f"[1, 2] {printed}", "last\n"]
     assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize("kernel", ["python3", "sandbox"])
+def test_the_kernel_has_ended_when_papermill_returns(notebook, tmp_path, kernel):
+    import psutil
+
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    source, target = notebook("print('ran')", kernel=kernel)
+    papermill.execute_notebook(source, target, engine_name="sandbox", progress_bar=False)
+    left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+    assert psutil.wait_procs(left, timeout=60)[1] == []
+    assert shown(target) == ["ran\n"]
+
+
+def test_a_notebook_gives_itself_no_rights_and_no_memory(notebook, tmp_path):
+    source, target = notebook(f"%sandbox --mount {tmp_path}:/h:rw", "open('/h/written', 'w')", kernel="sandbox")
+    with pytest.raises(InvalidRequest, match="sandbox_mounts"):
+        papermill.execute_notebook(source, target, engine_name="sandbox", progress_bar=False)
+    assert not (tmp_path / "written").exists()
+    with pytest.raises(InvalidRequest, match="sandbox_memory"):
+        collect({"memory": "20G"}, {}, None)
+    assert collect({"memory": "20G"}, {"memory": "30G"}, None).values["memory"] == "30G"
+    assert collect({"memory": "1G"}, {}, None).values["memory"] == "1G"

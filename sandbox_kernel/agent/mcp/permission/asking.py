@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.agent.mcp.permission.domain_rights import DomainAnswer
-from sandbox_kernel.agent.mcp.toolbox import Reply, Toolbox
+from sandbox_kernel.agent.mcp.tool_call import Reply
+from sandbox_kernel.agent.mcp.toolbox import Toolbox
 from sandbox_kernel.model.wanted import Wanted
 
 if TYPE_CHECKING:
     import mcp.types as types
     from mcp.server import ServerRequestContext
+    from mcp.server.session import ServerSession
 
 #: Most replies that wait for an answer; the oldest is given up.
 _MOST_WAITING = 16
@@ -57,8 +59,7 @@ class Questions:
         if not reply.questions or able is None or able.elicitation is None:
             return reply
         if session.can_send_request:
-            answers = [(each, await session.elicit_form(_text(each), _SCHEMA)) for each in reply.questions]
-            return await self._settled(reply, {each: _answer(found) for each, found in answers})
+            return await self._settled(reply, {each: await _elicited(session, each) for each in reply.questions})
         import mcp.types as types
 
         if session.protocol_version not in types.version.MODERN_PROTOCOL_VERSIONS:
@@ -98,6 +99,14 @@ class Questions:
         notes = reply.answer.get("notes")
         all_notes = [*(notes if isinstance(notes, list) else []), *told]
         return Reply(answer={**reply.answer, **({"notes": all_notes} if all_notes else {})}, pictures=reply.pictures)
+
+
+async def _elicited(session: ServerSession, wanted: Wanted) -> DomainAnswer | None:
+    """Ask the user of an older client. Whatever its client makes of the question, the reply of the run is not lost."""
+    try:
+        return _answer(await session.elicit_form(_text(wanted), _SCHEMA))
+    except Exception:  # an error in place of an answer, or an answer that the protocol does not know
+        return None
 
 
 def _text(wanted: Wanted) -> str:

@@ -12,7 +12,7 @@ import select
 import sys
 import threading
 
-from ..display import bundle, plain
+from ..interactive.bundles import bundle, plain
 from .cell_names import PREFIX, CellTexts, name_cells
 from .dap_stream import DapStream, HostStream
 from .tracer import Tracer

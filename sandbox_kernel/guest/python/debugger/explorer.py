@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..display import bundle, plain
+from ..interactive.bundles import bundle, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -81,13 +81,19 @@ def screen_of_cells() -> Any:
     return SCREEN
 
 
+#: Libraries of figures and tables, and what sets each of them up when it has been imported.
+FIGURES = {
+    "plotly.io._renderers": plotly_renderers,
+    "altair": altair_renderers,
+    "bokeh.io.notebook": bokeh_notebook,
+    "itables.javascript": itables_offline,
+}
+
+
 def install() -> None:
     """Watch for imports of the libraries that are set up here."""
     hooks = {
-        "plotly.io._renderers": plotly_renderers,
-        "altair": altair_renderers,
-        "bokeh.io.notebook": bokeh_notebook,
-        "itables.javascript": itables_offline,
+        **FIGURES,
         "rich.console": rich_pages,
         "tqdm.autonotebook": tqdm_bars,
         "comm": COMMS.install,

@@ -59,10 +59,7 @@ class Comms:
 
     def tell(self, kind: str, name: str, target: Any, data: Any, metadata: Any, buffers: List[Any]) -> None:
         """Send one message to the host."""
-        state = data.get("state", {})
-        self.modules.update(
-            str(state[key]) for key in ("_model_module", "_view_module") if isinstance(state.get(key), str)
-        )
+        self.note_modules(data)
         if self.send is None:
             return
         self.send(
@@ -74,6 +71,13 @@ class Comms:
                 }
             }
         )  # fmt: skip
+
+    def note_modules(self, data: Dict[str, Any]) -> None:
+        """Remember from which modules a widget's code comes."""
+        state = data.get("state", {})
+        self.modules.update(
+            str(state[key]) for key in ("_model_module", "_view_module") if isinstance(state.get(key), str)
+        )
 
     def receive(self, message: Dict[str, Any]) -> None:
         """Hand a message of the page to its widget."""

@@ -236,18 +236,12 @@
     }
 
     // ---- host: calls host functions, as guest/functions/host_command.py does --------------------------------------------
-    const plain = (word) => { try { return JSON.parse(word); } catch { return word; } };
     async function host([name, ...words]) {
       if (globalThis.host === undefined) return bad("bash: host: command not found", 127);
       if (name === undefined) return bad("host: usage: host FUNCTION [ARGUMENT | NAME=VALUE] ...", 2);
-      const given = [], named = {};
-      for (const word of words) {
-        const found = /^([A-Za-z_][A-Za-z0-9_]*)=([\s\S]*)$/.exec(word);
-        if (found) named[found[1]] = plain(found[2]); else given.push(plain(word));
-      }
       const shown = (value) => (value === null ? "" : value instanceof Uint8Array ? latin(value) : `${typeof value === "string" ? value : JSON.stringify(value)}\n`);
       try {
-        const result = globalThis.host[name](...given, named);
+        const result = globalThis.host[Symbol.for("host.words")](name, words);
         const all = typeof result?.next === "function" ? [...result] : [result];
         return all.some((item) => item instanceof Uint8Array) ? good(all.map(shown).join(""), "bytes") : good(all.map(shown).join(""));
       } catch (error) {

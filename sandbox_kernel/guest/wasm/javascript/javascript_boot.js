@@ -423,9 +423,8 @@
     countNames: () => Reflect.ownKeys(globalThis).length - atStart,
     // Called only where there are host functions; the source is guest/functions/host_object.js.
     offer: (source) => {
-      const bytes = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
-      const text = (data) => btoa(Array.from(data, (byte) => String.fromCharCode(byte)).join(""));
-      (0, eval)(source)((message) => JSON.parse(ask("call", JSON.stringify(message))), text, bytes);
+      const call = (message) => [JSON.parse(ask("call", JSON.stringify({ ...message, base64: true })))];
+      (0, eval)(source)(call, (data) => data.toBase64(), (text) => Uint8Array.fromBase64(text));
       if (globalThis.host !== undefined) atStart = Reflect.ownKeys(globalThis).length;
     },
     moduleNames: (name) => JSON.stringify(Object.keys(modules[name] ?? {}).filter((key) => PLAIN_KEY.test(key))),

@@ -18,7 +18,7 @@ import wasmtime
 
 from ...session.worker import CellEngine, Worker
 from ..binary.rewrite import REFUSED
-from ..endings import describe_trap
+from ..endings import describe_torn
 from ..engine import make_engine
 from ..guest_files import Folders
 from ..host_line import HostLine
@@ -104,9 +104,9 @@ class WasmJavaScriptEngine(CellEngine):
         except JavaScriptError as error:
             limit = {"limit": "memory"} if self._refusals() > before else {}
             return {"status": "error", "error": self._error_fields(error), **limit}
-        except wasmtime.Trap as trap:
+        except Exception as error:
             # The engine stopped in the middle of a call and cannot go on: the host rolls back to a checkpoint.
-            write_all(2, describe_trap(trap).encode() + b"\n")
+            write_all(2, describe_torn(error).encode("utf-8", "replace") + b"\n")
             os._exit(134)
         return {"status": "ok", "exit_code": 0}
 

@@ -33,16 +33,16 @@ def _send(**letter: object) -> dict[str, object]:
     return answer
 
 
-def _posted(data: bytes, until: bytes = b"") -> bytes:
-    """Send a letter to the embedder and return its answer. A letter holds no line break; ``until`` ends an answer."""
+def _posted(data: bytes) -> bytes:
+    """Send a letter to the embedder and return its answer."""
     if _post is not None:
         _write(_post, data + b"\n")
-        return _read(_post, until=b"\n")
+        return _read(_post)
     box = os.open("/sandbox/letter", os.O_WRONLY | os.O_CREAT)
     _write(box, data)
     os.close(box)
     box = os.open("/sandbox/letter", os.O_RDONLY)
-    answer = _read(box, until)
+    answer = _read(box)
     os.close(box)
     return answer
 
@@ -52,10 +52,10 @@ def _write(box: int, data: bytes) -> None:
         data = data[os.write(box, data) :]
 
 
-def _read(box: int, until: bytes = b"") -> bytes:
-    """Return an answer, to its last byte or to the end."""
+def _read(box: int) -> bytes:
+    """Return an answer. The embedder fills every read, so one that is not full is the last."""
     parts = [os.read(box, 1 << 16)]
-    while parts[-1] and not (until and parts[-1].endswith(until)):
+    while len(parts[-1]) == 1 << 16:
         parts.append(os.read(box, 1 << 16))
     return b"".join(parts)
 
@@ -226,7 +226,7 @@ def offer(sources: dict[str, str], listing: list[list[str]]) -> None:
 
 
 def _call_host(message: bytes) -> bytes:
-    return _posted(b"host " + message, until=b"\n")
+    return _posted(b"host " + message)
 
 
 class _OnDemand:
@@ -268,6 +268,15 @@ def touch() -> None:
     _send(op="touched")
 
 
+def renew() -> None:
+    """Draw random numbers anew: this memory is a copy, and other copies would draw the same ones."""
+    for name in ("random", "numpy.random"):
+        # What the user has broken is for the next cell to say.
+        with contextlib.suppress(BaseException):
+            sys.modules[name].seed()
+    _send(op="renewed")
+
+
 def begin(env: dict[str, str] | None = None) -> None:
     """Make this interpreter that of a session; ``env`` is given to one that was started in an image."""
     if env is not None:
@@ -294,6 +303,7 @@ def load(path: str, modules: list[str]) -> None:
         except BaseException:  # the program that imports it will get the error
             failed.append(name)
     boot = sys.modules["_boot"]
+    boot._flushed(0)  # what they printed would be printed again by every program that begins with this memory
     boot._baked.update(sys.modules)
     sys.path_importer_cache.clear()
     boot.gc.collect()
@@ -317,7 +327,7 @@ def turn() -> None:
     """
     try:
         order = _send(op="next")
-        functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, touch, load, release)
+        functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, touch, renew, load, release)
         calls = {function.__name__: function for function in functions}
         arguments = order["arguments"]
         assert isinstance(arguments, list)

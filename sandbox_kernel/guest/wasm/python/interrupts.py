@@ -13,6 +13,9 @@ import signal
 import threading
 from collections.abc import Sequence
 
+#: How long the worker waits for the thread to hear of an interrupt, in seconds.
+_HEARD_S = 1.0
+
 
 class MemoryInterrupts:
     """Interrupts of one guest; ``base`` is where its memory begins, ``size`` is its least size.
@@ -28,12 +31,13 @@ class MemoryInterrupts:
         self._words = [ctypes.c_int32.from_address(base + word) for word in words]
         self._lock = threading.Lock()
         self._armed = False
-        self.came = False
+        self._waits = False
+        self._written = threading.Event()
         self._thread: threading.Thread | None = None
         self._ends = (-1, -1)
 
     def __enter__(self) -> MemoryInterrupts:
-        self.came = False
+        self._waits = False
         heard, told = self._ends = os.pipe()
         os.set_blocking(told, False)
         self._thread = threading.Thread(target=self._listen, args=(heard,), daemon=True)
@@ -55,18 +59,36 @@ class MemoryInterrupts:
             if signal.SIGINT in data:
                 self.interrupt()
 
+    @property
+    def came(self) -> bool:
+        """Whether the guest has not yet noticed an interrupt. Python sets the first word back when it does."""
+        return self._waits or (self._armed and self._words[0].value != 0)
+
     def interrupt(self) -> None:
         """Interrupt the guest, now or, if it is not armed yet, when it is."""
         with self._lock:
-            self.came = True
+            self._waits = not self._armed
             if self._armed:
                 self._write()
+
+    def expect(self) -> None:
+        """Begin to wait for the host; see ``await_came``."""
+        self._written.clear()
+
+    def await_came(self) -> None:
+        """Interrupt the guest because a wait for the host ended with a signal.
+
+        The thread hears of that signal too. If it wrote after the guest went on, the guest would be interrupted twice.
+        """
+        if not self._written.wait(_HEARD_S):
+            self.interrupt()
 
     def arm(self) -> None:
         """Let interrupts through: the code of a cell begins."""
         with self._lock:
             self._armed = True
-            if self.came:
+            if self._waits:
+                self._waits = False
                 self._write()
 
     def disarm(self) -> None:
@@ -79,3 +101,4 @@ class MemoryInterrupts:
     def _write(self) -> None:
         for word in self._words:
             word.value = 1
+        self._written.set()

@@ -119,6 +119,8 @@ class LightPythonEngine(WasmPythonEngine):
         self.wasi.stop = lambda: self._interrupts.came
         if image is None:
             self._call("begin", {"HOME": "/box", **plan["env"]})
+        else:
+            self._call("renew")
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``."""
@@ -149,11 +151,12 @@ class LightPythonEngine(WasmPythonEngine):
     def _waited(self, wait: Callable[[], bytes], interrupted: bytes) -> bytes:
         """Wait for the host, outside of the guest; returns ``interrupted`` after an interrupt."""
         try:
+            self._interrupts.expect()
             self._asking = not self._interrupts.came
             return wait() if self._asking else interrupted
         except KeyboardInterrupt:
             # The guest raises its own as soon as it goes on.
-            self._interrupts.interrupt()
+            self._interrupts.await_came()
             return interrupted
         finally:
             self._asking = False
@@ -165,13 +168,12 @@ class LightPythonEngine(WasmPythonEngine):
     def _ended(self) -> None:
         self._interrupts.disarm()
 
-    def _call(self, name: str, *arguments: object) -> None:
+    def _enter(self, name: str, *arguments: object) -> bool:
         self.order = {"call": name, "arguments": list(arguments)}
-        if not self._function(self.store, self._turn_at, 0, 0, 0):
-            raise wasmtime.WasmtimeError("the session's own program was interrupted")
+        return bool(self._function(self.store, self._turn_at, 0, 0, 0))
 
     def _letter(self, data: bytes) -> bytes:
-        if data == b'{"op": "next"}\n':
+        if data == b'{"op": "next"}':
             if self.order["call"] == "run":
                 self._interrupts.arm()
             return json.dumps(self.order).encode()

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import wasmtime
 
 from ...session.worker import CellEngine, Worker
-from ..endings import GuestExit, describe_trap
+from ..binary.rewrite import REFUSED
+from ..endings import describe_torn
 from ..engine import make_engine
 from ..guest_fetch import fetched
 from ..guest_files import Folders
@@ -31,7 +32,7 @@ from .own_sources import source_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 
 _LIBRARY = "/usr/local/lib"
@@ -92,6 +93,7 @@ class WasmPythonEngine(CellEngine):
         if image is not None:
             map_memory(self, image)
             self._unpack()
+            self._call("renew")
         else:
             folder = os.path.dirname(os.path.abspath(__file__))
             sources = {}
@@ -112,8 +114,28 @@ class WasmPythonEngine(CellEngine):
         signal.signal(signal.SIGINT, lambda *_: None)
 
     def _call(self, name: str, *arguments: object) -> None:
-        """Call a function of ``cell_boot.py`` in the guest."""
+        """Call a function of ``cell_boot.py`` in the guest.
+
+        Whatever leaves the guest in the middle of the call ends the worker: its memory cannot go on. The host rolls
+        back to a checkpoint.
+        """
+        try:
+            returned = self._enter(name, *arguments)
+        except BaseException as error:
+            self._end(error)
+        if not returned:
+            raise wasmtime.WasmtimeError("the session's own program was interrupted")
+
+    def _enter(self, name: str, *arguments: object) -> bool:
+        """Enter the guest; returns False when its function raised, which leaves its memory whole."""
         self._turn(f"__import__('_sandbox').{name}(*{arguments!r})")
+        return True
+
+    @staticmethod
+    def _end(error: BaseException) -> NoReturn:
+        """End the worker: its guest cannot go on."""
+        write_all(2, describe_torn(error).encode("utf-8", "replace") + b"\n")
+        os._exit(134)
 
     def _turn(self, code: str) -> int:
         data = code.encode("utf-8", "surrogatepass")
@@ -125,7 +147,7 @@ class WasmPythonEngine(CellEngine):
         """Answer a message of the boot program. It comes from the guest, so everything in it is checked."""
         if data.startswith(_CALL):
             # A call of a host function goes on as it came: reading it here would take a good part of its time.
-            return self._called(data[len(_CALL) :].rstrip(b"\n")) + b"\n"
+            return self._called(data[len(_CALL) :])
         try:
             letter = json.loads(data)
             op = letter.pop("op")
@@ -179,24 +201,26 @@ class WasmPythonEngine(CellEngine):
         """See ``CellEngine``."""
         self.told = {}
         self.number = number if number is not None else self.number + 1
+        before = self._refusals()
         try:
             self._call("run", code, self.number)
-        except (wasmtime.Trap, wasmtime.WasmtimeError, GuestExit) as error:
+        except wasmtime.WasmtimeError as error:
             self._end(error)
+        if before is not None and self._refusals() == before:
+            # The guest reports every MemoryError as the limit, also one that the program raised itself.
+            self.told.pop("limit", None)
         return self.told or {"status": "error", "exit_code": 1}
 
-    @staticmethod
-    def _end(error: BaseException) -> None:
-        """End the worker: the guest stopped in the middle of a call and cannot go on. The host rolls back."""
-        text = describe_trap(error) if isinstance(error, wasmtime.Trap) else str(error)
-        write_all(2, text.encode() + b"\n")
-        os._exit(134)
+    def _refusals(self) -> int | None:
+        """Return how often the guest's memory was refused to grow; None for a module that does not count it."""
+        counter = self.export.find(REFUSED)
+        return int(counter.value(self.store)) if isinstance(counter, wasmtime.Global) else None
 
     def touch(self) -> None:
         """See ``CellEngine``."""
         try:
             self._call("touch")
-        except (wasmtime.Trap, wasmtime.WasmtimeError, GuestExit) as error:
+        except wasmtime.WasmtimeError as error:
             self._end(error)
 
     def names(self) -> int:
@@ -212,7 +236,7 @@ class WasmPythonEngine(CellEngine):
         if what == "image":
             opened = self.wasi.open_files()
             if opened:
-                return {"problem": f"open files cannot be saved: {', '.join(opened[:5])}; close them first"}
+                return {"open_files": opened[:5]}
             return {**write_memory(self, code), "elapsed_s": 0.0}
         self._call("ask", what, code, position)
         answer = self.told.get("answer")

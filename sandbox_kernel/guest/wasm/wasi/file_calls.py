@@ -1,8 +1,9 @@
 """The WASI calls on descriptors: files and folders of the jail, standard streams, and messages to the worker.
 
-The folder ``/sandbox`` is a letter box: data that the guest writes to a file there is passed to ``letter``, and the
-guest then reads the answer from that file. A descriptor can be a letter box too (``post``): a letter is a line that is
-written to it, and the answer is read from it, without opening anything.
+The folder ``/sandbox``, where it is the first place, is a letter box: data that the guest writes to a file there is
+passed to ``letter``, and the guest then reads the answer from that file. A descriptor can be a letter box too
+(``post``): a write that ends with a line break ends a letter, and the answer is read from it, without opening
+anything.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class FileCalls(GuestMemory):
         # A saved guest has the descriptor numbers of its folders in memory: folders that every session has come first.
         self._handles = {3 + number: Handle(path, preopened=True) for number, path in enumerate(places)}
         self._first = 3 + len(self._handles)
+        #: Whether ``/sandbox`` is a letter box: where it is the first place. Otherwise it may be a mount of the user.
+        self._has_box = list(places[:1]) == [LETTER_BOX]
 
     def open_files(self) -> list[str]:
         """Return the paths of the guest's open files; they are not part of its memory, so they cannot be saved."""
@@ -195,9 +198,9 @@ class FileCalls(GuestMemory):
     def _post(self, handle: Handle, post: bytearray, data: bytes) -> None:
         post += data
         if post.endswith(b"\n"):
-            letter = bytes(post)
+            letter = bytes(post[:-1])
             post.clear()
-            handle.letter, handle.at = bytearray(self._letter(letter) + b"\n"), 0
+            handle.letter, handle.at = bytearray(self._letter(letter)), 0
 
     def make_post(self, number: int) -> None:
         """Make a letter box of a descriptor that is a folder in other guests."""

@@ -1,4 +1,4 @@
-"""A descriptor of a single run that leads to host functions: a line that is written to it is a call.
+"""A descriptor of a single run that leads to host functions: a write to it that ends a line is a call.
 
 As for input from the user (``asked_input.py``), the guest is linked to a small module (``front``) whose calls go
 through a table, and a second one (``back``) puts functions into the table once the guest has its memory. Reads and
@@ -7,6 +7,7 @@ writes of all other descriptors go to the engine and do not pass through Python.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 
@@ -27,18 +28,25 @@ _FRONT = """(module (type $io (func (param i32 i32 i32 i32) (result i32)))
     (call_indirect (type $io) (local.get 0) (local.get 1) (local.get 2) (local.get 3) (i32.const 0)))
   (func (export "fd_write") (type $io)
     (call_indirect (type $io) (local.get 0) (local.get 1) (local.get 2) (local.get 3) (i32.const 1))))"""
+#: A read or write of several pieces is one of its first: programs go on with the rest.
 _BACK = f"""(module (type $io (func (param i32 i32 i32 i32) (result i32)))
+  (type $piece (func (param i32 i32) (result i32)))
   (import "guest" "memory" (memory 0)) (import "front" "table" (table 2 funcref))
   (import "wasi" "fd_read" (func $engine_read (type $io))) (import "wasi" "fd_write" (func $engine_write (type $io)))
-  (import "host" "read" (func $host_read (type $io))) (import "host" "write" (func $host_write (type $io)))
+  (import "host" "read" (func $host_read (type $piece))) (import "host" "write" (func $host_write (type $piece)))
   (export "memory" (memory 0))
+  (func $moved (param $size i32) (param $told i32) (result i32)
+    (if (i32.lt_s (local.get $size) (i32.const 0)) (then (return (i32.sub (i32.const 0) (local.get $size)))))
+    (i32.store (local.get $told) (local.get $size)) (i32.const 0))
   (func $read (type $io)
     (if (i32.eq (local.get 0) (i32.const {DESCRIPTOR})) (then
-      (return (call $host_read (local.get 0) (local.get 1) (local.get 2) (local.get 3)))))
+      (return (call $moved
+        (call $host_read (i32.load (local.get 1)) (i32.load offset=4 (local.get 1))) (local.get 3)))))
     (call $engine_read (local.get 0) (local.get 1) (local.get 2) (local.get 3)))
   (func $write (type $io)
     (if (i32.eq (local.get 0) (i32.const {DESCRIPTOR})) (then
-      (return (call $host_write (local.get 0) (local.get 1) (local.get 2) (local.get 3)))))
+      (return (call $moved
+        (call $host_write (i32.load (local.get 1)) (i32.load offset=4 (local.get 1))) (local.get 3)))))
     (call $engine_write (local.get 0) (local.get 1) (local.get 2) (local.get 3)))
   (elem (i32.const 0) $read $write))"""
 #: The number of instances besides the guest's own.
@@ -63,37 +71,36 @@ class HostDescriptor(GuestMemory):
     def join(self, store: wasmtime.Store, memory: wasmtime.Memory, engine: wasmtime.Engine) -> None:
         """Instantiate ``back`` with the guest's memory; from then on the guest can read and write."""
         self.memory, self.store = memory, store
-        kind = wasmtime.FuncType([wasmtime.ValType.i32()] * 4, [wasmtime.ValType.i32()])
+        kind = wasmtime.FuncType([wasmtime.ValType.i32()] * 2, [wasmtime.ValType.i32()])
         ours = [wasmtime.Func(store, kind, call) for call in (self._read, self._write)]
         wasmtime.Instance(store, wasmtime.Module(engine, _BACK), [memory, self._front["table"], *self._engine, *ours])
 
-    def _write(self, _number: int, vectors: int, count: int, written_at: int) -> int:
+    def _write(self, start: int, size: int) -> int:
+        """Take a piece of a message; returns its size, or an error number below zero."""
         try:
-            data = self._gathered(vectors, count)
+            data = self._get(start, size)
             self._asked += data
-            if self._asked.endswith(b"\n"):
+            if data.endswith(b"\n"):
                 message, self._asked = bytes(self._asked[:-1]), bytearray()
-                self._answer = self._answered(message) + b"\n"
-            self._put_number(written_at, len(data))
+                self._answer = self._answered(message)
         except (WasiRefusal, MemoryError) as error:
-            return error.number if isinstance(error, WasiRefusal) else NUMBERS[28]
-        return 0
+            return -error.number if isinstance(error, WasiRefusal) else -NUMBERS[errno.ENOSPC]
+        return size
 
     def _answered(self, message: bytes) -> bytes:
         if message == b"{}":
             return json.dumps({"functions": self._line.listing}).encode()
         return self._line.answer(message)
 
-    def _read(self, _number: int, vectors: int, count: int, read_at: int) -> int:
-        def take(size: int) -> bytes:
-            part, self._answer = self._answer[:size], self._answer[size:]
-            return part
-
+    def _read(self, start: int, size: int) -> int:
+        """Give the next piece of the answer; returns its size, or an error number below zero."""
         try:
-            self._put_number(read_at, self._scattered(vectors, count, take))
+            part = self._answer[: size & 0xFFFFFFFF]
+            self._put(start, part)
         except WasiRefusal as error:
-            return error.number
-        return 0
+            return -error.number
+        self._answer = self._answer[len(part) :]
+        return len(part)
 
 
 def can_call(module: wasmtime.Module, places: Sequence[str]) -> bool:

@@ -28,7 +28,7 @@ class PathCalls(FileCalls):
         if len(self._handles) > _MOST_FILES:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         writes = bool(rights & _WRITES) and not how & _DIRECTORY
-        if path.startswith(f"{LETTER_BOX}/"):
+        if self._has_box and path.startswith(f"{LETTER_BOX}/"):
             opened = Handle(path, flags=int(writes), letter=bytearray(b"" if writes else self._answer))
         else:
             access = (os.O_RDWR if rights & _READS else os.O_WRONLY) if writes else os.O_RDONLY
@@ -46,7 +46,7 @@ class PathCalls(FileCalls):
 
     def _path_filestat_get(self, number: int, lookup: int, name: int, size: int, at: int) -> None:
         path = self._path(number, name, size)
-        if path.rstrip("/").rstrip(".").rstrip("/") == LETTER_BOX:
+        if self._has_box and path.rstrip("/").rstrip(".").rstrip("/") == LETTER_BOX:
             self._put(at, struct.pack("<QQBxxxxxxxQQQQQ", 0, 0, FOLDER, 1, 0, 0, 0, 0))
             return
         # A preopened folder is not a link, and has no parent folder here.

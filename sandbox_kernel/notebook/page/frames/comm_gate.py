@@ -8,6 +8,7 @@ so that messages of a page that were under way are refused.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
 
 MAX_COMMS = 2000
+#: The most that the states of all open comms may hold together, in bytes, and the most entries of one state.
+MAX_HELD = 256 << 20
+MAX_ENTRIES = 1000
 MAX_MARKS = 64
 PER_SECOND = 400
 _REFERENCE = re.compile(r"IPY_MODEL_([0-9a-f-]{1,64})")
@@ -33,6 +37,13 @@ class OpenComm:
     opened: CommMessage
     state: Mapping[str, object] = field(default_factory=dict)
     buffers: Mapping[tuple[object, ...], bytes] = field(default_factory=dict)
+    #: The size of each entry of the state.
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def held(self) -> int:
+        """What it takes to keep it, in bytes."""
+        return sum(self.sizes.values()) + sum(map(len, self.buffers.values()))
 
     def message(self, kind: str) -> CommMessage:
         """Return a message with the whole state: ``comm_open``, or ``comm_msg`` with an update."""
@@ -48,6 +59,7 @@ class CommGate:
     def __init__(self) -> None:
         self.epoch = 0
         self._open: dict[str, OpenComm] = {}
+        self._held = 0
         self._marks: dict[int, dict[str, OpenComm]] = {}
         self._state = -1
         self._window, self._count = 0.0, 0
@@ -58,13 +70,22 @@ class CommGate:
         if message.kind == "comm_open":
             if known is not None or len(self._open) >= MAX_COMMS:
                 return False
-            self._open[message.comm_id] = _changed(OpenComm(opened=message), message)
-        elif known is None:
+            # The state is kept once, beside how the comm was opened.
+            return self._keep(_changed(OpenComm(opened=replace(message, data={}, buffers=())), message), 0)
+        if known is None:
             return False
-        elif message.kind == "comm_close":
-            del self._open[message.comm_id]
+        if message.kind == "comm_close":
+            self._held -= self._open.pop(message.comm_id).held
         elif message.data.get("method") in ("update", "echo_update"):
-            self._open[message.comm_id] = _changed(known, message)
+            return self._keep(_changed(known, message), known.held)
+        return True
+
+    def _keep(self, comm: OpenComm, before: int) -> bool:
+        """Keep a comm with its state, unless that is too large; ``before`` is what it took until now."""
+        held = self._held - before + comm.held
+        if held > MAX_HELD or len(comm.state) > MAX_ENTRIES or len(comm.buffers) > MAX_ENTRIES:
+            return False
+        self._open[comm.opened.comm_id], self._held = comm, held
         return True
 
     def from_page(self, message: CommMessage, epoch: object) -> bool:
@@ -115,6 +136,7 @@ class CommGate:
             elif now is not comm:
                 news.append(comm.message("comm_msg"))
         self._open = dict(marked)
+        self._held = sum(comm.held for comm in marked.values())
         return news
 
 
@@ -134,4 +156,5 @@ def _changed(comm: OpenComm, message: CommMessage) -> OpenComm:
                 # Its place in the state was taken out, so the first step is not among the keys of the state.
                 kept = {old: value for old, value in kept.items() if old != tuple(path)}
                 kept[tuple(path)] = part
-    return replace(comm, state={**comm.state, **state}, buffers=kept)
+    sizes = {**comm.sizes, **{name: len(name) + len(json.dumps(value)) for name, value in state.items()}}
+    return replace(comm, state={**comm.state, **state}, buffers=kept, sizes=sizes)

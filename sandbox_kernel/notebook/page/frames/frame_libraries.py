@@ -1,18 +1,25 @@
 """The libraries of a notebook's frames: each stands in the notebook once, in the first cell that uses it.
 
 A session sends a library once, before its first frame that needs it. It is kept here, and shown before that frame. When
-the same cell runs again, its old outputs are gone, so the library is shown again.
+that cell runs again or is deleted, its old outputs are gone, so the next frame of any cell shows the library again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.untrusted.frames.frame_output import FRAME, LIBRARY
 
 #: The most characters of libraries that are kept; the oldest go first.
 _MOST = 128 << 20
+
+
+def cells_gone(metadata: Mapping[str, object]) -> list[str]:
+    """Return the ids of the cells whose outputs are gone from the page, by the metadata of a request to run a cell."""
+    deleted = metadata.get("deletedCells")
+    ids = [metadata.get("cellId"), *(deleted if isinstance(deleted, list) else [])]
+    return [cell for cell in ids if isinstance(cell, str) and cell]
 
 
 class NotebookLibraries:
@@ -32,6 +39,11 @@ class NotebookLibraries:
             del self._kept[next(iter(self._kept))]
         return True
 
+    def gone(self, cells: Iterable[str]) -> None:
+        """Note that the outputs of these cells (ids in the notebook) are gone: they run anew or were deleted."""
+        ids = set(cells)
+        self._places = {name: place for name, place in self._places.items() if place.partition(" ")[0] not in ids}
+
     def before(self, data: Mapping[str, object], cell: str) -> list[ShowOutput]:
         """Return the libraries that must be shown before this display.
 
@@ -43,12 +55,9 @@ class NotebookLibraries:
         entry = data.get(FRAME)
         if not isinstance(entry, Mapping):
             return []
-        place = cell.partition(" ")[0]
         found = []
         for name in entry.get("libraries", ()):
-            known = self._places.get(name)
-            runs_again = bool(place) and known is not None and known != cell and known.partition(" ")[0] == place
-            if name in self._kept and (known is None or runs_again):
+            if name in self._kept and name not in self._places:
                 self._places[name] = cell
                 found.append(ShowOutput(self._kept[name]))
         return found

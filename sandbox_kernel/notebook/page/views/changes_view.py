@@ -18,6 +18,7 @@ from sandbox_kernel.notebook.render import Message, ShowOutput, one_line
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_image
 from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.workspace.here.hidden import is_hidden
 
 #: The most changes that are shown in full, and characters of the diff.
 MOST_SHOWN = 50
@@ -53,7 +54,7 @@ def apply_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
     if rest and not paths:
         named = " ".join(one_line(change.path, 100) for change in rest[:5])
         text += (
-            f"\nNot written, because tools on this machine would obey them or they are kept secret: {named}"
+            f"\nNot written, because tools on this machine would obey them, or they are or hold secrets: {named}"
             "\nTo write them all the same, name them: %sandbox apply PATH"
         )
     return _text(text)
@@ -87,7 +88,7 @@ def picture_urls(box: Sandbox, change: FsChange) -> tuple[str, str]:
     if form is None or box.here is None:
         return "", ""
     before = after = ""
-    if change.kind in ("modified", "deleted"):
+    if change.kind in ("modified", "deleted") and not is_hidden(change.path):
         real = Path(box.here, change.path)
         if real.is_file() and not real.is_symlink() and real.stat().st_size <= _PICTURE_BYTES:
             before = _data_url(real.read_bytes(), form)

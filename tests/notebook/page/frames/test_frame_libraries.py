@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.notebook.page.frames.frame_libraries import NotebookLibraries
+import pytest
+
+from sandbox_kernel.notebook.page.frames.frame_libraries import NotebookLibraries, cells_gone
 from sandbox_kernel.untrusted.frames.frame_output import FRAME, LIBRARY
 
 A, B = "aa" * 32, "bb" * 32
@@ -27,11 +29,14 @@ def test_the_first_frame_brings_the_library_and_later_ones_do_not() -> None:
     assert shown(libraries, "two 2", A, B) == [B]
 
 
-def test_the_cell_that_holds_a_library_brings_it_again_when_it_runs_again() -> None:
+@pytest.mark.parametrize("metadata", [{"cellId": "one"}, {"cellId": "two", "deletedCells": ["one", 3]}], ids=str)
+def test_a_library_vanished_from_the_notebook_with_the_cell_that_had_brought_it(metadata: dict[str, object]) -> None:
     libraries = kept(A)
     assert shown(libraries, "one 1", A) == [A]
     assert shown(libraries, "two 2", A) == []
-    assert shown(libraries, "one 3", A) == [A]
+    libraries.gone(cells_gone(metadata))
+    assert shown(libraries, "two 3", A) == [A]
+    assert shown(libraries, "one 4", A) == []
 
 
 def test_cells_without_an_id_do_not_bring_it_again() -> None:

@@ -1,39 +1,31 @@
 """Writes chosen changes into the user's folder: all of them or none, and only over what the changes are based on.
 
-New contents are first written and synced in a stage, a folder of ours inside the user's; then the journal; then every
-change is one rename. What was there is renamed into the stage and removed only after the last change. A failure, or a
-crash that ``recover_all`` finds later, puts everything back. Parents are opened beneath the root without following
-links or crossing mounts, and what a rename took away is compared with what the change is based on.
+New contents are first written and synced in a stage, a folder of ours inside the user's; then the journal
+(``apply_record.py``); then every change is one rename. What was there is renamed into the stage and removed only after
+the last change. A failure, or a crash that ``recover_all`` finds later, takes everything back (``recovery.py``).
+Parents are opened beneath the root without following links or crossing mounts, and what a rename took away is compared
+with what the change is based on.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import fcntl
-import json
 import os
-import secrets
-import stat
 from contextlib import suppress
 
 from sandbox_kernel.errors import Conflict, ExecutionFailed
-from sandbox_kernel.workspace.here.change_log import Kept
+from sandbox_kernel.workspace.here.applying.apply_record import ApplyJournal, ApplyRecord, ApplyStep
+from sandbox_kernel.workspace.here.applying.recovery import recover, rename, set_mode, sync
+from sandbox_kernel.workspace.here.applying.selection import Chosen
+from sandbox_kernel.workspace.here.change_log import GONE, Kept
 from sandbox_kernel.workspace.here.project_folder import Mark
-from sandbox_kernel.workspace.here.selection import STAGE_PREFIX, Chosen
 from sandbox_kernel.workspace.transfer import copy_sparsely
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, open_folder
-from sandbox_kernel.workspace.tree.removal import remove_tree
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE
 
-_NOREPLACE, _EXCHANGE = 1, 2
-_JOURNAL, _DRAFT, _DONE = "journal", "draft", "done"
-#: How long removing a stage may take, in seconds.
-_REMOVAL_S = 60.0
 #: Most folders that are held open at once.
 _MOST_OPEN = 200
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def apply_changes(root: Rooted, contents: Rooted, chosen: Chosen) -> None:
@@ -59,45 +51,50 @@ class _Apply:
     def __init__(self, root: int, contents: Rooted, entries: dict[str, Kept]) -> None:
         self._root, self._contents = root, contents
         self._parents: dict[str, int] = {}
-        self._made: list[int] = []
+        #: Inode and time of each new file in the stage; 0 where there is none.
+        self._made: list[tuple[int, int]] = []
         # What goes is moved away first, deepest first, so that nothing is in the way of what comes.
         away = sorted((path for path, kept in entries.items() if _goes(kept)), key=lambda path: -path.count("/"))
         come = sorted((path for path, kept in entries.items() if not kept.is_gone), key=lambda path: path.count("/"))
         self._steps = [(path, entries[path], True) for path in away] + [(path, entries[path], False) for path in come]
-        self._name = STAGE_PREFIX + secrets.token_hex(6)
         try:
-            os.mkdir(self._name, 0o700, dir_fd=root)
+            self._record = ApplyRecord.make()
         except OSError as error:
+            raise ExecutionFailed(
+                f"nothing was applied: its journal has no private place: {error}; make that folder yours alone, or "
+                "name another one in the environment variable XDG_STATE_HOME"
+            ) from None
+        try:
+            os.mkdir(self._record.stage, 0o700, dir_fd=root)
+        except OSError as error:
+            self._record.remove()
+            self._record.close()
             raise ExecutionFailed(f"the folder cannot be written: {error.strerror}; nothing was applied") from None
-        self._stage = os.open(self._name, SCAN, dir_fd=root)
-        # Whoever finds the stage and gets this lock knows that its maker is gone.
-        fcntl.flock(self._stage, fcntl.LOCK_EX)
+        self._stage = os.open(self._record.stage, SCAN, dir_fd=root)
 
     def run(self) -> None:
-        """Stage, write the journal, rename; everything is put back when a step fails."""
+        """Stage, write the journal, rename; everything is taken back when a step fails."""
         try:
-            self._write_new()
-            self._write_journal()
-            for number, (path, kept, away) in enumerate(self._steps):
-                self._step(number, path, kept, away)
-            os.rename(_JOURNAL, _DONE, src_dir_fd=self._stage, dst_dir_fd=self._stage)
+            try:
+                self._write_new()
+                self._write_journal()
+                for number, (path, kept, away) in enumerate(self._steps):
+                    self._step(number, path, kept, away)
+                # The journal lies on another file system: it may say "done" only when the renames are on disk.
+                sync(self._stage)
+                self._record.done()
+            finally:
+                self._forget_parents()
+                recover(self._root, self._stage, self._record)
         except OSError as error:
-            self._forget_parents()
-            _recover(self._root, self._stage, self._name)
             raise ExecutionFailed(f"nothing was applied: {error.strerror or error}") from error
-        except BaseException:
-            self._forget_parents()
-            _recover(self._root, self._stage, self._name)
-            raise
-        else:
-            self._forget_parents()
-            _recover(self._root, self._stage, self._name)
         finally:
             os.close(self._stage)
+            self._record.close()
 
     def _write_new(self) -> None:
         for number, (path, kept, away) in enumerate(self._steps):
-            self._made.append(0)
+            self._made.append((0, 0))
             if away or (kept.type == DIRECTORY and kept.base is not None and kept.base.is_folder):
                 continue
             name = f"new{number}"
@@ -111,7 +108,8 @@ class _Apply:
                 os.symlink(kept.target or "", name, dir_fd=self._stage)
             if kept.type != FILE and owner is not None:
                 os.chown(name, *owner, dir_fd=self._stage, follow_symlinks=False)
-            self._made[number] = os.stat(name, dir_fd=self._stage, follow_symlinks=False).st_ino
+            info = os.stat(name, dir_fd=self._stage, follow_symlinks=False)
+            self._made[number] = info.st_ino, info.st_mtime_ns
 
     def _copy(self, path: str, name: str, mode: int, owner: tuple[int, int] | None) -> None:
         source = self._contents.open_file(tuple(path.split("/")))
@@ -147,32 +145,29 @@ class _Apply:
             path = above
 
     def _write_journal(self) -> None:
-        """From here on a crash is put back by ``recover_all``. One sync for the whole file system."""
-        lines = [
-            [path, "gone" if away else kept.type, self._made[number], kept.base.mode if kept.base is not None else 0]
+        """From here on a crash is taken back by ``recover_all``. One sync for the whole file system."""
+        steps = tuple(
+            ApplyStep(
+                path, GONE if away else kept.type, *self._made[number], kept.base.mode if kept.base is not None else 0
+            )
             for number, (path, kept, away) in enumerate(self._steps)
-        ]
-        _libc.syncfs(self._stage)
-        fd = os.open(_DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._stage)
-        with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump(lines, file)
-            file.flush()
-            os.fsync(fd)
-        os.rename(_DRAFT, _JOURNAL, src_dir_fd=self._stage, dst_dir_fd=self._stage)
-        os.fsync(self._stage)
+        )
+        sync(self._stage)
+        folder, stage = os.fstat(self._root).st_ino, os.fstat(self._stage).st_ino
+        self._record.write(ApplyJournal(folder, stage, steps))
 
     def _step(self, number: int, path: str, kept: Kept, away: bool) -> None:
         try:
             folder, name = self._parent(path)
             if away:
-                _rename(folder, name, self._stage, f"old{number}", _NOREPLACE)
+                rename(folder, name, self._stage, f"old{number}", exchange=False)
                 self._check(path, kept, f"old{number}")
-            elif self._made[number] == 0:
-                _set_mode(folder, name, kept.mode | 0o700)
+            elif self._made[number][0] == 0:
+                set_mode(folder, name, kept.mode | 0o700)
             elif kept.base is None or _goes(kept):
-                _rename(self._stage, f"new{number}", folder, name, _NOREPLACE)
+                rename(self._stage, f"new{number}", folder, name, exchange=False)
             else:
-                _rename(self._stage, f"new{number}", folder, name, _EXCHANGE)
+                rename(self._stage, f"new{number}", folder, name, exchange=True)
                 self._check(path, kept, f"new{number}")
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EINVAL):
@@ -231,87 +226,3 @@ def _is_base(root: int, path: str, kept: Kept) -> bool:
     if kept.base is None:
         return False
     return now.is_folder if kept.base.is_folder else now.same_content(kept.base)
-
-
-def recover_all(root: Rooted) -> int:
-    """Put back what applications that were killed have begun; returns how many. Called before a folder is used."""
-    found = 0
-    with os.scandir(root.fileno()) as scan:
-        names = [
-            item.name for item in scan if item.name.startswith(STAGE_PREFIX) and item.is_dir(follow_symlinks=False)
-        ]
-    for name in names:
-        try:
-            stage = os.open(name, SCAN, dir_fd=root.fileno())
-        except OSError:
-            continue
-        try:
-            fcntl.flock(stage, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _recover(root.fileno(), stage, name)
-            found += 1
-        except BlockingIOError:
-            pass  # its maker is at work
-        finally:
-            os.close(stage)
-    return found
-
-
-def _recover(root: int, stage: int, name: str) -> None:
-    """Take back every step of the journal, in reverse, and remove the stage. Without a journal nothing was begun."""
-    steps: list[list[object]] = []
-    try:
-        fd = os.open(_JOURNAL, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=stage)
-    except FileNotFoundError:
-        pass
-    else:
-        with os.fdopen(fd, encoding="utf-8", errors="surrogateescape") as file:
-            steps = json.load(file)
-    for number, (path, kind, inode, mode) in reversed(list(enumerate(steps))):
-        above, _, last = str(path).rpartition("/")
-        try:
-            folder = open_folder(root, tuple(above.split("/")) if above else (), PASS, cross_mounts=False)
-        except OSError:
-            continue  # its folder was never made
-        try:
-            _take_back(folder, last, stage, number, str(kind), int(str(inode)), int(str(mode)))
-        finally:
-            os.close(folder)
-    if steps:
-        os.rename(_JOURNAL, "undone", src_dir_fd=stage, dst_dir_fd=stage)
-    with suppress(FileNotFoundError):
-        remove_tree(root, name, _REMOVAL_S)
-
-
-def _take_back(folder: int, name: str, stage: int, number: int, kind: str, inode: int, mode: int) -> None:
-    there = _look(folder, name)
-    ours = there is not None and inode != 0 and there.st_ino == inode
-    if kind == "gone":
-        if _look(stage, f"old{number}") is not None:
-            _rename(stage, f"old{number}", folder, name, _NOREPLACE)
-    elif inode == 0:
-        if there is not None and stat.S_ISDIR(there.st_mode):
-            _set_mode(folder, name, stat.S_IMODE(mode))
-    elif ours:
-        swapped = _look(stage, f"new{number}") is not None
-        _rename(folder, name, stage, f"new{number}", _EXCHANGE if swapped else _NOREPLACE)
-
-
-def _look(folder: int, name: str) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        return None
-
-
-def _set_mode(folder: int, name: str, mode: int) -> None:
-    fd = open_folder(folder, (name,), SCAN, cross_mounts=False)
-    try:
-        os.fchmod(fd, mode & 0o777)
-    finally:
-        os.close(fd)
-
-
-def _rename(from_fd: int, old: str, to_fd: int, new: str, flags: int) -> None:
-    if _libc.renameat2(from_fd, os.fsencode(old), to_fd, os.fsencode(new), flags) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), new)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Conflict, InvalidRequest
-from sandbox_kernel.workspace.here import apply as applying
+from sandbox_kernel.workspace.here.applying import apply as applying
+from sandbox_kernel.workspace.here.applying.recovery import recover_all
+from sandbox_kernel.workspace.here.applying.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 
@@ -137,7 +138,7 @@ def test_a_journal_of_a_program_was_believed(project: Path) -> None:
 
 KILLED = """
 import os, sys, time
-from sandbox_kernel.workspace.here import apply as applying
+from sandbox_kernel.workspace.here.applying import apply as applying
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 project, stop_at = sys.argv[1], int(sys.argv[2])
 here = HereFolder(project)
@@ -148,15 +149,15 @@ here.remove("data/more.csv")
 here.remove("src")
 here.write("run.sh", "other")
 calls = 0
-real = applying._rename
-def rename(*given):
+real = applying.rename
+def rename(*given, **more):
     global calls
     if calls == stop_at:
         print("here", flush=True)
         time.sleep(60)
     calls += 1
-    real(*given)
-applying._rename = rename
+    real(*given, **more)
+applying.rename = rename
 here.apply()
 print("done", flush=True)
 """
@@ -175,7 +176,7 @@ def test_an_application_that_was_killed_left_the_folder_mixed(project: Path, sto
     child.stdout.close()
     assert said in ("here", "done")
     with Rooted.at(project) as root:
-        assert applying.recover_all(root) == (1 if said == "here" else 0)
+        assert recover_all(root) == (1 if said == "here" else 0)
     if said == "here":
         assert state(project) == before
     else:
@@ -187,7 +188,7 @@ def test_an_application_at_work_was_taken_for_a_dead_one(project: Path) -> None:
     try:
         assert child.stdout is not None and child.stdout.readline().strip() == "here"
         with Rooted.at(project) as root:
-            assert applying.recover_all(root) == 0
+            assert recover_all(root) == 0
     finally:
         child.kill()
         child.wait()

@@ -1,0 +1,81 @@
+"""Interactive output of ipykernel in a jail: its figures and widgets become frames, as those of our own cells do.
+
+Run by a startup file of IPython (``wrapped/inner_kernel.py`` on the host writes it). Comms stay those of ipykernel: the
+relay on the host reads them. All that is sent from here is checked there like any other output of the kernel.
+"""
+
+from __future__ import annotations
+
+from . import renderers
+from .after_import import AfterImport
+from .bundles import bundle
+from .convert import converted
+from .frame import LIBRARIES
+from .widgets import COMMS, VIEW, catch_outputs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
+
+
+class KernelScreen:
+    """Where displays of an IPython shell go: to an ``Output`` widget that is entered, else to the page."""
+
+    def __init__(self, shell: Any) -> None:
+        #: ``Output`` widgets that catch displays, innermost last.
+        self.catchers: List[Any] = []
+        self._publish, self._clear = shell.display_pub.publish, shell.display_pub.clear_output
+        self._show_value = shell.displayhook.write_format_data
+        shell.display_pub.publish, shell.display_pub.clear_output = self.publish, self.clear_output
+        shell.displayhook.write_format_data = self.show_value
+
+    def publish(self, data: Dict[str, Any], metadata: Any = None, *args: Any, **kwargs: Any) -> None:
+        """``display()`` and ``update_display()``."""
+        if self._is_caught(data):
+            return
+        self._publish(converted(data), metadata, *args, **kwargs)
+
+    def show_value(self, data: Dict[str, Any], metadata: Any = None) -> None:
+        """Show the value of a cell's last expression."""
+        if not self._is_caught(data):
+            self._show_value(converted(data), metadata)
+
+    def clear_output(self, wait: bool = False) -> None:
+        """``clear_output()``."""
+        if self.catchers:
+            self.catchers[-1]._sandbox_clear_now(wait)
+        else:
+            self._clear(wait)
+
+    def send_library(self, data: Dict[str, Any]) -> bool:
+        """Send a library to the host, which keeps it."""
+        self._publish(data, {})
+        return True
+
+    def _is_caught(self, data: Dict[str, Any]) -> bool:
+        if not self.catchers:
+            return False
+        shown = bundle(data if VIEW in data else converted(data))
+        self.catchers[-1]._sandbox_add({"output_type": "display_data", "data": shown, "metadata": {}})
+        return True
+
+
+def note_modules(kind: Any) -> None:
+    """Remember from which modules the widgets of this kernel come: a frame needs their code. ``kind`` makes comms."""
+    usual = kind.publish_msg
+
+    def publish_msg(self: Any, msg_type: str, data: Any = None, *args: Any, **kwargs: Any) -> None:
+        COMMS.note_modules(data or {})
+        usual(self, msg_type, data, *args, **kwargs)
+
+    kind.publish_msg = publish_msg
+
+
+def install(shell: Any) -> None:
+    """Set up the shell of a kernel."""
+    screen = KernelScreen(shell)
+    LIBRARIES.send = screen.send_library
+    comms = __import__("ipykernel.comm.comm", fromlist=["BaseComm"])
+    note_modules(comms.BaseComm)
+    hooks = {**renderers.FIGURES, "ipywidgets.widgets.widget_output": lambda module: catch_outputs(module, screen)}
+    AfterImport(hooks).install()

@@ -1,0 +1,235 @@
+"""Cleans the messages of a kernel in a jail, one by one, and sends them to front ends: the hostile half of a relay.
+
+Every message is decoded, cleaned, encoded anew and signed with the outside key. One that cannot be understood, for
+whatever reason, is dropped and counted. A cell is over when the kernel has sent both its reply and its idle status: one
+of them alone, which any code can send, stops no clock. An idle status waits for the reply, or for the next request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.jail.core.json_parts import has_too_many_parts
+from sandbox_kernel.wrapped import kernel_words
+from sandbox_kernel.wrapped.cleaning import clean_parts
+from sandbox_kernel.wrapped.cleaning.clean_outputs import COMMS, DISPLAYS, OutputCleaner
+from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
+from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
+from sandbox_kernel.wrapped.record import KernelRecorder
+from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
+from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
+from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
+from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
+from sandbox_kernel.wrapped.relaying.remembered import Remembered
+from sandbox_kernel.wrapped.relaying.wire import from_json, joined, split, to_json
+
+#: Outputs whose check can take long.
+_CHECKED = frozenset((*DISPLAYS, "stream", "error"))
+#: How many bytes of usual output are checked in a second, and for how long, in seconds of a processor, the outputs of
+#: one cell may be checked beyond that. The rest of them is dropped.
+USUAL_PACE = 4 << 20
+MAX_SLOW_S = 5.0
+#: A check that took less is not measured further.
+_NOTABLE_S = 0.02
+
+if TYPE_CHECKING:
+    from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder
+
+
+@dataclass(frozen=True)
+class KernelMessage:
+    """A message of the kernel: its headers are clean, its metadata and content are not."""
+
+    channel: str
+    kind: str
+    header: Table
+    parent: Table
+    metadata: Table
+    content: Table
+    buffers: Sequence[bytes]
+
+    @property
+    def parent_id(self) -> str:
+        """The id of the request that it belongs to."""
+        return str(self.parent.get("msg_id"))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it says that the kernel has finished a request."""
+        return self.kind == "status" and self.content.get("execution_state") == "idle"
+
+
+class FromKernel:
+    """Carries messages out. It shares the relay's clock, and what it remembers of requests."""
+
+    def __init__(
+        self,
+        outside: OutsideSockets,
+        own: OwnMessages,
+        widgets: KernelWidgets,
+        clock: CellClock,
+        remembered: Remembered,
+        folder: KernelFolder | None,
+    ) -> None:
+        self._outside = outside
+        self._signer = outside.address.signer
+        self._own = own
+        self._widgets = widgets
+        self._clock = clock
+        self._remembered = remembered
+        self._folder = folder
+        self.outputs = OutputCleaner(widgets.gate)
+        self.recorder = KernelRecorder()
+        #: Dropped messages of the kernel by reason.
+        self.dropped: Counter[str] = Counter()
+        #: For how long outputs of this cell were checked, beyond what outputs of their size usually take.
+        self._slow_s = 0.0
+        #: The idle status of cells whose reply has not come.
+        self._held: dict[str, KernelMessage] = {}
+
+    def carry(self, channel: str, frames: Sequence[bytes]) -> None:
+        """Clean one message and send it; drop it when that is not possible."""
+        try:
+            message = read_message(channel, frames)
+            if channel == "iopub":
+                self._let_go(unless=message.parent_id)
+                if message.is_idle and self._clock.waits_for_reply(message.parent_id):
+                    self._held[message.parent_id] = message
+                    return
+            self._carry(message)
+        except Exception:  # code that reads hostile values is never without faults, and one message is no loss
+            self.dropped["malformed"] += 1
+
+    def _let_go(self, unless: str) -> None:
+        """Send each idle status that waits, but that of this request: the order of outputs stays as it is."""
+        for message_id in [message_id for message_id in self._held if message_id != unless]:
+            self._output(self._held.pop(message_id))
+
+    def _carry(self, message: KernelMessage) -> None:
+        if message.channel != "iopub":
+            self._reply(message)
+        elif message.kind in COMMS:
+            taken = self._widgets.from_kernel(
+                message.kind, message.parent_id, message.content, message.metadata, message.buffers
+            )
+            self.dropped["comm messages"] += not taken
+        else:
+            self._output(message)
+
+    def _reply(self, message: KernelMessage) -> None:
+        known = self._remembered.route(message.parent_id)
+        if known is None or (message.kind == "input_request") != (message.channel == "stdin"):
+            raise MalformedMessage
+        clean = clean_reply(message.kind, message.content, self._remembered.take_completion(message.parent_id))
+        if message.kind != "input_request":
+            self._remembered.forget_route(message.parent_id)  # a request has one reply
+        elif not self._clock.asked(message.parent_id):
+            raise MalformedMessage
+        if message.kind == "execute_reply" and message.channel == "shell":
+            self._end_of_cell(message)
+            if message.parent_id in self._held:
+                self._output(self._held.pop(message.parent_id))
+        self._send(message, known, clean)
+
+    def _output(self, message: KernelMessage) -> None:
+        kind, parent = message.kind, message.parent
+        clean = self._cleaned(message)
+        if clean is not None and not self._is_shown(message, clean):
+            return
+        if message.is_idle:
+            for content in self.outputs.take_rest():
+                self._own.publish("stream", parent, content)
+            self._end_of_cell(message)
+        elif kind == "error" and clean is not None:
+            self.recorder.failed(message.parent_id, clean)
+        if kind == "stream" and clean is not None and len(str(clean["text"])) > MAX_PRINTED:
+            self._own.print_in_pieces(parent, clean)
+        elif clean is not None:
+            self._send(message, [kind.encode()], clean)
+        for words in self.outputs.take_removed():
+            self.recorder.removed += 1
+            self._own.print_words(parent, kernel_words.remark(words))
+
+    def _cleaned(self, message: KernelMessage) -> Table | None:
+        """Return the content for the page; None when it is left out, also because the cell's checks took too long."""
+        if message.kind not in _CHECKED:
+            return self.outputs.clean(message.kind, message.content)
+        if self._slow_s > MAX_SLOW_S:
+            self.dropped["too slow to check"] += 1
+            return None
+        begin, since = time.thread_time(), time.monotonic()
+        try:
+            return self.outputs.clean(message.kind, message.content)
+        finally:
+            took = time.thread_time() - begin
+            self._clock.not_of_cell(time.monotonic() - since)
+            self._slow_s += max(0.0, took - len(str(message.content)) / USUAL_PACE) if took > _NOTABLE_S else 0.0
+            if self._slow_s > MAX_SLOW_S:
+                self._own.print_words(message.parent, kernel_words.too_slow(MAX_SLOW_S))
+
+    def begin(self, header: Table) -> None:
+        """A front end sent a cell: what one cell may do counts from here."""
+        self.recorder.sent(str(header.get("msg_id")))
+        self.outputs.begin()
+        self._widgets.begin()
+        self._slow_s = 0.0
+        if self._folder is None:
+            return
+        # The kernel is shown the user's folder as it is now, where changes were applied or dropped.
+        try:
+            for note in self._folder.before_cell():
+                self._own.print_words(header, kernel_words.remark(note))
+        except (SandboxError, OSError) as error:
+            self._own.print_words(header, kernel_words.not_brought_in(error))
+
+    def _send(self, message: KernelMessage, routing: Sequence[bytes], clean: Table) -> None:
+        metadata = clean_parts.metadata(message.metadata)
+        parts = [to_json(part) for part in (message.header, message.parent, metadata, clean)]
+        self._outside.send(message.channel, joined(self._signer, routing, parts))
+
+    def _is_shown(self, message: KernelMessage, clean: Table) -> bool:
+        """Whether an output is for a cell. Libraries and what widgets print go elsewhere; frames get what they need."""
+        parent_id, data = message.parent_id, clean.get("data")
+        if message.kind in DISPLAYS and isinstance(data, dict):
+            if self._widgets.keep_library(data):
+                return False
+            for library in self._widgets.before(data, f"{self._clock.name_of(parent_id)} {parent_id}"):
+                self._own.publish("display_data", message.parent, {"data": library, "metadata": {}, "transient": {}})
+            clean["data"] = self._widgets.with_state(data)
+        return not self._widgets.takes(message.kind, parent_id, clean)
+
+    def _end_of_cell(self, message: KernelMessage) -> None:
+        """One of the two messages that end a cell came: with the second one it is over."""
+        if self._clock.ends(message.parent_id, message.kind):
+            self._tell_changes(message.parent)
+            self._clock.finished(message.parent_id)
+
+    def _tell_changes(self, parent: Table) -> None:
+        """Keep what a cell changed in the user's folder, and say so in the cell."""
+        if self._folder is None:
+            return
+        try:
+            done = self._folder.after_cell()
+        except (SandboxError, OSError) as error:
+            self._own.print_words(parent, kernel_words.not_kept(error))
+            return
+        for words in kernel_words.changed(done.changes, done.missing):
+            self._own.print_words(parent, words)
+
+
+def read_message(channel: str, frames: Sequence[bytes]) -> KernelMessage:
+    """Return a message with clean headers. Raises ``MalformedMessage``."""
+    packet = split(frames)
+    if packet is None or any(map(has_too_many_parts, packet.parts)):
+        raise MalformedMessage
+    header, parent, metadata, content = (clean_parts.table(from_json(part)) for part in packet.parts)
+    header, parent = clean_parts.header(header), clean_parts.header(parent)
+    kind = header.get("msg_type")
+    if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
+        raise MalformedMessage
+    return KernelMessage(channel, kind, header, parent, metadata, content, packet.buffers)

@@ -1,0 +1,175 @@
+"""The widgets of a wrapped kernel: its comms pass the same gate as those of our own kernel, and end in frames.
+
+A page never speaks with the kernel's comms itself. Our extension opens one comm to this relay; what a frame sends over
+it and passes the gate is sent to the kernel as a message of ours, and what its callbacks print is told to that page. A
+comm of another target that a front end opens is closed at once; one of the kernel's is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sandbox_kernel.notebook.page.frames.frame_libraries import NotebookLibraries, cells_gone
+from sandbox_kernel.notebook.page.frames.gated_pages import CALLBACK_S, MAX_PAGES, MAX_PRINTED, TARGET, GatedPages
+from sandbox_kernel.notebook.render import told_apart
+from sandbox_kernel.session.cell.displays import MAX_COMMS
+from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.frames.comm_message import comm_of_kernel
+from sandbox_kernel.wrapped.cleaning.clean_outputs import COMMS
+from sandbox_kernel.wrapped.cleaning.clean_parts import Table
+from sandbox_kernel.wrapped.relaying.own_messages import OwnMessages
+
+#: The most messages of pages that wait for the kernel; a page sends its next one when it was told that one is done.
+MAX_WAITING = 1000
+_SHOWN = frozenset(("display_data", "execute_result"))
+#: What callbacks show and the page is told as text; a display of a cell that they update goes to the page as it is.
+_OF_CALLBACKS = frozenset((*_SHOWN, "stream", "error"))
+
+
+class RelayPage:
+    """Our end of the comm to one page; sends over the outputs' channel."""
+
+    def __init__(self, comm_id: str, own: OwnMessages) -> None:
+        self.comm_id = comm_id
+        self._own = own
+
+    def send(self, data: dict[str, object], *, buffers: list[bytes]) -> None:
+        """See ``FramePage``."""
+        self._own.send("iopub", [b"comm_msg"], "comm_msg", {}, {"comm_id": self.comm_id, "data": data}, buffers)
+
+
+@dataclass(kw_only=True)
+class _Delivered:
+    """A message of a page that the kernel has, and what its callbacks have printed."""
+
+    page: RelayPage
+    #: The id that the page gave it.
+    name: str
+    printed: list[str] = field(default_factory=list)
+    since: float | None = None
+    interrupted: bool = False
+
+    def add(self, text: str) -> None:
+        self.printed = ["".join((*self.printed, text))[-MAX_PRINTED:]]
+
+
+class KernelWidgets:
+    """One for each relay. ``deliver`` sends a comm message to the kernel: its id, its content and its buffers."""
+
+    def __init__(self, own: OwnMessages, deliver: Callable[[str, Table, Sequence[bytes]], None]) -> None:
+        #: The name of this kernel's gate.
+        self.gate = uuid.uuid4().hex
+        self._own = own
+        self._deliver = deliver
+        self._gated = GatedPages()
+        self._libraries = NotebookLibraries()
+        self._pages: dict[str, RelayPage] = {}
+        self._delivered: OrderedDict[str, _Delivered] = OrderedDict()
+        self._left = MAX_COMMS
+
+    # From the kernel
+
+    def begin(self) -> None:
+        """A cell begins: it may send as many messages as each cell may."""
+        self._left = MAX_COMMS
+
+    def from_kernel(self, kind: str, parent_id: str, content: Table, metadata: Table, buffers: Sequence[bytes]) -> bool:
+        """Take a comm message of the kernel; whether the pages got it."""
+        self._left -= 1
+        known = self._delivered.get(parent_id)
+        try:
+            if self._left < 0:
+                return False
+            cause = known.name if known is not None else ""
+            return self._gated.take(self.gate, comm_of_kernel(kind, content, metadata, buffers, cause))
+        except ContentRefused:
+            return False
+
+    def before(self, data: Mapping[str, object], cell: str) -> list[Mapping[str, object]]:
+        """Return what must be shown before a display: the libraries that it needs and the notebook does not have."""
+        return [library.data for library in self._libraries.before(data, cell)]
+
+    def gone(self, metadata: Mapping[str, object]) -> None:
+        """Take the metadata of a request to run a cell: outputs of that cell, and of deleted ones, are gone."""
+        self._libraries.gone(cells_gone(metadata))
+
+    def keep_library(self, data: Mapping[str, object]) -> bool:
+        """Keep a library for the frames that need it; False when this display is none."""
+        return self._libraries.take(data)
+
+    def with_state(self, data: Mapping[str, object]) -> dict[str, object]:
+        """Return the display of a widget with its state in its HTML, so that a saved notebook can draw it."""
+        made = self._gated.saved(self.gate, data)
+        return dict(data) if made is None else {**data, **told_apart({"text/html": made})}
+
+    def takes(self, kind: str, parent_id: str, content: Table) -> bool:
+        """Take an output of a widget's callbacks, which no cell shows; False for outputs of cells."""
+        known = self._delivered.get(parent_id)
+        if known is None:
+            return False
+        if kind == "status":
+            self._follow(parent_id, known, content.get("execution_state"))
+        elif kind == "stream":
+            known.add(str(content["text"]))
+        elif kind in _SHOWN and isinstance(data := content.get("data"), Mapping):
+            known.add(f"{data.get('text/plain', '')}\n")
+        elif kind == "error" and isinstance(lines := content.get("traceback"), list):
+            known.add("\n".join((*map(str, lines), "")))
+        return kind in _OF_CALLBACKS
+
+    def _follow(self, message_id: str, known: _Delivered, state: object) -> None:
+        if state == "busy":
+            known.since = time.monotonic()
+        elif state == "idle":
+            del self._delivered[message_id]
+            self._gated.done(known.page, self.gate, known.name, "".join(known.printed))
+
+    def left_s(self) -> float | None:
+        """Return how long the callbacks that run may still run; None when none run, or they were interrupted."""
+        known = next(iter(self._delivered.values()), None)
+        if known is None or known.since is None or known.interrupted:
+            return None
+        return known.since + CALLBACK_S - time.monotonic()
+
+    def interrupted(self) -> None:
+        """Note that the callbacks that run were interrupted for their time."""
+        known = next(iter(self._delivered.values()))
+        known.interrupted = True
+        known.add(f"[the widget's callback ran longer than {CALLBACK_S:g} s and was interrupted]\n")
+
+    def close(self) -> None:
+        """Close the widgets on the pages: the kernel has ended."""
+        self._gated.keep_only(set())
+
+    # From front ends
+
+    def open_comms(self, target: object) -> dict[str, object]:
+        """Return the comms that front ends have to us, as ``comm_info`` tells them; ``target`` None is every target."""
+        return {name: {"target_name": TARGET} for name in self._pages} if target in (None, TARGET) else {}
+
+    def from_page(self, kind: str, header: Table, content: Table, buffers: Sequence[bytes]) -> None:
+        """Take a comm message of a front end. The kernel gets none of them as they are."""
+        comm_id = content.get("comm_id")
+        if kind not in COMMS or not isinstance(comm_id, str):
+            return
+        page = self._pages.get(comm_id)
+        if kind == "comm_open" and content.get("target_name") == TARGET and page is None:
+            while len(self._pages) >= MAX_PAGES:  # most of them were closed without a word
+                del self._pages[next(iter(self._pages))]
+            self._pages[comm_id] = RelayPage(comm_id, self._own)
+            self._gated.connect(self._pages[comm_id])
+        elif kind == "comm_open":
+            self._own.publish("comm_close", header, {"comm_id": comm_id, "data": {}})
+        elif page is not None and kind == "comm_close":
+            self._gated.disconnect(self._pages.pop(comm_id))
+        elif page is not None:
+            sent = self._gated.received(page, content.get("data"), buffers)
+            if sent is not None and len(self._delivered) < MAX_WAITING:
+                message_id = uuid.uuid4().hex
+                self._delivered[message_id] = _Delivered(page=page, name=sent.message.message_id)
+                inside: Table = {"comm_id": sent.message.comm_id, "data": sent.message.data}
+                self._deliver(message_id, inside, sent.message.buffers)

@@ -1,0 +1,78 @@
+"""Which parameters the arguments of JavaScript and the words of a shell mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandbox_kernel.backends.functions.call_arguments import bind_message
+from sandbox_kernel.backends.functions.call_values import BadValue, RawBytes
+from sandbox_kernel.backends.functions.host_function import make_function
+
+
+def save(data: dict[str, Any]) -> None: ...
+def put(name: str, data: dict[str, Any], flag: bool = False) -> None: ...
+def search(query: str, limit: int = 5) -> None: ...
+def anything(value: object = None, *rest: int, **named: str) -> None: ...
+def only(*, key: str) -> None: ...
+
+
+def bound(call: Any, **message: object) -> dict[str, object]:
+    return dict(bind_message(make_function("f", call), message, RawBytes()).arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "args", "expected"),
+    [
+        (save, [{"a": 1}], {"data": {"a": 1}}),
+        (save, [{"data": {"a": 1}}], {"data": {"data": {"a": 1}}}),
+        (save, [{"a": 1}, {}], {"data": {"a": 1}}),
+        (put, ["n", {"a": 1}], {"name": "n", "data": {"a": 1}}),
+        (put, ["n", {"a": 1}, {"flag": True}], {"name": "n", "data": {"a": 1}, "flag": True}),
+        (search, ["x", {"limit": 3}], {"query": "x", "limit": 3}),
+        (search, [{"query": "x", "limit": 3}], {"query": "x", "limit": 3}),
+        (anything, [{"value": 1}], {"value": 1}),
+        (anything, [{"1": 1}], {"value": {"1": 1}}),
+        (only, [{"key": "x"}], {"key": "x"}),
+    ],
+)
+def test_an_object_behind_the_required_arguments_holds_keyword_arguments(
+    call: object, args: list[object], expected: dict[str, object]
+) -> None:
+    assert bound(call, args=args, object=True) == expected
+
+
+def test_an_object_that_fits_in_no_way_is_told_as_the_types_have_it() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'more'"):
+        bound(search, args=["x", {"more": 3}], object=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "words", "expected"),
+    [
+        (search, ["2024", "limit=3"], {"query": "2024", "limit": 3}),
+        (search, ["true", "7"], {"query": "true", "limit": 7}),
+        (search, ["query=null"], {"query": "null"}),
+        (search, ["a=b"], {"query": "a=b"}),
+        (search, ['"quoted"'], {"query": "quoted"}),
+        (search, [""], {"query": ""}),
+        (save, ['{"a": [1]}'], {"data": {"a": [1]}}),
+        (anything, ["1", "2", "3", "x=4"], {"value": 1, "rest": (2, 3), "named": {"x": "4"}}),
+        (anything, ["[" * 9999], {"value": "[" * 9999}),
+        (only, ["key=a=b"], {"key": "a=b"}),
+    ],
+)
+def test_a_word_is_json_where_that_fits_the_function_and_else_text(
+    call: object, words: list[str], expected: dict[str, object]
+) -> None:
+    assert bound(call, words=words) == expected
+
+
+def test_words_that_fit_in_no_way_are_told() -> None:
+    with pytest.raises(TypeError, match="argument 'limit' must be int, got str"):
+        bound(search, words=["x", "limit=many"])
+    with pytest.raises(TypeError, match="missing a required argument: 'query'"):
+        bound(search, words=[])
+    with pytest.raises(BadValue, match="nested"):
+        bound(anything, words=["[" * 100 + "]" * 100])

@@ -1,0 +1,27 @@
+"""Code that is looked at on the host, before anything runs, is looked at once: its length cannot stop the host."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox_kernel.languages import go
+from sandbox_kernel.languages.rust import wrap
+from sandbox_kernel.languages.typescript import has_decorators
+
+#: Read anew from each of its marks, each of these takes hours, in which no other thread of the host runs.
+_MANY = 500_000
+
+
+@pytest.mark.parametrize(
+    "code",
+    ['x"' + '\\"' * _MANY, '"\\' * _MANY, "'" + "\\'" * _MANY, "`" + "\\`" * _MANY, "/*" * _MANY],
+    ids=["double", "escaped", "single", "template", "comment"],
+)
+def test_what_is_never_closed_is_read_once(code: str) -> None:
+    assert not has_decorators(code)
+    assert wrap(code)[1]
+
+
+def test_empty_lines_before_a_package_are_read_once() -> None:
+    assert go._PACKAGE.search(b"\n" * _MANY) is None
+    assert go._PACKAGE.search(b"\n" * _MANY + b" package main\n") is not None

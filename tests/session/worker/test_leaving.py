@@ -1,0 +1,129 @@
+"""Checkpoints that were given up: with cells back to back they look and end in the next pause, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import cast
+
+from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.worker.gate_client import GateClient
+from sandbox_kernel.session.worker.leaving import LOOKS_AT_ONCE, Leaving
+from sandbox_kernel.session.worker.worker import JailedWorker
+from tests.session.conftest import Open
+
+CELLS = 9
+
+
+class Orders:
+    """Writes down the orders that a gate would get."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[str, list[int]]] = []
+
+    def let_go(self, cells: Sequence[int]) -> None:
+        self.given.append(("let_go", list(cells)))
+
+    def look(self, cells: list[int], *, last: bool) -> None:
+        assert last
+        if cells:
+            self.given.append(("look", cells))
+
+    def drop(self, cells: list[int], *, wait: bool = False) -> None:
+        self.given.append(("drop", cells))
+
+
+def leaving() -> tuple[Leaving, Orders]:
+    orders = Orders()
+    hear = lambda nodes: orders.given.append(("hear", list(nodes)))  # noqa: E731
+    return Leaving(cast(GateClient, orders), hear), orders
+
+
+def test_a_checkpoint_waits_for_a_pause_and_only_its_files_are_forgotten_at_once() -> None:
+    going, orders = leaving()
+    going.add([1], 2)
+    going.add([2], 2)
+    assert orders.given == [("let_go", [1]), ("let_go", [2])]
+    going.step()
+    going.step()
+    assert orders.given[2:] == [("look", [1, 2]), ("hear", [1, 2]), ("drop", [1, 2])]
+    assert going.nodes() == ()
+
+
+def test_the_oldest_go_when_too_many_wait() -> None:
+    going, orders = leaving()
+    going.add([1, 2], 2)
+    going.add([3], 2)
+    assert ("look", [1]) in orders.given
+    assert going.nodes() == (1, 2, 3)
+    going.add([4], 0)
+    assert orders.given[-3:] == [("hear", [1]), ("drop", [1]), ("look", [2, 3, 4])]
+
+
+def test_few_look_at_once_and_a_rollback_keeps_those_that_sleep() -> None:
+    going, orders = leaving()
+    going.add(range(10), 10)
+    going.step()
+    assert orders.given[-1] == ("look", list(range(LOOKS_AT_ONCE)))
+    assert going.asleep() == going.nodes() == tuple(range(LOOKS_AT_ONCE, 10))
+    going.forget(5)
+    assert 5 not in going.nodes()
+    going.end()
+    assert going.nodes() == ()
+    assert orders.given[-1] == ("drop", [4, 6, 7, 8, 9])
+
+
+class Page:
+    """A front end that shows nothing."""
+
+    def text(self, stream: str, text: str) -> None: ...
+
+    def display(self, display: SessionDisplay) -> None: ...
+
+    def cut(self) -> None: ...
+
+
+def cells_back_to_back(session: Session) -> JailedWorker:
+    """Run cells as a kernel does, each with a variable of its own."""
+    front_end = FrontEnd(expressions={}, on_reply=lambda reply: None, late=Page())
+
+    async def many() -> None:
+        for number in range(CELLS):
+            assert (await session.arun(f"v{number} = {number}", front_end=front_end)).ok
+
+    asyncio.run(many())
+    live = session._supervisor.live
+    assert live is not None
+    return live
+
+
+def added(session: Session) -> list[tuple[str, ...]]:
+    return [node.changed.added for node in session.history()][1:]
+
+
+ALL = [(f"v{number}",) for number in range(CELLS)]
+
+
+def test_old_checkpoints_end_in_a_pause_and_every_cell_says_what_it_changed(open_one: Open) -> None:
+    session = open_one(checkpoints=1)
+    live = cells_back_to_back(session)
+    deadline = time.monotonic() + 120
+    while live.leaving.nodes() or live._unordered or live._freezing:
+        assert time.monotonic() < deadline, "nobody let the old checkpoints go"
+        time.sleep(0.01)
+    gone = [record for record in live.tree.records.values() if record.checkpoint is None]
+    assert gone, "none was given up: the test needs more cells"
+    assert all(record.looked for record in gone)
+    assert added(session) == ALL
+
+
+def test_what_cells_changed_is_known_without_a_pause_and_after_a_rollback(open_one: Open) -> None:
+    session = open_one(checkpoints=1)
+    cells_back_to_back(session)
+    assert session.run("import os; os._exit(1)").rolled_back
+    assert session.run("v3").ok
+    assert added(session)[:CELLS] == ALL
+    assert not session._supervisor.live.leaving.nodes()  # type: ignore[union-attr]

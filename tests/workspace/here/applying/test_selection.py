@@ -1,0 +1,93 @@
+"""What is applied without being named, and what a name or a pattern means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import InvalidRequest, Sandbox
+from sandbox_kernel.workspace.here.here_folder import HereFolder
+
+
+def applied(here: HereFolder, *paths: str) -> list[str]:
+    return [change.path for change in here.apply(paths or None)]
+
+
+@pytest.mark.parametrize("name", ["*", "[a-z.]*", "?*", "data*"])
+def test_a_file_with_the_name_of_a_pattern_took_others_along(project: Path, name: str) -> None:
+    here = HereFolder(project)
+    for path in (name, ".git/hooks/pre-commit", "b.py", "data/rows.csv"):
+        here.write(path, "x")
+    assert applied(here, name) == [name]
+    here.write(name, "y")
+    assert [change.path for change in here.discard([name])] == [name]
+
+
+def test_a_pattern_or_a_folder_took_along_what_a_tool_obeys(project: Path) -> None:
+    here = HereFolder(project)
+    for path in (".git/hooks/x.py", ".GIT/hooks/y.py", "b.py", "data/.env", "data/.vscode/tasks.json", "data/new.csv"):
+        here.write(path, "x")
+    assert applied(here, "*.py") == ["b.py"]
+    assert applied(here, "data") == ["data/new.csv"]
+    here.write("b.py", "y")
+    assert applied(here, ".") == ["b.py"]
+    with pytest.raises(InvalidRequest, match="own name"):
+        here.apply(["*.json"])
+    assert applied(here, "data/.vscode") == ["data/.vscode", "data/.vscode/tasks.json"]
+    assert applied(here, "./data/.env") == ["data/.env"]
+
+
+def test_a_path_in_another_spelling_was_not_found(project: Path) -> None:
+    here = HereFolder(project)
+    for path in ("a.txt", "./b.txt", "/box/c.txt", "data/../d.txt", "x//y.txt"):
+        here.write(path, "x")
+    assert [change.path for change in here.diff()] == ["a.txt", "b.txt", "c.txt", "d.txt", "x", "x/y.txt"]
+    assert here.read("/box/./b.txt") == b"x"
+    assert applied(here, "./a.txt", "/box/b.txt") == ["a.txt", "b.txt"]
+    here.remove("./c.txt")
+    assert [change.path for change in here.diff()] == ["d.txt", "x", "x/y.txt"]
+
+
+def test_a_link_through_another_link_left_the_folder(project: Path) -> None:
+    (project / "mine").symlink_to("/mnt")
+    with Sandbox(here=project) as box:
+        result = box.run(
+            "import os\nos.makedirs('a/b'); os.symlink('../..', 'a/b/up'); os.symlink('a/b/up/../etc', 'docs')\n"
+            "os.symlink('a/b/up/data', 'fine'); os.symlink('docs/x', 'second'); os.symlink('mine/x', 'third')\n"
+            "os.symlink('loop', 'loop')"
+        )
+        assert result.ok, result.stderr
+        if result.here != "layer":
+            pytest.skip("links are not copied")
+        assert {change.path for change in box.apply()} == {"a", "a/b", "a/b/up", "fine"}
+        assert box.left_out() == ("docs", "loop", "second", "third")
+        box.apply(["docs"])
+    assert os.readlink(project / "docs") == "a/b/up/../etc"
+
+
+def test_a_folder_was_emptied_and_the_link_in_its_place_left_out(project: Path) -> None:
+    with Sandbox(here=project) as box:
+        result = box.run(
+            "import os, shutil; shutil.rmtree('src'); os.symlink('../sib', 'src'); open('b', 'w').write('x')"
+        )
+        if result.here != "layer":
+            pytest.skip("links are not copied")
+        assert [change.path for change in box.apply()] == ["b"]
+        assert (project / "src/tool.py").exists()
+        assert box.left_out() == ("src", "src/tool.py")
+        box.apply(["src"])
+    assert os.readlink(project / "src") == "../sib"
+
+
+def test_a_folder_with_a_hidden_file_blocked_everything(project: Path) -> None:
+    (project / "src/.env").write_text("SECRET\n")
+    with Sandbox(here=project) as box:
+        box.run("import shutil; shutil.move('src', 'moved'); open('b', 'w').write('x')")
+        written = {change.path for change in box.apply() if change.type == "file"}
+        assert written == {"b", "moved/tool.py", "src/tool.py"}
+        assert box.left_out() == ("src",)
+        assert (project / "src/.env").read_text() == "SECRET\n" and not (project / "src/tool.py").exists()
+        with pytest.raises(InvalidRequest, match="hidden"):
+            box.apply(["src"])

@@ -1,0 +1,90 @@
+"""What is kept of a program's changes: neither lost with something else, nor left after an undo."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import InvalidRequest, Sandbox
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.workspace.here import hidden
+from sandbox_kernel.workspace.here.here_folder import HereFolder
+
+
+@pytest.fixture(params=["layer", "copy"])
+def box(request: pytest.FixtureRequest, project: Path) -> Iterator[Sandbox]:
+    with Sandbox(here=project) as made:
+        if request.param == "copy":
+            made.backend = ProcessBackend(enforcer="landlock", policy=made.policy)
+        yield made
+
+
+@pytest.mark.parametrize("asked", ["apply", "discard"])
+def test_the_other_files_of_a_new_folder_were_lost(project: Path, asked: str) -> None:
+    here = HereFolder(project)
+    here.write("out/a.csv", "a")
+    here.write("out/b.csv", "hours of computing")
+    getattr(here, asked)(["out/a.csv"])
+    assert here.read("out/b.csv") == b"hours of computing"
+    here.apply()
+    assert (project / "out/b.csv").read_text() == "hours of computing"
+    assert (project / "out/a.csv").exists() == (asked == "apply")
+
+
+def test_the_files_of_a_folder_were_lost_with_its_mode(project: Path) -> None:
+    (project / "data").chmod(0o755)
+    with Sandbox(here=project) as box:
+        box.run("import os; os.chmod('data', 0o700); open('data/rows.csv', 'w').write('hours of computing')")
+        box.run("import os; os.chmod('data', 0o755)")
+        assert box.read_file("data/rows.csv") == b"hours of computing"
+        assert [change.path for change in box.apply()] == ["data/rows.csv"]
+
+
+def test_undo_left_folders_deleted_and_links_changed(box: Sandbox, project: Path) -> None:
+    (project / "empty").mkdir()
+    with box.session() as session:
+        session.run("import os, shutil")
+        session.run("shutil.rmtree('src'); os.rmdir('empty'); os.unlink('link'); os.symlink('data', 'link')")
+        assert {change.path for change in box.diff()} == {"src", "src/tool.py", "empty", "link"}
+        session.undo()
+        assert box.diff() == () and box.apply() == ()
+        assert session.run("print(os.readlink('link'), os.listdir('src'))").stdout == "run.sh ['tool.py']\n"
+    assert (project / "empty").is_dir() and os.readlink(project / "link") == "run.sh"
+
+
+def test_keeping_many_small_files_looked_at_all_of_them_for_each(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = HereFolder(project)
+    for number in range(50):
+        here.write(f"made/{number}", "x" * number)
+    kept = here.kept
+    assert kept._held == sum(range(50))
+    here.write("made/49", "")
+    here.discard(["made/48"])
+    assert kept._held == sum(range(48))
+
+
+def test_secrets_beyond_the_last_file_that_was_looked_at_were_shown(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hidden, "MOST_ENTRIES", 3)
+    with Sandbox(here=project) as box, pytest.raises(InvalidRequest, match="name a smaller folder"):
+        box.run("pass")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".git/modules/lib/config", ".git/modules/a/b/config", ".env~", ".env.bak", "#.env#", ".server.pem.swp", "kaggle.json",
+     "server.key.old", "id_rsa.bak", "x/.huggingface/token", "secrets.toml~", ".git/config~"],
+)  # fmt: skip
+def test_credentials_of_ordinary_tools_were_shown(path: str) -> None:
+    assert hidden.is_hidden(path)
+
+
+@pytest.mark.parametrize("path", ["config", ".git/HEAD", "README.md~", "data.old", "token", "model.bak", "monkey.py"])
+def test_an_ordinary_file_was_hidden(path: str) -> None:
+    assert not hidden.is_hidden(path)

@@ -1,0 +1,90 @@
+"""A patch makes exactly the bytes, names and links of the sandbox, or says that it does not show them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import Sandbox
+from sandbox_kernel.workspace.here.here_folder import HereFolder
+
+CONTENTS = {
+    "nbsp.md": "prix\u00a0: 3 \u20ac\n",
+    "crlf.csv": "a,b\r\n1,2\r\n",
+    "bom.csv": "\ufeffa,b\n",
+    "family.txt": "\U0001f468\u200d\U0001f469\n",
+    "form.txt": "one\x85two\n",
+    "my file.txt": "blank in its name\n",
+    "q\\t.txt": "backslash\n",
+    'say "hi".txt': "quotes\n",
+    "\u00e9t\u00e9.txt": "summer\n",
+    "no end": "no line feed",
+    "empty": "",
+}
+
+
+def taken(project: Path, patch: str) -> None:
+    done = subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=project, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_git_made_other_bytes_or_names_of_a_patch(project: Path) -> None:
+    here = HereFolder(project)
+    for name, text in CONTENTS.items():
+        here.write(name, text)
+    here.write("data/rows.csv", "a,b\r\n3,4\r\n")
+    patch = here.patch()
+    taken(project, patch)
+    for name, text in CONTENTS.items():
+        if name == "form.txt":
+            assert "# form.txt: created, not shown as text, 9 bytes" in patch and not (project / name).exists()
+        elif text:
+            assert (project / name).read_bytes() == text.encode(), name
+    assert (project / "data/rows.csv").read_bytes() == b"a,b\r\n3,4\r\n"
+
+
+@pytest.mark.parametrize("text", ["\x1b[2Jgone\n", "innocent\rrm -rf\n", "a\u202eb\n", "zero\0\n"])
+def test_a_patch_could_deceive_a_terminal(project: Path, text: str) -> None:
+    here = HereFolder(project)
+    here.write("x.txt", text)
+    here.write("fine.txt", "fine\n")
+    assert text.strip() not in here.patch() and "# x.txt: created, not shown as text" in here.patch()
+    taken(project, here.patch())
+    assert not (project / "x.txt").exists() and (project / "fine.txt").exists()
+
+
+def test_a_file_that_became_a_link_looked_like_an_edit(project: Path) -> None:
+    with Sandbox(here=project) as box:
+        result = box.run(
+            "import os\nos.unlink('data/rows.csv'); os.symlink('more.csv', 'data/rows.csv')\n"
+            "os.unlink('link'); open('link', 'w').write('a file now\\n'); os.chmod('src/tool.py', 0o755)"
+        )
+        if result.here != "layer":
+            pytest.skip("links are not copied")
+        patch = box.patch()
+    assert "deleted file mode 100644" in patch and "new file mode 120000" in patch and "+more.csv" in patch
+    taken(project, patch)
+    assert os.readlink(project / "data/rows.csv") == "more.csv"
+    assert (project / "link").read_text() == "a file now\n" and not (project / "link").is_symlink()
+    assert (project / "src/tool.py").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_folder_that_became_a_file_was_no_patch(project: Path) -> None:
+    here = HereFolder(project)
+    here.remove("src")
+    here.write("src", "a file now\n")
+    assert "040755" not in here.patch() and "new file mode 100644" in here.patch()
+
+
+def test_lines_in_another_order_kept_the_host_busy_for_minutes(project: Path) -> None:
+    lines = [f"{number % 150},x\n" for number in range(19_000)]
+    (project / "data/rows.csv").write_text("".join(lines))
+    here = HereFolder(project)
+    here.write("data/rows.csv", "".join(sorted(lines)))
+    patch = here.patch()
+    assert "@@ -1,19000 +1,19000 @@" in patch
+    taken(project, patch)
+    assert (project / "data/rows.csv").read_text() == "".join(sorted(lines))
