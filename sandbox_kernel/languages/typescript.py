@@ -16,7 +16,14 @@ from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.languages.support.compiled import parts_beside
 from sandbox_kernel.languages.support.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
-from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
+from sandbox_kernel.languages.support.recipe import (
+    HOST_TYPES,
+    Availability,
+    ProcessConfig,
+    ProgramPlan,
+    Recipe,
+    StepBuilder,
+)
 from sandbox_kernel.model import ExecRequest, Language, Note, notes
 from sandbox_kernel.policy import Grant
 
@@ -33,8 +40,6 @@ _NOT_CODE = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _DECORATOR = re.compile(r"(?:^|[\s({;,])@[A-Za-z_$(]")
-#: The file with the types of host functions, beside a program that may call some and whose types are checked.
-HOST_TYPES = "host.d.ts"
 _QUIET = ("--quiet", "--no-config", "--no-lock", "--no-remote")
 
 

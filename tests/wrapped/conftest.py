@@ -14,6 +14,13 @@ from tests.conformance.conftest import Client
 ROOT = Path(__file__).resolve().parents[2]
 
 
+class WrappedClient(Client):
+    """A client of a wrapped kernel: ipykernel aborts a cell that comes within moments of a failed one, unless told not to."""
+
+    def run(self, code, timeout=100, **options):
+        return super().run(code, timeout, **{"stop_on_error": False, **options})
+
+
 @pytest.fixture(scope="module", autouse=True)
 def jupyter_folder(tmp_path_factory):
     """Jupyter's folders of this file: kernels that tests wrap go here."""
@@ -45,7 +52,7 @@ def wrap(jupyter_folder):
 @pytest.fixture(scope="module")
 def kernel(wrap):
     """A wrapped ipykernel, shared by the tests of a file."""
-    client = Client(wrap("python3"))
+    client = WrappedClient(wrap("python3"))
     yield client
     client.close()
 
@@ -56,7 +63,7 @@ def start(wrap):
     clients = []
 
     def begin(*args, **kwargs):
-        clients.append(Client(*args, **kwargs))
+        clients.append(WrappedClient(*args, **kwargs))
         return clients[-1]
 
     yield begin

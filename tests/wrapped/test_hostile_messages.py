@@ -6,7 +6,7 @@ import pytest
 
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
 from sandbox_kernel.wrapped import record
-from tests.conformance.conftest import Client
+from tests.wrapped.conftest import WrappedClient
 
 SEND = """
 kernel = get_ipython().kernel
@@ -67,7 +67,7 @@ def raw(socket, kind, content, parent):
 def short(wrap, tmp_path_factory):
     """A wrapped kernel with a time limit for cells, and its record."""
     path = tmp_path_factory.mktemp("record") / "record.jsonl"
-    client = Client(wrap("python3", "--timeout", "2s", "--record", str(path), as_name="short"))
+    client = WrappedClient(wrap("python3", "--timeout", "2s", "--record", str(path), as_name="short"))
     client.record = path
     client.run(SEND + RAW)
     yield client

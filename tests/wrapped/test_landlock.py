@@ -17,7 +17,7 @@ from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.wrapped import way_out as host_side
 from sandbox_kernel.wrapped.way_out import OfferedPaths
-from tests.conformance.conftest import Client
+from tests.wrapped.conftest import WrappedClient
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,7 +48,7 @@ def spec(jupyter_folder):
 
 @pytest.fixture(scope="module")
 def walled(spec):
-    client = Client(spec("behind-landlock"))
+    client = WrappedClient(spec("behind-landlock"))
     yield client
     client.close()
 

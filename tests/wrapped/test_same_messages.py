@@ -6,7 +6,7 @@ import pytest
 
 from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
 from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
-from tests.conformance.conftest import Client
+from tests.wrapped.conftest import WrappedClient
 
 KINDS = (
     "x{n} = {n} * 2",
@@ -35,7 +35,7 @@ CELLS = [kind.format(n=n) for n in range(5) for kind in KINDS]
 
 @pytest.fixture(scope="module")
 def bare():
-    client = Client("python3")
+    client = WrappedClient("python3")
     yield client
     client.close()
 

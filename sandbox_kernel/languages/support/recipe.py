@@ -25,6 +25,8 @@ from sandbox_kernel.policy import Grant
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The file with the messages of a compiler, in the folder of the cell.
 MESSAGES = "messages.txt"
+#: The file with the types of host functions, beside a TypeScript program that may call them and is checked.
+HOST_TYPES = "host.d.ts"
 
 
 def search_path(executable: str) -> str:
