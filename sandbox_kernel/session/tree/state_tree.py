@@ -21,8 +21,10 @@ from sandbox_kernel.session.worker.checkpoints import Checkpoint, living_bound
 
 #: The most nodes of a history; beyond it the oldest that do not live are forgotten.
 MAX_NODES = 5000
-#: How many nodes' variables are kept whole, beside what differs at each node.
+#: Beside what differs at each node, the variables of some nodes are kept whole: at least of so many nodes ...
 _WHOLE_LOOKS = 8
+#: ... and of more as long as all of them together have no more variables than this.
+_WHOLE_VARIABLES = 50_000
 #: The longest name of a node, in characters.
 MAX_NAME = 100
 
@@ -64,8 +66,9 @@ class StateTree:
         #: The nodes that live. A session may have thousands of nodes, and few of them live: nothing that each cell does
         #: looks at all nodes.
         self._living: set[int] = set()
-        #: The variables of the nodes that were looked at last: the next look is most often at a child of one.
+        #: The variables of some nodes, whole, so that nothing goes up the whole line to know what a node has.
         self._known: dict[int, dict[str, Seen]] = {}
+        self._known_variables = 0
 
     @property
     def here(self) -> StateRecord:
@@ -247,13 +250,23 @@ class StateTree:
         later = [(below, self.look_at(below.id)) for below in self._looked_below(node)]
         before = self.look_at(record.parent) if record.parent is not None else {}
         record.look = delta(before, found)
-        self._known[node] = dict(found)
-        if len(self._known) > _WHOLE_LOOKS:
-            del self._known[next(iter(self._known))]
+        self._keep_whole(node, dict(found))
         record.changes = replace(changes(before, found), files=record.changes.files)
         for below, whole in later:
             below.look = delta(found, whole)
             below.changes = replace(changes(found, whole), files=below.changes.files)
+
+    def _keep_whole(self, node: int, found: dict[str, Seen]) -> None:
+        """Keep what the variables of a node are, and forget the ones kept longest beyond the bounds."""
+        self._forget_whole(node)
+        self._known[node] = found
+        self._known_variables += len(found) + 1
+        while len(self._known) > _WHOLE_LOOKS and self._known_variables > _WHOLE_VARIABLES:
+            self._forget_whole(next(iter(self._known)))
+
+    def _forget_whole(self, node: int) -> None:
+        found = self._known.pop(node, None)
+        self._known_variables -= 0 if found is None else len(found) + 1
 
     def _looked_below(self, node: int) -> Iterator[StateRecord]:
         """Yield the nearest nodes below a node that were looked at."""
@@ -312,6 +325,8 @@ class StateTree:
                 later.append(known)
         for known in reversed(later):
             found = apply(found, known)
+        if later:
+            self._keep_whole(node, dict(found))
         return found
 
     def name_node(self, name: str, node: int | None = None) -> StateRecord:
@@ -365,12 +380,16 @@ class StateTree:
         for record in self.records.values():
             if record.checkpoint is None and not record.name and record.id not in kept and record.parent is not None:
                 parent = self.records[record.parent]
+                later = [(below, self.look_at(below.id)) for below in self._looked_below(record.id)]
                 parent.children = [child for child in parent.children if child != record.id] + record.children
                 parent.last = record.last if parent.last == record.id else parent.last
                 for child in record.children:
                     self.records[child].parent = parent.id
                 self._cut(record.children)
                 del self.records[record.id]
+                self._forget_whole(record.id)
+                for below, whole in later:
+                    below.look = delta(self.look_at(parent.id), whole)
                 return True
         return False
 

@@ -186,3 +186,43 @@ def looks_of_a_cell(cells: int) -> int:
 
 def test_a_cell_late_in_a_long_history_looks_at_no_more_nodes_than_an_early_one() -> None:
     assert looks_of_a_cell(2000) == looks_of_a_cell(200) < 200
+
+
+def test_a_late_look_at_an_early_state_goes_up_a_few_nodes_only() -> None:
+    """States that are given up are looked at late, one here and one there, while newer ones were looked at before."""
+    tree = grown(5, 0)
+    for number in range(2000):
+        step(tree)
+        if number % 50:
+            tree.looked(tree.present, {"x": ("int", str(number), str(number))})
+    tree.records = records = Counted(tree.records)
+    for late in range(1, 2001, 50):
+        tree.looked(late, {"x": ("int", str(late), str(late))})
+    assert records.looks < 40 * 20
+
+
+def test_the_variables_of_a_state_stay_known_when_the_cell_that_made_them_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_tree, "MAX_NODES", 10)
+    monkeypatch.setattr(state_tree, "_WHOLE_VARIABLES", 0)
+    monkeypatch.setattr(state_tree, "_WHOLE_LOOKS", 1)
+    tree = grown(2, 0)
+    made = {"early": ("int", "1", "1")}
+    for number in range(20):
+        step(tree)
+        made = {**made, "late": ("int", str(number), str(number))}
+        tree.looked(tree.present, made)
+    oldest = next(node for node in tree.records if node)
+    assert oldest > 1
+    assert tree.look_at(oldest)["early"] == ("int", "1", "1")
+    assert tree.look_at(tree.present) == made
+
+
+def test_whole_looks_are_bounded_by_their_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_tree, "_WHOLE_VARIABLES", 1000)
+    tree = grown(2, 0)
+    for number in range(50):
+        step(tree)
+        tree.looked(tree.present, {f"v{name}": ("int", str(number), "") for name in range(99)})
+    assert len(tree._known) == 10
