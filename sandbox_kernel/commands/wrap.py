@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """See ``Command``."""
     from sandbox_kernel.policy.from_options import make_policy
+    from sandbox_kernel.policy.sandbox_policy import parse_mount
     from sandbox_kernel.wrapped.kernelspecs import command_of, find_original, wrap
     from sandbox_kernel.wrapped.needed_files import needed_files
     from sandbox_kernel.wrapped.record import check_path
@@ -45,8 +46,8 @@ def execute(options: argparse.Namespace) -> int:
     original = find_original(options.name)
     # A relative path of a policy file or a mount means this folder, not the one that a notebook will be in.
     policy = options.policy if options.policy in ("", *PRESETS) else os.path.abspath(options.policy)
+    make_policy(policy or None, options.mount, options.allow_net)
     mounts = tuple(mount if mount.startswith(("/", "~")) else os.path.abspath(mount) for mount in options.mount)
-    make_policy(policy or None, mounts, options.allow_net)
     chosen = WrapOptions(
         command=command_of(original),
         env=original.env,
@@ -64,6 +65,9 @@ def execute(options: argparse.Namespace) -> int:
     prefix = sys.prefix if options.sys_prefix else options.prefix
     made = wrap(original, chosen, name=options.new_name, display_name=options.display_name, prefix=prefix)
     print(f"wrapped kernel {original.name!r} as {made.name!r} ({made.display_name}) in {made.folder}")
+    for host in (parse_mount(mount).host for mount in mounts):
+        if not os.path.exists(os.path.expanduser(host)):
+            sys.stderr.write(f"sandbox-kernel: {host!r} is not there; the kernel does not start until it is\n")
     return 0
 
 

@@ -64,6 +64,11 @@ class ColourFilter:
             self._held, text = text[start:], text[:start]
         return only_colours(text)
 
+    @property
+    def holds(self) -> bool:
+        """Whether text is held back."""
+        return bool(self._held)
+
     def close(self) -> str:
         """Return what is left of the text that was held back. Called at the end of the stream."""
         held, self._held = self._held, ""

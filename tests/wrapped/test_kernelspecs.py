@@ -56,6 +56,7 @@ def test_variables_of_a_kernelspec_are_for_the_kernel_and_not_for_the_launcher(w
         (["wrap", "python3", "--policy", "no-such-file.toml"], "no-such-file.toml"),
         (["wrap", "python3", "--memory", "1M"], "at least 64"),
         (["wrap", "sandbox"], "Sandbox kernel itself"),
+        (["wrap", "python3", "--mount", "data"], "--mount 'data': a part is missing"),
         (["unwrap", "no-such-kernel"], "there is no wrapped kernel 'no-such-kernel'"),
     ],
 )
@@ -64,6 +65,14 @@ def test_a_mistake_is_told_before_anything_is_written(arguments, words, jupyter_
     assert main(arguments) == 2
     assert words in capsys.readouterr().err
     assert sorted((jupyter_folder / "kernels").glob("*")) == before
+
+
+def test_a_folder_that_is_not_there_is_told_when_a_kernel_is_wrapped_and_not_first_in_its_cells(wrap, tmp_path, capsys):
+    (tmp_path / "there").mkdir()
+    wrap("python3", "--mount", f"{tmp_path}/there:/a", "--mount", f"{tmp_path}/missing:/b", as_name="with-mounts")
+    told = capsys.readouterr().err
+    assert f"'{tmp_path}/missing' is not there; the kernel does not start until it is" in told
+    assert "/there'" not in told
 
 
 def test_a_wrapped_kernel_is_not_wrapped_again(wrap, capsys):

@@ -69,6 +69,10 @@ class OutputCleaner:
         self._removed.clear()
         return new
 
+    def is_amid_colour(self, name: str) -> bool:
+        """Whether text of a stream is held back: what is printed next may be the rest of its colour sequence."""
+        return self._colours[name].holds
+
     def take_rest(self) -> list[Table]:
         """Return the text that was held back as the start of a colour sequence; called when a cell is over."""
         rest = [(name, colours.close()) for name, colours in self._colours.items()]

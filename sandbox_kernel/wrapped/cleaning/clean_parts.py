@@ -20,7 +20,7 @@ from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle
 
 Table = dict[str, object]
 
-_HEADER = ("msg_id", "msg_type", "username", "session", "date", "version", "subshell_id")
+_HEADER = frozenset(("msg_id", "msg_type", "username", "session", "date", "version", "subshell_id"))
 _MAX_FIELD, _MAX_VALUE, _MAX_TRACEBACK = 200, 20_000, 500
 
 
@@ -38,9 +38,8 @@ def table(value: object) -> Table:
 def header(value: Mapping[str, object]) -> Table:
     """Return the known fields of a header. Raises ``MalformedMessage`` if one is not a short text."""
     found: Table = {}
-    for name in _HEADER:
-        field = value.get(name)
-        if field is None:
+    for name, field in value.items():
+        if field is None or name not in _HEADER:
             continue
         if not isinstance(field, str) or len(field) > _MAX_FIELD or not field.isprintable():
             raise MalformedMessage

@@ -17,6 +17,7 @@ from papermill.engines import NBClientEngine
 from papermill.log import logger
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
 from sandbox_kernel.wrapped.papermill.cell_rights import check_cells
 from sandbox_kernel.wrapped.papermill.settings import SETTINGS, STATE, PapermillSettings, collect
@@ -76,6 +77,10 @@ def _wall(manager: AsyncKernelManager, settings: PapermillSettings) -> None:
 def _run_in_sandbox_kernel(nb_man: Any, manager: AsyncKernelManager, settings: PapermillSettings, **kwargs: Any) -> Any:
     """Run a notebook with the Sandbox kernel: its cells run in a sandbox already, so it needs no provisioner."""
     check_cells([cell.source for cell in nb_man.nb.cells if cell.cell_type == "code"], settings.values)
+    spec = manager.kernel_spec
+    if spec is not None:
+        # Lines of ours give the rights of the command line and keep a state; without them no line needs to give any.
+        spec.env = {**spec.env, LINES_VARIABLE: "all" if settings.needs_rights else "limits"}
     client = SandboxNotebookClient(
         nb_man,
         km=manager,

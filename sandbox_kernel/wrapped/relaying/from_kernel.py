@@ -1,6 +1,7 @@
 """Cleans the messages of a kernel in a jail, one by one, and sends them to front ends: the hostile half of a relay.
 
-Every message is decoded, cleaned, encoded anew and signed with the outside key. One that cannot be understood, for
+Every message is decoded, cleaned, encoded anew and signed with the outside key; of long printed text, only what needs
+cleaning is decoded (``cleaning/plain_print.py``). One that cannot be understood, for
 whatever reason, is dropped and counted. A cell is over when the kernel has sent both its reply and its idle status: one
 of them alone, which any code can send, stops no clock. An idle status waits for the reply, or for the next request.
 """
@@ -10,23 +11,23 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.jail.core.json_parts import has_too_many_parts
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.cleaning import clean_parts
 from sandbox_kernel.wrapped.cleaning.clean_outputs import COMMS, DISPLAYS, OutputCleaner
 from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
 from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
+from sandbox_kernel.wrapped.cleaning.plain_print import printed_text
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
+from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, KernelMessage, ParentReader, read_message
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
 from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
 from sandbox_kernel.wrapped.relaying.remembered import Remembered
-from sandbox_kernel.wrapped.relaying.wire import from_json, joined, split, to_json
+from sandbox_kernel.wrapped.relaying.wire import CONTENT, Packet, from_json, joined, split, to_json
 
 #: Outputs whose check can take long.
 _CHECKED = frozenset((*DISPLAYS, "stream", "error"))
@@ -39,29 +40,6 @@ _NOTABLE_S = 0.02
 
 if TYPE_CHECKING:
     from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder
-
-
-@dataclass(frozen=True)
-class KernelMessage:
-    """A message of the kernel: its headers are clean, its metadata and content are not."""
-
-    channel: str
-    kind: str
-    header: Table
-    parent: Table
-    metadata: Table
-    content: Table
-    buffers: Sequence[bytes]
-
-    @property
-    def parent_id(self) -> str:
-        """The id of the request that it belongs to."""
-        return str(self.parent.get("msg_id"))
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it says that the kernel has finished a request."""
-        return self.kind == "status" and self.content.get("execution_state") == "idle"
 
 
 class FromKernel:
@@ -89,13 +67,19 @@ class FromKernel:
         self.dropped: Counter[str] = Counter()
         #: For how long outputs of this cell were checked, beyond what outputs of their size usually take.
         self._slow_s = 0.0
+        self._parents = ParentReader()
         #: The idle status of cells whose reply has not come.
         self._held: dict[str, KernelMessage] = {}
 
     def carry(self, channel: str, frames: Sequence[bytes]) -> None:
         """Clean one message and send it; drop it when that is not possible."""
         try:
-            message = read_message(channel, frames)
+            packet = split(frames)
+            if packet is not None and channel == "iopub" and len(packet.parts[CONTENT]) >= LARGE:
+                packet = self._print_plain(packet)
+                if packet is None:
+                    return
+            message = read_message(channel, packet, self._parents)
             if channel == "iopub":
                 self._let_go(unless=message.parent_id)
                 if message.is_idle and self._clock.waits_for_reply(message.parent_id):
@@ -104,6 +88,28 @@ class FromKernel:
             self._carry(message)
         except Exception:  # code that reads hostile values is never without faults, and one message is no loss
             self.dropped["malformed"] += 1
+
+    def _print_plain(self, packet: Packet) -> Packet | None:
+        """Send much printed text as far as it needs no cleaning; returns the message without it, None for nothing."""
+        raw_header, raw_parent, _, content = packet.parts
+        printed = printed_text(content)
+        if printed is None or max(len(raw_header), len(raw_parent)) >= LARGE or self._slow_s > MAX_SLOW_S:
+            return packet
+        header, (parent, _) = from_json(raw_header) or {}, self._parents.read(raw_parent)
+        parent_id = str(parent.get("msg_id"))
+        if header.get("msg_type") != "stream" or self.outputs.is_amid_colour(printed.name):
+            return packet
+        if self._widgets.awaits(parent_id):  # the page of the widget is told what its callbacks print
+            return packet
+        self._let_go(unless=parent_id)
+        since, at = time.monotonic(), printed.begin
+        for end, piece in printed.pieces(MAX_PRINTED):
+            self._own.print_encoded(parent, piece)
+            at = end
+        self._clock.not_of_cell(time.monotonic() - since)
+        if at == printed.end:
+            return None
+        return packet.with_content(printed.rest(at)) if at > printed.begin else packet
 
     def _let_go(self, unless: str) -> None:
         """Send each idle status that waits, but that of this request: the order of outputs stays as it is."""
@@ -168,7 +174,7 @@ class FromKernel:
         finally:
             took = time.thread_time() - begin
             self._clock.not_of_cell(time.monotonic() - since)
-            self._slow_s += max(0.0, took - len(str(message.content)) / USUAL_PACE) if took > _NOTABLE_S else 0.0
+            self._slow_s += max(0.0, took - message.size / USUAL_PACE) if took > _NOTABLE_S else 0.0
             if self._slow_s > MAX_SLOW_S:
                 self._own.print_words(message.parent, kernel_words.too_slow(MAX_SLOW_S))
 
@@ -188,8 +194,8 @@ class FromKernel:
             self._own.print_words(header, kernel_words.not_brought_in(error))
 
     def _send(self, message: KernelMessage, routing: Sequence[bytes], clean: Table) -> None:
-        metadata = clean_parts.metadata(message.metadata)
-        parts = [to_json(part) for part in (message.header, message.parent, metadata, clean)]
+        metadata = to_json(clean_parts.metadata(message.metadata))
+        parts = [to_json(message.header), message.encoded_parent, metadata, to_json(clean)]
         self._outside.send(message.channel, joined(self._signer, routing, parts))
 
     def _is_shown(self, message: KernelMessage, clean: Table) -> bool:
@@ -220,16 +226,3 @@ class FromKernel:
             return
         for words in kernel_words.changed(done.changes, done.missing):
             self._own.print_words(parent, words)
-
-
-def read_message(channel: str, frames: Sequence[bytes]) -> KernelMessage:
-    """Return a message with clean headers. Raises ``MalformedMessage``."""
-    packet = split(frames)
-    if packet is None or any(map(has_too_many_parts, packet.parts)):
-        raise MalformedMessage
-    header, parent, metadata, content = (clean_parts.table(from_json(part)) for part in packet.parts)
-    header, parent = clean_parts.header(header), clean_parts.header(parent)
-    kind = header.get("msg_type")
-    if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
-        raise MalformedMessage
-    return KernelMessage(channel, kind, header, parent, metadata, content, packet.buffers)

@@ -121,6 +121,10 @@ class KernelWidgets:
             known.add("\n".join((*map(str, lines), "")))
         return kind in _OF_CALLBACKS
 
+    def awaits(self, parent_id: str) -> bool:
+        """Whether outputs of a request are those of a widget's callbacks."""
+        return parent_id in self._delivered
+
     def _follow(self, message_id: str, known: _Delivered, state: object) -> None:
         if state == "busy":
             known.since = time.monotonic()

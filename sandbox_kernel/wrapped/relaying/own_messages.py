@@ -66,7 +66,22 @@ class OwnMessages:
         buffers: Sequence[bytes] = (),
     ) -> None:
         """Send a message on a channel."""
-        parts = [to_json(part) for part in (self.header(kind), dict(parent), {}, dict(content))]
+        self._send_encoded(channel, routing, kind, parent, to_json(dict(content)), buffers)
+
+    def print_encoded(self, parent: Mapping[str, object], content: bytes) -> None:
+        """Send printed text that is JSON already."""
+        self._send_encoded("iopub", [b"stream"], "stream", parent, content)
+
+    def _send_encoded(
+        self,
+        channel: str,
+        routing: Sequence[bytes],
+        kind: str,
+        parent: Mapping[str, object],
+        content: bytes,
+        buffers: Sequence[bytes] = (),
+    ) -> None:
+        parts = [to_json(self.header(kind)), to_json(dict(parent)), b"{}", content]
         self._outside.send(channel, joined(self._theirs, routing, parts, buffers))
 
     def header(self, kind: str) -> Table:

@@ -35,6 +35,8 @@ _CHECK_S = 1.0
 _MOST_ANSWERED = 1000
 #: How long to wait before the next look whether front ends have read.
 _PAUSE_S = 0.05
+#: Plain numbers: libzmq's Python names are enumerations, which are slow to combine.
+_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 #: The channels without which a kernel is of no use, and how long it may take to end when it has closed one of them.
 _NEEDED = frozenset(("shell", "iopub", "control"))
 _END_S = 5.0
@@ -53,6 +55,8 @@ class Relay:
         self._way_out = way_out
         self._inner: dict[str, InnerConnection] = {}
         self._poller = zmq.Poller()
+        #: The state of each channel for which the poller waits.
+        self._watched: dict[str, tuple[bool, ...]] = {}
         self._clock = CellClock(kernel.options.timeout_s)
         self._remembered = Remembered()
         self._own = OwnMessages(outside)
@@ -89,14 +93,15 @@ class Relay:
             self._look_at_clock()
             if self._outside["iopub"] in ready:
                 self._own.welcome(self._outside["iopub"].recv())
-            for channel, inner in tuple(self._inner.items()):
+            for channel, inner in self._inner.items():
                 events = ready.get(inner.fileno(), 0)
-                if events & zmq.POLLOUT:
+                if events & _OUT:
                     inner.flush()
-                if events & ~zmq.POLLOUT:
+                if events & ~_OUT:
                     self._from_inside(inner)
-                if channel != "iopub" and self._outside[channel] in ready and not inner.is_full:
+                if self._outside[channel] in ready and channel != "iopub" and not inner.is_full:
                     self._from_outside(channel, inner)
+            for inner in self._inner.values():
                 self._watch(inner)
 
     @property
@@ -124,23 +129,24 @@ class Relay:
             sock.close()
             return
         inner = self._inner[channel] = InnerConnection(channel, sock)
-        self._poller.register(inner.fileno(), zmq.POLLIN)
         self._watch(inner)
 
     def _watch(self, inner: InnerConnection) -> None:
         """Wait for what can happen next on a channel."""
+        pauses = inner.channel == "iopub" and self._sockets.waiting.is_full
+        state = (pauses, "iopub" in self._inner, *inner.state)
+        if self._watched.get(inner.channel) == state:
+            return
+        self._watched[inner.channel] = state
         outside = self._outside[inner.channel]
         if inner.closed:
             if inner.fileno() >= 0:
-                self._poller.unregister(inner.fileno())
+                self._poller.modify(inner.fileno(), 0)
                 inner.close()
             if inner.channel in _NEEDED and self._broken_at is None:
                 self._broken_at = time.monotonic()
             return
-        pauses = inner.channel == "iopub" and self._sockets.waiting.is_full
-        self._poller.modify(
-            inner.fileno(), (0 if pauses else zmq.POLLIN) | (zmq.POLLOUT if inner.wants_to_write else 0)
-        )
+        self._poller.modify(inner.fileno(), (0 if pauses else _IN) | (_OUT if inner.wants_to_write else 0))
         if inner.channel == "iopub" or self._shut("iopub"):
             return
         if inner.is_full:

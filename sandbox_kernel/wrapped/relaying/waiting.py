@@ -14,6 +14,8 @@ import zmq
 
 #: A message of at least this size is counted; libzmq keeps at most a thousand others for each front end.
 LARGE = 64 << 10
+#: Plain numbers: libzmq's Python names are enumerations, which take longer to combine than a frame to send.
+_MORE = int(zmq.SNDMORE)
 #: When more waits, nothing more is taken from the kernel; when still more waits, large messages are dropped.
 FULL, MOST = 64 << 20, 256 << 20
 #: A front end that has read nothing for so long does not stop the others any more.
@@ -39,7 +41,9 @@ class UnreadMessages:
         """Send a message; drop it if it is large and too much waits."""
         size = sum(map(len, frames))
         if size < LARGE:
-            sock.send_multipart(frames)
+            for frame in frames[:-1]:
+                sock.send(frame, _MORE)
+            sock.send(frames[-1])
             return
         self._forget()
         if self._bytes + size > MOST:

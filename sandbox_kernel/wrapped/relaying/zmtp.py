@@ -12,6 +12,10 @@ from collections.abc import Sequence
 #: The longest message that is accepted, in bytes, and the most parts of one.
 MAX_MESSAGE = 128 << 20
 MAX_PARTS = 1024
+#: A frame from this size on is kept as it comes and joined at its end.
+_LARGE = 1 << 20
+#: Shorter chunks of it are joined as they come: a kernel may send single bytes, and to keep each takes fifty.
+_SMALL = 64 << 10
 #: The longest command of a handshake.
 _MAX_COMMAND = 4096
 
@@ -61,6 +65,10 @@ class ZmtpReader:
         self.ready = False
         self._parts: list[bytes] = []
         self._size = 0
+        #: A large frame as far as it is there, how many bytes of it are missing, and its flags.
+        self._chunks: list[bytes] = []
+        self._missing = 0
+        self._flags = 0
         #: Bytes of the present frame that are skipped, and whether the rest of the message is too.
         self._skip = 0
         self._skipping = False
@@ -72,6 +80,9 @@ class ZmtpReader:
             taken = min(self._skip, len(data))
             self._skip -= taken
             data = data[taken:]
+        messages: list[list[bytes]] = []
+        if self._missing:
+            data = self._add_to_large(data, messages)
         self._buffer += data
         if not self._greeted:
             if len(self._buffer) < _GREETING_SIZE:
@@ -79,7 +90,6 @@ class ZmtpReader:
             if self._buffer[0] != 0xFF or self._buffer[10] < 3 or self._buffer[12:17] != b"NULL\0":
                 raise ZmtpError("the kernel does not speak ZMTP 3 without encryption")
             self._greeted, self._at = True, _GREETING_SIZE
-        messages: list[list[bytes]] = []
         while self._next(messages):
             pass
         del self._buffer[: self._at]
@@ -106,14 +116,34 @@ class ZmtpReader:
             return self._skip_frame(flags, begin, size)
         end = begin + size
         if len(buffer) < end:
+            if size >= _LARGE:
+                self._chunks, self._missing, self._flags = [bytes(buffer[begin:])], end - len(buffer), flags
+                self._at = len(buffer)
             return False
-        self._parts.append(bytes(memoryview(buffer)[begin:end]))
-        self._size += size
         self._at = end
+        self._add(bytes(memoryview(buffer)[begin:end]), flags, messages)
+        return True
+
+    def _add_to_large(self, data: bytes, messages: list[list[bytes]]) -> bytes:
+        """Take what belongs to the large frame; returns the bytes behind it."""
+        here, rest = (data, b"") if len(data) <= self._missing else (data[: self._missing], data[self._missing :])
+        if len(self._chunks[-1]) < _SMALL and len(here) < _SMALL:
+            self._chunks[-1] += here
+        else:
+            self._chunks.append(here)
+        self._missing -= len(here)
+        if not self._missing:
+            frame = b"".join(self._chunks)
+            self._chunks = []
+            self._add(frame, self._flags, messages)
+        return rest
+
+    def _add(self, part: bytes, flags: int, messages: list[list[bytes]]) -> None:
+        self._parts.append(part)
+        self._size += len(part)
         if not flags & _MORE:
             messages.append(self._parts)
             self._parts, self._size = [], 0
-        return True
 
     def _command(self, begin: int, size: int) -> bool:
         if size > _MAX_COMMAND:

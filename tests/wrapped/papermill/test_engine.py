@@ -149,3 +149,22 @@ def test_a_notebook_gives_itself_no_rights_and_no_memory(notebook, tmp_path):
         collect({"memory": "20G"}, {}, None)
     assert collect({"memory": "20G"}, {"memory": "30G"}, None).values["memory"] == "30G"
     assert collect({"memory": "1G"}, {}, None).values["memory"] == "1G"
+
+
+def test_the_command_line_gives_rights_also_to_a_kernel_whose_lines_give_none(notebook, tmp_path, monkeypatch):
+    monkeypatch.setenv("SANDBOX_KERNEL_LINES", "limits")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").write_text("shown")
+    source, target = notebook("print(open('/data/file').read())", kernel="sandbox")
+    mounts = [f"{tmp_path}/data:/data"]
+    papermill.execute_notebook(source, target, engine_name="sandbox", mounts=mounts, progress_bar=False)
+    assert shown(target) == ["shown\n"]
+
+
+def test_lines_that_the_engine_did_not_see_give_no_rights_in_the_kernel(notebook, tmp_path, monkeypatch):
+    from sandbox_kernel.wrapped.papermill import engine
+
+    monkeypatch.setattr(engine, "check_cells", lambda *_: None)
+    source, target = notebook(f"%sandbox --mount {tmp_path}:/h\nprint(open('/h/in.ipynb').read())", kernel="sandbox")
+    with pytest.raises(papermill.PapermillExecutionError, match="give no rights here"):
+        papermill.execute_notebook(source, target, engine_name="sandbox", progress_bar=False)

@@ -12,6 +12,10 @@ class Unread:
     def __init__(self):
         self.messages = []
 
+    def send(self, frame, flags=0):
+        assert not flags
+        self.messages.append([frame])
+
     def send_multipart(self, frames, copy=True):
         self.messages.append(frames)
 

@@ -1,0 +1,117 @@
+"""The half of a relay that reads a hostile kernel, without a kernel: messages in, what front ends get out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sandbox_kernel.wrapped.relaying import from_kernel, kernel_message
+from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
+from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
+from sandbox_kernel.wrapped.relaying.kernel_message import LARGE
+from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
+from sandbox_kernel.wrapped.relaying.outside import OutsideAddress
+from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
+from sandbox_kernel.wrapped.relaying.remembered import Remembered
+from sandbox_kernel.wrapped.relaying.wire import Signer, split
+
+PARENT = {"msg_id": "cell", "msg_type": "execute_request"}
+
+
+class Sent:
+    """The outside of a relay; it keeps what is sent."""
+
+    def __init__(self):
+        self.address = OutsideAddress("tcp", "127.0.0.1", {}, Signer(b"outside"))
+        self.messages = []
+
+    def send(self, channel, frames):
+        packet = split(frames)
+        assert self.address.signer.verifies(packet.signature, packet.parts)
+        self.messages.append([json.loads(part) for part in packet.parts])
+
+    def texts(self):
+        return [content["text"] for header, _, _, content in self.messages if header["msg_type"] == "stream"]
+
+
+@pytest.fixture
+def sent():
+    return Sent()
+
+
+@pytest.fixture
+def carrier(sent):
+    own = OwnMessages(sent)
+    widgets = KernelWidgets(own, lambda *_: None)
+    return FromKernel(sent, own, widgets, CellClock(None), Remembered(), None)
+
+
+def message(kind, content, parent=PARENT):
+    header = {"msg_id": "1", "msg_type": kind}
+    return [b"topic", b"<IDS|MSG>", b"", *(json.dumps(part).encode() for part in (header, parent, {}, content))]
+
+
+def printed(text, name="stdout"):
+    return message("stream", {"name": name, "text": text})
+
+
+def test_much_plain_text_is_not_decoded_and_arrives_whole(carrier, sent, monkeypatch):
+    decode = from_kernel.from_json
+
+    def short_only(part):
+        assert len(part) < LARGE
+        return decode(part)
+
+    for module in (from_kernel, kernel_message):
+        monkeypatch.setattr(module, "from_json", short_only)
+    text = 'a "line" of text\n' * (2 * MAX_PRINTED // 17)
+    carrier.carry("iopub", printed(text))
+    assert not carrier.dropped
+    assert len(sent.messages) > 1
+    assert "".join(sent.texts()) == text
+    assert {parent["msg_id"] for _, parent, _, _ in sent.messages} == {"cell"}
+
+
+def test_much_text_with_an_escape_sequence_far_behind_is_cleaned(carrier, sent):
+    text = "plain text\n" * (2 * MAX_PRINTED // 11)
+    carrier.carry("iopub", printed(text + "\x1b]0;title\x07\u25a3 end\n" + text))
+    assert "".join(sent.texts()) == text + "\u25a1 end\n" + text
+
+
+def test_much_text_after_the_first_half_of_an_escape_sequence_is_its_second_half(carrier, sent):
+    carrier.carry("iopub", printed("before\x1b]0;"))
+    carrier.carry("iopub", printed("title\x07" + "x" * LARGE))
+    carrier.carry("iopub", printed("0" * LARGE, name="stderr"))
+    assert "".join(sent.texts()) == "before" + "x" * LARGE + "0" * LARGE
+
+
+def test_the_text_of_a_message_is_not_written_out_to_know_its_size(carrier, sent, monkeypatch):
+    """A slow check is measured against the size of its message: ``repr`` of 100 MB took as long as all the rest."""
+    monkeypatch.setattr(from_kernel, "_NOTABLE_S", -1.0)
+    monkeypatch.setattr(from_kernel, "USUAL_PACE", 1)
+
+    class Text(str):
+        __slots__ = ()
+
+        def __repr__(self):
+            raise AssertionError
+
+    read = from_kernel.read_message
+
+    def with_text(*args):
+        made = read(*args)
+        made.content["text"] = Text(made.content["text"])
+        return made
+
+    monkeypatch.setattr(from_kernel, "read_message", with_text)
+    carrier.carry("iopub", printed("short"))
+    assert sent.texts() == ["short"]
+    assert not carrier.dropped
+
+
+def test_each_message_has_the_header_of_its_own_parent(carrier, sent):
+    other = {"msg_id": "other", "msg_type": "execute_request"}
+    for parent in (PARENT, other, other, PARENT, {}):
+        carrier.carry("iopub", message("status", {"execution_state": "busy"}, parent))
+    assert [parent.get("msg_id") for _, parent, _, _ in sent.messages] == ["cell", "other", "other", "cell", None]
