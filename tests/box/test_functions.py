@@ -22,6 +22,29 @@ from sandbox_kernel import (
 )
 from sandbox_kernel.model.notes import NoteKind
 
+#: 48 calls at once, and then one of a child process.
+MANY_THREADS = """
+import os, host
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(48) as pool:
+    print(len(set(pool.map(host.meet, range(48)))))
+if os.fork() == 0:
+    print(host.alone(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+MANY_COROUTINES = """
+import asyncio, os, host
+os.cpu_count = os.process_cpu_count = lambda: 64  # a pool of 32 threads
+async def main():
+    return await asyncio.gather(*(host.aio.meet(number) for number in range(48)))
+print(len(set(asyncio.run(main()))))
+if os.fork() == 0:
+    print(host.alone(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
 
 def search(query: str, limit: int = 2) -> list[dict[str, object]]:
     """Search the catalogue."""
@@ -169,6 +192,29 @@ def test_coroutines_inside_can_await_calls(box: Sandbox) -> None:
         "import asyncio, host\nasync def main(): print(await asyncio.gather(*map(host.aio.slow_square, range(4))))"
     )
     assert ok(box.run(f"{program}\nasyncio.run(main())")).stdout == "[0, 1, 4, 9]\n"
+
+
+@pytest.mark.parametrize("code", [MANY_THREADS, MANY_COROUTINES], ids=["threads", "coroutines"])
+def test_more_calls_at_once_than_the_host_serves_wait_for_each_other(code: str) -> None:
+    together = threading.Barrier(12)
+
+    def meet(number: int) -> int:
+        together.wait(30)
+        return number
+
+    with Sandbox(functions={"meet": meet, "alone": lambda: "called"}) as made:
+        result = made.run(code, timeout=60)
+    assert result.stdout == "48\ncalled\n", result.stderr
+
+
+def test_a_default_time_limit_of_the_programs_sockets_is_not_one_of_its_calls() -> None:
+    def slow() -> str:
+        threading.Event().wait(0.5)
+        return "done"
+
+    with Sandbox(functions={"slow": slow}) as made:
+        result = made.run("import socket; socket.setdefaulttimeout(0.1)\nfrom host import slow\nprint(slow(), slow())")
+    assert result.stdout == "done done\n", result.stderr
 
 
 def test_coroutine_functions_run_on_the_loop_of_arun() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Iterator
 
@@ -98,6 +99,28 @@ def test_bytes_of_javascript_arrive_as_they_are(backend: str) -> None:
         assert ok(session.run(BYTES)).stdout == SAME_BYTES
 
 
+OBJECTS = """
+const told = (make) => { try { return JSON.stringify(host.mirror(make())[0][0]); } catch (error) { return error.message; } };
+class Point { constructor() { this.x = 1; } }
+console.log(told(() => [new Date(0), new Map([['a', new Set([1, 2])]]), new String('x'), new Point(), [1, , 3], 7n]));
+console.log(told(() => Promise.resolve(1)));
+console.log(told(() => ({ error: new Error('x') })));
+console.log(told(() => 2n ** 60n + 1n));
+"""
+SAME_OBJECTS = """["1970-01-01T00:00:00.000Z",{"a":[1,2]},"x",{"x":1},[1,null,3],7]
+a host function takes no Promise; send plain objects, arrays or bytes
+a host function takes no Error; send plain objects, arrays or bytes
+a host function takes no number as large as 1152921504606846977; send a text
+"""
+
+
+@pytest.mark.parametrize("backend", ["process", "wasm"])
+def test_an_object_of_javascript_never_arrives_as_an_empty_one(backend: str) -> None:
+    functions = {"mirror": lambda *args, **kwargs: [args, kwargs]}
+    with Sandbox(backend=backend, functions=functions) as made:
+        assert ok(made.run(OBJECTS, "javascript")).stdout == SAME_OBJECTS
+
+
 needs_addon = pytest.mark.skipif(not freeze_addon()[0], reason=freeze_addon()[1])
 
 
@@ -148,6 +171,15 @@ def test_a_shell_session_calls_in_every_cell(box: Sandbox) -> None:
         for _ in range(2):
             result = ok(session.run("host search x 1"))
             assert (result.stdout, len(result.calls)) == ('["x 0"]\n', 1)
+
+
+@pytest.mark.parametrize("backend", ["process", "wasm"])
+def test_the_command_shows_bytes_and_numbers_that_json_lacks_in_the_same_way(backend: str) -> None:
+    with Sandbox(
+        backend=backend, functions={"odd": lambda: iter([{"b": b"\0\xff"}, [math.nan, -math.inf], [1.5]])}
+    ) as made:
+        result = ok(made.run("host odd", "command"))
+    assert result.stdout == '{"b":{"$bytes":"AP8="}}\n[{"$float":"nan"},{"$float":"-inf"}]\n[1.5]\n'
 
 
 def test_the_command_says_how_it_is_used(box: Sandbox) -> None:

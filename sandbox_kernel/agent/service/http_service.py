@@ -1,7 +1,8 @@
 """The HTTP server: ``POST /run_code``, ``GET /health``, ``GET /metrics``, and ``GET /v1/ping`` as SandboxFusion has it.
 
-Each connection is one task, parsed by h11. Sizes and waiting times of requests are bounded. All but health and ping
-need the bearer token; it is looked at before the body is read. A client that goes away takes its request with it.
+Each connection is one task, parsed by h11. The size of a request and the time of it and its answer are bounded.
+All but health and ping need the bearer token, which is looked at before the body is read. A client that goes away takes
+its request with it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
-import json
 import signal
 import socket
-from dataclasses import dataclass, field
 
 import h11
 
+from sandbox_kernel.agent.service.http_answer import HttpAnswer, json_answer
 from sandbox_kernel.agent.service.request_bodies import (
     MAX_BODY,
+    MAX_IGNORED,
     BodyRoom,
     BodyTooLarge,
     NoRoom,
@@ -36,25 +37,13 @@ from sandbox_kernel.errors import InvalidRequest
 
 #: Seconds that a request may take to arrive, that a connection may be idle, that a refused client may go on sending.
 REQUEST_S, IDLE_S, LINGER_S = 30.0, 120.0, 2.0
-#: The most connections at a time.
+#: Seconds in which a client must have taken its answer.
+ANSWER_S = 30.0
+#: The most connections at a time. When one more comes, the one that has waited longest for a request is closed.
 MAX_CONNECTIONS = 1024
 #: A body above this size is read on another thread.
 _LARGE = 1 << 18
 _ALLOWED = {"/health": "GET", "/v1/ping": "GET", "/metrics": "GET", "/run_code": "POST"}
-
-
-@dataclass(frozen=True)
-class HttpAnswer:
-    """What is sent back."""
-
-    status: int
-    body: bytes
-    kind: str = "application/json"
-    headers: tuple[tuple[str, str], ...] = field(default=())
-
-
-def _json(status: int, value: object, *headers: tuple[str, str]) -> HttpAnswer:
-    return HttpAnswer(status, json.dumps(value).encode(), headers=headers)
 
 
 class HttpService:
@@ -71,6 +60,8 @@ class HttpService:
         self._token = hashlib.sha256(token.encode()).digest()
         self._connections: set[asyncio.Task[None]] = set()
         self._busy: set[asyncio.Task[None]] = set()
+        #: Connections that wait for a request, the one that waits longest first.
+        self._idle: dict[asyncio.Task[None], None] = {}
         self._stopped = asyncio.Event()
         self._bodies = BodyRoom()
 
@@ -99,22 +90,40 @@ class HttpService:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._connections) >= MAX_CONNECTIONS:
+        if len(self._connections) >= MAX_CONNECTIONS and not self._close_an_idle_one():
             writer.close()
             return
         self._connections.add(task)
+        writer.transport.set_write_buffer_limits(0)  # so that ``drain`` waits for all
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=32 << 10)
         try:
-            connection = h11.Connection(h11.SERVER, max_incomplete_event_size=32 << 10)
-            while await self._one(connection, reader, writer, task):
-                connection.start_next_cycle()
-        except (OSError, EOFError, TimeoutError, h11.RemoteProtocolError, h11.LocalProtocolError):
-            pass  # the client is gone, too slow, or speaks no HTTP
+            try:
+                while await self._one(connection, reader, writer, task):
+                    connection.start_next_cycle()
+            except h11.RemoteProtocolError as error:
+                await self._send(connection, writer, json_answer(error.error_status_hint, {"detail": str(error)}))
+                writer.write_eof()
+                async with asyncio.timeout(LINGER_S):
+                    await reader.read(MAX_IGNORED)
+        except (OSError, EOFError, TimeoutError, h11.LocalProtocolError):
+            pass  # the client is gone or too slow
         except asyncio.CancelledError:
-            if not self._stopped.is_set():
-                raise
+            pass  # the server ends, or another connection needs the place
         finally:
             self._connections.discard(task)
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()  # the client did not take its answer; closing would wait for it
             writer.close()
+
+    def _close_an_idle_one(self) -> bool:
+        """Close the connection that has waited longest for a request. Returns False when none waits."""
+        task = next(iter(self._idle), None)
+        if task is None:
+            return False
+        del self._idle[task]
+        self._connections.discard(task)
+        task.cancel()
+        return True
 
     async def _one(
         self,
@@ -123,9 +132,13 @@ class HttpService:
         writer: asyncio.StreamWriter,
         task: asyncio.Task[None],
     ) -> bool:
-        """HttpAnswer one request. Returns whether the connection goes on."""
-        async with asyncio.timeout(IDLE_S):
-            request = await next_event(connection, reader)
+        """Answer one request. Returns whether the connection goes on."""
+        self._idle[task] = None
+        try:
+            async with asyncio.timeout(IDLE_S):
+                request = await next_event(connection, reader)
+        finally:
+            self._idle.pop(task, None)
         if not isinstance(request, h11.Request):
             return False
         self._busy.add(task)
@@ -156,9 +169,11 @@ class HttpService:
                     writer.write(connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
                 body = await read_body(connection, reader, room)
         except BodyTooLarge:
-            return _json(413, {"detail": f"a request may have at most {MAX_BODY} bytes"})
+            return json_answer(413, {"detail": f"a request may have at most {MAX_BODY} bytes"})
         except NoRoom:
-            return _json(429, {"detail": "the server holds too many large requests; try again"}, ("retry-after", "1"))
+            return json_answer(
+                429, {"detail": "the server holds too many large requests; try again"}, ("retry-after", "1")
+            )
         return await self._run(body, connection, reader)
 
     async def _send_early(
@@ -186,23 +201,27 @@ class HttpService:
         response = h11.Response(status_code=answer.status, headers=headers)
         for event in (response, h11.Data(data=answer.body), h11.EndOfMessage()):
             writer.write(connection.send(event) or b"")
-        await writer.drain()
+        async with asyncio.timeout(ANSWER_S):
+            await writer.drain()
 
     def _at_once(self, request: h11.Request) -> HttpAnswer | None:
         """Return the answer to a request whose body is not needed; None for a program that may run."""
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
+            # A server in front of this one may take the other for the length, and then they read different requests.
+            return json_answer(400, {"detail": "send Content-Length or Transfer-Encoding, not both"})
         method, path = request.method.decode(), request.target.decode("ascii", "replace").partition("?")[0]
         if path not in _ALLOWED:
-            return _json(404, {"detail": f"there is no {path[:100]}; there are: {', '.join(_ALLOWED)}"})
+            return json_answer(404, {"detail": f"there is no {path[:100]}; there are: {', '.join(_ALLOWED)}"})
         if method != _ALLOWED[path]:
-            return _json(405, {"detail": f"{path} takes {_ALLOWED[path]}"}, ("allow", _ALLOWED[path]))
+            return json_answer(405, {"detail": f"{path} takes {_ALLOWED[path]}"}, ("allow", _ALLOWED[path]))
         if path == "/health":
             draining = self._queue.draining
-            return _json(503 if draining else 200, {"status": "draining" if draining else "ok"})
+            return json_answer(503 if draining else 200, {"status": "draining" if draining else "ok"})
         if path == "/v1/ping":
-            return _json(200, "pong")
+            return json_answer(200, "pong")
         if not self._admits(request):
             challenge = ("www-authenticate", 'Bearer realm="sandbox-kernel"')
-            return _json(401, {"detail": "send the token: Authorization: Bearer …"}, challenge)
+            return json_answer(401, {"detail": "send the token: Authorization: Bearer …"}, challenge)
         if path == "/metrics":
             return HttpAnswer(200, self._queue.metrics.text().encode(), "text/plain; version=0.0.4")
         return None
@@ -218,13 +237,13 @@ class HttpService:
             await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 raise EOFError
-            return _json(200, await running)
+            return json_answer(200, await running)
         except InvalidRequest as error:
-            return _json(422, {"detail": str(error)})
+            return json_answer(422, {"detail": str(error)})
         except QueueFull as error:
             if self._queue.draining:
-                return _json(503, {"detail": "the server is shutting down"}, ("retry-after", "5"))
-            return _json(429, {"detail": str(error)}, ("retry-after", str(error.retry_after_s)))
+                return json_answer(503, {"detail": "the server is shutting down"}, ("retry-after", "5"))
+            return json_answer(429, {"detail": str(error)}, ("retry-after", str(error.retry_after_s)))
         finally:
             running.cancel()
             gone.cancel()

@@ -98,10 +98,12 @@ async def ignore_body(connection: h11.Connection, reader: asyncio.StreamReader) 
 
 async def wait_for_end(connection: h11.Connection, reader: asyncio.StreamReader) -> None:
     """Return when the client closes its connection. What it sends before that is kept for the next request."""
-    data = await reader.read(_CHUNK)
-    if data:
+    size = 0
+    while data := await reader.read(_CHUNK):
         connection.receive_data(data)
-        await asyncio.Event().wait()
+        size += len(data)
+        if size > _CHUNK:
+            await asyncio.Event().wait()
 
 
 async def _parts(connection: h11.Connection, reader: asyncio.StreamReader) -> AsyncIterator[bytes]:

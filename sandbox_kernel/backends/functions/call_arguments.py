@@ -8,11 +8,10 @@ signature decides what is meant, as ``describe.py`` tells it to whoever writes t
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Mapping
 
 from sandbox_kernel.backends.functions import call_values
-from sandbox_kernel.backends.functions.call_values import RawBytes
+from sandbox_kernel.backends.functions.call_values import BadValue, RawBytes
 from sandbox_kernel.backends.functions.host_function import HostFunction
 from sandbox_kernel.backends.functions.type_checks import Check, Mismatch
 
@@ -69,6 +68,7 @@ def _bind_words(function: HostFunction, words: list[str]) -> inspect.BoundArgume
             kwargs[name] = value
         else:
             args.append(word)
+    call_values.check_words([str(each) for each in (*args, *kwargs.values())])
     try:
         bound = function.signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -86,10 +86,11 @@ def _bind_words(function: HostFunction, words: list[str]) -> inspect.BoundArgume
 
 def _meant(check: Check, word: str) -> object:
     try:
-        value = json.loads(word)
+        value = call_values.load_word(word)
+    except BadValue:
+        raise
     except (ValueError, RecursionError):
         return word
-    call_values.encode(value)  # bounds its depth
     for each in (value, word):
         try:
             check(each)

@@ -136,13 +136,14 @@ class CallConnection:
 
     def _called(self, message: dict[str, object], raw: RawBytes) -> bool:
         number = self._budget.take_call()
-        name = str(message["call"])[:_MAX_NAME]
+        asked = message["call"]
+        function = self._functions.functions.get(asked) if isinstance(asked, str) else None
+        name = function.name if function is not None else _name(asked)
         call = Call(name=name, outcome=CallOutcome.REFUSED)
         try:
-            function = self._functions.functions.get(name)
             if function is None:
                 raise NameError(
-                    f"there is no host function {name!r}; there are: {', '.join(self._functions.functions)}"
+                    f"there is no host function '{name}'; there are: {', '.join(self._functions.functions)}"
                 )
             bound = bind_message(function, message, raw)
             call = replace(call, arguments={key: call_values.shortened(item) for key, item in bound.arguments.items()})
@@ -288,6 +289,11 @@ def _error(kind: str, message: str) -> dict[str, object]:
 
 async def _as_coroutine(result: Awaitable[object]) -> object:
     return await result
+
+
+def _name(asked: object) -> str:
+    """Return the name of a function that does not exist, as one short line: it is shown to people."""
+    return repr(asked[:_MAX_NAME])[1:-1][:_MAX_NAME] if isinstance(asked, str) else f"<{type(asked).__name__}>"
 
 
 def _text(error: BaseException) -> str:

@@ -105,25 +105,25 @@ class CallServer:
             if self._woken.fileno() in ready:
                 self._woken.recv(4096)
             if self._hatch.fileno() in ready and not self._closed:
-                self._take(waiting)
+                self._take()
             for connection in list(self._connections):
                 connection.look_at_time()
 
-    def _take(self, waiting: select.poll) -> None:
-        """Take what came through the hatch: one connected stream socket begins a connection, all else is closed."""
+    def _take(self) -> None:
+        """Take what came through the hatch: one connected stream socket begins a connection, all else is closed.
+
+        A message of no bytes is a message too, and not the end: we hold the inner end ourselves.
+        """
         try:
-            data, extra, _, _ = self._hatch.recvmsg(64, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+            _, extra, _, _ = self._hatch.recvmsg(64, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
         except OSError:
-            data, extra = b"", []
+            extra = []
         handed = [
             fd
             for level, kind, raw in extra
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
             for (fd,) in struct.iter_unpack("i", raw[: len(raw) - len(raw) % 4])
         ]
-        if not data and not handed:
-            waiting.unregister(self._hatch)
-            return
         caller = _connected(handed)
         why, connection = "", None
         with self._lock:

@@ -13,6 +13,7 @@ import base64
 import binascii
 import json
 import math
+from collections.abc import Sequence
 
 from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts
 
@@ -20,6 +21,7 @@ from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts
 MAX_DEPTH = 64
 #: The largest whole number, in bits.
 MAX_INT_BITS = 1024
+_TOO_LARGE = f"it holds a number of more than {MAX_INT_BITS} bits"
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -61,8 +63,7 @@ def _encode(value: object, raw: list[bytes] | None, depth: int) -> object:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
-        # A lone surrogate has no UTF-8.
-        return str(value) if value.isascii() else value.encode("utf-8", "replace").decode()
+        return _text(str(value))
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": str(float(value))}
     if isinstance(value, bytes | bytearray | memoryview):
@@ -89,11 +90,11 @@ def _decode(value: object, raw: RawBytes, depth: int) -> object:
     if depth > MAX_DEPTH:
         raise BadValue(f"it is nested deeper than {MAX_DEPTH}")
     if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
-        raise BadValue(f"it holds a number of more than {MAX_INT_BITS} bits")
+        raise BadValue(_TOO_LARGE)
     if isinstance(value, float) and not math.isfinite(value):
         raise BadValue("it holds a number that is no JSON")
-    if isinstance(value, str) and not value.isascii():
-        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, str):
+        return _text(value)
     if isinstance(value, list):
         return [_decode(item, raw, depth + 1) for item in value]
     if not isinstance(value, dict):
@@ -105,10 +106,15 @@ def _decode(value: object, raw: RawBytes, depth: int) -> object:
         if key == "$float" and isinstance(item, str) and item in _FLOATS:
             return _FLOATS[item]
         if key == "$object" and isinstance(item, dict):
-            return {str(name): _decode(part, raw, depth + 1) for name, part in item.items()}
+            return {_text(name): _decode(part, raw, depth + 1) for name, part in item.items()}
     if any(key.startswith("$") for key in value):
         raise BadValue("it holds an object with a key that begins with '$', which must be sent as $object")
-    return {key: _decode(item, raw, depth + 1) for key, item in value.items()}
+    return {_text(key): _decode(item, raw, depth + 1) for key, item in value.items()}
+
+
+def _text(value: str) -> str:
+    """Return a text that has a UTF-8: lone surrogates have none."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
 def _bytes(item: object, raw: RawBytes) -> bytes:
@@ -134,6 +140,29 @@ def load(data: bytes) -> tuple[dict[str, object], RawBytes]:
     if not isinstance(message, dict):
         raise BadValue("it is no JSON object")
     return message, RawBytes(rest)
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Raise ``BadValue`` when the words of a command line hold too many values. Only lists and objects hold several."""
+    if has_too_many_parts(*(word.encode() for word in words if word.lstrip()[:1] in ("[", "{"))):
+        raise BadValue(f"it holds more than {MAX_PARTS} texts, lists, objects and commas")
+
+
+def load_word(word: str) -> object:
+    """Return the JSON value of a word after ``check_words``.
+
+    Raises ``ValueError`` when it is no JSON or a number that is too large, ``BadValue`` when it is nested too deep.
+    """
+    value: object = json.loads(word, parse_int=_whole)
+    encode(value)  # bounds its depth
+    return value
+
+
+def _whole(digits: str) -> int:
+    value = int(digits)
+    if value.bit_length() > MAX_INT_BITS:
+        raise ValueError(_TOO_LARGE)
+    return value
 
 
 def dump(message: dict[str, object], raw: list[bytes] | None = None) -> bytes:

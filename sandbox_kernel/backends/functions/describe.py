@@ -43,7 +43,8 @@ def describe_functions(functions: HostFunctions | None, language: Language) -> s
     if language is Language.COMMAND:
         return "\n".join(_command(function) for function in each) + "\n"
     head = f"from host import {', '.join(functions.functions)}\n"
-    known = {name: text for function in each for hint in function.hints.values() for name, text in _classes(hint)}
+    hints = [hint for function in each for hint in function.hints.values()]
+    known = {name: text for hint in hints for name, text in _classes(hint, frozenset())}
     return (
         head
         + "".join(f"\n{text}" for text in known.values())
@@ -51,17 +52,20 @@ def describe_functions(functions: HostFunctions | None, language: Language) -> s
     )
 
 
-def _classes(hint: object) -> Iterator[tuple[str, str]]:
-    """Yield the classes of dictionaries and choices that a type hint names, as Python writes them."""
+def _classes(hint: object, within: frozenset[object]) -> Iterator[tuple[str, str]]:
+    """Yield the classes of dictionaries and choices that a type hint names, as Python writes them.
+
+    ``within`` has the dictionaries around this one: one that holds itself is told once.
+    """
     for arg in typing.get_args(hint):
-        yield from _classes(arg)
+        yield from _classes(arg, within)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         members = "".join(f"    {member.name} = {member.value!r}\n" for member in hint)
         yield hint.__name__, f"class {hint.__name__}(Enum):  # send the value\n{members}"
-    elif typing.is_typeddict(hint):
+    elif typing.is_typeddict(hint) and hint not in within:
         hints, keys = typing.get_type_hints(hint), required_keys(hint)
         for each in hints.values():
-            yield from _classes(each)
+            yield from _classes(each, within | {hint})
         lines = [
             f"    {name}: {hint_text(its) if name in keys else f'NotRequired[{hint_text(its)}]'}\n"
             for name, its in hints.items()
@@ -72,9 +76,12 @@ def _classes(hint: object) -> Iterator[tuple[str, str]]:
 def _docstring(function: HostFunction) -> str:
     if not function.doc:
         return " ..."
-    lines = function.doc.replace('"""', "'''").splitlines()
-    text = "\n".join(f"    {line}".rstrip() for line in lines[1:])
-    return f'\n    """{lines[0]}' + (f'\n{text}\n    """' if text else '"""')
+    text = function.doc.replace('"""', "'''")
+    raw = "r" if "\\" in text else ""
+    # Quotation marks cannot follow one, or a backslash.
+    end = "\n    " if "\n" in text or text.endswith(('"', "\\")) else ""
+    lines = text.splitlines()
+    return "\n".join([f'\n    {raw}"""{lines[0]}', *(f"    {line}".rstrip() for line in lines[1:])]) + f'{end}"""'
 
 
 def _comment(function: HostFunction) -> str:
@@ -89,8 +96,10 @@ def _command(function: HostFunction) -> str:
             words.append(f"[{name} ...]")
         elif parameter.kind is parameter.VAR_KEYWORD:
             words.append("[NAME=VALUE ...]")
-        elif parameter.default is not parameter.empty or parameter.kind is parameter.KEYWORD_ONLY:
+        elif parameter.default is not parameter.empty:
             words.append(f"[{parameter.name}={name}]")
+        elif parameter.kind is parameter.KEYWORD_ONLY:
+            words.append(f"{parameter.name}={name}")
         else:
             words.append(name)
     summary = f"  # {function.doc.splitlines()[0]}" if function.doc else ""
@@ -124,8 +133,8 @@ def typescript_signature(function: HostFunction) -> str:
     return f"({', '.join(plain)}): {result if not generates or 'Iterable' in result else 'Iterable<any>'}"
 
 
-def typescript_type(hint: object) -> str:
-    """Return a type hint as TypeScript; ``any`` where there is no counterpart."""
+def typescript_type(hint: object, within: frozenset[object] = frozenset()) -> str:
+    """Return a type hint as TypeScript; ``any`` where there is no counterpart, as for a dict that holds itself."""
     if isinstance(hint, type) and hint in _PLAIN:
         return _PLAIN[hint]
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -133,21 +142,23 @@ def typescript_type(hint: object) -> str:
     if typing.is_typeddict(hint):
         keys = required_keys(hint)
         marks = {name: "" if name in keys else "?" for name in typing.get_type_hints(hint)}
-        parts = [f"{name}{marks[name]}: {typescript_type(its)}" for name, its in typing.get_type_hints(hint).items()]
-        return f"{{ {'; '.join(parts)} }}"
+        if hint in within:
+            return "any"
+        inner = {name: typescript_type(its, within | {hint}) for name, its in typing.get_type_hints(hint).items()}
+        return f"{{ {'; '.join(f'{name}{marks[name]}: {its}' for name, its in inner.items())} }}"
     origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
     if hint is None:
         return "null"
     if origin in (typing.Union, types.UnionType):
-        return " | ".join(dict.fromkeys(typescript_type(arg) for arg in args))
+        return " | ".join(dict.fromkeys(typescript_type(arg, within) for arg in args))
     if origin is typing.Literal:
-        return " | ".join(json.dumps(arg) for arg in args)
+        return " | ".join(json.dumps(arg, default=str) for arg in args)
     if origin in _STREAMS:
-        return f"Iterable<{typescript_type(args[0]) if args else 'any'}>"
+        return f"Iterable<{typescript_type(args[0], within) if args else 'any'}>"
     if origin is tuple and args and args[-1] is not ...:
-        return f"[{', '.join(typescript_type(arg) for arg in args)}]"
+        return f"[{', '.join(typescript_type(arg, within) for arg in args)}]"
     if origin in (*_LISTS, tuple):
-        return f"Array<{typescript_type(args[0]) if args else 'any'}>"
+        return f"Array<{typescript_type(args[0], within) if args else 'any'}>"
     if origin in (dict, abc.Mapping, abc.MutableMapping):
-        return f"Record<string, {typescript_type(args[1]) if args else 'any'}>"
+        return f"Record<string, {typescript_type(args[1], within) if args else 'any'}>"
     return "any"

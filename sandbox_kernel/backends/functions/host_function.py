@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import keyword
+import math
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -68,19 +70,24 @@ class HostFunctions:
 
 
 def plain_signature(function: HostFunction) -> str:
-    """Return the signature as text. A default that is no plain value is shown as ``...``."""
+    """Return the signature as Python. A default that is no plain value is shown as ``...``."""
 
     def shown(name: str) -> object:
         return _Shown(hint_text(function.hints[name])) if name in function.hints else inspect.Parameter.empty
 
     parameters = []
     for parameter in function.signature.parameters.values():
-        plain = parameter.default is parameter.empty or isinstance(
-            parameter.default, str | int | float | bool | bytes | None
-        )
-        default = parameter.default if plain else _Shown("...")
+        default = parameter.default if parameter.default is parameter.empty else _Shown(_default(parameter.default))
         parameters.append(parameter.replace(annotation=shown(parameter.name), default=default))
     return str(inspect.Signature(parameters, return_annotation=shown("return")))
+
+
+def _default(value: object) -> str:
+    if isinstance(value, enum.Enum):
+        value = value.value  # what programs send
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    return repr(value) if value is None or type(value) in (str, int, float, bool, bytes) else "..."
 
 
 class _Shown(str):
@@ -138,6 +145,10 @@ def make_function(name: str, call: Callable[..., object]) -> HostFunction:
             checks[parameter.name] = make_check(typing.Any if hint is parameter.empty else hint)
         except UnknownHint as error:
             raise InvalidRequest(f"functions: parameter {parameter.name!r} of {name}: {error}") from None
+        except RecursionError:
+            raise InvalidRequest(
+                f"functions: parameter {parameter.name!r} of {name}: its type hint holds itself; use dict or list there"
+            ) from None
     return HostFunction(name=name, call=call, signature=signature, checks=checks, hints=hints)
 
 

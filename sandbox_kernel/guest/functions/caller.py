@@ -1,23 +1,28 @@
 """Calls host functions: makes a pair of sockets, sends one through the hatch, and talks over the other.
 
-A connection belongs to one thread of one process. After a fork (a checkpoint of a session is one) or a rollback it is
-opened anew, so the messages of two processes never mix. Standard library only, Python 3.8 or later.
+A connection carries one call at a time and belongs to one process. After a fork (a checkpoint of a session is one) or a
+rollback it is opened anew, so the messages of two processes never mix. A thread that calls while ``MOST`` others call
+waits for one of them. Standard library only, Python 3.8 or later.
+
+The command ``host`` starts an interpreter for each call. So this file imports the C modules of which ``socket`` and
+``queue`` are made; they are loaded in a fraction of the time.
 """
 
 from __future__ import annotations
 
-import array
 import os
-import socket
-import struct
-import threading
+import sys
+from _queue import SimpleQueue
+from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket, socketpair, timeout
 
 from .calling import Calls, HostError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Callable, List
 
+#: The most connections of one process. The host serves a few more (``MAX_CONNECTIONS``), for other processes inside.
+MOST = 12
 #: How often a waiting call looks whether its program was interrupted, in seconds.
 _SLICE_S = 0.05
 
@@ -30,26 +35,31 @@ class _Line:
     """One connection to the host."""
 
     def __init__(self, hatch: int) -> None:
-        self.pid = os.getpid()
         self.held = bytearray()
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        knock = socket.socket(fileno=os.dup(hatch))
+        self.socket, theirs = socketpair(AF_UNIX, SOCK_STREAM)
+        knock = socket(fileno=os.dup(hatch))
+        for each in (self.socket, theirs, knock):
+            each.settimeout(None)  # the program may have set a default for all sockets
         try:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))]
-            knock.sendmsg([b"\0"], rights)
+            knock.sendmsg([b"\0"], [(SOL_SOCKET, SCM_RIGHTS, theirs.fileno().to_bytes(4, sys.byteorder))])
         finally:
             knock.close()
             theirs.close()
 
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(struct.pack(">I", len(data)) + data)
+    def send(self, data: bytes) -> bool:
+        """Return False when the host has closed the connection; the reason may be there to be read."""
+        try:
+            self.socket.sendall(len(data).to_bytes(4, "big") + data)
+        except ConnectionError:
+            return False
+        return True
 
     def receive(self, stopped: Callable[[], bool] | None) -> bytes | None:
         """Return the answer; None when the host has closed the connection."""
         if stopped is not None:
             self.socket.settimeout(_SLICE_S)
         header = self._exactly(4, stopped)
-        answer = None if header is None else self._exactly(struct.unpack(">I", header)[0], stopped)
+        answer = None if header is None else self._exactly(int.from_bytes(header, "big"), stopped)
         if stopped is not None:
             self.socket.settimeout(None)
         return answer
@@ -61,7 +71,7 @@ class _Line:
                 part = self.socket.recv(max(65536, min(size - len(held), 1 << 20)))
             except ConnectionError:
                 return None
-            except socket.timeout:  # noqa: UP041 - another name than TimeoutError before Python 3.10
+            except timeout:  # another name than TimeoutError before Python 3.10
                 if stopped is not None and stopped():
                     raise CallStopped from None
                 continue
@@ -73,6 +83,17 @@ class _Line:
         return found
 
 
+class _Lines:
+    """The connections of one process that are open and not in use, and the right to use one, ``MOST`` times."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.idle: List[_Line] = []
+        self.rights: SimpleQueue[None] = SimpleQueue()
+        for _ in range(MOST):
+            self.rights.put(None)
+
+
 class Caller(Calls):
     """Calls functions of the host through one hatch.
 
@@ -82,39 +103,41 @@ class Caller(Calls):
     def __init__(self, hatch: int, stopped: Callable[[], bool] | None = None) -> None:
         self.hatch = hatch
         self.stopped = stopped
-        self._lines = threading.local()
+        self._lines = _Lines()
 
     def exchange(self, data: bytes) -> bytes:
         """See ``Calls``."""
-        line = getattr(self._lines, "line", None)
-        if line is None or line.pid != os.getpid():
-            line = self._lines.line = _Line(self.hatch)
-        done = False
+        lines = self._lines
+        if lines.pid != os.getpid():
+            lines = self._lines = _Lines()
+        lines.rights.get()
         try:
-            answer = self._exchange(line, data)
-            done = True
+            answer = self._exchange(lines, data)
         finally:
-            if not done:
-                # After an interrupt nobody knows what is still on the way.
-                self._lines.line = None
-                line.socket.close()
-        return answer
-
-    def _exchange(self, line: _Line, data: bytes) -> bytes:
-        try:
-            line.send(data)
-        except ConnectionError:
-            # The host has closed this connection between two cells, or it tells why it refuses.
-            answer = line.receive(self.stopped)
-            if answer is None:
-                self._lines.line = line = _Line(self.hatch)
-                try:
-                    line.send(data)
-                except ConnectionError:
-                    pass  # closed at once; the reason may be there to be read
-                answer = line.receive(self.stopped)
-        else:
-            answer = line.receive(self.stopped)
+            lines.rights.put(None)
         if answer is None:
             raise HostError("ConnectionLost", "the host closed the connection; a limit of its functions is reached")
+        return answer
+
+    def _exchange(self, lines: _Lines, data: bytes) -> bytes | None:
+        try:
+            line = lines.idle.pop()
+        except IndexError:
+            line = _Line(self.hatch)
+        answer = None
+        try:
+            sent = line.send(data)
+            answer = line.receive(self.stopped)
+            if answer is None and not sent:
+                # The host has closed this connection between two cells.
+                line.socket.close()
+                line = _Line(self.hatch)
+                line.send(data)
+                answer = line.receive(self.stopped)
+        finally:
+            if answer is not None:
+                lines.idle.append(line)
+            else:
+                # After an interrupt nobody knows what is still on the way.
+                line.socket.close()
         return answer

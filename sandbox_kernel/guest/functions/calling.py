@@ -2,11 +2,14 @@
 
 ``caller.py`` sends the messages over a socket. Python inside WebAssembly has this file too, as ``host.calling``, and
 sends them to its embedder. Standard library only, Python 3.8 or later.
+
+The command ``host`` starts an interpreter for each call. So this file imports ``_json``, the C functions of which the
+module ``json`` is made, and not ``json``, whose import takes longer than the start of the interpreter.
 """
 
 from __future__ import annotations
 
-import json
+from _json import encode_basestring_ascii, make_encoder, make_scanner
 
 from .values import AnswerBytes, decode, encode
 
@@ -15,9 +18,30 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Tuple
 
 
-#: Made once: ``json.dumps`` with separators makes one for each message, ``json.loads`` asks for the encoding.
-_as_json = json.JSONEncoder(separators=(",", ":")).encode
-_from_json = json.JSONDecoder().decode
+class _Reading:
+    """How ``make_scanner`` reads: as ``json.loads`` does."""
+
+    strict = True
+    object_hook = object_pairs_hook = array_hook = parse_constant = None
+    parse_float, parse_int = float, int
+
+
+def _unknown(value: object) -> object:
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+_scan = make_scanner(_Reading)  # type: ignore[arg-type]
+_parts = make_encoder(None, _unknown, encode_basestring_ascii, None, ":", ",", False, False, True)
+
+
+def as_json(value: object) -> str:
+    """Return JSON in ASCII, without spaces."""
+    return "".join(_parts(value, 0))
+
+
+def from_json(text: str) -> Any:
+    """Return the value of a JSON text."""
+    return _scan(text, 0)[0]
 
 
 class HostError(Exception):
@@ -62,9 +86,9 @@ class Calls:
 
     def ask(self, message: Dict[str, Any], raw: List[bytes] | None = None) -> Tuple[Dict[str, Any], Any]:
         """Send a message; returns the answer and the value in it. Raises ``HostError`` when the answer is an error."""
-        data = _as_json(message).encode("utf-8", "replace")
+        data = as_json(message).encode()
         head, _, rest = self.exchange(b"".join((data, b"\n", *raw)) if raw else data).partition(b"\n")
-        answer: Dict[str, Any] = _from_json(head.decode())
+        answer: Dict[str, Any] = from_json(head.decode())
         if "error" in answer:
             raise HostError(answer["error"]["type"], answer["error"]["message"])
         value = answer.get("value")

@@ -8,12 +8,11 @@ Standard library only, Python 3.8 or later.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
 from .caller import Caller
-from .calling import HostError
+from .calling import HostError, as_json, from_json
 from .values import encode
 
 TYPE_CHECKING = False
@@ -47,7 +46,7 @@ def show(value: object) -> None:
     elif isinstance(value, str):
         print(value)
     elif value is not None:
-        print(json.dumps(encode(value)))
+        print(as_json(encode(value)))
     sys.stdout.flush()
 
 
@@ -55,11 +54,11 @@ def answer_json(caller: Caller) -> None:
     """Pass on one message that is on standard input; a stream is read to its end."""
 
     def ask(message: Dict[str, Any]) -> Dict[str, Any]:
-        found: Dict[str, Any] = json.loads(caller.exchange(json.dumps({**message, "base64": True}).encode()))
+        found: Dict[str, Any] = from_json(caller.exchange(as_json({**message, "base64": True}).encode()).decode())
         return found
 
     try:
-        answer = ask(json.load(sys.stdin))
+        answer = ask(from_json(sys.stdin.read()))
         if "stream" in answer:
             items: List[Any] = []
             while "value" in (item := ask({"next": answer["stream"]})):
@@ -67,4 +66,4 @@ def answer_json(caller: Caller) -> None:
             answer = item if "error" in item else {"items": items}
     except HostError as error:
         answer = {"error": {"type": error.type, "message": error.message}}
-    json.dump(answer, sys.stdout)
+    sys.stdout.write(as_json(answer))

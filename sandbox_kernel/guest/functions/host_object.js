@@ -16,9 +16,15 @@
 
   const FLOATS = { nan: NaN, inf: Infinity, '-inf': -Infinity };
 
+  // What an object is: 'Object' for plain ones and those of classes, 'Map', 'Promise', …
+  const kind = (value) => Object.prototype.toString.call(value).slice(8, -1);
+
   function encode(value, raw) {
     if (value === undefined || value === null) return null;
-    if (typeof value === 'bigint') return Number(value);
+    if (typeof value === 'bigint') {
+      if (!Number.isSafeInteger(Number(value))) throw new TypeError(`a host function takes no number as large as ${value}; send a text`);
+      return Number(value);
+    }
     if (typeof value === 'number') {
       return Number.isFinite(value) ? value : { $float: Number.isNaN(value) ? 'nan' : value > 0 ? 'inf' : '-inf' };
     }
@@ -28,7 +34,16 @@
     }
     if (ArrayBuffer.isView(value)) return { $bytes: putBytes(new Uint8Array(value.buffer, value.byteOffset, value.byteLength), raw) };
     if (value instanceof ArrayBuffer) return { $bytes: putBytes(new Uint8Array(value), raw) };
-    if (Array.isArray(value)) return value.map((item) => encode(item, raw));
+    if (Array.isArray(value)) return Array.from(value, (item) => encode(item, raw));
+    if (typeof value.toJSON === 'function') return encode(value.toJSON(), raw);
+    switch (kind(value)) {
+      case 'Set': return Array.from(value, (item) => encode(item, raw));
+      case 'Map': return encode(Object.fromEntries(value), raw);
+      case 'String': case 'Number': case 'Boolean': return encode(value.valueOf(), raw);
+      case 'Object': break;
+      default: // a Promise, an Error, a RegExp: nothing of it would arrive
+        if (Object.keys(value).length === 0) throw new TypeError(`a host function takes no ${kind(value)}; send plain objects, arrays or bytes`);
+    }
     const plain = Object.fromEntries(Object.entries(value).map(([name, item]) => [name, encode(item, raw)]));
     return Object.keys(plain).some((name) => name.startsWith('$')) ? { $object: plain } : plain;
   }

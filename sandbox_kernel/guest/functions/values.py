@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import math
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ def encode(value: object, raw: List[bytes] | None = None) -> object:
         return float(value) if math.isfinite(value) else {"$float": str(float(value))}
     if isinstance(value, (bytes, bytearray, memoryview)):
         if raw is None:
-            return {"$bytes": base64.b64encode(value).decode()}
+            return {"$bytes": binascii.b2a_base64(value, newline=False).decode()}
         raw.append(bytes(value))
         return {"$bytes": len(raw[-1])}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -62,7 +62,7 @@ def decode(value: object, raw: AnswerBytes | None = None) -> object:
     if len(value) == 1:
         ((key, item),) = value.items()
         if key == "$bytes":
-            return raw.take(item) if raw is not None and isinstance(item, int) else base64.b64decode(item)
+            return raw.take(item) if raw is not None and isinstance(item, int) else binascii.a2b_base64(item)
         if key == "$float":
             return _FLOATS[item]
         if key == "$object":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import http.client
 import json
 import socket
@@ -13,11 +14,14 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox_kernel.agent.loopback import listen
+from sandbox_kernel.agent.service import http_service
 from sandbox_kernel.agent.service.http_service import HttpService
 from sandbox_kernel.agent.service.request_bodies import MAX_BODY, MAX_HELD
 from sandbox_kernel.agent.service.run_queue import RunQueue
 
 TOKEN = "0123456789abcdef0123"
+#: Leaves a file that is larger than what the buffers of a connection hold.
+LARGE_FILE = "open('a', 'wb').write(bytes(8 << 20))"
 #: How many clients come at once under load.
 CLIENTS = 16
 
@@ -237,8 +241,61 @@ def test_a_client_that_goes_away_gives_its_place_to_others() -> None:
 def test_what_is_no_http_hurts_nobody(service: Service) -> None:
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as raw:
         raw.sendall(b"\x16\x03\x01 no http\r\n\r\n" * 10)
-        assert raw.recv(100) == b""
+        answer = b"".join(iter(lambda: raw.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"illegal request line" in answer
     assert service.ask("/health")[0] == 200
+
+
+def test_a_request_that_two_servers_may_read_differently_is_refused(service: Service) -> None:
+    inner = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    both = b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % (5 + len(inner))
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as raw:
+        raw.sendall(b"POST /run_code HTTP/1.1\r\nHost: x\r\n" + both + inner)
+        answer = b"".join(iter(lambda: raw.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+def test_connections_that_send_nothing_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_service, "MAX_CONNECTIONS", 4)
+    made = Service()
+    with contextlib.ExitStack() as stack:
+        stack.callback(made.stop)
+        for _ in range(10):
+            stack.enter_context(socket.create_connection(("127.0.0.1", made.port), timeout=30))
+        assert made.ask("/health")[0] == 200
+        assert made.run(code="print(1)", language="python")["status"] == "Success"
+
+
+def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_service, "ANSWER_S", 0.2)
+    made = Service()
+    body = json.dumps({"code": LARGE_FILE, "language": "python", "fetch_files": ["a"]}).encode()
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(30)
+        raw.connect(("127.0.0.1", made.port))
+        head = f"POST /run_code HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
+        raw.sendall(head.encode() + body)
+        assert raw.recv(1) == b"H"
+        made.stop()
+
+
+def test_a_client_that_goes_away_after_more_bytes_ends_its_program() -> None:
+    made = Service(workers=1)
+    body = json.dumps({"code": "import time; time.sleep(60)", "language": "python", "run_timeout": 60}).encode()
+    head = f"POST /run_code HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
+    try:
+        with socket.create_connection(("127.0.0.1", made.port), timeout=30) as raw:
+            raw.sendall(head.encode() + body)
+            while not made.queue.metrics.running:
+                made.thread.join(0.01)
+            raw.sendall(b"GET ")
+        assert made.run(code="print(1)", language="python")["status"] == "Success"
+        assert 'sandbox_runs_total{status="interrupted"} 1' in str(made.ask("/metrics")[2])
+    finally:
+        made.stop()
 
 
 def test_a_full_queue_is_429_and_a_drain_finishes_what_was_taken() -> None:

@@ -76,3 +76,29 @@ def test_words_that_fit_in_no_way_are_told() -> None:
         bound(search, words=[])
     with pytest.raises(BadValue, match="nested"):
         bound(anything, words=["[" * 100 + "]" * 100])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["[" + "[]," * 200_000 + "[]]"],
+        ["value=[" + "[]," * 200_000 + "[]]"],
+        [" [" + "[]," * 60_000 + "[]]"] * 4,
+        ['{"a":[' + "1," * 400_000 + "1]}"],
+    ],
+    ids=["one", "by name", "several", "numbers"],
+)
+def test_a_word_that_becomes_too_many_values_is_refused_before_it_is_parsed(words: list[str]) -> None:
+    with pytest.raises(BadValue, match="more than 320000"):
+        bound(anything, words=words)
+
+
+def test_a_long_word_that_is_text_stays_text() -> None:
+    table = "name,age\n" * 200_000
+    assert bound(search, words=[table]) == {"query": table}
+
+
+def test_a_number_in_a_word_is_no_larger_than_one_in_an_argument() -> None:
+    assert bound(anything, words=["9" * 400]) == {"value": "9" * 400}
+    with pytest.raises(TypeError, match="must be int, got str"):
+        bound(search, words=["x", "limit=" + "9" * 400])

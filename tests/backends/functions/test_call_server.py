@@ -88,6 +88,32 @@ def test_a_call_is_answered_and_written_down(program: Program) -> None:
     assert call.duration >= 0
 
 
+@pytest.mark.parametrize("message", [b"", b"x", b"x" * 5000], ids=["empty", "short", "long"])
+def test_a_message_without_a_descriptor_does_not_close_the_hatch_for_later_cells(
+    message: bytes, program: Program
+) -> None:
+    with socket.socket(fileno=os.dup(program.server.hatch)) as hatch:
+        hatch.send(message)
+    assert program.caller.call("add", [1], {}) == 2
+    program.server.finish()
+    program.server.begin()
+    assert program.caller.call("add", [1], {}) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [("\ud800x", "\\ud800x"), ("\x1b[2J\n", "\\x1b[2J\\n"), ("größe", "größe"), ([1], "<list>"), ("a" * 900, "a" * 64)],
+    ids=["surrogate", "control", "plain", "list", "long"],
+)
+def test_the_name_of_no_function_is_one_line_of_text_in_the_record(asked: object, name: str, program: Program) -> None:
+    with program.connect() as line:
+        answer = ask(line, json.dumps({"call": asked}).encode())
+    (call,) = program.server.finish()
+    assert call.name == name
+    assert answer == {"error": {"type": "NameError", "message": call.error.removeprefix("NameError: ")}}
+    assert f"'{name}'" in call.error.encode().decode()
+
+
 @pytest.mark.parametrize("kind", ["file", "pipe", "listener", "datagram", "internet", "two", "none", "hatch"])
 def test_what_is_no_connection_is_closed_and_the_hatch_stays_open(kind: str, program: Program, tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))

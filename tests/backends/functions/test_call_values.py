@@ -142,3 +142,8 @@ def test_the_record_of_a_call_keeps_short_values_and_cuts_long_ones() -> None:
     assert call_values.shortened([1, "b"]) == "[1, 'b']"
     for large in ("x" * 1000, ["x"] * 100_000, {str(n): n for n in range(10_000)}, 10**500, [["y" * 10**6]]):
         assert len(str(call_values.shortened(large))) <= 200
+
+
+def test_keys_without_utf8_arrive_as_text_that_can_be_written_down() -> None:
+    found = call_values.decode({"\ud800": 1, "b": {"$object": {"$\udfff": 2}}})
+    assert found == {"?": 1, "b": {"$?": 2}}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import enum
+import math
 from collections.abc import Iterator
 from typing import Any, Literal, NotRequired, TypedDict
 
 import pytest
 
-from sandbox_kernel import Sandbox
+from sandbox_kernel import InvalidRequest, Sandbox
 from sandbox_kernel.backends.functions.describe import typescript_type
 
 
@@ -98,3 +99,48 @@ def test_a_sandbox_without_functions_describes_none() -> None:
 )  # fmt: skip
 def test_types_have_their_counterparts(hint: object, shown: str) -> None:
     assert typescript_type(hint) == shown
+
+
+class Tree(TypedDict):
+    name: str
+    children: list[Tree]
+
+
+def quoted(colour: Colour = Colour.RED, most: float = math.inf) -> Tree:
+    'Paint "it"'
+    return {"name": "", "children": []}
+
+
+def windows(*, path: str, deep: bool = False) -> None:
+    r"""Read C:\users\new.
+
+    Ends with \
+    """
+
+
+def slashed() -> None:
+    "One line \\"
+
+
+def test_python_gets_signatures_that_parse_whatever_defaults_and_documentation_hold() -> None:
+    with Sandbox(functions={"quoted": quoted, "windows": windows, "slashed": slashed}) as box:
+        text, lines = box.describe_functions(), box.describe_functions("command")
+    functions = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+    parsed = {each.name: (ast.get_docstring(each) or "").strip() for each in functions}
+    assert parsed == {
+        "quoted": 'Paint "it"', "windows": "Read C:\\users\\new.\n\nEnds with \\", "slashed": "One line \\"
+    }  # fmt: skip
+    assert "def quoted(colour: Colour = 'red', most: float = float('inf')) -> Tree:" in text
+    assert "host windows path=PATH [deep=DEEP]" in lines
+
+
+def test_a_dictionary_that_holds_itself_is_told_once_and_is_no_argument() -> None:
+    with Sandbox(functions={"quoted": quoted}) as box:
+        types, text = box.describe_functions("typescript"), box.describe_functions()
+    assert "{ name: string; children: Array<any> };" in types
+    assert text.count("class Tree(TypedDict):\n    name: str\n    children: list[Tree]\n") == 1
+
+    def plant(tree: Tree) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="parameter 'tree' of plant: its type hint holds itself"):
+        Sandbox(functions={"plant": plant})

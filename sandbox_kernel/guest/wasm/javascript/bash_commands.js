@@ -239,7 +239,13 @@
     async function host([name, ...words]) {
       if (globalThis.host === undefined) return bad("bash: host: command not found", 127);
       if (name === undefined) return bad("host: usage: host FUNCTION [ARGUMENT | NAME=VALUE] ...", 2);
-      const shown = (value) => (value === null ? "" : value instanceof Uint8Array ? latin(value) : `${typeof value === "string" ? value : JSON.stringify(value)}\n`);
+      // JSON has no bytes, and not every number.
+      const plain = (_, value) =>
+        value instanceof Uint8Array ? { $bytes: btoa(latin(value)) }
+        : typeof value === "number" && !Number.isFinite(value) ? { $float: String(value).toLowerCase().replace("infinity", "inf") }
+        : value;
+      const text = (value) => (typeof value === "string" ? value : JSON.stringify(value, plain));
+      const shown = (value) => (value === null ? "" : value instanceof Uint8Array ? latin(value) : `${text(value)}\n`);
       try {
         const result = globalThis.host[Symbol.for("host.words")](name, words);
         const all = typeof result?.next === "function" ? [...result] : [result];
