@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Python versions read each other's code objects wrongly, so the file fits one version only.
 VERSION = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}, form 2"
-MAX_HEADER = 16 << 20
+MAX_HEADER, PAGE = 16 << 20, 1 << 16
 
 
 class StatePickler(pickle.Pickler):
@@ -133,10 +133,11 @@ def _reason(value: Any, error: BaseException) -> str:
     return f"{type(value).__name__}: {type(error).__name__}: {str(error)[:MAX_REASON]}"
 
 
-def save(variables: Dict[str, Any], into: BinaryIO, *, folder: str, trial: SaveTrial) -> Dict[str, Any]:
-    """Write all variables that can be stored. Returns ``stored`` (names) and ``lost`` (reasons by name).
+def save(variables: Dict[str, Any], into: BinaryIO, *, folder: str, trial: SaveTrial) -> Tuple[int, Dict[str, Any]]:
+    """Write all variables that can be stored, when all of them are pickled.
 
-    ``folder`` is the work folder: modules that lie there can be imported again.
+    ``folder`` is the work folder: modules that lie there can be imported again. Returns how many bytes were written,
+    and the report: ``stored`` (names) and ``lost`` (reasons by name).
     """
     fresh, lost = FreshProcess(folder), trial.lost
     numbers = {name: number for number, name in enumerate(variables, 1)}
@@ -164,10 +165,14 @@ def save(variables: Dict[str, Any], into: BinaryIO, *, folder: str, trial: SaveT
     report = {"stored": list(stored), "lost": lost}
     sizes = [part.nbytes for part in parts]
     places = {"places": fresh.places, "front": places_in_front(fresh.places)}
-    header = json.dumps({"version": VERSION, "parts": sizes, **places, **report})
-    into.write(header.encode() + b"\n")
+    header = json.dumps({"version": VERSION, "parts": sizes, **places, **report}).encode() + b"\n"
+    size = len(header) + sum(sizes)
+    # The file that the host keeps consists of whole pages.
+    rest = -size % PAGE
+    into.write(header)
     into.writelines(parts)
-    return report
+    into.write(bytes(rest))
+    return size + rest, report
 
 
 def load(source: BinaryIO, space: Dict[str, Any]) -> Dict[str, Any]:
