@@ -206,12 +206,15 @@ class PythonSession(Session):
             state = take_variables(worker, self.memory_mb, stop)
             found = _report(state.report)
             recipes: dict[str, str] = {}
+            remade: list[str] = []
             for name in found.lost:
-                code = worker.tree.maker_of(name)
-                if code is not None and can_run_again(code):
-                    recipes[name] = code
-        left = {name: why for name, why in found.lost.items() if name not in recipes}
-        return state, recipes, SaveReport(stored=found.stored, recomputed=tuple(recipes), lost=left)
+                made = worker.tree.maker_of(name)
+                if made is not None and can_run_again(made.code):
+                    remade.append(name)
+                    # What the same cell made may refer to it, so it comes from the same run of the cell.
+                    recipes.update(dict.fromkeys(made.names, made.code))
+        left = {name: why for name, why in found.lost.items() if name not in remade}
+        return state, recipes, SaveReport(stored=found.stored, recomputed=tuple(remade), lost=left)
 
     def _restore(self, state: State, recipes: Mapping[str, str]) -> None:
         with self._supervisor.turn() as worker:

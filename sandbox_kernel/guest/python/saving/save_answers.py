@@ -17,7 +17,7 @@ from . import save_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable, Dict, List
 
 #: How long the fork may take.
 SAVE_S = 100.0
@@ -146,15 +146,34 @@ def load(space: Dict[str, Any], source: int, order: str, before: Dict[str, Any])
     for name in before:
         if name not in report["stored"] and name not in report["lost"]:
             space.pop(name, None)
-    remade = []
+    remade: List[str] = []
+    cells: Dict[str, List[str]] = {}
     for name, code in json.loads(order).items():
-        apart = dict(space)  # only the variable itself is taken over
-        try:
-            exec(compile(code, "<cell of a saved session>", "exec"), apart)
-            space[name] = apart[name]
-            remade.append(name)
-        except Exception as error:
-            report["lost"][name] = f"its cell was run again and failed: {type(error).__name__}: {str(error)[:100]}"
-    report["recomputed"] = remade
+        cells.setdefault(code, []).append(name)
+    for code, names in cells.items():
+        remade += _run_again(space, code, names, report["lost"])
+    report["recomputed"] = [name for name in remade if name in report["lost"]]
     report["lost"] = {name: why for name, why in report["lost"].items() if name not in remade}
     return {"report": report}
+
+
+def _run_again(space: Dict[str, Any], code: str, names: List[str], lost: Dict[str, str]) -> List[str]:
+    """Run a cell again and take over the variables ``names``; all others are what they were. Returns what it made.
+
+    It runs once for all of them, because they may refer to each other, and with the session's variables as globals,
+    because functions and generators of the cell keep them.
+    """
+    before = dict(space)
+    made: Dict[str, Any] = {}
+    why = "its cell was run again and did not make it"
+    try:
+        exec(compile(code, "<cell of a saved session>", "exec"), space)
+        made = {name: space[name] for name in names if name in space}
+    except Exception as error:
+        why = f"its cell was run again and failed: {type(error).__name__}: {str(error)[:100]}"
+    for name in [name for name in space if name not in before]:
+        del space[name]
+    space.update(before)
+    space.update(made)
+    lost.update({name: why for name in names if name in lost and name not in made})
+    return list(made)
