@@ -50,6 +50,8 @@ from sandbox_kernel.session.cell.late_output import LateListener
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
 
+#: How long the session of an interrupted line command may take to end what it does.
+_LAST_WORDS_S = 5.0
 #: Bytes in use, and the limit.
 Memory = tuple[int, int]
 OnInput = Callable[[str, bool], Awaitable[str]]
@@ -385,7 +387,10 @@ class CellExecution:
             raise
 
     async def _command(self, command: LineCommand, defaults: CellOptions) -> Failure | None:
-        """Line commands may measure or wait, so they work in a thread; an interrupt is answered at once."""
+        """Line commands may measure or wait, so they work in a thread.
+
+        An interrupt ends what the command does in a session, and is answered when that has ended; otherwise at once.
+        """
         from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
 
         state = self._state
@@ -397,7 +402,12 @@ class CellExecution:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
         if not work.done():
-            return self._send(Failure("KeyboardInterrupt", "interrupted", (f"%sandbox {command.name}: interrupted",)))
+            if desk.give_up(command):
+                await asyncio.wait({work}, timeout=_LAST_WORDS_S)
+            failed = work.exception() if work.done() else None
+            if not work.done() or isinstance(failed, SandboxError):
+                told = f"%sandbox {command.name}: {failed or 'interrupted'}"
+                return self._send(Failure("KeyboardInterrupt", "interrupted", (told,)))
         messages = await work
         self._state.comms.settle_all()
         self._told = self._told or bool(messages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from html import escape
@@ -49,6 +50,21 @@ class LineCommands:
     answers: RightAnswers = field(default_factory=RightAnswers)
     #: The variables of the Python kernel; None in the Sandbox kernel, which has none of its own.
     variables: Mapping[str, object] | None = None
+    #: Set when the user has interrupted the command.
+    interrupted: threading.Event = field(default_factory=threading.Event)
+
+    def give_up(self, command: LineCommand) -> bool:
+        """End what a command does in its session; False when it does nothing there that can be ended."""
+        self.interrupted.set()
+        session = self.sandboxes.sessions.find(command.options)
+        return session is not None and session.interrupt()
+
+    def unless_interrupted(self, session: Session) -> Session:
+        """Return a session that a command has made; after an interrupt close it, and raise ``SessionError``."""
+        if self.interrupted.is_set():
+            session.close()
+            raise SessionError("it was interrupted, and nothing has changed")
+        return session
 
 
 def run_command(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
@@ -187,7 +203,7 @@ def _fork(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
         raise InvalidRequest(
             f"%sandbox fork {name}: this session cannot be forked; Python sessions and those with --backend wasm can"
         )
-    copy = fork(name)
+    copy = context.unless_interrupted(fork(name))
     context.sandboxes.sessions.add_fork(session, name, copy)
     said = f"%%sandbox --session {name} runs cells in a copy of this session; both go on by themselves."
     restored = getattr(copy, "restored", None)
@@ -197,7 +213,9 @@ def _fork(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     asked = command.options.over(context.defaults)
     most_mb = asked.memory_mb if asked.memory_mb is not None else DEFAULT_SESSION_MEMORY_MB
-    session = context.sandboxes.box(context.defaults).load_session(command.target, memory_mb=most_mb)
+    session = context.unless_interrupted(
+        context.sandboxes.box(context.defaults).load_session(command.target, memory_mb=most_mb)
+    )
     # It serves cells of its own language, which may differ from the notebook's.
     restored = getattr(session, "restored", None)
     backend = "wasm" if restored is None else None
@@ -232,8 +250,10 @@ def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
     told: list[str] = []
     for state in states:
         # Our own file: its limit is the one that the user gave.
-        session = context.sandboxes.box(context.defaults).load_session(
-            state.path, name=state.name or None, memory_mb=MAX_MEMORY_MB
+        session = context.unless_interrupted(
+            context.sandboxes.box(context.defaults).load_session(
+                state.path, name=state.name or None, memory_mb=MAX_MEMORY_MB
+            )
         )
         asked = replace(context.defaults, language=session.language, session=state.name or None)
         context.sandboxes.sessions.adopt(asked, session)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -67,3 +68,26 @@ def test_an_orderly_end_saves_what_the_last_cell_made(kernels):
     third = kernels()
     shown(third, "%sandbox recover")
     assert "the new kernel" in shown(third, "print(x)")
+
+
+@pytest.mark.timeout(300)
+def test_a_save_that_was_interrupted_went_on_behind_the_next_cell(kernels, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kernel = kernels()
+    shown(kernel, "import time\nclass Slow:\n    def __reduce__(self): time.sleep(600)\nslow, kept = Slow(), [1]")
+    request = kernel.kc.execute("%sandbox save state")
+    answered = threading.Event()
+
+    def interrupt():
+        while not answered.wait(0.5):
+            kernel.reply(kernel.send("interrupt_request", {}, channel="control"), channel="control")
+
+    again = threading.Thread(target=interrupt)
+    again.start()
+    reply = kernel.reply(request)
+    answered.set()
+    again.join()
+    assert reply["ename"] == "KeyboardInterrupt", reply
+    assert "nothing was saved" in "".join(reply["traceback"])
+    assert "[1, 2]" in shown(kernel, "kept.append(2)\nprint(kept)")
+    assert not (tmp_path / "state").exists()

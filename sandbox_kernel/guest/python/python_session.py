@@ -192,14 +192,23 @@ class PythonCells(CellEngine):
         if what == "debug":
             return self._debugger.attach(self.worker.channel.take_descriptor())
         if what == "image":
-            return save_answers.save(self.variables(), code, apart=not accelerator.in_use())
+            return self._save(code)
         if what == "load":
-            return save_answers.load(self.shell.user_ns, code, self.variables())
+            source = self.worker.channel.take_descriptor()
+            return {} if source is None else save_answers.load(self.shell.user_ns, source, code, self.variables())
         if what == "complete":
             return editor_answers.complete(self.shell, code, position)
         if what in ("inspect", "source"):
             return editor_answers.inspect(self.shell, code, position, int(what == "source"))
         return editor_answers.is_complete(self.shell, code)
+
+    def _save(self, order: str) -> Dict[str, Any]:
+        """Write the variables to the descriptor that came with the question; an interrupt of the host ends that."""
+        into, signals = self.worker.channel.take_descriptor(), self.worker.signals
+        if into is None:
+            return {}
+        signals.forget_interrupts()
+        return save_answers.save(self.variables(), into, order, signals.was_interrupted, apart=not accelerator.in_use())
 
     def own_threads(self) -> int:
         """See ``CellEngine``."""

@@ -51,6 +51,10 @@ class Signals:
             _take({signal.SIGINT})
         self._late.discard(signal.SIGINT)
 
+    def was_interrupted(self) -> bool:
+        """Whether an interrupt has come while signals are held."""
+        return signal.SIGINT in self._late or signal.SIGINT in _pending()
+
     def release(self) -> None:
         """Restore the user's handlers and unblock all signals. Signals that came meanwhile are delivered in here."""
         for number, handler in list(self._aside.items()):

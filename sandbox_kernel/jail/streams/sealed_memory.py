@@ -24,7 +24,10 @@ def _next_data(source: int, at: int) -> int:
 
 
 class SealedMemory:
-    """A sealed memory file. It is closed with the last reference, so keep one while its descriptor is in use."""
+    """A sealed memory file. It is closed with the last reference, so keep one while its descriptor is in use.
+
+    Without data it is empty and not sealed: ``append`` fills it, ``seal`` seals it.
+    """
 
     def __init__(self, data: bytes = b"") -> None:
         self._fd = os.memfd_create("sealed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -34,7 +37,7 @@ class SealedMemory:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
-            self._seal()
+            self.seal()
 
     @classmethod
     def of_file(cls, source: int, offset: int, size: int) -> SealedMemory:
@@ -53,7 +56,7 @@ class SealedMemory:
                 if not sent:
                     raise EOFError(f"it ended {end - at} bytes too early")
                 at += sent
-        made._seal()
+        made.seal()
         return made
 
     @classmethod
@@ -64,11 +67,19 @@ class SealedMemory:
         """
         made = cls()
         fill(made._fd)
-        made._seal()
+        made.seal()
         made._size = os.fstat(made._fd).st_size
         return made
 
-    def _seal(self) -> None:
+    def append(self, data: memoryview) -> None:
+        """Add bytes at the end."""
+        while data:
+            written = os.pwrite(self._fd, data, self._size)
+            self._size += written
+            data = data[written:]
+
+    def seal(self) -> None:
+        """Let nobody change it any more."""
         fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _ALL_SEALS)
 
     def fileno(self) -> int:

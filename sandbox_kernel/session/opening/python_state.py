@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +22,8 @@ from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.opening.saved_file import ImageHeader, SavedSession, read_image, write_image
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.opening.state_copies import StateCopies, StateCopy
-from sandbox_kernel.session.opening.wasm_state import State, take_state
+from sandbox_kernel.session.opening.take_variables import take_variables
+from sandbox_kernel.session.opening.wasm_state import State
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.tree.again import can_run_again
@@ -91,7 +91,7 @@ class PythonSession(Session):
             Which variables are stored, which will be made again by their cells, and which are lost.
 
         Raises:
-            SessionError: the state or the file could not be written.
+            SessionError: the state or the file could not be written, or ``interrupt`` was called meanwhile.
 
         """
         target = file_name(path)
@@ -200,18 +200,21 @@ class PythonSession(Session):
             raise InvalidRequest(f"{saved.path!r} cannot be loaded: {error}") from None
 
     def _take(self) -> tuple[State, dict[str, str], SaveReport]:
-        """Return the state, the cells that make what it lacks, and the report."""
-        with self._supervisor.turn() as worker:
+        """Return the state, the cells that make what it lacks, and the report. ``interrupt`` ends it."""
+        with contextlib.closing(Stop()) as stop, self._supervisor.turn() as worker, self._stoppable(stop):
             worker.look_at_variables()
-            state = take_state(worker)
+            state = take_variables(worker, self.memory_mb, stop)
             found = _report(state.report)
             recipes: dict[str, str] = {}
+            remade: list[str] = []
             for name in found.lost:
-                code = worker.tree.maker_of(name)
-                if code is not None and can_run_again(code):
-                    recipes[name] = code
-        left = {name: why for name, why in found.lost.items() if name not in recipes}
-        return state, recipes, SaveReport(stored=found.stored, recomputed=tuple(recipes), lost=left)
+                made = worker.tree.maker_of(name)
+                if made is not None and can_run_again(made.code):
+                    remade.append(name)
+                    # What the same cell made may refer to it, so it comes from the same run of the cell.
+                    recipes.update(dict.fromkeys(made.names, made.code))
+        left = {name: why for name, why in found.lost.items() if name not in remade}
+        return state, recipes, SaveReport(stored=found.stored, recomputed=tuple(remade), lost=left)
 
     def _restore(self, state: State, recipes: Mapping[str, str]) -> None:
         with self._supervisor.turn() as worker:
@@ -222,16 +225,10 @@ class PythonSession(Session):
     @staticmethod
     def _make_again(worker: JailedWorker, state: State, recipes: Mapping[str, str]) -> SaveReport:
         """Put the files of a state into the work folder and let the worker make its variables again."""
-        name = f".state-{secrets.token_hex(8)}"
         with Rooted(os.dup(worker.jail.box_fd)) as box:
             for path, data in state.files.items():
                 box.write(path, data)
-            with box.replacing(name) as file:
-                at, end = 0, len(state.memory)
-                while at < end:
-                    at += os.sendfile(file, state.memory.fileno(), at, end - at)
-        order = json.dumps({"path": f"{worker.jail.places.work}/{name}", "cells": dict(recipes)})
-        answer = worker.ask("load", order, 0, _LOAD_S).answer
+        answer = worker.ask("load", json.dumps(dict(recipes)), 0, _LOAD_S, state.memory.fileno()).answer
         if not isinstance(answer.get("report"), dict):
             raise SessionError(f"its variables could not be made again: {one_line(str(answer.get('problem')), 300)}")
         return _report(answer["report"])

@@ -94,6 +94,9 @@ def write_image(path: str, header: ImageHeader, memory_fd: int, files: Mapping[s
                 left -= sent
             file.seek(0, os.SEEK_END)
             file.writelines(files.values())
+            file.flush()
+            # After a loss of power the name must not lead to an empty file in place of the one that was there.
+            os.fsync(file.fileno())
         os.rename(aside, target)
     except OSError as error:
         raise SessionError(f"the session cannot be saved as {path!r}: {error.strerror}") from None

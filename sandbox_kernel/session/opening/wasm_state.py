@@ -41,7 +41,6 @@ def take_state(worker: JailedWorker) -> State:
     The copy is sealed memory of the host: the worker, which must be between two cells, cannot change it afterwards.
     """
     jail, name = worker.jail, f".image-{secrets.token_hex(8)}"
-    worker.permit_fork()
     answer = worker.ask("image", f"{jail.places.work}/{name}", 0, _SAVE_S).answer
     size, elapsed = _told(answer)
     try:
@@ -59,7 +58,7 @@ def take_state(worker: JailedWorker) -> State:
     finally:
         os.close(descriptor)
     report = answer.get("report")
-    return State(memory, elapsed, _files(jail), report=report if isinstance(report, dict) else {})
+    return State(memory, elapsed, files_of(jail), report=report if isinstance(report, dict) else {})
 
 
 def take_changes(worker: JailedWorker) -> State:
@@ -83,7 +82,7 @@ def take_changes(worker: JailedWorker) -> State:
     size, elapsed = _told(answer)
     if len(memory) != size or answer.get("changes") is not True:
         raise SessionError(_OTHER)
-    return State(memory, elapsed, _files(worker.jail), changes=True)
+    return State(memory, elapsed, files_of(worker.jail), changes=True)
 
 
 def _told(answer: Mapping[str, object]) -> tuple[int, float]:
@@ -107,6 +106,7 @@ def _told(answer: Mapping[str, object]) -> tuple[int, float]:
     return size, elapsed
 
 
-def _files(jail: Jail) -> dict[str, bytes]:
+def files_of(jail: Jail) -> dict[str, bytes]:
+    """Return the files of the work folder; raises ``SessionError`` when they are too many or too large."""
     with Rooted(os.dup(jail.box_fd)) as box:
         return dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())

@@ -45,5 +45,10 @@ _ALL_VARIABLES = ("globals", "locals", "vars", "user_ns", "gc")
 
 def may_change(code: str, names: Collection[str]) -> bool:
     """Whether the text of a cell has one of these names, or reaches variables without naming them."""
-    words = set(re.findall(r"\w+", code))
+    words = words_of(code)
     return not words.isdisjoint(names) or not words.isdisjoint(_ALL_VARIABLES)
+
+
+def words_of(code: str) -> set[str]:
+    """Return every word in the text of a cell: all names that it uses are among them."""
+    return set(re.findall(r"\w+", code))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.session.tree.again import may_change
 from sandbox_kernel.session.tree.looks import LookDelta, Seen, apply, changes, delta
+from sandbox_kernel.session.tree.maker import Maker, find_maker
 from sandbox_kernel.session.tree.node import CellText, Changes, Node
 from sandbox_kernel.session.tree.thinning import LivingNode, first_to_go
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, living_bound
@@ -289,20 +289,9 @@ class StateTree:
             record.looked = True
             record.changes = replace(record.changes, unknown="its variables could not be looked at")
 
-    def maker_of(self, variable: str) -> str | None:
-        """Return the code of the one cell on the present line that made a variable; None if others may have changed it.
-
-        A look does not see every change of what cannot be stored. So no other cell may name the variable, nor one that
-        was made with it and may lead to it.
-        """
-        line = [self.records[node] for node in self.line()]
-        made = [record for record in line if variable in record.changes.names()]
-        cell = made[0].cell if len(made) == 1 else None
-        if cell is None or cell.status != "ok":
-            return None
-        names = set(made[0].changes.names())
-        others = [record.cell.code for record in line if record.cell is not None and record is not made[0]]
-        return None if any(may_change(code, names) for code in others) else cell.code
+    def maker_of(self, variable: str) -> Maker | None:
+        """Return the cell on the present line that makes a variable again; None if it may make another value."""
+        return find_maker([self.records[node] for node in self.line()], self.look_at, variable)
 
     def changed_files(self, files: tuple[FsChange, ...]) -> None:
         """Note which files the cell of the present node has changed."""

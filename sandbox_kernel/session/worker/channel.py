@@ -81,6 +81,12 @@ class WorkerChannel:
             signal.pidfd_send_signal(self._speaker_fd, signal.SIGKILL)
         return True
 
+    def interrupt_speaker(self) -> None:
+        """Send SIGINT to the worker, which answers a question, and to nothing that earlier cells have started."""
+        if self._speaker_fd >= 0:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._speaker_fd, signal.SIGINT)
+
     @property
     def speaker_is_dead(self) -> bool:
         """Whether the worker has ended, even if the gate has not reported it yet."""

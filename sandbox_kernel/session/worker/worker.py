@@ -26,6 +26,7 @@ from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.meter.meter import counts_processes
 from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.session.cell.late_output import LateOutput
 from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
@@ -71,6 +72,8 @@ _MAX_STRAYS, _MAX_STRAY_BYTES = 100, MAX_FRAME
 LAST_WORD_S = 0.5
 #: How long the worker may take to say what its cells have changed.
 LOOK_S = 10.0
+#: How often a worker that answers a question is interrupted again.
+INTERRUPT_EVERY_S = 0.5
 
 Kind = TypeVar("Kind", bound=FromWorker)
 
@@ -416,10 +419,19 @@ class JailedWorker:
         found, self._strays = self._strays, []
         return found
 
-    def ask(self, what: What, code: str, pos: int, timeout_s: float, descriptor: int | None = None) -> Answer:
+    def ask(
+        self,
+        what: What,
+        code: str,
+        pos: int,
+        timeout_s: float,
+        descriptor: int | None = None,
+        stop: Stop | None = None,
+    ) -> Answer:
         """Ask the worker a question about code; raises ``SessionError`` when it does not answer in time.
 
-        The worker gets a copy of ``descriptor``, if one is given.
+        The worker gets a copy of ``descriptor``, if one is given. When ``stop`` is raised it is interrupted, and its
+        answer awaited all the same.
         """
         number = self.next_id()
         message: Ask = {"op": "ask", "id": number, "what": what, "code": code, "pos": pos}
@@ -427,7 +439,14 @@ class JailedWorker:
             self.channel.put(message)
         else:
             self.channel.give(message, descriptor)
-        answer = self._await(Answer, timeout_s)
+        try:
+            answer = self._await(Answer, timeout_s, stop)
+        except KeyboardInterrupt:
+            # The caller does not wait any more. An answer that comes later would be read in place of another message.
+            self.channel.interrupt_speaker()
+            with contextlib.suppress(SessionError):
+                self._await(Answer)
+            raise
         if answer.id != number:
             raise SessionError("the worker answered another question")
         return answer
@@ -583,11 +602,18 @@ class JailedWorker:
         if len(self._strays) < _MAX_STRAYS and held + shown.size <= _MAX_STRAY_BYTES:
             self._strays.append(shown)
 
-    def _await(self, kind: type[Kind], timeout_s: float | None = None) -> Kind:
-        """Wait for a message of a kind; raises ``SessionError`` when the worker dies, is late or sends another kind."""
+    def _await(self, kind: type[Kind], timeout_s: float | None = None, stop: Stop | None = None) -> Kind:
+        """Wait for a message of a kind; raises ``SessionError`` when the worker dies, is late or sends another kind.
+
+        While ``stop`` is raised the worker is interrupted again and again: it ignores what came before our question.
+        """
         timeout_s = PATIENCE_S if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
+        next_interrupt = 0.0
         while True:
+            if stop is not None and stop.raised and time.monotonic() >= next_interrupt:
+                next_interrupt = time.monotonic() + INTERRUPT_EVERY_S
+                self.channel.interrupt_speaker()
             for message in self.channel.read():
                 if isinstance(message, kind):
                     return message

@@ -1,13 +1,12 @@
 """Answers the host's questions to save and to load the variables of a Python session.
 
 Saving runs code of the variables (``__reduce__``), so it happens in a fork where that is possible: the session stays as
-it is, whatever that code does. The file lies in the work folder, from where the host takes it and where the host puts
-it.
+it is, whatever that code does. What is saved goes to the host through a pipe, when all of it is ready; what is loaded
+comes in a memory file that the host has sealed. Neither takes room in the work folder.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import mmap
 import os
@@ -18,41 +17,48 @@ from . import save_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Callable, Dict, List
 
-#: How long the forks may take together, and how many variables may end one.
-SAVE_S, MAX_TRIES = 100.0, 5
+#: How long the fork may take.
+SAVE_S = 100.0
 _fork, _exit = os.fork, os._exit
 
 
-def save(variables: Dict[str, Any], path: str, *, apart: bool = True) -> Dict[str, Any]:
-    """Write the variables to a new file. Returns its size and the report, or why it could not be written.
+def save(
+    variables: Dict[str, Any], into: int, order: str, interrupted: Callable[[], bool], *, apart: bool = True
+) -> Dict[str, Any]:
+    """Write the variables to a descriptor, which is closed afterwards.
 
     Without ``apart`` this process itself writes them: a fork cannot read the memory of an accelerator.
+
+    Args:
+        variables: the variables.
+        into: the descriptor.
+        order: JSON: ``folder``, the work folder, and ``lost``: variables that are not tried, each with the reason.
+        interrupted: whether the host has asked to give up.
+        apart: whether a fork writes them.
+
+    Returns:
+        How much was written, and the report; or ``problem``, why nothing was; or ``ended``: the variable that ended the
+        fork, with the reason, before anything was written. The others can be saved without it.
+
     """
-    found = _save_apart(variables, path) if apart else _write(variables, path, save_state.SaveTrial(made_again=False))
-    if "problem" in found:
-        _remove(path)
-    return found
-
-
-def _remove(path: str) -> None:
+    asked = json.loads(order)
     try:
-        os.unlink(path)
-    except OSError:
-        pass
+        if apart:
+            return _save_apart(variables, into, asked, interrupted)
+        return _write(variables, into, asked["folder"], save_state.SaveTrial(made_again=False, lost=asked["lost"]))
+    finally:
+        os.close(into)
 
 
-def _write(variables: Dict[str, Any], path: str, trial: save_state.SaveTrial) -> Dict[str, Any]:
+def _write(variables: Dict[str, Any], into: int, folder: str, trial: save_state.SaveTrial) -> Dict[str, Any]:
     try:
-        with open(path, "xb") as file:
-            report = save_state.save(variables, file, folder=os.path.dirname(path), trial=trial)
-            # The file that the host keeps consists of whole pages.
-            file.write(bytes(-file.tell() % (1 << 16)))
-            return {"size": file.tell(), "elapsed_s": 0.0, "report": report}
+        with open(into, "wb", closefd=False) as file:
+            size, report = save_state.save(variables, file, folder=folder, trial=trial)
+        return {"size": size, "elapsed_s": 0.0, "report": report}
     except BaseException as error:
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return {"problem": f"{type(error).__name__}: {str(error)[:200]}", "full": full}
+        return {"problem": f"{type(error).__name__}: {str(error)[:200]}", "full": False}
 
 
 def _write_all(to: int, data: bytes) -> None:
@@ -60,29 +66,28 @@ def _write_all(to: int, data: bytes) -> None:
         data = data[os.write(to, data) :]
 
 
-def _save_apart(variables: Dict[str, Any], path: str) -> Dict[str, Any]:
-    """Save in a fork. When a variable ends the fork, it is named as lost and the others are saved without it."""
-    lost: Dict[str, str] = {}
-    deadline = time.monotonic() + SAVE_S
-    while True:
-        place = mmap.mmap(-1, mmap.PAGESIZE)  # where the fork says at which variable it is
-        try:
-            found = _try_apart(variables, path, save_state.SaveTrial(lost=lost, place=place), deadline)
-        except OSError as error:  # a session that may start no processes has leave for one fork
-            found = {"problem": f"the variables {', '.join(lost)} ended it, and then {error}" if lost else str(error)}
-        name = save_state.SaveTrial(place=place).at(variables)
-        if found is not None or not name or len(lost) >= MAX_TRIES or time.monotonic() > deadline:
-            return found or {"problem": "the process that saved was ended, for its memory or its time", "full": False}
-        _remove(path)
-        lost[name] = (
-            f"{type(variables[name]).__name__}: the process that stored it ended, for its memory or by its code"
-        )
+def _save_apart(
+    variables: Dict[str, Any], into: int, asked: Dict[str, Any], interrupted: Callable[[], bool]
+) -> Dict[str, Any]:
+    """Save in a fork. When a variable ends the fork, it is named."""
+    place = mmap.mmap(-1, mmap.PAGESIZE)  # where the fork says at which variable it is
+    try:
+        trial = save_state.SaveTrial(lost=asked["lost"], place=place)
+        found = _try_apart(lambda: _write(variables, into, asked["folder"], trial), interrupted)
+    except OSError as error:
+        found = {"problem": str(error), "full": False}
+    if found is not None:
+        return found
+    name = save_state.SaveTrial(place=place).at(variables)
+    if not name:
+        return {"problem": "the process that saved was ended, for its memory or its time", "full": False}
+    why = f"{type(variables[name]).__name__}: the process that stored it ended, for its memory or by its code"
+    return {"ended": {name: why}}
 
 
-def _try_apart(
-    variables: Dict[str, Any], path: str, trial: save_state.SaveTrial, deadline: float
-) -> Dict[str, Any] | None:
+def _try_apart(write: Callable[[], Dict[str, Any]], interrupted: Callable[[], bool]) -> Dict[str, Any] | None:
     """Return the answer of a fork; None when it ended without one, or took too long."""
+    deadline = time.monotonic() + SAVE_S
     reader, writer = os.pipe()
     pid = _fork()
     if pid == 0:
@@ -93,7 +98,7 @@ def _try_apart(
             for stream in (1, 2):
                 os.dup2(nowhere, stream)
             save_state.watch_time()
-            answer = _write(variables, path, trial)
+            answer = write()
         except BaseException as error:
             answer = {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
         finally:
@@ -105,6 +110,8 @@ def _try_apart(
         # A child of the fork may hold the pipe open, so its end is no sign that the fork has ended.
         while not data.endswith(b"\n") and time.monotonic() < deadline:
             if not select.select([reader], [], [], 0.2)[0]:
+                if interrupted():
+                    return {"interrupted": True}
                 if ended:
                     break
                 ended = os.waitpid(pid, os.WNOHANG)[0] == pid
@@ -124,32 +131,49 @@ def _try_apart(
     return found
 
 
-def load(space: Dict[str, Any], order: str, before: Dict[str, Any]) -> Dict[str, Any]:
-    """Read variables from a file into the session, remove the file, and run the cells of what it lacks.
+def load(space: Dict[str, Any], source: int, order: str, before: Dict[str, Any]) -> Dict[str, Any]:
+    """Read variables from a descriptor into the session, close it, and run the cells of what the file lacks.
 
-    ``order`` is JSON: ``path``, and ``cells``, the code that makes each variable that could not be stored. Variables
-    that the session has (``before``) and the saved one had not are removed. Returns the report, or the problem.
+    ``order`` is JSON: the code that makes each variable that could not be stored. Variables that the session has
+    (``before``) and the saved one had not are removed. Returns the report, or the problem.
     """
-    asked = json.loads(order)
     try:
-        with open(asked["path"], "rb") as file:
+        with open(source, "rb") as file:
+            file.seek(0)
             report = save_state.load(file, space)
     except Exception as error:
         return {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
-    finally:
-        os.unlink(asked["path"])
     for name in before:
         if name not in report["stored"] and name not in report["lost"]:
             space.pop(name, None)
-    remade = []
-    for name, code in asked["cells"].items():
-        apart = dict(space)  # only the variable itself is taken over
-        try:
-            exec(compile(code, "<cell of a saved session>", "exec"), apart)
-            space[name] = apart[name]
-            remade.append(name)
-        except Exception as error:
-            report["lost"][name] = f"its cell was run again and failed: {type(error).__name__}: {str(error)[:100]}"
-    report["recomputed"] = remade
+    remade: List[str] = []
+    cells: Dict[str, List[str]] = {}
+    for name, code in json.loads(order).items():
+        cells.setdefault(code, []).append(name)
+    for code, names in cells.items():
+        remade += _run_again(space, code, names, report["lost"])
+    report["recomputed"] = [name for name in remade if name in report["lost"]]
     report["lost"] = {name: why for name, why in report["lost"].items() if name not in remade}
     return {"report": report}
+
+
+def _run_again(space: Dict[str, Any], code: str, names: List[str], lost: Dict[str, str]) -> List[str]:
+    """Run a cell again and take over the variables ``names``; all others are what they were. Returns what it made.
+
+    It runs once for all of them, because they may refer to each other, and with the session's variables as globals,
+    because functions and generators of the cell keep them.
+    """
+    before = dict(space)
+    made: Dict[str, Any] = {}
+    why = "its cell was run again and did not make it"
+    try:
+        exec(compile(code, "<cell of a saved session>", "exec"), space)
+        made = {name: space[name] for name in names if name in space}
+    except Exception as error:
+        why = f"its cell was run again and failed: {type(error).__name__}: {str(error)[:100]}"
+    for name in [name for name in space if name not in before]:
+        del space[name]
+    space.update(before)
+    space.update(made)
+    lost.update({name: why for name in names if name in lost and name not in made})
+    return list(made)

@@ -17,6 +17,7 @@ import time
 import types
 
 from . import by_value
+from .array_views import SharedArrays
 from .broken_values import MAX_REASON, PatientUnpickler
 from .fresh_process import FreshProcess, TrialUnpickler, add_places, places_in_front
 
@@ -26,15 +27,18 @@ if TYPE_CHECKING:
 
 #: Python versions read each other's code objects wrongly, so the file fits one version only.
 VERSION = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}, form 2"
-MAX_HEADER = 16 << 20
+MAX_HEADER, PAGE = 16 << 20, 1 << 16
 
 
 class StatePickler(pickle.Pickler):
-    """Pickles what cells define by what it is made of, modules by name, and memory that tensors share once."""
+    """Pickles what cells define by what it is made of, modules by name, and memory that arrays share once.
 
-    def __init__(self, fresh: FreshProcess, *args: Any, **options: Any) -> None:
+    With ``tries``, arrays are only noted and pickled as usual.
+    """
+
+    def __init__(self, fresh: FreshProcess, arrays: SharedArrays, *args: Any, tries: bool, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._fresh = fresh
+        self._fresh, self._arrays, self._tries = fresh, arrays, tries
         self._tensors: Dict[Tuple[str, int], Any] = {}
 
     def reducer_override(self, value: Any) -> Any:
@@ -48,7 +52,13 @@ class StatePickler(pickle.Pickler):
             place = str(value.device), value.data_ptr()
             first = self._tensors.setdefault(place, value)
             return NotImplemented if first is value or not place[1] else (_same, (first,))
-        return by_value.reduced(value)
+        found = by_value.reduced(value)
+        if found is not NotImplemented:
+            return found
+        if self._tries:
+            self._arrays.note(value)
+            return NotImplemented
+        return self._arrays.reduced(value)
 
 
 def _same(value: Any) -> Any:
@@ -65,11 +75,13 @@ class SaveTrial:
     Attributes:
         made_again: whether each one is made again as a trial, which takes its memory a second time.
         lost: variables that are not tried, each with the reason.
+        arrays: the arrays that were seen in those that were tried.
 
     """
 
     def __init__(self, *, made_again: bool = True, lost: Dict[str, str] | None = None, place: Any = None) -> None:
         self.made_again, self.lost = made_again, dict(lost or {})
+        self.arrays = SharedArrays()
         self._place, self._rest_s = place, ALL_S
 
     def begin(self, number: int) -> None:
@@ -85,11 +97,11 @@ class SaveTrial:
     def why_not(self, value: Any, fresh: FreshProcess) -> str:
         """Return why a value cannot be stored; empty when it can. One that takes too long cannot."""
         if not self.made_again:
-            return why_not(value, fresh, made_again=False)
+            return why_not(value, fresh, self.arrays, made_again=False)
         began, allowed = time.monotonic(), self._rest_s * PART
         signal.setitimer(signal.ITIMER_REAL, allowed, 0.5)
         try:
-            return why_not(value, fresh)
+            return why_not(value, fresh, self.arrays)
         except _TooSlow:
             return f"{type(value).__name__}: it took too long"
         finally:
@@ -111,14 +123,15 @@ def watch_time() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
 
 
-def why_not(value: Any, fresh: FreshProcess, *, made_again: bool = True) -> str:
+def why_not(value: Any, fresh: FreshProcess, arrays: SharedArrays, *, made_again: bool = True) -> str:
     """Return why a value cannot be stored; empty when it can: it was pickled, and made again from that if asked.
 
     It is made again as a fresh process would: nothing of this session's ``__main__`` or of its own modules helps.
+    ``arrays`` notes the arrays in it.
     """
     out, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
     try:
-        StatePickler(fresh, out, protocol=5, buffer_callback=buffers.append).dump(value)
+        StatePickler(fresh, arrays, out, protocol=5, buffer_callback=buffers.append, tries=True).dump(value)
         if made_again:
             out.seek(0)
             TrialUnpickler(fresh, out, buffers=buffers).load()
@@ -133,10 +146,11 @@ def _reason(value: Any, error: BaseException) -> str:
     return f"{type(value).__name__}: {type(error).__name__}: {str(error)[:MAX_REASON]}"
 
 
-def save(variables: Dict[str, Any], into: BinaryIO, *, folder: str, trial: SaveTrial) -> Dict[str, Any]:
-    """Write all variables that can be stored. Returns ``stored`` (names) and ``lost`` (reasons by name).
+def save(variables: Dict[str, Any], into: BinaryIO, *, folder: str, trial: SaveTrial) -> Tuple[int, Dict[str, Any]]:
+    """Write all variables that can be stored, when all of them are pickled.
 
-    ``folder`` is the work folder: modules that lie there can be imported again.
+    ``folder`` is the work folder: modules that lie there can be imported again. Returns how many bytes were written,
+    and the report: ``stored`` (names) and ``lost`` (reasons by name).
     """
     fresh, lost = FreshProcess(folder), trial.lost
     numbers = {name: number for number, name in enumerate(variables, 1)}
@@ -149,7 +163,7 @@ def save(variables: Dict[str, Any], into: BinaryIO, *, folder: str, trial: SaveT
     while True:
         stored = {name: value for name, value in variables.items() if name not in lost}
         out, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
-        pickler = StatePickler(fresh, out, protocol=5, buffer_callback=buffers.append)
+        pickler = StatePickler(fresh, trial.arrays, out, protocol=5, buffer_callback=buffers.append, tries=False)
         name = ""
         try:
             for name in stored:
@@ -164,10 +178,14 @@ def save(variables: Dict[str, Any], into: BinaryIO, *, folder: str, trial: SaveT
     report = {"stored": list(stored), "lost": lost}
     sizes = [part.nbytes for part in parts]
     places = {"places": fresh.places, "front": places_in_front(fresh.places)}
-    header = json.dumps({"version": VERSION, "parts": sizes, **places, **report})
-    into.write(header.encode() + b"\n")
+    header = json.dumps({"version": VERSION, "parts": sizes, **places, **report}).encode() + b"\n"
+    size = len(header) + sum(sizes)
+    # The file that the host keeps consists of whole pages.
+    rest = -size % PAGE
+    into.write(header)
     into.writelines(parts)
-    return report
+    into.write(bytes(rest))
+    return size + rest, report
 
 
 def load(source: BinaryIO, space: Dict[str, Any]) -> Dict[str, Any]:
