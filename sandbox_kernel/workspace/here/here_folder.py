@@ -211,10 +211,13 @@ class HereFolder(BoxFolder):
         look.settle()
         return look
 
-    def give(self, path: str, box: Rooted) -> None:
-        """Make a path of a jail's folder what it is here: the change, or the user's version where there is none."""
+    def give(self, path: str, box: Rooted, *, users: bool = False) -> None:
+        """Make a path of a jail's folder what it is here: the change, or the user's version where there is none.
+
+        With ``users``, the user's version in any case.
+        """
         names = tuple(path.split("/"))
-        kept = self.kept.entries.get(path)
+        kept = None if users else self.kept.entries.get(path)
         if kept is None:
             # A hidden file of the user is never put in, whatever took its place before.
             if is_hidden(path) or self.project.mark(path) is None:

@@ -22,8 +22,9 @@ from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
 from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.here_link import HereLink, SessionLayer
+from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
+from sandbox_kernel.workspace.here.session_layer import SessionLayer
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.wrapped.here.asking import ChangesAnswer, ChangesAsked, answer
 from sandbox_kernel.wrapped.here.place import ChangesPlace, PlaceFacts, claim
