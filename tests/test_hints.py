@@ -77,6 +77,27 @@ def test_a_read_only_place_or_a_missing_package_was_a_bare_error() -> None:
     assert "pip install sklearn on the host" in hint
 
 
+@pytest.mark.parametrize(
+    ("said", "write"),
+    [
+        ("OSError: [Errno 18] Invalid cross-device link: 'data' -> 'old data'", "shutil.move('data', 'old data')"),
+        (
+            "Error: EXDEV: cross-device link not permitted, rename 'data' -> 'old'",
+            "fs.cpSync('data', 'old', {recursive: true}); fs.rmSync('data', {recursive: true})",
+        ),
+        (
+            "fatal: renaming 'data' failed: Invalid cross-device link",
+            "mv 'data' NEW; git add -A 'data' NEW",
+        ),
+    ],
+)
+def test_a_folder_of_the_user_that_could_not_be_renamed_was_a_bare_error(said: str, write: str) -> None:
+    wanted = (f"data cannot be renamed in one step here, only copied and removed: {write}",)
+    assert hints(failed(said, here="layer"), BESIDE) == wanted
+    # A line of a shell fails alone in a cell that goes on.
+    assert hints(ExecResult(stderr=said, here="layer"), BESIDE) == wanted
+
+
 def test_a_place_that_landlock_closes_was_a_bare_error() -> None:
     (hint,) = hints(failed("PermissionError: [Errno 13] Permission denied: '/usr/x'"), BESIDE)
     assert hint == "/usr is closed to the program, or can only be read; use the working folder"

@@ -13,6 +13,7 @@ from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.here.here_link import HereLink
+from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 
@@ -43,7 +44,7 @@ class HereFiles(WorkFiles):
             if layer is None:
                 found.append(notes.folder_copied(self._link.why_copied))
                 with Rooted(worker.jail.box_fd) as box:
-                    self._link.copy_in(box)
+                    found += self._link.copy_in(box)
                     self._settle(worker, box)
             else:
                 found += layer.look.not_given[:5]
@@ -79,6 +80,7 @@ class HereFiles(WorkFiles):
             more = self._link.keep_changes(layer.look.layer, seen)
             changes = displayed(seen.changes[:MAX_CHANGES])
             more += incomplete(seen.truncated, len(seen.changes))
+        more += git_notes(self._link.here.project, changes)
         told = {change.path for change in changes}
         return (*(change for change in early if change.path not in told), *changes), [*missing, *more]
 

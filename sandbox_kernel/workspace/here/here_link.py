@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.here.here_folder import HereFolder, as_found
+from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.layer_look import LayerChanges
 from sandbox_kernel.workspace.here.others_files import OthersFiles
-from sandbox_kernel.workspace.here.placing import place
+from sandbox_kernel.workspace.here.private_copy import as_found, copy_folder
 from sandbox_kernel.workspace.here.project_folder import Mark
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
 from sandbox_kernel.workspace.shared_folder import FolderLink
@@ -132,12 +132,11 @@ class HereLink(FolderLink):
                 self._copied[path] = mark
         folder.give(path, box, users=users)
 
-    def copy_in(self, box: Rooted) -> None:
-        """Put a private copy of the user's folder into a work folder that has no layer."""
+    def copy_in(self, box: Rooted) -> list[Note]:
+        """Put a private copy of the user's folder into a work folder that has no layer; returns notes on gaps."""
         with self.here.lock:
-            for entry in self.here.project.copied():
-                place(self.here.project.root, entry, box)
-                self._copied[entry.path] = Mark.of_entry(entry)
+            self._copied, missing = copy_folder(self.here.project, box)
+        return missing[:5]
 
     def keep_changes(self, source: Rooted, found: LayerChanges) -> list[Note]:
         """Keep what the session changed; returns notes on what could not be kept."""

@@ -98,7 +98,7 @@ class KernelFolder:
         self._link.begin_over(self._layer)
         with Rooted(jail.box_fd) as box:
             if self._layer is None:
-                self._link.copy_in(box)
+                self._unsaid += self._link.copy_in(box)
             self._link.bring_in(box, lambda: None)
             self._settle(box)
 
