@@ -80,6 +80,7 @@ class Stumble:
             must not be told to whoever reads the answer.
         folder: The absolute path of that folder.
         running: Whether the run was a cell of a session that goes on.
+        hidden: Whether a path in a folder of the user is of a name that is hidden from programs; None: nobody knows.
         own: Options that the first line of the cell itself sets. Defaults of the notebook do not change them.
         spelling: How the advice is written.
 
@@ -89,6 +90,7 @@ class Stumble:
     beside: Callable[[str], bool] | None = None
     folder: str = ""
     running: bool = False
+    hidden: Callable[[str], bool] | None = None
     own: Collection[str] = ()
     spelling: Spelling = Spelling.OPTIONS
 
@@ -147,7 +149,9 @@ def _is_memory_error(result: ExecResult) -> bool:
 
 
 def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]:
-    if result.here or stumble.beside is None:
+    if result.here:
+        return _hidden_file(said, stumble)
+    if stumble.beside is None:
         return []
     for pattern in (*_MISSING_FILE, *_DENIED):
         for path in re.findall(pattern, said):
@@ -163,6 +167,17 @@ def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]
             where = "the notebook" if stumble.line else "you"
             write = stumble.write("--here", "", library="Sandbox(here='.')")
             return [notes.hint_file(write, plain, where, _for_running(result, stumble), absolute)]
+    return []
+
+
+def _hidden_file(said: str, stumble: Stumble) -> list[Note]:
+    """Return the hint for a file that programs never see in a folder of the user, whether it is there or not."""
+    for pattern in _MISSING_FILE if stumble.hidden is not None else ():
+        for path in re.findall(pattern, said):
+            plain = os.path.normpath(path.removeprefix(_WORK))
+            if plain.startswith(("/", "..")) or stumble.hidden is None or not stumble.hidden(plain):
+                continue
+            return [notes.hint_hidden(stumble.write("--env", "NAME=VALUE"), plain)]
     return []
 
 

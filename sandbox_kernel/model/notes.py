@@ -588,6 +588,13 @@ def hint_denied(write: str, place: str) -> Note:
     )
 
 
+def hint_hidden(write: str, path: str) -> Note:
+    """The program missed a file of a name that is hidden in folders of the user."""
+    value = f"; give it the value: {write}, or" if write else ";"
+    text = f"programs see no {path}, as it has a name under which secrets are kept{value} use a file of another name"
+    return Note(text, NoteKind.HINT)
+
+
 def hint_rename(write: str, path: str) -> Note:
     """The program renamed a folder of the user's, or something on another file system, in one step."""
     return Note(f"{path} cannot be renamed in one step here, only copied and removed: {write}", NoteKind.HINT)
