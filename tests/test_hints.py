@@ -12,6 +12,7 @@ from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status, notes
 from sandbox_kernel.model.hints import Spelling, Stumble, hints
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
+from sandbox_kernel.workspace.here.hidden import is_hidden
 
 BESIDE = Stumble(beside=lambda path: path in ("data/sales.csv", "rows.csv"))
 
@@ -75,6 +76,42 @@ def test_a_read_only_place_or_a_missing_package_was_a_bare_error() -> None:
         assert hint == f"{place} can only be read; write into the working folder"
     (hint,) = hints(failed("ModuleNotFoundError: No module named 'sklearn.linear'"), BESIDE)
     assert "pip install sklearn on the host" in hint
+
+
+@pytest.mark.parametrize(
+    ("said", "write"),
+    [
+        ("OSError: [Errno 18] Invalid cross-device link: 'data' -> 'old data'", "shutil.move('data', 'old data')"),
+        (
+            "Error: EXDEV: cross-device link not permitted, rename 'data' -> 'old'",
+            "fs.cpSync('data', 'old', {recursive: true}); fs.rmSync('data', {recursive: true})",
+        ),
+        (
+            "fatal: renaming 'data' failed: Invalid cross-device link",
+            "mv 'data' NEW; git add -A 'data' NEW",
+        ),
+    ],
+)
+def test_a_folder_of_the_user_that_could_not_be_renamed_was_a_bare_error(said: str, write: str) -> None:
+    wanted = (f"data cannot be renamed in one step here, only copied and removed: {write}",)
+    assert hints(failed(said, here="layer"), BESIDE) == wanted
+    # A line of a shell fails alone in a cell that goes on.
+    assert hints(ExecResult(stderr=said, here="layer"), BESIDE) == wanted
+
+
+def test_a_hidden_file_of_the_folder_was_a_bare_error() -> None:
+    on_folder = failed("FileNotFoundError: [Errno 2] No such file or directory: './.env'", here="layer")
+    (hint,) = hints(on_folder, replace(BESIDE, hidden=is_hidden))
+    assert hint == (
+        "programs see no .env, as it has a name under which secrets are kept; give it the value: "
+        "%sandbox --env NAME=VALUE, or use a file of another name"
+    )
+    (hint,) = with_hints(on_folder).notes
+    assert hint.endswith("kept; use a file of another name")
+    assert hints(replace(on_folder, here=""), replace(BESIDE, hidden=is_hidden)) == ()
+    for path in ("rows.csv", "../.env", "/etc/.env"):
+        other = failed(f"No such file or directory: '{path}'", here="layer")
+        assert hints(other, replace(BESIDE, hidden=is_hidden)) == ()
 
 
 def test_a_place_that_landlock_closes_was_a_bare_error() -> None:

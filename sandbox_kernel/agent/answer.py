@@ -17,11 +17,12 @@ from sandbox_kernel.errors import MemoryExceeded, SandboxError, SandboxTimeout
 from sandbox_kernel.jail.streams.output import NOTICE, Capture
 from sandbox_kernel.model import ExecResult, Status, describe_end
 from sandbox_kernel.model.hints import Spelling, Stumble, hints
+from sandbox_kernel.workspace.here.hidden import is_hidden
 
 Answer = dict[str, object]
 
 #: A model is not told which files the host has.
-_TOOL: Final = Stumble(spelling=Spelling.TOOL)
+_TOOL: Final = Stumble(spelling=Spelling.TOOL, hidden=is_hidden)
 #: Default limit of each output stream in an answer, in bytes.
 OUTPUT_BYTES: Final = 64 << 10
 #: Most items of a list in an answer.

@@ -55,9 +55,12 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandbox_kernel.backends.functions.host_function import HostFunctions
+    from sandbox_kernel.jail.core.jail import Jail
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.workspace.here.here_folder import HereFolder
+    from sandbox_kernel.workspace.here.layer_look import LayerLook
+    from sandbox_kernel.workspace.here.private_copy import CopyLook
 
 
 @functools.lru_cache(maxsize=8)
@@ -174,16 +177,15 @@ class ProcessBackend(BlockingBackend):
             recipe = self._recipe(request)
             check_files_fit(request)
             walls = self.walls(request, recipe)
-            if over is not None:
-                walls = replace(walls, here=over.path, here_id=over.identity())
+            over_walls = walls if over is None else replace(walls, here=over.path, here_id=over.identity())
             with self.egress() as proxy, served(functions, loop) as calls:
                 listen = proxy.start if proxy is not None else None
 
-                def attempt() -> ExecResult:
+                def attempt(walls: Walls) -> ExecResult:
                     jail = self._pool.take(walls)
                     try:
                         began = time.time_ns()
-                        look = over.fill(jail.box_fd, jail.layer_fd, request.files) if over is not None else None
+                        look = _fill(over, jail, request) if over is not None else None
                         builder = self._step_builder(request, recipe, jail.places)
                         if over is not None:
                             # As with files that the policy shows: a compiled program may include some of the folder.
@@ -222,32 +224,25 @@ class ProcessBackend(BlockingBackend):
                         return with_changes(result, jail.box_fd, request, keep)
                     finally:
                         jail.destroy()
-                        if over is None:
+                        if not walls.here:
                             jail.forget()
                         else:
                             # The kernel takes a layer apart when its last descriptor is closed: milliseconds.
                             bury(jail.forget)
                         self._pool.done()
 
+                def twice(walls: Walls) -> ExecResult:
+                    try:
+                        return attempt(walls)
+                    except SpareGone:
+                        return attempt(walls)
+
                 try:
-                    return attempt()
-                except SpareGone:
-                    return attempt()
+                    return twice(over_walls)
                 except NoLayer as error:
-                    why = str(error)
-        assert over is not None
-        result = self.run(
-            over.copied_for(request),
-            on_output=on_output,
-            stop=stop,
-            keep=over.keep,
-            on_usage=on_usage,
-            on_input=on_input,
-            stdin_from=stdin_from,
-            functions=functions,
-            loop=loop,
-        )
-        return replace(result, notes=(notes.folder_copied(why), *result.notes))
+                    why = notes.folder_copied(str(error))
+                result = twice(walls)
+                return replace(result, notes=(why, *result.notes))
 
     @functools.cached_property
     def _setup(self) -> bytes:
@@ -422,3 +417,10 @@ class ProcessBackend(BlockingBackend):
             output_bytes=request.limits.output_bytes,
             preamble=plan.messages or b"",
         )
+
+
+def _fill(over: HereFolder, jail: Jail, request: ExecRequest) -> LayerLook | CopyLook:
+    """Prepare the work folder of a jail for a run on the user's folder, by its layer or as a private copy."""
+    if jail.layer_fd >= 0:
+        return over.fill(jail.box_fd, jail.layer_fd, request.files)
+    return over.fill_copy(jail.box_fd, request.files, sizes(request.limits, request.memory_mb)[0])

@@ -44,6 +44,16 @@ _DENIED = (
 )
 #: Nobody keeps data there: a program that is denied one of these wanted something else than a file of its user.
 _KERNEL_PLACES = ("/proc", "/dev", "/sys", "/run", "/tmp", "/box")
+#: A folder that was there before is renamed by copying under a layer, and so is what comes from another file system.
+_OTHER_DEVICE = {
+    r"Invalid cross-device link: ['\"]([^'\"\n]{1,300})['\"] -> ['\"]([^'\"\n]{1,300})['\"]": (
+        "shutil.move({!r}, {!r})"
+    ),
+    r"EXDEV: cross-device link not permitted, rename '([^'\n]{1,300})' -> '([^'\n]{1,300})'": (
+        "fs.cpSync('{0}', '{1}', {{recursive: true}}); fs.rmSync('{0}', {{recursive: true}})"
+    ),
+    r"renaming '([^'\n]{1,300})' failed: Invalid cross-device link": "mv '{0}' NEW; git add -A '{0}' NEW",
+}
 _NO_MODULE = r"No module named ['\"]([A-Za-z_][\w.]{0,80})['\"]"
 _WORK = "/box/"
 
@@ -70,6 +80,7 @@ class Stumble:
             must not be told to whoever reads the answer.
         folder: The absolute path of that folder.
         running: Whether the run was a cell of a session that goes on.
+        hidden: Whether a path in a folder of the user is of a name that is hidden from programs; None: nobody knows.
         own: Options that the first line of the cell itself sets. Defaults of the notebook do not change them.
         spelling: How the advice is written.
 
@@ -79,6 +90,7 @@ class Stumble:
     beside: Callable[[str], bool] | None = None
     folder: str = ""
     running: bool = False
+    hidden: Callable[[str], bool] | None = None
     own: Collection[str] = ()
     spelling: Spelling = Spelling.OPTIONS
 
@@ -96,7 +108,8 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
     said = f"{result.stderr[-_SEARCHED:]}\n{evalue}".strip()
     if result.ok:
         # A line of a shell in a cell fails alone, and a program may go on without its file.
-        return tuple(_missing_file(f"{said}\n{result.stdout[-_SEARCHED:]}", result, stumble))
+        said = f"{said}\n{result.stdout[-_SEARCHED:]}"
+        return (*_missing_file(said, result, stumble), *_not_renamed(said))
     found: list[Note] = []
     if result.status is Status.TIMEOUT and result.timeout:
         more = result.timeout * 4
@@ -107,7 +120,7 @@ def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:
         found.append(notes.hint_memory(stumble.write("--memory", _size(more_mb), library=f"memory_mb={more_mb}")))
     if found:
         return tuple(found)
-    found += _missing_file(said, result, stumble)
+    found += [*_missing_file(said, result, stumble), *_not_renamed(said)]
     if stumble.spelling is Spelling.LIBRARY:
         found += _for_library(said, result)
     for pattern in _READ_ONLY:
@@ -136,7 +149,9 @@ def _is_memory_error(result: ExecResult) -> bool:
 
 
 def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]:
-    if result.here or stumble.beside is None:
+    if result.here:
+        return _hidden_file(said, stumble)
+    if stumble.beside is None:
         return []
     for pattern in (*_MISSING_FILE, *_DENIED):
         for path in re.findall(pattern, said):
@@ -152,6 +167,25 @@ def _missing_file(said: str, result: ExecResult, stumble: Stumble) -> list[Note]
             where = "the notebook" if stumble.line else "you"
             write = stumble.write("--here", "", library="Sandbox(here='.')")
             return [notes.hint_file(write, plain, where, _for_running(result, stumble), absolute)]
+    return []
+
+
+def _hidden_file(said: str, stumble: Stumble) -> list[Note]:
+    """Return the hint for a file that programs never see in a folder of the user, whether it is there or not."""
+    for pattern in _MISSING_FILE if stumble.hidden is not None else ():
+        for path in re.findall(pattern, said):
+            plain = os.path.normpath(path.removeprefix(_WORK))
+            if plain.startswith(("/", "..")) or stumble.hidden is None or not stumble.hidden(plain):
+                continue
+            return [notes.hint_hidden(stumble.write("--env", "NAME=VALUE"), plain)]
+    return []
+
+
+def _not_renamed(said: str) -> list[Note]:
+    """Return the hint for a folder that cannot be renamed in one step, in the words of who tried it."""
+    for pattern, write in _OTHER_DEVICE.items():
+        if (names := re.search(pattern, said)) is not None:
+            return [notes.hint_rename(write.format(*names.groups()), names[1])]
     return []
 
 

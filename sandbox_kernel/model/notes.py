@@ -401,6 +401,21 @@ def folder_copied(why: str) -> Note:
     return Note(f"it worked on a private copy of the folder, which no layer could cover: {why}", NoteKind.COPIED_FOLDER)
 
 
+def file_not_copied(path: str, why: object) -> Note:
+    """A file of the user's folder is not in the private copy that the program works on."""
+    return Note(f"{path} is not in the private copy of the folder: {why}", NoteKind.FILES_NOT_SHARED)
+
+
+def git_sees_deleted(paths: Sequence[str], count: int) -> Note:
+    """Git was used on the user's folder, and files that it tracks are hidden from programs there."""
+    named = ", ".join(paths) + (f" and {count - len(paths)} more" if count > len(paths) else "")
+    return Note(
+        f"{named}: hidden from programs, so git inside takes what it tracks there for deleted; yours stays as it is. "
+        "Commit by naming paths, without -a, and git add without -A or a dot",
+        NoteKind.HINT,
+    )
+
+
 def wrapped_changes_found(count: int) -> Note:
     """A wrapped kernel begins with changes that were not applied when the last one ended."""
     text = f"{_count(count, 'change')} of an earlier kernel {'is' if count == 1 else 'are'} there again, not applied"
@@ -571,6 +586,18 @@ def hint_denied(write: str, place: str) -> Note:
     return Note(
         f"{place} is closed to the program, or can only be read; use the working folder{instead}", NoteKind.HINT
     )
+
+
+def hint_hidden(write: str, path: str) -> Note:
+    """The program missed a file of a name that is hidden in folders of the user."""
+    value = f"; give it the value: {write}, or" if write else ";"
+    text = f"programs see no {path}, as it has a name under which secrets are kept{value} use a file of another name"
+    return Note(text, NoteKind.HINT)
+
+
+def hint_rename(write: str, path: str) -> Note:
+    """The program renamed a folder of the user's, or something on another file system, in one step."""
+    return Note(f"{path} cannot be renamed in one step here, only copied and removed: {write}", NoteKind.HINT)
 
 
 def hint_package(write: str, name: str) -> Note:

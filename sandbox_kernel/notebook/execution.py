@@ -46,6 +46,7 @@ from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
 from sandbox_kernel.session.cell.late_output import LateListener
+from sandbox_kernel.workspace.here.hidden import is_hidden
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
@@ -322,7 +323,11 @@ class CellExecution:
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
         stumble = Stumble(
-            beside=os.path.exists, folder=os.getcwd(), running=plan.options.keeps_state, own=plan.own_limits
+            beside=os.path.exists,
+            folder=os.getcwd(),
+            running=plan.options.keeps_state,
+            hidden=is_hidden,
+            own=plan.own_limits,
         )
         more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._news())
         return replace(outcome.result, notes=(*outcome.result.notes, *more))

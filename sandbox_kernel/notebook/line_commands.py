@@ -12,7 +12,7 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MAX_MEMORY_MB, MIB
-from sandbox_kernel.model import FsChange
+from sandbox_kernel.model import FsChange, Language
 from sandbox_kernel.model.wanted import WantedKind
 from sandbox_kernel.notebook.autosave.autosaver import DEFAULT_EVERY_S, Autosaver, when
 from sandbox_kernel.notebook.offers.give_rights import give_domain_once, give_file
@@ -135,7 +135,13 @@ def _clear_files(context: LineCommands) -> tuple[Message, ...]:
 def _here(context: LineCommands) -> Sandbox:
     """Return the sandbox that works on the notebook's folder."""
     if context.defaults.here is None:
-        raise InvalidRequest("no folder is worked on; %sandbox --here shows the notebook's folder to the next session")
+        running = context.sandboxes.sessions.find(context.defaults)
+        keeps = running is not None and running.language == Language.PYTHON
+        line = "restart --keep --here" if keeps else "restart, then %sandbox --here"
+        now = f"; a session runs already: %sandbox {line}" if running is not None else ""
+        raise InvalidRequest(
+            f"no folder is worked on; %sandbox --here shows the notebook's folder to the next session{now}"
+        )
     return context.sandboxes.box(context.defaults)
 
 

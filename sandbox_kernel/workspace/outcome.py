@@ -15,7 +15,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, notes
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash
-from sandbox_kernel.workspace.tree.walk import FILE, TreeEntry, is_cut
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, TreeEntry, is_cut
 
 #: How many changes a result tells of.
 MAX_CHANGES = 1000
@@ -44,7 +44,11 @@ def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[
     walk = box.walk()
     entries = {entry.path: entry for entry in walk}
     folders = {parent for name in given for parent in _parents(name)}
-    created = [entry for path, entry in entries.items() if path not in given and path not in folders]
+    created = [
+        entry
+        for path, entry in entries.items()
+        if path not in given and (path not in folders or entry.type != DIRECTORY)
+    ]
     changes: list[FsChange] = []
     missing: dict[tuple[int, bytes], list[str]] = {}
     for name, content in given.items():

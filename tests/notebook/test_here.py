@@ -111,6 +111,11 @@ def test_cells_did_not_work_on_the_notebooks_folder(notebook: Notebook, project:
 def test_a_command_without_a_folder_was_a_puzzle(notebook: Notebook) -> None:
     for command in ("changes", "apply", "discard"):
         assert "%sandbox --here" in str(notebook.run(f"%sandbox {command}"))
+    # A running session takes no folder: the line that it takes is named at once, and works.
+    notebook.run("x = 1")
+    assert "a session runs already: %sandbox restart --keep --here" in notebook.run("%sandbox changes")
+    notebook.run("%sandbox restart --keep --here")
+    assert "Nothing differs" in notebook.run("%sandbox changes")
 
 
 def test_the_environment_could_name_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:

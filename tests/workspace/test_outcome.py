@@ -69,3 +69,8 @@ def test_an_empty_folder_is_recognised_and_its_descriptor_stays_as_it_was(tmp_pa
         assert os.listdir(fd) == ["a"]
     finally:
         os.close(fd)
+
+
+def test_a_file_in_the_place_of_a_folder_was_not_told(tmp_path: Path):
+    (tmp_path / "src").write_bytes(b"a file")
+    assert told(tmp_path, {"src/tool.py": b"x = 1"}) == {("src", "created", None), ("src/tool.py", "deleted", None)}

@@ -18,7 +18,14 @@ from sandbox_kernel.model.wanted import WantedKind
 
 def hints_of(result: ExecResult) -> ExecResult:
     """Return the result with hints for somebody who types command lines in this folder."""
-    return replace(result, notes=(*result.notes, *hints(result, Stumble("", os.path.exists, os.getcwd()))))
+    stumble = Stumble("", os.path.exists, os.getcwd(), hidden=_is_hidden)
+    return replace(result, notes=(*result.notes, *hints(result, stumble)))
+
+
+def _is_hidden(path: str) -> bool:
+    from sandbox_kernel.workspace.here.hidden import is_hidden  # only runs on a folder need it
+
+    return is_hidden(path)
 
 
 def gave_more(result: ExecResult, options: argparse.Namespace) -> bool:

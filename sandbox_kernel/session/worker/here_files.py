@@ -5,12 +5,15 @@ Takes the place of ``WorkFiles``. A worker without a layer (``JailedWorker.layer
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.here.here_link import HereLink
+from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 
@@ -41,13 +44,15 @@ class HereFiles(WorkFiles):
             if layer is None:
                 found.append(notes.folder_copied(self._link.why_copied))
                 with Rooted(worker.jail.box_fd) as box:
-                    self._link.copy_in(box)
+                    found += self._link.copy_in(box)
                     self._settle(worker, box)
             else:
                 found += layer.look.not_given[:5]
         with Rooted(worker.jail.box_fd) as box:
             try:
-                written, more = self._link.bring_in(box, lambda: self._keep_early(worker))
+                present = worker.tree.present
+                older = [item.node for item in worker.tree.living() if item.node != present]
+                written, more = self._link.bring_in(box, lambda: self._keep_early(worker), older)
             except (OSError, SandboxError) as error:
                 return [*found, notes.no_files_brought_in(error)]
             if written and layer is not None:
@@ -75,6 +80,7 @@ class HereFiles(WorkFiles):
             more = self._link.keep_changes(layer.look.layer, seen)
             changes = displayed(seen.changes[:MAX_CHANGES])
             more += incomplete(seen.truncated, len(seen.changes))
+        more += git_notes(self._link.here.project, changes)
         told = {change.path for change in changes}
         return (*(change for change in early if change.path not in told), *changes), [*missing, *more]
 
@@ -87,10 +93,15 @@ class HereFiles(WorkFiles):
 
     def undone(self, worker: JailedWorker) -> None:
         """See ``WorkFiles``."""
-        if worker.layer is None:
-            super().undone(worker)
-        else:
-            self._link.keep_changes(worker.layer.look.layer, worker.layer.look.changes())
+        layer, node = worker.layer, worker.tree.present
+        with Rooted(worker.jail.box_fd) as box, self._link.here.lock:
+            hold, again, waiting = self._link.put_again(box, node)
+            found = self._link.found(box, self._compare(box)) if layer is None else layer.look.changes()
+            own = {path: now for path, now in found.now.items() if path not in hold and path not in waiting}
+            self._link.keep_changes(box if layer is None else layer.look.layer, replace(found, now=own))
+            self._link.now_in(node, again)
+        if hold or again:
+            worker.keep_files()
 
     def write(self, worker: JailedWorker, path: str, data: bytes | str) -> None:
         """See ``WorkFiles``."""

@@ -54,7 +54,7 @@ from sandbox_kernel.session.worker.messages import (
     Restored,
     What,
 )
-from sandbox_kernel.workspace.here.here_link import SessionLayer
+from sandbox_kernel.workspace.here.session_layer import SessionLayer
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge

@@ -24,15 +24,17 @@ from sandbox_kernel.workspace.here.applying.selection import select, select_to_a
 from sandbox_kernel.workspace.here.change_log import ChangeLog
 from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.kept_changes import KeptChanges
-from sandbox_kernel.workspace.here.layer_look import LayerChanges, LayerLook, Now, same_file
+from sandbox_kernel.workspace.here.layer_look import LayerChanges, LayerLook, Now
 from sandbox_kernel.workspace.here.patch import make_patch
-from sandbox_kernel.workspace.here.placing import look, place, take_away
+from sandbox_kernel.workspace.here.placing import place, take_away
+from sandbox_kernel.workspace.here.private_copy import CopyLook, as_found, copy_folder
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.here.seen_files import SeenFiles
+from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
-from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, DirEntry
+from sandbox_kernel.workspace.tree.walk import FILE, DirEntry
 
 
 class HereFolder(BoxFolder):
@@ -192,6 +194,25 @@ class HereFolder(BoxFolder):
                 look.settle()
             return look
 
+    def fill_copy(self, box_fd: int, files: Mapping[str, bytes | str], room: int) -> CopyLook:
+        """Prepare the folder of a jail that has no layer: put a private copy of the user's folder into it.
+
+        Raises ``InvalidRequest`` when it does not fit into ``room`` bytes.
+        """
+        box = Rooted(box_fd)
+        try:
+            look = CopyLook(box, self.project)
+            with self.lock:
+                look.not_given += copy_folder(self.project, box, room)[1]
+                self._give_kept(box, look.not_given)
+            for path, data in files.items():
+                box.write(path, encoded(path, data))
+            look.settle()
+        except BaseException:
+            box.close()
+            raise
+        return look
+
     def fill_layer(self, box: Rooted, layer: Rooted, *, shared: bool) -> LayerLook:
         """Hide secrets and put in what earlier runs changed. ``shared``: programs run on between looks."""
         look = LayerLook(layer, self.project, shared=shared)
@@ -199,22 +220,29 @@ class HereFolder(BoxFolder):
         for path in hidden:
             take_away(box, tuple(path.split("/")))
         look.hidden = frozenset(hidden)
+        self._give_kept(box, look.not_given)
+        look.settle()
+        return look
+
+    def _give_kept(self, box: Rooted, told: list[Note]) -> None:
+        """Put in what earlier runs changed; adds notes on what could not be put in."""
         with self.lock:
             for path in sorted(self.kept.entries if self._kept is not None else ()):
                 try:
                     self.give(path, box)
                 except (SandboxError, OSError) as error:
                     # It stays kept. A smaller disk limit than that of the run that made it must not end all later ones.
-                    look.not_given.append(notes.change_not_given(display_name(path), error))
-        look.not_given += [notes.strange_stage(display_name(name)) for name in self.strange]
+                    told.append(notes.change_not_given(display_name(path), error))
+        told += [notes.strange_stage(display_name(name)) for name in self.strange]
         self.strange = ()
-        look.settle()
-        return look
 
-    def give(self, path: str, box: Rooted) -> None:
-        """Make a path of a jail's folder what it is here: the change, or the user's version where there is none."""
+    def give(self, path: str, box: Rooted, *, users: bool = False) -> None:
+        """Make a path of a jail's folder what it is here: the change, or the user's version where there is none.
+
+        With ``users``, the user's version in any case.
+        """
         names = tuple(path.split("/"))
-        kept = self.kept.entries.get(path)
+        kept = None if users else self.kept.entries.get(path)
         if kept is None:
             # A hidden file of the user is never put in, whatever took its place before.
             if is_hidden(path) or self.project.mark(path) is None:
@@ -226,17 +254,18 @@ class HereFolder(BoxFolder):
         else:
             place(self.kept.root, self.kept.root.stat(names)._replace(mode=kept.mode), box)
 
-    def keep_run(self, result: ExecResult, look: LayerLook, began_ns: int) -> ExecResult:
+    def keep_run(self, result: ExecResult, look: LayerLook | CopyLook, began_ns: int) -> ExecResult:
         """Tell what a finished run changed, and keep it; a run that was stopped leaves nothing."""
         found = look.changes()
         told = displayed(found.changes[:MAX_CHANGES])
         more: list[Note] = [*look.not_given[:5], *incomplete(found.truncated, len(found.changes))]
+        more += git_notes(self.project, found.changes)
         if told and (result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, Limit.OUTPUT)):
             more.append(notes.stopped_run_keeps_no_files())
         else:
             more += self.take(look.layer, found, began_ns)
         look.layer.close()
-        return replace(result, changes=told, notes=(*result.notes, *more), here="layer")
+        return replace(result, changes=told, notes=(*result.notes, *more), here=look.here)
 
     def take(self, source: Rooted, found: LayerChanges, began_ns: int) -> list[Note]:
         """Keep changes of a jail; returns notes on what could not be kept."""
@@ -264,26 +293,3 @@ class HereFolder(BoxFolder):
             return replace(result, notes=(*result.notes, notes.stopped_run_keeps_no_files()))
         missing = self.take(box, as_found(result.changes, box, self.project), self._copied_ns)
         return replace(result, notes=(*result.notes, *missing))
-
-
-def as_found(changes: Iterable[FsChange], copy: Rooted, project: ProjectFolder) -> LayerChanges:
-    """Return changes of a private copy in the form of a look at a layer."""
-    listed = tuple(changes)
-    now: dict[str, Now] = {}
-    for change in listed:
-        if change.renamed_from is not None:
-            now[change.renamed_from] = Now.GONE
-        if change.kind == "deleted":
-            now[change.path] = Now.GONE
-        else:
-            # Whether it is the same as a hidden file is nothing that a program may learn.
-            same = not is_hidden(change.path) and _is_users(copy, project, change)
-            now[change.path] = Now.SAME if same else Now.CHANGED
-    return LayerChanges(listed, now, False)
-
-
-def _is_users(copy: Rooted, project: ProjectFolder, change: FsChange) -> bool:
-    if change.type != DIRECTORY:
-        return same_file(copy, project.root, change.path)
-    mark, now = project.mark(change.path), look(copy, tuple(change.path.split("/")))
-    return mark is not None and now is not None and mark.is_folder and mark.mode & 0o777 == now.mode & 0o777

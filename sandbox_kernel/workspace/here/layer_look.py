@@ -61,6 +61,8 @@ class LayerLook:
     ``not_given`` are notes on kept changes that could not be put into it.
     """
 
+    here = "layer"
+
     def __init__(self, layer: Rooted, project: ProjectFolder, *, shared: bool) -> None:
         self.layer = layer
         self._project = project

@@ -22,8 +22,9 @@ from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
 from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.here_link import HereLink, SessionLayer
+from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
+from sandbox_kernel.workspace.here.session_layer import SessionLayer
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.wrapped.here.asking import ChangesAnswer, ChangesAsked, answer
 from sandbox_kernel.wrapped.here.place import ChangesPlace, PlaceFacts, claim
@@ -97,7 +98,7 @@ class KernelFolder:
         self._link.begin_over(self._layer)
         with Rooted(jail.box_fd) as box:
             if self._layer is None:
-                self._link.copy_in(box)
+                self._unsaid += self._link.copy_in(box)
             self._link.bring_in(box, lambda: None)
             self._settle(box)
 

@@ -11,7 +11,7 @@ import pytest
 from sandbox_kernel import Conflict, InvalidRequest, Sandbox
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace.here import here_link
+from sandbox_kernel.workspace.here import session_layer
 
 
 @pytest.fixture(params=["layer", "copy"])
@@ -100,7 +100,7 @@ def test_a_file_put_into_a_folder_that_a_cell_had_made_was_not_found(box: Sandbo
 
 
 def test_a_host_that_cannot_renew_overwrote_a_save(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here_link, "forget_names", lambda _: False)
+    monkeypatch.setattr(session_layer, "forget_names", lambda _: False)
     with Sandbox(here=project) as box, box.session() as session:
         read(session, "data/rows.csv")
         save(project / "data/rows.csv", "an hour of work\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
 from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.model import NoteKind
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.hidden import is_hidden
 
@@ -125,3 +127,21 @@ def test_looking_for_late_secrets_was_put_off_in_a_small_folder(secrets: Path) -
         (secrets / "sub/late.pem").write_text("SECRET")
         result = session.run("import os; print(os.path.exists('sub/late.pem'))")
         assert result.here == "copy" or result.stdout == "False\n"
+
+
+@pytest.mark.parametrize("where", ["run", "session"])
+def test_git_took_a_hidden_file_for_deleted_and_nobody_said_why(project: Path, where: str) -> None:
+    (project / "src/server.pem").write_text("-----BEGIN PRIVATE KEY-----\n")
+    for words in (["init", "-q"], ["add", ".env", "run.sh", "data"]):
+        subprocess.run(["git", *words], cwd=project, check=True)
+    with Sandbox(here=project) as box:
+        line = "git add -A"
+        result = box.run(line, "command") if where == "run" else box.session("command").run(line)
+        assert result.ok, result.stderr
+        (note,) = [note for note in result.notes if "git" in note]
+        # The other hidden file is none of git's.
+        assert note.startswith(".env: hidden from programs") and note.kind is NoteKind.HINT
+        # Whatever git did inside, the secret stays, also where everything is applied by its name.
+        box.apply()
+        box.apply([".git"])
+        assert (project / ".env").read_text() == "TOKEN=secret\n"

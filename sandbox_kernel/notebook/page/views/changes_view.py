@@ -124,7 +124,8 @@ def _count(changes: Sequence[FsChange]) -> str:
 
 
 def _size(change: FsChange) -> str:
-    return f"  {change.size} bytes" if change.kind != "deleted" and change.type == "file" else ""
+    unit = "byte" if change.size == 1 else "bytes"
+    return f"  {change.size} {unit}" if change.kind != "deleted" and change.type == "file" else ""
 
 
 def _what_next() -> str:

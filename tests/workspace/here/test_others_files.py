@@ -1,0 +1,143 @@
+"""An undo takes back what its session changed, and nothing that other sessions, single runs or the user changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import Sandbox
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.session.session import Session
+
+
+@pytest.fixture(params=["layer", "copy"])
+def box(request: pytest.FixtureRequest, project: Path) -> Iterator[Sandbox]:
+    with Sandbox(here=project) as made:
+        if request.param == "copy":
+            made.backend = ProcessBackend(enforcer="landlock", policy=made.policy)
+        yield made
+
+
+def run(session: Session, code: str) -> str:
+    result = session.run(code)
+    assert result.ok, result.stderr
+    return result.stdout
+
+
+def kinds(box: Sandbox) -> dict[str, str]:
+    return {change.path: change.kind for change in box.diff()}
+
+
+CHANGE_EVERYTHING = """
+import os
+open('report.txt', 'w').write('of the other'); open('run.sh', 'w').write('of the other')
+os.remove('data/more.csv'); os.makedirs('plots'); open('plots/one', 'w').write('1')
+"""
+LOOK = (
+    "import os; print(open('report.txt').read(), open('run.sh').read(), os.listdir('data'), open('plots/one').read(), "
+    "os.path.exists('own'))"
+)
+OF_THE_OTHER = {
+    "data/more.csv": "deleted",
+    "plots": "created",
+    "plots/one": "created",
+    "report.txt": "created",
+    "run.sh": "modified",
+}
+
+
+def test_undo_took_away_what_another_session_had_made(box: Sandbox) -> None:
+    with box.session() as session, box.session() as other:
+        for _ in range(2):
+            run(session, "x = 1")
+        run(other, CHANGE_EVERYTHING)
+        run(session, "open('own', 'w').write('mine')")
+        run(session, "x = 2")
+        assert kinds(box) == {**OF_THE_OTHER, "own": "created"}
+        session.undo(3)
+        assert kinds(box) == OF_THE_OTHER
+        wanted = "of the other of the other ['rows.csv'] 1 False\n"
+        assert run(session, LOOK) == wanted and run(other, LOOK) == wanted
+        session.undo(2)
+        assert kinds(box) == OF_THE_OTHER and run(session, LOOK) == wanted
+
+
+def test_undo_took_away_a_file_of_another_session_that_the_session_had_changed_too(box: Sandbox) -> None:
+    with box.session() as session, box.session() as other:
+        for _ in range(2):
+            run(session, "x = 1")
+        run(other, "open('both', 'w').write('of the other'); open('gone', 'w').write('of the other')")
+        run(session, "import os; open('both', 'a').write(' and mine'); os.remove('gone')")
+        assert run(other, "print(open('both').read())") == "of the other and mine\n"
+        session.undo(2)
+        assert kinds(box) == {"both": "created", "gone": "created"}
+        for each in (session, other):
+            assert run(each, "print(open('both').read(), open('gone').read())") == "of the other of the other\n"
+        # Further back, with the same result.
+        session.undo(2)
+        assert kinds(box) == {"both": "created", "gone": "created"}
+
+
+def test_undo_overwrote_what_another_session_had_written_since_the_last_cell(box: Sandbox) -> None:
+    with box.session() as session, box.session() as other:
+        run(session, "open('log', 'w').write('mine')")
+        run(other, "open('log', 'a').write(' and of the other')")
+        session.undo()
+        assert run(session, "print(open('log').read())") == "mine and of the other\n"
+        assert run(other, "print(open('log').read())") == "mine and of the other\n"
+
+
+def test_redo_lost_what_another_session_had_made_meanwhile(box: Sandbox) -> None:
+    with box.session() as session, box.session() as other:
+        run(session, "open('own', 'w').write('mine')")
+        session.undo()
+        run(other, CHANGE_EVERYTHING)
+        run(session, "x = 1")
+        session.undo()
+        assert kinds(box) == OF_THE_OTHER
+        session.checkout(1)
+        assert kinds(box) == {**OF_THE_OTHER, "own": "created"}
+        assert run(session, LOOK) == "of the other of the other ['rows.csv'] 1 True\n"
+
+
+def test_undo_made_a_deletion_of_a_file_that_the_user_had_added(box: Sandbox, project: Path) -> None:
+    with box.session() as session:
+        for _ in range(2):
+            run(session, "x = 1")
+        (project / "new.csv").write_text("of the user")
+        (project / "data/rows.csv").write_text("of the user")
+        run(session, "assert open('new.csv').read() == open('data/rows.csv').read() == 'of the user'")
+        session.undo(2)
+        assert kinds(box) == {} and box.apply() == ()
+        assert (
+            run(session, "print(open('new.csv').read(), open('data/rows.csv').read())") == "of the user of the user\n"
+        )
+        assert (project / "new.csv").read_text() == (project / "data/rows.csv").read_text() == "of the user"
+
+
+def test_undo_brought_back_what_the_user_had_dropped_or_took_away_what_was_applied(box: Sandbox, project: Path) -> None:
+    with box.session() as session:
+        run(session, "x = 1")
+        run(session, "open('dropped', 'w').write('1'); open('applied', 'w').write('1')")
+        run(session, "x = 2")
+        box.discard(["dropped"])
+        box.apply(["applied"])
+        run(session, "x = 3")
+        session.undo(1)
+        assert kinds(box) == {}
+        session.undo(2)
+        assert kinds(box) == {} and (project / "applied").read_text() == "1"
+        assert run(session, "import os; print(os.path.exists('dropped'), open('applied').read())") == "False 1\n"
+
+
+def test_a_file_of_another_session_in_a_folder_of_the_session_went_with_the_folder(box: Sandbox) -> None:
+    with box.session() as session, box.session() as other:
+        run(session, "x = 1")
+        run(session, "import os; os.makedirs('out'); open('out/mine', 'w').write('1')")
+        run(other, "open('out/theirs', 'w').write('1')")
+        run(session, "x = 2")
+        session.undo(2)
+        assert run(session, "import os; print(os.listdir('out'))") == "['theirs']\n"
+        assert kinds(box) == {"out": "created", "out/theirs": "created"}

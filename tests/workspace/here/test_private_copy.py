@@ -1,0 +1,84 @@
+"""A program that cannot have a layer works on a copy of the folder, and the copy has everything that the folder has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import InvalidRequest, Limits, Sandbox
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.model import NoteKind
+
+LOOK = """
+import os
+print(os.readlink('link'), os.readlink('nowhere'), os.path.isdir('empty/below'), os.access('run.sh', os.X_OK))
+print(open('locked/file').read(), oct(os.stat('locked').st_mode & 0o777))
+"""
+
+
+@pytest.fixture
+def box(project: Path) -> Iterator[Sandbox]:
+    (project / "empty/below").mkdir(parents=True)
+    (project / "nowhere").symlink_to("not/there")
+    (project / "locked").mkdir()
+    (project / "locked/file").write_text("1")
+    (project / "locked").chmod(0o555)
+    with Sandbox(here=project) as made:
+        made.backend = ProcessBackend(enforcer="landlock", policy=made.policy)
+        yield made
+    (project / "locked").chmod(0o755)
+
+
+def kinds(box: Sandbox) -> dict[str, tuple[str, str]]:
+    return {change.path: (change.kind, change.type) for change in box.diff()}
+
+
+def test_a_copy_of_the_folder_had_no_links_and_no_empty_folders(box: Sandbox) -> None:
+    wanted = "run.sh not/there True True\n1 0o555\n"
+    result = box.run(LOOK)
+    assert (result.stdout, result.here, result.changes) == (wanted, "copy", ()), result.stderr
+    with box.session() as session:
+        cell = session.run(LOOK)
+        assert (cell.stdout, cell.here, cell.changes) == (wanted, "copy", ()), cell.stderr
+    assert box.diff() == ()
+
+
+def test_links_and_folders_that_a_program_changed_in_a_copy_were_lost(box: Sandbox, project: Path) -> None:
+    result = box.run("import os; os.remove('link'); os.symlink('data', 'link'); os.removedirs('empty/below')")
+    assert result.ok, result.stderr
+    wanted = {
+        "link": ("modified", "symlink"),
+        "empty": ("deleted", "directory"),
+        "empty/below": ("deleted", "directory"),
+    }
+    assert kinds(box) == wanted
+    again = box.run("import os; print(os.readlink('link'), os.path.exists('empty'))")
+    assert (again.stdout, again.changes) == ("data False\n", ())
+    box.apply()
+    assert os.readlink(project / "link") == "data" and not (project / "empty").exists()
+
+
+def test_a_file_in_the_place_of_a_folder_was_lost(box: Sandbox, project: Path) -> None:
+    assert box.run("import shutil; shutil.rmtree('src'); open('src', 'w').write('a file')").ok
+    assert kinds(box) == {"src": ("modified", "file"), "src/tool.py": ("deleted", "file")}
+    box.apply()
+    assert (project / "src").read_text() == "a file"
+
+
+def test_a_folder_that_does_not_fit_was_copied_all_the_same(box: Sandbox, project: Path) -> None:
+    (project / "large").write_bytes(b"x" * (3 << 20))
+    with pytest.raises(InvalidRequest, match=r"do not fit into the work folder.*--disk"):
+        box.run("print(1)", limits=Limits(disk_mb=2))
+    assert box.run("import os; print(os.path.getsize('large'))").stdout == f"{3 << 20}\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_one_file_that_nobody_may_read_ended_every_run(box: Sandbox, project: Path) -> None:
+    (project / "closed").write_text("x")
+    (project / "closed").chmod(0)
+    result = box.run("print(open('data/rows.csv').read().split())")
+    assert result.stdout == "['a,b', '1,2']\n" and kinds(box) == {}
+    assert any("closed" in note and note.kind is NoteKind.FILES_NOT_SHARED for note in result.notes)
