@@ -141,7 +141,7 @@ class WorkerSupervisor(PresentWorker):
         if kept:
             with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
                 if again is None:
-                    live.commit(cell_text(order, end), later=later)
+                    live.commit(cell_text(order, end))
                 else:
                     live.recommit(again)
         else:
@@ -187,6 +187,10 @@ class WorkerSupervisor(PresentWorker):
             told=told,
             code_text=order.request.code,
         )
+        if kept and not later:
+            # Last: the worker and the gate begin at once, and would take the processor from what makes the result.
+            with contextlib.suppress(GateLost):  # as above
+                live.keep_state()
         return replace(result, changes=changes, here=self.files.here(live))
 
     def _must_go_back(self, live: JailedWorker, end: CellEnd) -> bool:

@@ -94,6 +94,9 @@ class CellEngine:
     def take_over(self) -> None:
         """Set right what a fork shares; called when a checkpoint has become the worker."""
 
+    def end_threads(self) -> None:
+        """End threads that wait for the next cell: a checkpoint is a fork, and a fork must find one thread."""
+
     def touch(self) -> None:
         """Write to the memory pages that every cell writes to, so that the kernel copies them before the next cell.
 
@@ -220,6 +223,7 @@ class Worker:
     def freeze(self, cell: int, *, sealed: bool) -> None:
         """Fork a checkpoint of this process. The worker sends ``frozen``; the checkpoint, once woken, ``restored``."""
         self.observer.expect(cell)
+        self.engine.end_threads()
         with self.channel.lock:
             try:
                 pid, marks = self.freezer.freeze(

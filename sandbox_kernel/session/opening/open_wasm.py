@@ -103,7 +103,7 @@ class WasmSession(Session):
 
     @host_trouble()
     def fork(self, name: str | None = None) -> WasmSession:
-        """Return a new session with a copy of this session's state.
+        """Return a new session with a copy of this session's state. Its first cell waits until it has started.
 
         Args:
             name: the new session's name; None makes one.
@@ -130,12 +130,16 @@ class _Opening:
         entry: StoreEntry | None = None,
         wheels: LoadedWheels | None = None,
         functions: HostFunctions | None = None,
+        *,
+        forked: bool = False,
     ) -> None:
         backend.check_network()
         check_mounts(backend.policy, guest)
         self.share, self.functions = share, functions
         self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
         self._state = state
+        #: Whether the state is that of a session here, so that nothing of it has to be found out by starting with it.
+        self._forked = forked
         self._switches = switches_of(guest, fuel=False)
         self._engine = _ENGINES[guest.entry]
         if entry is None:
@@ -152,15 +156,14 @@ class _Opening:
 
     def again(self, name: str, state: State, share: FolderLink | None) -> _Opening:
         """Return an opening for another session that starts with this state."""
-        spec = replace(self.spec, name=name)
-        return _Opening(
-            self.backend, self.guest, spec, state, self.on_open, share, self._entry, self.wheels, self.functions
-        )
+        spec, parts = replace(self.spec, name=name), (self._entry, self.wheels, self.functions)
+        return _Opening(self.backend, self.guest, spec, state, self.on_open, share, *parts, forked=True)
 
     @host_trouble()
     def begin(self) -> JailedWorker:
         """Start a worker. Only the first one gets the given state; later ones start empty."""
         state, self._state = self._state, None
+        forked, self._forked = self._forked, False
         if state is None or not state.changes:
             self.wheels = self._find_wheels(installed=state is None)
         jail = self.backend.pool.take(self._walls())
@@ -177,7 +180,8 @@ class _Opening:
         try:
             files = state.files if state is not None else {}
             given = [JobFile(root=jail.places.work, name=name, data=data) for name, data in files.items()]
-            worker.start(self._step(jail, state), given, (state.memory.fileno(),) if state is not None else ())
+            descriptors = (state.memory.fileno(),) if state is not None else ()
+            worker.start(self._step(jail, state), given, descriptors, waits=not forked)
         except (SandboxError, GateLost) as error:
             said = last_words(jail)
             worker.destroy()

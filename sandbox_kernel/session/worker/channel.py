@@ -149,6 +149,10 @@ class WorkerChannel:
         kept, self._kept = self._kept, []
         return [*kept, *self._read_new()]
 
+    def put_back(self, messages: list[FromWorker]) -> None:
+        """Keep messages that came together with an awaited one, for the next ``read``."""
+        self._kept = [*messages, *self._kept]
+
     def hear(self) -> list[LateText | DisplayShown]:
         """Return the output that has come between cells; other messages, and a malformed one, are kept for ``read``."""
         try:

@@ -58,7 +58,7 @@ class GateClient:
         descriptors: Sequence[int] = (),
         hatch: int | None = None,
     ) -> None:
-        """Send the waiting jail its one order; returns when the worker has been forked.
+        """Send the waiting jail its one order; ``await_start`` waits until the worker has been forked.
 
         Args:
             step: the worker's program, environment and limits.
@@ -75,6 +75,12 @@ class GateClient:
             if on_listener is not None:
                 on_listener(receive_listener(control))
             control.setblocking(False)
+        except OSError as error:
+            raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
+
+    def await_start(self) -> None:
+        """Wait until the worker has been forked."""
+        try:
             self.worker = int(number(self._await("started"), "pid"))
             for message in self._answers:
                 if message["op"] == "broken":

@@ -1,10 +1,9 @@
 """One jail with a worker in it, and the checkpoints of that worker.
 
-After each cell ``commit`` orders a checkpoint from the worker and a copy of the work folder from the gate, and does not
-wait; with ``later`` even the orders wait for ``prepare``. ``prepare`` waits for both before the next cell. When a cell
-has to be ended, ``end_worker`` kills the worker and ``recover`` rolls back: the gate kills what the cell started,
-restores the work folder and wakes the newest checkpoint, which becomes the worker. One thread at a time uses a
-``JailedWorker`` (``WorkerSupervisor`` ensures that).
+After each cell ``keep_state`` orders a checkpoint from the worker and a copy of the work folder from the gate, and does
+not wait. ``prepare`` waits for both before the next cell. When a cell has to be ended, ``end_worker`` kills the worker
+and ``recover`` rolls back: the gate kills what the cell started, restores the work folder and wakes the newest
+checkpoint, which becomes the worker. One thread at a time uses a ``JailedWorker`` (``WorkerSupervisor`` ensures that).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.backends.functions.call_server import CallServer
-from sandbox_kernel.errors import SessionError
+from sandbox_kernel.errors import EnforcerFailed, SessionError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
@@ -137,6 +136,8 @@ class JailedWorker:
         self._budget = Budget(limit_bytes=memory_bytes)
         self._processes = processes + OWN_PROCESSES
         self._freezing = False
+        #: Whether the worker was ordered to start and nobody has waited for it yet.
+        self._starting = False
         #: Whether the checkpoint of the present state is still to be ordered.
         self._unordered = False
         self._sealed = sealed
@@ -162,21 +163,35 @@ class JailedWorker:
         self.proxy_url = ""
         jail.meter.arm(memory_bytes, self._processes, room_beside_cells(keep))
 
-    def start(self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = ()) -> None:
-        """Start the worker and take the first checkpoint; returns when a cell can be sent."""
+    def start(
+        self, step: Step, files: Sequence[JobFile] = (), descriptors: Sequence[int] = (), *, waits: bool = True
+    ) -> None:
+        """Start the worker and order the first checkpoint; returns when a cell can be sent.
+
+        Without ``waits`` it returns at once. The worker reads the order when it has started, and the first ``prepare``
+        waits for both.
+        """
         for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
             os.set_blocking(fd, False)
         hatch = None
         if self.calls is not None:
             step, hatch = replace(step, functions=self.calls.functions.listing()), self.calls.hatch
         self.gate.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors, hatch)
-        if step.asks_to_fork:
+        self._starting = True
+        if waits:
+            self._finish_start(asks_to_fork=step.asks_to_fork)
+        self._keep_state()
+
+    def _finish_start(self, *, asks_to_fork: bool = False) -> None:
+        """Wait until the worker has started."""
+        self._starting = False
+        self.gate.await_start()
+        if asks_to_fork:
             self.permits = receive_permits(self.jail.channel, PATIENCE_S)
         self.channel.listen_to(self.gate.worker)
         ready = self._await(Ready)
         self.names = ready.names
         self._budget = replace(self._budget, worker_bytes=anonymous_bytes(self.channel.speaker, self.channel.files))
-        self._keep_state()
 
     def take_history(self, past: StateTree) -> None:
         """Go on with the history of a worker that was lost: none of its states lives, and this is its beginning."""
@@ -197,16 +212,18 @@ class JailedWorker:
         """How many cells are in the present state."""
         return self.tree.here.depth
 
-    def commit(self, cell: CellText, *, later: bool = False) -> None:
-        """Keep the state after a cell: order a checkpoint and a copy of the work folder, and return at once.
+    def commit(self, cell: CellText) -> None:
+        """Note a cell whose state is kept. ``keep_state`` gives the orders, or the next ``prepare`` does.
 
-        With ``later``, the next ``prepare`` gives the orders: a reply does not wait for them, and no code of the user
-        is sent before them.
+        So a result does not wait for them, and no code of the user is sent before them.
         """
         self.tree.grow(cell)
-        if later:
-            self._unordered = True
-        else:
+        self._unordered = True
+
+    def keep_state(self) -> None:
+        """Order what ``commit`` left to be ordered: a checkpoint and a copy of the work folder; returns at once."""
+        if self._unordered:
+            self._unordered = False
             self._keep_state()
 
     def begin_again(self) -> None:
@@ -239,9 +256,12 @@ class JailedWorker:
 
     def prepare(self) -> None:
         """Wait for the checkpoint and the copy that ``commit`` ordered; called before the worker gets a new message."""
-        if self._unordered:
-            self._unordered = False
-            self._keep_state()
+        if self._starting:
+            try:
+                self._finish_start()
+            except EnforcerFailed as error:
+                raise SessionError(f"it did not start: {error}") from None
+        self.keep_state()
         if self._freezing:
             frozen = self._await(Frozen)
             self._freezing = False
@@ -614,8 +634,10 @@ class JailedWorker:
             if stop is not None and stop.raised and time.monotonic() >= next_interrupt:
                 next_interrupt = time.monotonic() + INTERRUPT_EVERY_S
                 self.channel.interrupt_speaker()
-            for message in self.channel.read():
+            messages = self.channel.read()
+            for position, message in enumerate(messages, 1):
                 if isinstance(message, kind):
+                    self.channel.put_back(messages[position:])
                     return message
                 if isinstance(message, LateText | DisplayShown):
                     self._between(message)

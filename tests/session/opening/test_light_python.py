@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -233,3 +235,52 @@ def test_what_goes_on_between_cells_runs_no_code_of_the_user_and_leaves_no_trace
     session.run("del look; seen.clear()")
     after = value(session.run("sorted(n for n in globals() if n != '_'), 1"))
     assert after == before
+
+
+def test_cells_of_any_length_are_given_to_the_guest(session: WasmSession) -> None:
+    for size in (10, 16_000, 16_400, 70_000, 2_000_000):
+        assert value(session.run(f"x = {'é' * size!r}\nlen(x)")) == str(size)
+
+
+def test_a_checkpoint_finds_no_thread_that_waits_for_an_interrupt(session: WasmSession) -> None:
+    for _ in range(3):
+        session.run("x = 1")
+        with session._supervisor.turn() as worker:  # the checkpoint is there, and the next cell's listener too
+            assert worker.tree.here.lacks == ()
+    session.undo()
+    assert value(session.run("x")) == "1"
+
+
+def test_a_fork_that_has_started_and_frozen_before_it_is_used_runs_its_cells(session: WasmSession) -> None:
+    session.run("x = [1]")
+    with session.fork() as other:
+        worker = other._supervisor.live
+        assert worker is not None
+        said = b""
+        while b"frozen" not in said:  # both of its first messages wait to be read
+            select.select([worker.jail.channel], [], [])
+            said = worker.jail.channel.recv(1 << 16, socket.MSG_PEEK)
+        assert value(other.run("x.append(2); x")) == "[1, 2]"
+        other.undo()
+        assert value(other.run("x")) == "[1]"
+
+
+def test_a_fork_that_ended_before_its_first_cell_says_that_its_state_is_lost(session: WasmSession) -> None:
+    session.run("x = 1")
+    with session.fork() as other:
+        worker = other._supervisor.live
+        assert worker is not None
+        worker.jail.kill()
+        with pytest.raises(SessionError, match="its state is lost; it was started anew"):
+            other.run("x")
+        assert value(other.run("'x' in globals()")) == "False"
+    assert value(session.run("x")) == "1"
+
+
+def test_forks_that_are_never_used_end_with_what_they_began(session: WasmSession) -> None:
+    session.run("x = 1")
+    forks = [session.fork() for _ in range(4)]
+    for other in forks:
+        other.close()
+        assert not other.alive
+    assert value(session.run("x")) == "1"

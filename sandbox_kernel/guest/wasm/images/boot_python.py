@@ -113,7 +113,13 @@ def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytear
                          for number in range(plan.spares)),
             spare_bytes=plan.spare_bytes,
         )  # fmt: skip
-        found = {"index": entry, "turn": booted.entries["turn"], "spares": shim.spares, "interrupt": interrupt}
+        found = {
+            "index": entry,
+            "turn": booted.entries["turn"],
+            "spares": shim.spares,
+            "interrupt": interrupt,
+            "buffer": [shim.buffer, shim.buffer_bytes],
+        }
         record = json.dumps(found).encode()
         place = booted.leave_record(old_stack, record)
         content, stack = booted.memory_image()

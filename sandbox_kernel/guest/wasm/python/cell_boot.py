@@ -24,23 +24,43 @@ _MOST_MATCHES = 500
 _NOT_SHOWN = (__name__, "_cells", "asyncio.base_events", "asyncio.futures", "asyncio.tasks")
 
 
+#: The letter that asks for an order; an interrupt may come from then on.
+_NEXT = b'{"op": "next"}'
+#: The letter that says that a cell has run to its end.
+_DONE = b'{"op": "done", "status": "ok", "exit_code": 0}'
 #: The descriptor that is the letter box, in an image; None where the letter box is a file.
 _post: int | None = None
 
 
 def _send(**letter: object) -> dict[str, object]:
-    answer: dict[str, object] = json.loads(_posted(json.dumps(letter).encode("utf-8", "backslashreplace")) or b"{}")
+    answer: dict[str, object] = json.loads(_posted(_packed(letter)) or b"{}")
     return answer
+
+
+def _tell(**letter: object) -> None:
+    """Send a letter that needs no answer: reading one takes as long as sending it."""
+    _put(_packed(letter))
+
+
+def _packed(letter: dict[str, object]) -> bytes:
+    return json.dumps(letter).encode("utf-8", "backslashreplace")
+
+
+def _put(data: bytes) -> None:
+    """Send a letter to the embedder."""
+    if _post is not None:
+        _write(_post, data + b"\n")
+        return
+    box = os.open("/sandbox/letter", os.O_WRONLY | os.O_CREAT)
+    _write(box, data)
+    os.close(box)
 
 
 def _posted(data: bytes) -> bytes:
     """Send a letter to the embedder and return its answer."""
+    _put(data)
     if _post is not None:
-        _write(_post, data + b"\n")
         return _read(_post)
-    box = os.open("/sandbox/letter", os.O_WRONLY | os.O_CREAT)
-    _write(box, data)
-    os.close(box)
     box = os.open("/sandbox/letter", os.O_RDONLY)
     answer = _read(box)
     os.close(box)
@@ -89,9 +109,8 @@ def display(*values: object) -> None:
 
 
 def _show(data: dict[str, str], kind: str) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    _send(op="show", data=data, kind=kind)
+    _flush()
+    _tell(op="show", data=data, kind=kind)
 
 
 def _show_figures() -> None:
@@ -127,7 +146,7 @@ def run(source: str, number: int) -> None:
             _show(_bundle(value), "result")
         _show_figures()
     except SystemExit as end:
-        _send(op="ended")
+        _tell(op="ended")
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -135,7 +154,8 @@ def run(source: str, number: int) -> None:
     except BaseException as error:
         _fail(error)
     else:
-        _finish(status="ok", exit_code=0)
+        _flush()
+        _put(_DONE)
 
 
 def _is_pips(error: BaseException) -> bool:
@@ -144,7 +164,7 @@ def _is_pips(error: BaseException) -> bool:
 
 
 def _fail(error: BaseException) -> None:
-    _send(op="ended")
+    _tell(op="ended")
     # A SyntaxError names its place itself and needs no frames, nor does an error of %pip.
     needs_none = isinstance(error, SyntaxError) or _is_pips(error)
     frames = None if needs_none else error.__traceback__
@@ -158,9 +178,13 @@ def _fail(error: BaseException) -> None:
 
 
 def _finish(**end: object) -> None:
+    _flush()
+    _tell(op="done", **end)
+
+
+def _flush() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    _send(op="done", **end)
 
 
 def ask(what: str, source: str, position: int) -> None:
@@ -191,7 +215,7 @@ def ask(what: str, source: str, position: int) -> None:
             if value is not None:
                 text = f"{value!r:.500}\n\n{getattr(value, '__doc__', None) or ''}"
                 answer = {"data": {"text/plain": text}}
-    _send(op="answer", answer=answer)
+    _tell(op="answer", answer=answer)
 
 
 def _matches(chain: str) -> list[str]:
@@ -210,7 +234,7 @@ def _matches(chain: str) -> list[str]:
 
 def names() -> None:
     """Report how many variables the user has made."""
-    _send(op="names", count=sum(not name.startswith("_") for name in _main))
+    _tell(op="names", count=sum(not name.startswith("_") for name in _main))
 
 
 def offer(sources: dict[str, str], listing: list[list[str]]) -> None:
@@ -236,7 +260,7 @@ class _OnDemand:
     def find_spec(name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
         """See ``importlib.abc.MetaPathFinder``."""
         if name == "matplotlib":
-            _send(op="matplotlib")
+            _tell(op="matplotlib")
         if not name.startswith("_sandbox_"):
             return None
         given = _send(op="source", name=name)
@@ -265,7 +289,7 @@ def touch() -> None:
     with contextlib.suppress(BaseException):
         if sys.gettrace() is None and sys.getprofile() is None:
             sys.modules["_cells"].touch()
-    _send(op="touched")
+    _tell(op="touched")
 
 
 def renew() -> None:
@@ -274,7 +298,7 @@ def renew() -> None:
         # What the user has broken is for the next cell to say.
         with contextlib.suppress(BaseException):
             sys.modules[name].seed()
-    _send(op="renewed")
+    _tell(op="renewed")
 
 
 def begin(env: dict[str, str] | None = None) -> None:
@@ -308,7 +332,7 @@ def load(path: str, modules: list[str]) -> None:
     sys.path_importer_cache.clear()
     boot.gc.collect()
     boot.gc.freeze()
-    _send(op="loaded", failed=failed)
+    _tell(op="loaded", failed=failed)
 
 
 def release() -> None:
@@ -317,7 +341,17 @@ def release() -> None:
     if metadata is not None:
         metadata.FastPath.__new__.cache_clear()  # importlib.invalidate_caches of this version leaves it
     sys.modules["_boot"].gc.collect()
-    _send(op="released")
+    _tell(op="released")
+
+
+def _order() -> dict[str, object]:
+    """Ask for an order. The embedder writes it into the buffer, after its size, or answers with one that is longer."""
+    assert _post is not None
+    _put(_NEXT)
+    buffer = sys.modules["_boot"].buffer
+    size = int.from_bytes(buffer[:4], "little")
+    order: dict[str, object] = json.loads(buffer[4 : 4 + size] if size else _read(_post))
+    return order
 
 
 def turn() -> None:
@@ -326,7 +360,7 @@ def turn() -> None:
     From the order of a cell until the message ``ended`` or ``done`` an interrupt may come at any moment, also in here.
     """
     try:
-        order = _send(op="next")
+        order = _order()
         functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, touch, renew, load, release)
         calls = {function.__name__: function for function in functions}
         arguments = order["arguments"]

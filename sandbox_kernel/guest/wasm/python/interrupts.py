@@ -1,8 +1,9 @@
 """Interrupts a CPython in WebAssembly while it runs a cell: its memory gets what its own signal handler would write.
 
 The worker's main thread is inside the guest then, and Python code of the worker does not run there. So each cell has a
-thread that waits for the byte that the C part of Python's signal handling writes. The thread ends with the cell:
-checkpoints are forks, and a fork must find one thread.
+listener: a thread that waits for the byte that the C part of Python's signal handling writes. Starting and ending a
+thread takes a good part of a short cell's time, so a listener is started between cells, for the next one, and ended
+when the host orders a checkpoint: checkpoints are forks, and a fork must find one thread.
 """
 
 from __future__ import annotations
@@ -11,10 +12,32 @@ import ctypes
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 #: How long the worker waits for the thread to hear of an interrupt, in seconds.
 _HEARD_S = 1.0
+
+
+class _Listener:
+    """A thread that calls ``heard`` with itself for each interrupt; for one cell."""
+
+    def __init__(self, heard: Callable[[_Listener], None]) -> None:
+        self._heard = heard
+        self._read, self.told = os.pipe()
+        os.set_blocking(self.told, False)
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        while data := os.read(self._read, 64):
+            if signal.SIGINT in data:
+                self._heard(self)
+
+    def end(self) -> None:
+        """End the thread."""
+        os.close(self.told)
+        self._thread.join()
+        os.close(self._read)
 
 
 class MemoryInterrupts:
@@ -33,31 +56,43 @@ class MemoryInterrupts:
         self._armed = False
         self._waits = False
         self._written = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._ends = (-1, -1)
+        #: The listener of the next cell, or of the last one; and that of the cell that runs.
+        self._listener: _Listener | None = None
+        self._current: _Listener | None = None
+        self._is_used = False
 
     def __enter__(self) -> MemoryInterrupts:
         self._waits = False
-        heard, told = self._ends = os.pipe()
-        os.set_blocking(told, False)
-        self._thread = threading.Thread(target=self._listen, args=(heard,), daemon=True)
-        self._thread.start()
-        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        self.listen()
+        self._is_used, self._current = True, self._listener
+        assert self._current is not None
+        signal.set_wakeup_fd(self._current.told, warn_on_full_buffer=False)
         return self
 
     def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(-1)
-        heard, told = self._ends
-        os.close(told)
-        if self._thread is not None:
-            self._thread.join()
-        os.close(heard)
+        with self._lock:
+            # An interrupt that its listener has not read yet is not the next cell's.
+            self._current = None
         self.disarm()
 
-    def _listen(self, heard: int) -> None:
-        while data := os.read(heard, 64):
-            if signal.SIGINT in data:
-                self.interrupt()
+    def listen(self) -> None:
+        """Start the listener of the next cell, if there is none yet."""
+        if self._is_used:
+            self.stop_listening()
+        if self._listener is None:
+            self._listener = _Listener(self._interrupted_by)
+
+    def stop_listening(self) -> None:
+        """End the listener, between cells; the next cell starts another one."""
+        listener, self._listener, self._is_used = self._listener, None, False
+        if listener is not None:
+            listener.end()
+
+    def _interrupted_by(self, listener: _Listener) -> None:
+        with self._lock:
+            if listener is self._current:
+                self._note()
 
     @property
     def came(self) -> bool:
@@ -67,9 +102,12 @@ class MemoryInterrupts:
     def interrupt(self) -> None:
         """Interrupt the guest, now or, if it is not armed yet, when it is."""
         with self._lock:
-            self._waits = not self._armed
-            if self._armed:
-                self._write()
+            self._note()
+
+    def _note(self) -> None:
+        self._waits = not self._armed
+        if self._armed:
+            self._write()
 
     def expect(self) -> None:
         """Begin to wait for the host; see ``await_came``."""

@@ -33,12 +33,19 @@ class GuestMemory:
 
     memory: wasmtime.Memory
     store: wasmtime.Store
+    #: Where the memory begins, and how large it was when it was last asked. It stays there and only grows.
+    _begin, _size = 0, 0
 
     def _base(self, start: int, size: int) -> int:
         start &= 0xFFFFFFFF
-        if size < 0 or start + size > self.memory.data_len(self.store):
+        if size < 0 or (start + size > self._size and start + size > self._grown()):
             raise WasiRefusal(FAULT)
-        return ctypes.addressof(self.memory.data_ptr(self.store).contents) + start
+        return self._begin + start
+
+    def _grown(self) -> int:
+        self._begin = ctypes.addressof(self.memory.data_ptr(self.store).contents)
+        self._size = self.memory.data_len(self.store)
+        return self._size
 
     def _get(self, start: int, size: int) -> bytes:
         return ctypes.string_at(self._base(start, size), size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import wasmtime
 
 from sandbox_kernel.guest.wasm.images.interrupt_words import words_that_became_one
 from sandbox_kernel.guest.wasm.images.memory_changes import apply_changes, changed_pages, write_changes
+from sandbox_kernel.guest.wasm.prepared_call import PreparedCall
 from sandbox_kernel.guest.wasm.python.interrupts import MemoryInterrupts
 
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -97,3 +99,36 @@ def test_an_interrupt_waits_until_the_code_of_a_cell_begins_and_is_taken_back_af
     assert list(place[:5]) == [1, 0, 1, 1, 1]
     interrupts.disarm()
     assert list(place[:5]) == [0, 0, 1, 1, 1]
+
+
+def test_an_interrupt_that_was_heard_after_its_cell_is_not_the_next_ones() -> None:
+    place = (ctypes.c_int32 * 16)()
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    interrupts = MemoryInterrupts(ctypes.addressof(place), 64, [0, 8, 12, 16])
+    with interrupts:
+        late = interrupts._current
+        assert late is not None
+    with interrupts:
+        interrupts.arm()
+        interrupts._interrupted_by(late)
+        assert list(place[:5]) == [0, 0, 0, 0, 0]
+        os.kill(os.getpid(), signal.SIGINT)
+        while not place[0]:  # its own listener hears of it
+            pass
+    interrupts.stop_listening()
+    signal.signal(signal.SIGINT, before)
+    assert list(place[:5]) == [0, 0, 1, 1, 1]
+
+
+def test_a_prepared_call_is_the_call() -> None:
+    store = wasmtime.Store(ENGINE)
+    text = """(module (func (export "sub") (param i32 i32) (result i32) (i32.sub (local.get 0) (local.get 1)))
+      (func (export "trap") (result i32) unreachable) (func (export "long") (param i64) (result i32) i32.const 1))"""
+    exports = wasmtime.Instance(store, wasmtime.Module(ENGINE, text), []).exports(store)
+    functions = {name: exports[name] for name in ("sub", "trap", "long")}
+    call = PreparedCall(store, functions["sub"], (44, 2))  # type: ignore[arg-type]
+    assert [call(), call()] == [42, 42]
+    with pytest.raises(wasmtime.Trap):
+        PreparedCall(store, functions["trap"], ())()  # type: ignore[arg-type]
+    with pytest.raises(wasmtime.WasmtimeError, match="something else"):
+        PreparedCall(store, functions["long"], (1,))  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ class Guest:
             letter,
         )
         self.store = wasmtime.Store()
-        self.memory = wasmtime.Memory(self.store, wasmtime.MemoryType(wasmtime.Limits(2, 2)))
+        self.memory = wasmtime.Memory(self.store, wasmtime.MemoryType(wasmtime.Limits(2, 3)))
         self.wasi.store, self.wasi.memory = self.store, self.memory
 
     def call(self, name: str, *arguments: int) -> int:
@@ -214,3 +214,12 @@ def test_a_descriptor_can_be_the_letter_box(guest: Guest) -> None:
     assert guest.call("fd_read", FIXED, 2000, 1, 3000) == 0
     assert guest.number(3000) == 20
     assert guest.wasi._get(4000, 20) == b"answer to one letter"
+
+
+def test_a_place_beyond_the_memory_is_refused_until_the_memory_has_grown(tmp_path: Path) -> None:
+    guest = Guest(tmp_path)
+    assert guest.call("random_get", 0, 8) == 0
+    assert guest.call("random_get", 2 << 16, 8) == FAULT
+    guest.memory.grow(guest.store, 1)
+    assert guest.call("random_get", 2 << 16, 8) == 0
+    assert guest.call("random_get", (3 << 16) - 4, 8) == FAULT
