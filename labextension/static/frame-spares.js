@@ -8,6 +8,8 @@ import { withLibrary } from './frame-libraries.js';
 const LEAST_CHARACTERS = 500000;
 const MOST_SPARES = 2;
 const UNUSED_MILLISECONDS = 120000;
+// What a library does once has been done then: a browser compiles a function when it is called first.
+const WARM_UP = 'window.sandboxWarmUp?.()';
 // The frame that has just been drawn goes first.
 const PAUSE_MILLISECONDS = 300;
 
@@ -50,7 +52,7 @@ export class FrameSpares {
     spare.listen = ({ source, data }) => {
       if (source !== iframe.contentWindow || data?.sandboxFrame !== 1) return;
       if (data.type === 'ready') {
-        for (const library of sources) say({ type: 'library', source: library });
+        for (const library of [...sources, WARM_UP]) say({ type: 'library', source: library });
         say({ type: 'ping' });
       } else if (data.type === 'pong') iframe.dataset.loaded = 'true';
     };

@@ -4,6 +4,8 @@ import { droppedSentence, fittingHeight, refusedSentence } from './frame-facts.j
 import { withLibrary } from './frame-libraries.js';
 import { themeVariables } from './theme-variables.js';
 
+// Frames this far outside of the window are made, so that they are there when the user scrolls to them.
+const MARGIN = 400;
 const PING_MILLISECONDS = 2000;
 const SILENT_MILLISECONDS = 8000;
 const ACTIVATION_MILLISECONDS = 150;
@@ -25,9 +27,16 @@ export class FrameView {
     node.replaceChildren(this.place, this.notes);
     this.listen = (event) => this.receive(event);
     addEventListener('message', this.listen);
-    this.observer = new IntersectionObserver((entries) => this.seen(entries.at(-1).isIntersecting), { rootMargin: '400px' });
+    this.observer = new IntersectionObserver((entries) => this.seen(entries.at(-1).isIntersecting), { rootMargin: `${MARGIN}px` });
     this.observer.observe(node);
     this.timer = setInterval(() => this.ping(), PING_MILLISECONDS);
+  }
+
+  // Called when the output is in the document. The observer answers with the next picture of the page, which comes late
+  // while the page is busy with the other outputs of a cell; what is in view is made at once.
+  attached() {
+    const { top, bottom, width } = this.node.getBoundingClientRect();
+    if (width > 0 && bottom > -MARGIN && top < innerHeight + MARGIN) this.seen(true);
   }
 
   seen(isSeen) {

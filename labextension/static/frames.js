@@ -3,7 +3,7 @@
 import { FrameComms } from './frame-comms.js';
 import { FRAME, readFrame } from './frame-facts.js';
 import { guardFocus } from './frame-focus.js';
-import { LIBRARY, keepLibrary } from './frame-libraries.js';
+import { LIBRARY, keepLibrary, skipFrames } from './frame-libraries.js';
 import { FrameSpares } from './frame-spares.js';
 import { FrameView } from './frame-view.js';
 
@@ -69,6 +69,11 @@ export async function framesPlugin(shared) {
       }
       this.view = new FrameView(this.node, facts, page);
       views.add(this.view);
+      if (this.isAttached) this.view.attached();
+    }
+
+    onAfterAttach() {
+      this.view?.attached();
     }
 
     clear() {
@@ -98,6 +103,7 @@ export async function framesPlugin(shared) {
       if (tracker) page.comms = new FrameComms(tracker);
       themes = manager;
       themes?.themeChanged.connect(() => views.forEach((view) => view.theme()));
+      skipFrames(registry.sanitizer);
       registry.addFactory({ safe: true, mimeTypes: [FRAME], createRenderer: () => new Frame() }, 0);
       registry.addFactory({ safe: true, mimeTypes: [LIBRARY], createRenderer: () => new Library() }, 0);
       guardFocus(

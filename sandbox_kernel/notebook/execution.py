@@ -314,6 +314,7 @@ class CellExecution:
             bar.close()
             panel.close()
             batch.close()
+            self._send(*self._state.libraries.after(self._cell))
             if once:
                 box = self._state.sandboxes.box(plan.defaults)
                 await asyncio.get_running_loop().run_in_executor(None, take_files_back, box, self._state.answers, once)
@@ -373,6 +374,8 @@ class CellExecution:
             # Pages clear a cell as a whole, and what a %sandbox line has said is not the program's to take away.
             self._notes.append(notes.clear_ignored())
             return
+        if isinstance(message, ClearOutput):
+            self._state.libraries.cleared(self._cell)
         self._send(message)
 
     def _messages(self, display: SessionDisplay) -> list[Message]:
@@ -380,7 +383,8 @@ class CellExecution:
         if self._state.comms.take(display) or self._state.libraries.take(display.data):
             return []
         shown = render_display(self._state.comms.with_state(display))[0]
-        return [*self._state.libraries.before(display.data, self._cell), shown]
+        libraries = self._state.libraries
+        return [*libraries.before(display.data, self._cell), shown, *libraries.after(self._cell)]
 
     async def _ask(self, prompt: str, password: bool, batch: StreamBatch) -> str:
         batch.settle()

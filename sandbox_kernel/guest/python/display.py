@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 
-    Send = Callable[[Dict[str, Any]], bool]
+    Send = Callable[..., bool]
 
 NAME = re.compile(r"[^\x00-\x1f]{1,200}\Z")
 
@@ -67,7 +67,7 @@ class Screen:
     def beside(self, data: Dict[str, Any]) -> bool:
         """Send what is not shown by itself: a library that later frames use, or a message of a widget."""
         message = {"op": "display", "kind": "display", "data": data, "metadata": {}, "display_id": None}
-        return self.send is not None and self.send(message)
+        return self.send is not None and self.send(message, waits=False)
 
     def clear(self, wait: bool) -> None:
         """Clear the cell's output, now or, with ``wait``, when the next output comes."""

@@ -91,7 +91,8 @@ class KernelWidgets:
 
     def before(self, data: Mapping[str, object], cell: str) -> list[Mapping[str, object]]:
         """Return what must be shown before a display: the libraries that it needs and the notebook does not have."""
-        return [library.data for library in self._libraries.before(data, cell)]
+        missing = [*self._libraries.before(data, cell), *self._libraries.after(cell)]
+        return [library.data for library in missing]
 
     def gone(self, metadata: Mapping[str, object]) -> None:
         """Take the metadata of a request to run a cell: outputs of that cell, and of deleted ones, are gone."""

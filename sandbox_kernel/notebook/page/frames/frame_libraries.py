@@ -1,7 +1,8 @@
 """The libraries of a notebook's frames: each stands in the notebook once, in the first cell that uses it.
 
 A session sends a library once, before its first frame that needs it. It is kept here, and shown before that frame. When
-that cell runs again or is deleted, its old outputs are gone, so the next frame of any cell shows the library again.
+that cell runs again or is deleted, its old outputs are gone, so the next cell with such a frame shows it once more.
+It does so at its end: the page has the library already, and a frame that came after megabytes would be drawn later.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ class NotebookLibraries:
     def __init__(self) -> None:
         self._kept: dict[str, Mapping[str, object]] = {}
         self._places: dict[str, str] = {}
+        #: Libraries that were shown, and those that a cell must show again at its end.
+        self._shown: set[str] = set()
+        self._owed: dict[str, list[str]] = {}
 
     def take(self, data: Mapping[str, object]) -> bool:
         """Keep a library; False when this display is none."""
@@ -45,7 +49,7 @@ class NotebookLibraries:
         self._places = {name: place for name, place in self._places.items() if place.partition(" ")[0] not in ids}
 
     def before(self, data: Mapping[str, object], cell: str) -> list[ShowOutput]:
-        """Return the libraries that must be shown before this display.
+        """Return the libraries that must be shown before this display, because no page has had them.
 
         Args:
             data: the display.
@@ -55,9 +59,21 @@ class NotebookLibraries:
         entry = data.get(FRAME)
         if not isinstance(entry, Mapping):
             return []
-        found = []
-        for name in entry.get("libraries", ()):
-            if name in self._kept and name not in self._places:
-                self._places[name] = cell
-                found.append(ShowOutput(self._kept[name]))
-        return found
+        missing = [name for name in entry.get("libraries", ()) if name in self._kept and name not in self._places]
+        self._places.update(dict.fromkeys(missing, cell))
+        again = [name for name in missing if name in self._shown]
+        if again:
+            self._owed.setdefault(cell, []).extend(again)
+        new = [name for name in missing if name not in self._shown]
+        self._shown.update(new)
+        return [ShowOutput(self._kept[name]) for name in new]
+
+    def cleared(self, cell: str) -> None:
+        """Note that a program took away what its cell has shown so far: libraries among it are shown again."""
+        lost = [name for name, place in self._places.items() if place == cell]
+        if lost:
+            self._owed[cell] = lost
+
+    def after(self, cell: str) -> list[ShowOutput]:
+        """Return the libraries that a cell shows at its end, so that the saved notebook has them."""
+        return [ShowOutput(self._kept[name]) for name in self._owed.pop(cell, ()) if name in self._kept]

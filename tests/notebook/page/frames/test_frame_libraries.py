@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel.notebook.page.frames.frame_libraries import NotebookLibraries, cells_gone
+from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.untrusted.frames.frame_output import FRAME, LIBRARY
 
 A, B = "aa" * 32, "bb" * 32
@@ -19,7 +20,17 @@ def kept(*names: str) -> NotebookLibraries:
 
 def shown(libraries: NotebookLibraries, cell: str, *names: str) -> list[str]:
     frame = {FRAME: {"html": "", "libraries": list(names)}}
-    return [message.data[LIBRARY]["sha256"] for message in libraries.before(frame, cell)]  # type: ignore[index]
+    return [name_of(message) for message in libraries.before(frame, cell)]
+
+
+def at_the_end(libraries: NotebookLibraries, cell: str) -> list[str]:
+    return [name_of(message) for message in libraries.after(cell)]
+
+
+def name_of(message: ShowOutput) -> str:
+    entry = message.data[LIBRARY]
+    assert isinstance(entry, dict)
+    return str(entry["sha256"])
 
 
 def test_the_first_frame_brings_the_library_and_later_ones_do_not() -> None:
@@ -35,8 +46,30 @@ def test_a_library_vanished_from_the_notebook_with_the_cell_that_had_brought_it(
     assert shown(libraries, "one 1", A) == [A]
     assert shown(libraries, "two 2", A) == []
     libraries.gone(cells_gone(metadata))
-    assert shown(libraries, "two 3", A) == [A]
+    shown(libraries, "two 3", A)
+    assert at_the_end(libraries, "two 3") == [A]
     assert shown(libraries, "one 4", A) == []
+    assert at_the_end(libraries, "one 4") == []
+
+
+def test_a_figure_that_was_drawn_again_waited_for_its_library_which_the_page_had() -> None:
+    libraries = kept(A, B)
+    assert shown(libraries, "one 1", A) == [A]
+    assert at_the_end(libraries, "one 1") == []
+    libraries.gone(["one"])
+    assert shown(libraries, "one 2", A, B) == [B]  # the page has never had this one
+    assert at_the_end(libraries, "one 2") == [A]
+    assert at_the_end(libraries, "one 2") == []
+
+
+def test_a_program_that_cleared_its_output_took_the_library_out_of_the_notebook() -> None:
+    libraries = kept(A, B)
+    assert shown(libraries, "one 1", A) == [A]
+    assert shown(libraries, "two 2", B) == [B]
+    libraries.cleared("two 2")
+    libraries.cleared("two 2")
+    assert shown(libraries, "two 2", A, B) == []
+    assert at_the_end(libraries, "two 2") == [B]
 
 
 def test_cells_without_an_id_do_not_bring_it_again() -> None:
