@@ -1,9 +1,9 @@
 """Cleans the messages of a kernel in a jail, one by one, and sends them to front ends: the hostile half of a relay.
 
 Every message is decoded, cleaned, encoded anew and signed with the outside key; of long printed text, only what needs
-cleaning is decoded (``cleaning/plain_print.py``). One that cannot be understood, for
-whatever reason, is dropped and counted. A cell is over when the kernel has sent both its reply and its idle status: one
-of them alone, which any code can send, stops no clock. An idle status waits for the reply, or for the next request.
+cleaning is decoded (``cleaning/plain_print.py``). One that cannot be understood, for whatever reason, is dropped and
+counted. A cell is over when the kernel has sent both its reply and its idle status: one of them alone, which any code
+can send, stops no clock. An idle status waits for the reply, or for the next request.
 """
 
 from __future__ import annotations
