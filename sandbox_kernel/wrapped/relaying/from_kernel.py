@@ -22,7 +22,7 @@ from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
 from sandbox_kernel.wrapped.cleaning.plain_print import printed_text
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
-from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, KernelMessage, ParentReader, read_message
+from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, KernelMessage, ParentReader, read_message, size_of
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
 from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
@@ -174,7 +174,7 @@ class FromKernel:
         finally:
             took = time.thread_time() - begin
             self._clock.not_of_cell(time.monotonic() - since)
-            self._slow_s += max(0.0, took - message.size / USUAL_PACE) if took > _NOTABLE_S else 0.0
+            self._slow_s += max(0.0, took - size_of(message.content) / USUAL_PACE) if took > _NOTABLE_S else 0.0
             if self._slow_s > MAX_SLOW_S:
                 self._own.print_words(message.parent, kernel_words.too_slow(MAX_SLOW_S))
 
