@@ -1,9 +1,9 @@
 """Cleans the messages of a kernel in a jail, one by one, and sends them to front ends: the hostile half of a relay.
 
 Every message is decoded, cleaned, encoded anew and signed with the outside key; of long printed text, only what needs
-cleaning is decoded (``cleaning/plain_print.py``). One that cannot be understood, for
-whatever reason, is dropped and counted. A cell is over when the kernel has sent both its reply and its idle status: one
-of them alone, which any code can send, stops no clock. An idle status waits for the reply, or for the next request.
+cleaning is decoded (``cleaning/plain_print.py``). One that cannot be understood, for whatever reason, is dropped and
+counted. A cell is over when the kernel has sent both its reply and its idle status: one of them alone, which any code
+can send, stops no clock. An idle status waits for the reply, or for the next request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
 from sandbox_kernel.wrapped.cleaning.plain_print import printed_text
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
-from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, KernelMessage, ParentReader, read_message
+from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, KernelMessage, ParentReader, read_message, size_of
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
 from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
@@ -174,7 +174,7 @@ class FromKernel:
         finally:
             took = time.thread_time() - begin
             self._clock.not_of_cell(time.monotonic() - since)
-            self._slow_s += max(0.0, took - message.size / USUAL_PACE) if took > _NOTABLE_S else 0.0
+            self._slow_s += max(0.0, took - size_of(message.content) / USUAL_PACE) if took > _NOTABLE_S else 0.0
             if self._slow_s > MAX_SLOW_S:
                 self._own.print_words(message.parent, kernel_words.too_slow(MAX_SLOW_S))
 

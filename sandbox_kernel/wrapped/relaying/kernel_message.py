@@ -12,6 +12,8 @@ from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, to_json
 
 #: From this size on, in bytes, a header is not kept, and printed text is decoded only if it needs cleaning.
 LARGE = 64 << 10
+#: What a number, true, false or null counts, in characters.
+_SCALAR = 8
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,6 @@ class KernelMessage:
     metadata: Table
     content: Table
     buffers: Sequence[bytes]
-    #: How many bytes the content had.
-    size: int
     #: The parent as JSON.
     encoded_parent: bytes = field(repr=False)
 
@@ -39,6 +39,22 @@ class KernelMessage:
     def is_idle(self) -> bool:
         """Whether it says that the kernel has finished a request."""
         return self.kind == "status" and self.content.get("execution_state") == "idle"
+
+
+def size_of(value: object) -> int:
+    """Return about how many characters a decoded JSON value has. Blanks and escapes in its bytes do not count."""
+    size, left = 0, [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, str):
+            size += len(each)
+        elif isinstance(each, dict):
+            left += [*each, *each.values()]
+        elif isinstance(each, list):
+            left += each
+        else:
+            size += _SCALAR
+    return size
 
 
 class ParentReader:
@@ -71,4 +87,4 @@ def read_message(channel: str, packet: Packet | None, parents: ParentReader) -> 
     kind = header.get("msg_type")
     if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
         raise MalformedMessage
-    return KernelMessage(channel, kind, header, parent, metadata, content, packet.buffers, len(raw_content), encoded)
+    return KernelMessage(channel, kind, header, parent, metadata, content, packet.buffers, encoded)

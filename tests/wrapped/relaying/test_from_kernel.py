@@ -9,7 +9,7 @@ import pytest
 from sandbox_kernel.wrapped.relaying import from_kernel, kernel_message
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
-from sandbox_kernel.wrapped.relaying.kernel_message import LARGE
+from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, size_of
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import OutsideAddress
 from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
@@ -115,3 +115,18 @@ def test_each_message_has_the_header_of_its_own_parent(carrier, sent):
     for parent in (PARENT, other, other, PARENT, {}):
         carrier.carry("iopub", message("status", {"execution_state": "busy"}, parent))
     assert [parent.get("msg_id") for _, parent, _, _ in sent.messages] == ["cell", "other", "other", "cell", None]
+
+
+def test_a_message_full_of_blanks_gets_no_more_time_for_its_check(carrier, sent, monkeypatch):
+    monkeypatch.setattr(from_kernel, "_NOTABLE_S", -1.0)
+    slow = iter(range(0, 1000, 10))
+    monkeypatch.setattr(from_kernel.time, "thread_time", lambda: next(slow))
+    blanks = b" " * (12 * from_kernel.USUAL_PACE)
+    *head, content = message("execute_result", {"data": {"text/plain": "x"}, "metadata": {}, "execution_count": 1})
+    carrier.carry("iopub", [*head, content[:-1] + blanks + b"}"])
+    carrier.carry("iopub", message("stream", {"name": "stdout", "text": "dropped"}))
+    assert carrier.dropped["too slow to check"] == 1
+
+
+def test_the_size_of_a_value_is_that_of_its_texts():
+    assert size_of({"a": ["bc", {"def": "ghij"}, 1, None]}) == 1 + 2 + 3 + 4 + 2 * 8
