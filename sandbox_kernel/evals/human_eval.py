@@ -127,6 +127,8 @@ def _numbered(
 ) -> Iterator[tuple[str, int, str]]:
     count: Counter[str] = Counter()
     for sample in samples:
+        if missing := [name for name in ("task_id", "completion") if name not in sample]:
+            raise InvalidRequest(f"a sample has no {missing[0]!r}; each has task_id and completion; nothing was run")
         task = sample["task_id"]
         if task not in problems:
             raise InvalidRequest(f"there is no problem {task!r:.80} for this sample; nothing was run")

@@ -207,14 +207,23 @@ def test_more_calls_at_once_than_the_host_serves_wait_for_each_other(code: str) 
     assert result.stdout == "48\ncalled\n", result.stderr
 
 
-def test_a_default_time_limit_of_the_programs_sockets_is_not_one_of_its_calls() -> None:
+def test_a_default_time_limit_of_the_programs_sockets_does_not_end_its_connection() -> None:
+    code = """
+import socket
+socket.setdefaulttimeout(0.1)
+import host
+slow = host.slow()
+(line,) = host._caller._lines.idle
+print(slow, host.slow(), host._caller._lines.idle == [line])
+"""
+
     def slow() -> str:
         threading.Event().wait(0.5)
         return "done"
 
     with Sandbox(functions={"slow": slow}) as made:
-        result = made.run("import socket; socket.setdefaulttimeout(0.1)\nfrom host import slow\nprint(slow(), slow())")
-    assert result.stdout == "done done\n", result.stderr
+        result = made.run(code)
+    assert result.stdout == "done done True\n", result.stderr
 
 
 def test_coroutine_functions_run_on_the_loop_of_arun() -> None:

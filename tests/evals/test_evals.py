@@ -150,5 +150,7 @@ def test_a_result_of_another_completion_test_or_time_limit_is_not_taken(tmp_path
 
 
 def test_a_sample_of_an_unknown_problem_is_told_before_anything_runs() -> None:
+    with pytest.raises(InvalidRequest, match="a sample has no 'completion'"):
+        check_samples({}, [{"task_id": "a"}])
     with pytest.raises(InvalidRequest, match="no problem 'other'"):
         check_samples({"test/0": PROBLEM}, [{"task_id": "other", "completion": ""}])

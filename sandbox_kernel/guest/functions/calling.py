@@ -40,8 +40,11 @@ def as_json(value: object) -> str:
 
 
 def from_json(text: str) -> Any:
-    """Return the value of a JSON text."""
-    return _scan(text, 0)[0]
+    """Return the value of a JSON text. Raises ``ValueError`` for another."""
+    try:
+        return _scan(text.strip(), 0)[0]
+    except StopIteration:
+        raise ValueError("this is no JSON") from None
 
 
 class HostError(Exception):

@@ -27,14 +27,14 @@ def main() -> None:
         print("host: usage: host FUNCTION [ARGUMENT | NAME=VALUE] ...", file=sys.stderr)
         raise SystemExit(2)
     caller = Caller(int(hatch))
-    if sys.argv[1] == "--json":
-        answer_json(caller)
-        return
     try:
+        if sys.argv[1] == "--json":
+            answer_json(caller)
+            return
         result = caller.call_words(sys.argv[1], sys.argv[2:])
         for item in result if hasattr(result, "__next__") else [result]:
             show(item)
-    except (HostError, OSError) as error:
+    except (HostError, OSError, ValueError) as error:
         print(f"host: {error}", file=sys.stderr)
         raise SystemExit(1) from None
 

@@ -50,6 +50,10 @@ def test_messages_are_the_json_of_the_standard_library(value: object) -> None:
     assert from_json(json.dumps(value)) == value
 
 
-def test_what_is_no_json_is_a_type_error() -> None:
+def test_what_is_no_json_is_an_ordinary_error() -> None:
     with pytest.raises(TypeError, match="object is no JSON"):
         as_json({"a": object()})
+    for text in ("", "no", "[1", '{"a"'):
+        with pytest.raises(ValueError):
+            from_json(text)
+    assert from_json(" \n[1]\n") == [1]
