@@ -174,9 +174,15 @@ def moved(names: int, where: str) -> Note:
     return Note(f"the session is at {where} now; {_kept(names)}", NoteKind.MOVED)
 
 
-def run_again(cells: int, where: str) -> Note:
-    """The state was not held any more: cells were run again after the nearest one that was."""
+def run_again(cells: int, where: str, outside: int = 0) -> Note:
+    """The state was not held any more: cells were run again after the nearest one that was.
+
+    ``outside`` of them use more than variables.
+    """
     text = f"{where} was no longer held: {_count(cells, 'cell')} ran again after the nearest state that was"
+    if outside:
+        text += f"; {outside} of them {'uses' if outside == 1 else 'use'} files, time, chance or the network, and may "
+        text += "have made other values"
     return Note(text, NoteKind.RUN_AGAIN)
 
 

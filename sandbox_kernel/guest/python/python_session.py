@@ -194,8 +194,7 @@ class PythonCells(CellEngine):
         if what == "image":
             return self._save(code)
         if what == "load":
-            source = self.worker.channel.take_descriptor()
-            return {} if source is None else save_answers.load(self.shell.user_ns, source, code, self.variables())
+            return self._load(code)
         if what == "complete":
             return editor_answers.complete(self.shell, code, position)
         if what in ("inspect", "source"):
@@ -208,7 +207,15 @@ class PythonCells(CellEngine):
         if into is None:
             return {}
         signals.forget_interrupts()
-        return save_answers.save(self.variables(), into, order, signals.was_interrupted, apart=not accelerator.in_use())
+        held = {**self.variables(), **self._private()}
+        return save_answers.save(held, into, order, signals.was_interrupted, apart=not accelerator.in_use())
+
+    def _load(self, order: str) -> Dict[str, Any]:
+        source, before = self.worker.channel.take_descriptor(), {**self.variables(), **self._private()}
+        return {} if source is None else save_answers.load(self.shell.user_ns, source, order, before)
+
+    def _private(self) -> Dict[str, Any]:
+        return save_answers.private_variables(self.shell.user_ns, self.shell.user_ns_hidden)
 
     def own_threads(self) -> int:
         """See ``CellEngine``."""

@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Mapping
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.ground.visible import one_line
@@ -22,8 +23,8 @@ from sandbox_kernel.session.opening.saved_file import MOST_MEMORY
 from sandbox_kernel.session.opening.wasm_state import State, files_of
 from sandbox_kernel.session.worker.worker import JailedWorker
 
-#: How long all tries may take, and how many variables may end the process that saves.
-SAVE_S, MAX_TRIES = 120.0, 5
+#: How long all tries may take, and how many there are; each but the last may find a variable that ends it.
+SAVE_S, MAX_TRIES = 120.0, 6
 _PART, _TICK_S = 1 << 20, 0.05
 
 
@@ -32,10 +33,13 @@ class Intake:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._reader, self.writer = os.pipe()
         self._data = SealedMemory()
+        self._reader, self.writer = os.pipe()
         self._count = 0
+        #: Whether more came than was allowed.
+        self.overflowed = False
         self._all_written = False
+        self._part = bytearray(_PART)
         self._thread = threading.Thread(target=self._read, name="sandbox-save", daemon=True)
 
     def __enter__(self) -> Intake:
@@ -53,70 +57,76 @@ class Intake:
             self._thread.join()
         return self._count
 
-    @property
-    def overflowed(self) -> bool:
-        """Whether more came than was allowed."""
-        return self._count > self._most
-
     def sealed(self) -> SealedMemory:
         """Return what has come; called after ``end``."""
         self._data.seal()
         return self._data
 
     def _read(self) -> None:
-        # A process of the session may keep the other end open, so an end of the pipe is not waited for.
-        part = bytearray(_PART)
         try:
-            while True:
-                done = self._all_written
-                if not readable(self._reader, 0 if done else _TICK_S):
-                    if done:
-                        return
-                    continue
-                got = os.readv(self._reader, [part])
-                self._count += got
-                if not got or self.overflowed:
-                    return
-                self._data.append(memoryview(part)[:got])
+            # Without memory for it less is counted than the worker has written, and that is noticed.
+            with contextlib.suppress(OSError):
+                while self._read_part():
+                    pass
         finally:
             os.close(self._reader)
+
+    def _read_part(self) -> bool:
+        """Read some bytes; False when there is nothing more to read."""
+        # A process of the session may keep the other end open, so an end of the pipe is not waited for.
+        done = self._all_written
+        if not readable(self._reader, 0 if done else _TICK_S):
+            return not done
+        got = os.readv(self._reader, [self._part])
+        if self._count + got > self._most:
+            self.overflowed = True
+            return False
+        self._data.append(memoryview(self._part)[:got])
+        self._count += got
+        return got > 0
 
 
 def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop) -> State:
     """Return the variables and the files of a session, whose worker must be between two cells.
 
+    A variable that ends the process that saves is left out, and the others are taken without it.
+
     Raises ``SessionError`` when that is not possible, or ``stop`` was raised. The session goes on as it was.
     """
-    most = min(MOST_MEMORY, memory_mb * MIB)
     deadline = time.monotonic() + SAVE_S
     lost: dict[str, str] = {}
-    while True:
-        order = json.dumps({"folder": worker.jail.places.work, "lost": lost})
-        worker.permit_fork()
-        with contextlib.ExitStack() as cleaning:
-            try:
-                intake = cleaning.enter_context(Intake(most))
-            except OSError as error:
-                raise SessionError(f"the session's variables could not be taken out: {error.strerror}") from None
+    for _ in range(MAX_TRIES):
+        with _intake(min(MOST_MEMORY, memory_mb * MIB)) as intake:
+            order = json.dumps({"folder": worker.jail.places.work, "lost": lost})
+            worker.permit_fork()
             left = max(1.0, deadline - time.monotonic())
             answer = worker.ask("image", order, 0, left, intake.writer, stop).answer
             count = intake.end()
         if stop.raised:
             raise SessionError("it was interrupted: nothing was saved, and the session is as it was")
         ended = answer.get("ended")
-        if isinstance(ended, dict) and len(lost) < MAX_TRIES and time.monotonic() < deadline:
-            lost.update({name: str(why) for name, why in ended.items() if isinstance(name, str)})
-            continue
-        if intake.overflowed:
-            raise SessionError(
-                f"the session's variables take more than its {memory_mb} MB of memory when they are stored; delete "
-                "variables that are not needed, or give a cell more memory (memory_mb, --memory)"
-            )
-        report = answer.get("report")
-        if not count or count != answer.get("size") or not isinstance(report, dict):
-            why = one_line(str(answer.get("problem") or "the worker did not say why"), 300)
-            raise SessionError(
-                f"the session's variables could not be stored: {why}; delete variables that are not needed, or give a "
-                "cell more memory (memory_mb, --memory)"
-            )
-        return State(intake.sealed(), 0.0, files_of(worker.jail), report=report)
+        if not isinstance(ended, dict) or time.monotonic() > deadline:
+            break
+        lost.update({name: str(why) for name, why in ended.items()})
+    report = answer.get("report")
+    if not count or intake.overflowed or count != answer.get("size") or not isinstance(report, dict):
+        raise SessionError(
+            f"the session's variables could not be stored: {_why_not(answer, intake.overflowed, memory_mb)}; delete "
+            "variables that are not needed, or give a cell more memory (memory_mb, --memory)"
+        )
+    return State(intake.sealed(), 0.0, files_of(worker.jail), report=report)
+
+
+def _intake(most: int) -> Intake:
+    try:
+        return Intake(most)
+    except OSError as error:
+        raise SessionError(f"the session's variables could not be taken out: {error.strerror}") from None
+
+
+def _why_not(answer: Mapping[str, object], overflowed: bool, memory_mb: int) -> str:
+    if overflowed:
+        return f"they take more than the session's {memory_mb} MB"
+    ended = answer.get("ended")
+    found = f"the variables {', '.join(map(str, ended))} ended it" if isinstance(ended, dict) else answer.get("problem")
+    return one_line(str(found or "the worker did not say why"), 300)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.model import ExecResult, notes
+from sandbox_kernel.model import ExecResult, Language, notes
 from sandbox_kernel.session.cell.cell_check import make_order
 from sandbox_kernel.session.cell.cell_order import CellRequest
+from sandbox_kernel.session.tree.again import can_run_again
 from sandbox_kernel.session.tree.node import CellText
 from sandbox_kernel.session.tree.state_tree import StateRecord
 
@@ -45,8 +46,14 @@ def reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: S
                 worker.give_up([each])
             raise SessionError(f"{asked}: cell {each} was run again and {problem}; {stays}")
     where = describe(tree.records[node])
-    result = supervisor.moved(notes.moved(worker.names, where), back)
-    return replace(result, notes=(notes.run_again(len(again), where), *result.notes))
+    supervisor.settle(worker)
+    worker.look_at_variables()
+    seen = tree.seen(node)
+    result = supervisor.moved(notes.moved(worker.names if seen is None else len(seen), where), back)
+    codes = [cell.code for each in again if (cell := tree.records[each].cell) is not None]
+    python = supervisor.spec.language is Language.PYTHON
+    outside = sum(not can_run_again(code) for code in codes) if python else 0
+    return replace(result, notes=(notes.run_again(len(again), where, outside), *result.notes))
 
 
 def describe(record: StateRecord) -> str:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy, SessionError
-from sandbox_kernel.session.opening.take_variables import Intake
+from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.session.opening.take_variables import MAX_TRIES, Intake, take_variables
 from sandbox_kernel.session.session import Session
 
 #: A variable that never can be stored in time, and makes a file when a process that saves is at it.
@@ -128,3 +132,30 @@ def test_what_a_worker_writes_is_bounded_and_a_pipe_that_stays_open_is_not_waite
         os.write(intake.writer, b"x" * 2000)
         intake.end()
         assert intake.overflowed
+
+
+def test_a_worker_that_always_asks_for_another_try_gets_few() -> None:
+    forks = []
+
+    def ask(*_: object) -> object:
+        return SimpleNamespace(answer={"ended": {}})
+
+    jail = SimpleNamespace(places=SimpleNamespace(work="/box"))
+    worker: Any = SimpleNamespace(jail=jail, permit_fork=lambda: forks.append(1), ask=ask)
+    with contextlib.closing(Stop()) as stop, pytest.raises(SessionError, match="could not be stored"):
+        take_variables(worker, 100, stop)
+    assert len(forks) == MAX_TRIES
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"size": 5, "report": {}}, {"size": 3, "report": []}, {"size": True}, {"problem": 3}]
+)
+def test_what_a_worker_says_must_fit_what_it_wrote(answer: dict[str, object]) -> None:
+    def ask(_what: str, _order: str, _pos: int, _time: float, writer: int, _stop: Stop) -> object:
+        os.write(writer, b"abc")
+        return SimpleNamespace(answer=answer)
+
+    jail = SimpleNamespace(places=SimpleNamespace(work="/box"))
+    worker: Any = SimpleNamespace(jail=jail, permit_fork=lambda: None, ask=ask)
+    with contextlib.closing(Stop()) as stop, pytest.raises(SessionError, match="could not be stored"):
+        take_variables(worker, 100, stop)

@@ -67,6 +67,8 @@ def test_a_state_that_was_thinned_out_is_made_again_and_that_is_said(open_one: O
     result = session.checkout(gone)
     assert kinds(result)[0] is NoteKind.RUN_AGAIN
     assert "no longer held" in result.notes[0]
+    assert f"; {gone.id} of them use files, time" in result.notes[0]
+    assert "1 variable kept" in result.notes[1], "it said 0"
     assert session.history()[gone.id].alive
     assert value(session, "n") == str(gone.id - 1)
     assert value(session, "len(open('log').readlines())") == str(gone.id - 1)

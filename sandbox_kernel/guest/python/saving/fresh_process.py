@@ -45,11 +45,31 @@ def add_places(places: List[str], front: List[str]) -> None:
     sys.path += [place for place in new if place not in front]
 
 
+def working_directory(folder: str) -> str:
+    """Return the working directory below the work folder, ``folder``, as cells have set it; empty for every other."""
+    try:
+        found = os.path.relpath(os.getcwd(), folder)
+    except (OSError, ValueError):  # it was removed
+        return ""
+    return "" if found == "." or found.split("/")[0] == ".." else found
+
+
+def go_into(directory: str) -> None:
+    """Go to a directory below the work folder, where this process is; one that is not there is ignored."""
+    if directory:
+        try:
+            os.chdir(directory)
+        except (OSError, ValueError):
+            pass
+
+
 class FreshProcess:
     """What a process that loads a file can import. ``folder`` is the work folder."""
 
     def __init__(self, folder: str) -> None:
         self.places = added_places(folder)
+        # An empty place means the working directory, which is the work folder when a session begins.
+        self._path = [place or folder for place in (*_PATH, *self.places)]
         self._known: Dict[str, bool] = {}
 
     def has(self, module: str) -> bool:
@@ -67,7 +87,7 @@ class FreshProcess:
 
     def _finds(self, top: str) -> bool:
         before = list(sys.path)
-        sys.path[:] = [*_PATH, *self.places]
+        sys.path[:] = self._path
         try:
             return any(finder.find_spec(top, None) is not None for finder in _FINDERS)
         except Exception:

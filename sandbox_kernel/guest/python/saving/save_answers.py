@@ -11,6 +11,7 @@ import json
 import mmap
 import os
 import select
+import sys
 import time
 
 from . import save_state
@@ -21,7 +22,27 @@ if TYPE_CHECKING:
 
 #: How long the fork may take.
 SAVE_S = 100.0
+#: How deep objects may lie in each other in a fork that saves.
+DEEP = 20_000
 _fork, _exit = os.fork, os._exit
+
+
+#: Names, without their underscores, that IPython gives to what was typed and shown.
+_OF_IPYTHON = ("i", "ii", "iii", "ih", "oh", "dh", "exit_code")
+
+
+def private_variables(space: Dict[str, Any], hidden: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the variables whose names begin with ``_``, which functions of cells may use; not those of IPython."""
+    nothing = object()
+    found = {}
+    for name, value in space.items():
+        bare = name.lstrip("_") if type(name) is str else ""
+        if not bare or name[0] != "_" or name[-2:] == "__" or value is hidden.get(name, nothing):
+            continue
+        numbered = bare.isdigit() or (bare[0] == "i" and bare[1:].isdigit())
+        if not numbered and bare not in _OF_IPYTHON:
+            found[name] = value
+    return found
 
 
 def save(
@@ -98,6 +119,8 @@ def _try_apart(write: Callable[[], Dict[str, Any]], interrupted: Callable[[], bo
             for stream in (1, 2):
                 os.dup2(nowhere, stream)
             save_state.watch_time()
+            # A long chain of objects is pickled deep down. If the stack does not last, this process alone ends.
+            sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEP))
             answer = write()
         except BaseException as error:
             answer = {"problem": f"{type(error).__name__}: {str(error)[:200]}"}

@@ -19,7 +19,7 @@ import types
 from . import by_value
 from .array_views import SharedArrays
 from .broken_values import MAX_REASON, PatientUnpickler
-from .fresh_process import FreshProcess, TrialUnpickler, add_places, places_in_front
+from .fresh_process import FreshProcess, TrialUnpickler, add_places, go_into, places_in_front, working_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def save(variables: Dict[str, Any], into: BinaryIO, *, folder: str, trial: SaveT
     parts: List[Any] = [out.getbuffer(), *(buffer.raw() for buffer in buffers)]
     report = {"stored": list(stored), "lost": lost}
     sizes = [part.nbytes for part in parts]
-    places = {"places": fresh.places, "front": places_in_front(fresh.places)}
+    places = {"places": fresh.places, "front": places_in_front(fresh.places), "directory": working_directory(folder)}
     header = json.dumps({"version": VERSION, "parts": sizes, **places, **report}).encode() + b"\n"
     size = len(header) + sum(sizes)
     # The file that the host keeps consists of whole pages.
@@ -208,6 +208,8 @@ def load(source: BinaryIO, space: Dict[str, Any]) -> Dict[str, Any]:
         values, failed = _load_what_can_be(names, data, parts[1:], space)
         lost.update(failed)
     space.update(values)
+    # Modules of the work folder were found from there.
+    go_into(header.get("directory", ""))
     return {"stored": list(values), "lost": lost}
 
 
