@@ -40,7 +40,7 @@ async function follow(panel) {
   Object.assign(comm, {
     onMsg: ({ content }) => {
       for (const shown of content.data.shown) {
-        const view = panel.content.widgets.find(({ model }) => model.id === shown.cell && model.type === 'code');
+        const view = cellOf(panel.content.widgets, shown);
         if (!view || shown.client === kernel.clientId) continue;
         if (!shown.running && view.model.executionCount !== null) continue;
         const cell = new ReopenedCell(view, shown.count);
@@ -51,6 +51,14 @@ async function follow(panel) {
     },
   });
   comm.open();
+}
+
+// The cell that a request came from. A page makes up ids of its own for the cells of an old notebook (nbformat before
+// 4.5): there it is the only cell with the same source.
+function cellOf(views, { cell, code }) {
+  const cells = views.filter(({ model }) => model.type === 'code');
+  const same = cells.filter(({ model }) => model.sharedModel.getSource() === code);
+  return cells.find(({ model }) => model.id === cell) ?? (same.length === 1 ? same[0] : undefined);
 }
 
 class ReopenedCell {

@@ -240,7 +240,7 @@ class SandboxKernel:
         # Notebook pages send a cell id and accept input requests; nbval, papermill and nbclient do neither.
         wire = Wire(self, request.message, number, silent=silent, watched=allow_stdin and cell_id is not None)
         if wire.watched():
-            self._kept.begin(request.message, str(cell_id), number)
+            self._kept.begin(request.message, str(cell_id), encodable(str(code)), number)
         with self._running.cell() as cancel:
             channels = self._channels
             channel = StdinChannel(channels, channels.stdin, request.message, request.idents)

@@ -8,8 +8,9 @@ keeps them for its next kernel (``large_files.py``).
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +18,9 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
+from sandbox_kernel.workspace.here.placing import look, place
 from sandbox_kernel.workspace.large_files import LargeFiles
+from sandbox_kernel.workspace.others_files import MOST_FILE, OthersFiles, PutAgain, Version
 from sandbox_kernel.workspace.transfer import Skipped, collect, pack_files
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -43,8 +46,7 @@ class FolderLink:
         self._folder = folder
         self._look = Snapshot()
         self._seen = 0
-        #: Paths that were copied into the session and that its cells have not changed since.
-        self._given: set[str] = set()
+        self._others = OthersFiles(self)
         #: Where files that are not shared stay for the next kernel; None where they end with the session.
         self.large: LargeFiles | None = None
         self._large_given = False
@@ -68,18 +70,22 @@ class FolderLink:
 
     def begin(self) -> None:
         """Start with an empty session folder: every shared file counts as new."""
-        self._look, self._seen, self._given, self._large_given = Snapshot(), 0, set(), False
+        self._look, self._seen, self._large_given = Snapshot(), 0, False
+        self._others = OthersFiles(self)
 
-    def push(self, box: Rooted) -> tuple[bool, list[Note]]:
-        """Copy changes of the sandbox's folder into the session. Returns whether there were any, and notes."""
-        changed, found = self._push_shared(box)
+    def push(self, box: Rooted, older: Collection[int] = ()) -> tuple[bool, list[Note]]:
+        """Copy changes of the sandbox's folder into the session. Returns whether there were any, and notes.
+
+        ``older`` are the states of the session whose copies do not get them.
+        """
+        changed, found = self._push_shared(box, older)
         if self.large is not None and not self._large_given:
             self._large_given = True
             found += self.large.give(box)
             changed = changed or len(self.large) > 0
         return changed, found
 
-    def _push_shared(self, box: Rooted) -> tuple[bool, list[Note]]:
+    def _push_shared(self, box: Rooted, older: Collection[int]) -> tuple[bool, list[Note]]:
         folder = self._folder
         with folder.lock:
             if folder.generation == self._seen:
@@ -91,7 +97,7 @@ class FolderLink:
             if not changes:
                 return False, []
             left = collect(root, box, changes, MAX_SHARED_BYTES, MAX_SHARED_FILES, delete=True)
-        self._given |= {change.path for change in changes if change.kind != "deleted"}
+            self._others.came(_paths(changes), older)
         return True, _notes(left, "was not put into this session")
 
     def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
@@ -99,11 +105,11 @@ class FolderLink:
         if not changes:
             return []
         wanted = list(_shareable(changes))
-        paths = {path for change in changes for path in (change.path, change.renamed_from) if path is not None}
-        self._given -= paths
+        paths = _paths(changes)
         folder = self._folder
         with folder.lock:
             root = folder.opened()
+            self._others.will_change(paths)
             others = snapshot(root, since=self._look)
             held = [entry.size for path, entry in others.entries.items() if path not in paths]
             room, more = max(0, MAX_SHARED_BYTES - sum(held)), max(0, MAX_SHARED_FILES - len(held))
@@ -123,21 +129,49 @@ class FolderLink:
         stays = [notes.large_file_not_shared(display_name(path), most_mb) for path in large[:_NAMED]]
         return stays + _notes(left, "is not shared with other runs") + lost
 
-    def take_back(self, box: Rooted, changes: Sequence[FsChange]) -> bool:
-        """Copy the changes of an undo into the sandbox's folder.
-
-        Files that came from the sandbox's folder and that the undo removed are copied in again; returns whether there
-        were any.
-        """
-        gone = {change.path for change in changes} & self._given
-        self.pull(box, [change for change in changes if change.path not in gone])
-        again = [FsChange(path=path, kind="created", type=FILE) for path in sorted(gone)]
-        if not again:
-            return False
+    def put_again(self, box: Rooted, node: int) -> PutAgain:
+        """Put in again what others changed after a state that the session went back to."""
         with self._folder.lock:
-            collect(self._folder.opened(), box, again, MAX_SHARED_BYTES, MAX_SHARED_FILES)
-        self._given |= gone
-        return True
+            return self._others.put_again(node, box, self.waiting())
+
+    def now_in(self, node: int, put: PutAgain) -> None:
+        """Note that the copy of a state, and the sandbox's folder, have what was put in again."""
+        with self._folder.lock:
+            self._others.now_in(node, put)
+
+    def waiting(self) -> set[str]:
+        """Return the paths at which others have changed something that the session has not got yet."""
+        if self._folder.generation == self._seen:
+            return set()
+        return _paths(compare(self._look, snapshot(self._folder.opened(), since=self._look)))
+
+    def stamp(self, path: str) -> object:
+        """See ``SharedFiles``."""
+        entry = look(self._folder.opened(), tuple(path.split("/")))
+        return None if entry is None else (entry.type, entry.inode, entry.size, entry.mode, entry.mtime_ns)
+
+    def version(self, path: str) -> Version | None:
+        """See ``SharedFiles``."""
+        root, names = self._folder.opened(), tuple(path.split("/"))
+        entry = root.stat(names)
+        if entry.type == FILE and entry.size > MOST_FILE:
+            return None
+        data = root.read(names, MOST_FILE) if entry.type == FILE else b""
+        return Version(entry.type, entry.mode & 0o777, entry.target, data)
+
+    def give(self, path: str, box: Rooted, *, kept: bool = True) -> None:
+        """See ``SharedFiles``. A folder that holds something else stays."""
+        names, root = tuple(path.split("/")), self._folder.opened()
+        entry = look(root, names) if kept else None
+        if entry is not None:
+            place(root, entry, box)
+        elif look(box, names) is not None:
+            with contextlib.suppress(SandboxError):
+                box.remove(names)
+
+
+def _paths(changes: Iterable[FsChange]) -> set[str]:
+    return {path for change in changes for path in (change.path, change.renamed_from) if path is not None}
 
 
 def _is_large(change: FsChange) -> bool:

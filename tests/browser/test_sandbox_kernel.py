@@ -149,9 +149,16 @@ SLOW = (
 )
 
 
-def test_a_tab_that_is_opened_again_while_a_cell_runs_has_its_output_and_its_stop_button(own_lab: LabPage) -> None:
+@pytest.mark.parametrize("has_ids", [True, False], ids=["ids", "no-ids"])
+def test_a_tab_that_is_opened_again_while_a_cell_runs_has_its_output_and_its_stop_button(
+    own_lab: LabPage, has_ids: bool
+) -> None:
     lab = own_lab
-    lab.server.write_notebook("reopened.ipynb", notebook_of(code_cell(SLOW), kernel="sandbox"))
+    notebook = notebook_of(code_cell(SLOW), kernel="sandbox")
+    if not has_ids:
+        # A notebook of before nbformat 4.5: every page makes up the ids of its cells.
+        notebook |= {"cells": [code_cell(SLOW)], "nbformat_minor": 4}
+    lab.server.write_notebook("reopened.ipynb", notebook)
     lab.open("reopened.ipynb")
     lab.start_all()
     expect(lab.output(0).get_by_role("button", name="Stop")).to_be_visible()

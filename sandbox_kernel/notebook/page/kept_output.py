@@ -38,6 +38,7 @@ class _Shown:
     """What one cell has shown: the messages of its request."""
 
     cell: str
+    code: str
     client: str
     count: int
     running: bool = True
@@ -57,11 +58,14 @@ class KeptOutput:
         """Let pages ask; ``manager`` is the comm manager of the kernel."""
         manager.register_target(TARGET, self._asked)
 
-    def begin(self, parent: Mapping[str, Any], cell: str, count: int) -> None:
-        """A cell of a page begins."""
+    def begin(self, parent: Mapping[str, Any], cell: str, code: str, count: int) -> None:
+        """A cell of a page begins.
+
+        ``code`` is told as well: in a notebook without ids of cells, each page makes up its own.
+        """
         header = parent.get("header", {})
         with self._lock:
-            self._shown[str(header.get("msg_id"))] = _Shown(cell, str(header.get("session")), count)
+            self._shown[str(header.get("msg_id"))] = _Shown(cell, code, str(header.get("session")), count)
             while len(self._shown) > MAX_CELLS:
                 self._shown.popitem(last=False)
 
@@ -92,6 +96,7 @@ class KeptOutput:
                 {
                     "request": request,
                     "cell": shown.cell,
+                    "code": shown.code,
                     "client": shown.client,
                     "count": shown.count,
                     "running": shown.running,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.session.worker.work_files import WorkFiles
+from sandbox_kernel.session.worker.work_files import WorkFiles, other_states
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.here.here_link import HereLink
@@ -50,9 +50,7 @@ class HereFiles(WorkFiles):
                 found += layer.look.not_given[:5]
         with Rooted(worker.jail.box_fd) as box:
             try:
-                present = worker.tree.present
-                older = [item.node for item in worker.tree.living() if item.node != present]
-                written, more = self._link.bring_in(box, lambda: self._keep_early(worker), older)
+                written, more = self._link.bring_in(box, lambda: self._keep_early(worker), other_states(worker))
             except (OSError, SandboxError) as error:
                 return [*found, notes.no_files_brought_in(error)]
             if written and layer is not None:
@@ -95,12 +93,12 @@ class HereFiles(WorkFiles):
         """See ``WorkFiles``."""
         layer, node = worker.layer, worker.tree.present
         with Rooted(worker.jail.box_fd) as box, self._link.here.lock:
-            hold, again, waiting = self._link.put_again(box, node)
+            put = self._link.put_again(box, node)
             found = self._link.found(box, self._compare(box)) if layer is None else layer.look.changes()
-            own = {path: now for path, now in found.now.items() if path not in hold and path not in waiting}
+            own = {path: now for path, now in found.now.items() if not put.is_others(path)}
             self._link.keep_changes(box if layer is None else layer.look.layer, replace(found, now=own))
-            self._link.now_in(node, again)
-        if hold or again:
+            self._link.now_in(node, put)
+        if not put.is_empty:
             worker.keep_files()
 
     def write(self, worker: JailedWorker, path: str, data: bytes | str) -> None:

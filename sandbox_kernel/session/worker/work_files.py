@@ -7,12 +7,14 @@ descriptor. Used only by the thread that has the session's turn.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Iterator
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
 from sandbox_kernel.workspace.large_files import LargeFiles
+from sandbox_kernel.workspace.others_files import PutAgain
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
@@ -47,7 +49,7 @@ class WorkFiles:
         if self._share is not None:
             with Rooted(worker.jail.box_fd) as box:
                 try:
-                    changed, more = self._share.push(box)
+                    changed, more = self._share.push(box, other_states(worker))
                 except (OSError, SandboxError) as error:
                     return [*found, notes.no_files_brought_in(error)]
                 found += more
@@ -78,8 +80,13 @@ class WorkFiles:
     def undone(self, worker: JailedWorker) -> None:
         """Undo the changes in the shared folder too, after an undo has restored the work folder."""
         with Rooted(worker.jail.box_fd) as box:
-            changes = self._compare(box)
-            if self._share is not None and self._share.take_back(box, changes):
+            if self._share is None:
+                self._compare(box)
+                return
+            put = self._share.put_again(box, worker.tree.present)
+            self._share.pull(box, list(_own(self._compare(box), put)))
+            self._share.now_in(worker.tree.present, put)
+            if not put.is_empty:
                 self._settle(worker, box)
 
     def read(self, worker: JailedWorker, path: str) -> bytes:
@@ -132,3 +139,17 @@ class WorkFiles:
     def _settle(self, worker: JailedWorker, box: Rooted) -> None:
         worker.keep_files()
         self._look = snapshot(box, _LIMITS, shared=True)
+
+
+def other_states(worker: JailedWorker) -> list[int]:
+    """Return the states of a session that live, without the present one."""
+    return [item.node for item in worker.tree.living() if item.node != worker.tree.present]
+
+
+def _own(changes: Iterable[FsChange], put: PutAgain) -> Iterator[FsChange]:
+    """Yield those changes of an undo that are not what others have changed."""
+    for change in changes:
+        if not put.is_others(change.path):
+            yield change
+        elif change.renamed_from is not None and not put.is_others(change.renamed_from):
+            yield FsChange(path=change.renamed_from, kind="deleted")

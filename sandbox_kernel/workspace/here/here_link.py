@@ -9,12 +9,13 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.layer_look import LayerChanges
-from sandbox_kernel.workspace.here.others_files import OthersFiles
 from sandbox_kernel.workspace.here.private_copy import as_found, copy_folder
 from sandbox_kernel.workspace.here.project_folder import Mark
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
+from sandbox_kernel.workspace.others_files import MOST_FILE, OthersFiles, PutAgain, Version
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import FILE
 
 
 class HereLink(FolderLink):
@@ -32,7 +33,6 @@ class HereLink(FolderLink):
         self._layer: SessionLayer | None = None
         #: Versions of the user's files that the session has as copies, and not through its layer.
         self._copied: dict[str, Mark | None] = {}
-        self._others = OthersFiles(folder)
 
     def another(self) -> HereLink:
         """See ``FolderLink``."""
@@ -44,7 +44,7 @@ class HereLink(FolderLink):
         self._seen_stamps = dict(layer.given) if layer is not None else {}
         self._layer = layer
         self._copied = {}
-        self._others = OthersFiles(self.here)
+        self._others = OthersFiles(self)
 
     def bring_in(
         self, box: Rooted, before: Callable[[], None], older: Collection[int] = ()
@@ -60,7 +60,7 @@ class HereLink(FolderLink):
         missing: list[Note] = []
         with folder.lock:
             renewed = layer is not None and layer.renew()
-            differing = {*self._of_others(), *self._of_user()}
+            differing = {*self.waiting(), *self._of_user()}
             secrets = layer.to_hide() if layer is not None else []
             if differing or secrets:
                 before()
@@ -75,7 +75,7 @@ class HereLink(FolderLink):
             self._seen = folder.generation
             for path in sorted(differing):
                 try:
-                    self._give(path, box)
+                    self.give(path, box)
                 except (SandboxError, OSError) as error:
                     missing.append(notes.no_files_brought_in(error))
             self._others.came(differing, older)
@@ -83,12 +83,12 @@ class HereLink(FolderLink):
                 layer.renew()
         return [*differing, *secrets], missing[:5]
 
-    def _of_others(self) -> list[str]:
-        """Return the paths at which something was changed, applied or dropped by others."""
+    def waiting(self) -> set[str]:
+        """See ``FolderLink``: also what was applied or dropped."""
         if self.here.generation == self._seen:
-            return []
+            return set()
         now = {path: kept.stamp for path, kept in self.here.kept.entries.items()}
-        return [path for path in {*now, *self._seen_stamps} if now.get(path) != self._seen_stamps.get(path)]
+        return {path for path in {*now, *self._seen_stamps} if now.get(path) != self._seen_stamps.get(path)}
 
     def _of_user(self) -> list[str]:
         """Return the copies of the user's files of which the user has another version by now."""
@@ -101,28 +101,32 @@ class HereLink(FolderLink):
         paths = [path for path in {*marks, *self._copied} if path not in kept]
         return [path for path in paths if not _same(marks.get(path), self._copied.get(path))]
 
-    def put_again(self, box: Rooted, node: int) -> tuple[set[str], set[str], set[str]]:
-        """Put in again what others changed after a state that the session went back to.
-
-        Returns the paths at which the changes of others hold on, those that the session had changed after them, and
-        those that the session gets before its next cell.
-        """
+    def put_again(self, box: Rooted, node: int) -> PutAgain:
+        """See ``FolderLink``."""
         with self.here.lock:
-            waiting = set(self._of_others())
-            hold, again = self._others.put_again(node, box, waiting, self._give)
-            if (hold or again) and self._layer is not None:
+            put = super().put_again(box, node)
+            if not put.is_empty and self._layer is not None:
                 self._layer.renew()
-        return hold, again, waiting
+        return put
 
-    def now_in(self, node: int, again: Collection[str]) -> None:
-        """Note that the copy of a state has what was put in again; ``again`` are paths that were kept anew for it."""
-        with self.here.lock:
-            self._others.now_in(node, again)
+    def stamp(self, path: str) -> object:
+        """See ``SharedFiles``: None for a path that is as the user has it."""
+        kept = self.here.kept.entries.get(path)
+        return None if kept is None else kept.stamp
 
-    def _give(self, path: str, box: Rooted, users: bool = False) -> None:
+    def version(self, path: str) -> Version | None:
+        """See ``SharedFiles``."""
+        kept = self.here.kept.entries[path]
+        if kept.type == FILE and kept.size > MOST_FILE:
+            return None
+        data = self.here.kept.root.read(tuple(path.split("/")), MOST_FILE) if kept.type == FILE else b""
+        return Version(kept.type, kept.mode, kept.target, data)
+
+    def give(self, path: str, box: Rooted, *, kept: bool = True) -> None:
+        """See ``SharedFiles``: without ``kept``, the user's own version."""
         folder = self.here
         self._copied.pop(path, None)
-        if users or path not in folder.kept.entries:
+        if not kept or path not in folder.kept.entries:
             mark = folder.project.mark(path)
             below = f"{path}/"
             if self._layer is not None and mark is not None and mark.is_folder:
@@ -130,7 +134,7 @@ class HereLink(FolderLink):
                     self._layer.show_through(path)
             else:
                 self._copied[path] = mark
-        folder.give(path, box, users=users)
+        folder.give(path, box, users=not kept)
 
     def copy_in(self, box: Rooted) -> list[Note]:
         """Put a private copy of the user's folder into a work folder that has no layer; returns notes on gaps."""

@@ -27,7 +27,7 @@ def parent(request, client="page"):
 
 def kept_with(*messages, request="r1"):
     kept, order = KeptOutput(), []
-    kept.begin(parent(request), "cell-1", 3)
+    kept.begin(parent(request), "cell-1", "x = 1", 3)
     for number, (kind, content) in enumerate(messages):
         kept.send(kind, content, parent(request), lambda number=number: order.append(number))
     assert order == list(range(len(messages)))
@@ -40,6 +40,7 @@ def test_a_page_is_told_what_a_running_cell_has_shown():
     kept, comms = kept_with(*text, shown, ("status", {"execution_state": "busy"}))
     [cell] = comms.ask()
     assert (cell["request"], cell["cell"], cell["client"], cell["count"]) == ("r1", "cell-1", "page", 3)
+    assert cell["code"] == "x = 1"
     assert cell["running"]
     assert cell["messages"] == [
         {"kind": "stream", "content": {"name": "stdout", "text": "ab"}},
@@ -61,7 +62,7 @@ def test_what_is_kept_is_bounded():
     assert cell["cut"]
     assert sum(len(one["content"]["text"]) for one in cell["messages"]) <= MAX_CHARACTERS
     for number in range(20):
-        kept.begin(parent(f"other-{number}"), "cell", number)
+        kept.begin(parent(f"other-{number}"), "cell", "", number)
     assert len(comms.ask()) == MAX_CELLS
 
 
