@@ -2,6 +2,7 @@
 
 Runs inside the guest, on Python 3.12 and 3.15. There are no sockets, so asyncio's event loop gets a selector that only
 sleeps. A program that ends with a MemoryError gets a special exit code, because the error is not visible from outside.
+Modules of the work folder are not compiled to files, which the user did not make.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def _excepthook(kind: type[BaseException], value: BaseException, trace: Tracebac
 
 
 sys.excepthook = _excepthook
+sys.dont_write_bytecode = True
 
 
 def _give_asyncio_a_loop() -> None:
