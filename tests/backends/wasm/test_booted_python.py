@@ -66,7 +66,7 @@ def test_common_modules_are_loaded_already(run: Run) -> None:
         ("import sys; print(sys.is_finalizing(), sys.exc_info(), sys.getrecursionlimit())", 0,
          "False (None, None, None) 1000\n", ""),
         ("import sys; print(sys.argv)", 0, "['/cell/cell.py']\n", ""),
-        ("import sys; print([m for m in sys.path if 'box' in m or m == ''], sys.path[0])", 0, "[] /cell\n", ""),
+        ("import sys; print(sys.path[:3], '' in sys.path)", 0, "['/cell', '/cell/lib', '/box'] False\n", ""),
         ("import tomllib, wave, plistlib; print('more')", 0, "more\n", ""),
         ("# -*- coding: latin-1 -*-\nprint('ok')", 0, "ok\n", ""),
         ("import traceback\ntry: 1/0\nexcept Exception: traceback.print_exc()", 0, "", 'File "/cell/cell.py", line 2'),
@@ -140,6 +140,15 @@ def test_arguments_variables_input_and_files_are_those_of_the_run(run: Run) -> N
 def test_the_root_the_present_folder_and_the_box_are_one_place(run: Run) -> None:
     result = run("import os; open('/one', 'w').close(); print(*map(os.listdir, ('/', '.', '/box')), os.getcwd())")
     assert result.stdout == "['one'] ['one'] ['one'] /\n", result.stderr
+
+
+def test_a_module_in_the_work_folder_could_not_be_imported(run: Run) -> None:
+    code = "import helper, part.inner; print(helper.value, part.inner.value, helper.__file__)"
+    files = {"helper.py": b"value = 1", "part/inner.py": b"value = 2", "sitecustomize.py": b"1 / 0"}
+    result = run(code, files=files)
+    assert (result.stdout, result.changes) == ("1 2 /box/helper.py\n", ()), result.stderr
+    made = run("open('made.py', 'w').write('value = 3'); import made; print(made.value)")
+    assert (made.stdout, [change.path for change in made.changes]) == ("3\n", ["made.py"]), made.stderr
 
 
 def test_mounts_are_found_under_their_names(run: Run, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import Sandbox, SandboxPolicy
+from sandbox_kernel import ExecRequest, Language, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.functions.host_function import make_functions
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SessionError
@@ -199,3 +199,18 @@ def test_a_saved_name_that_is_a_file_and_a_folder_was_a_traceback(
     rewritten(tmp_path / "s", files={"a": nothing, "a/b": nothing})
     with pytest.raises(InvalidRequest, match="damaged"):
         load_wasm_session(backend, tmp_path / "s")
+
+
+def test_an_exit_of_the_cell_was_told_as_another_code(session: WasmSession) -> None:
+    session.run("x = 1")
+    for code in (3, 0):
+        ended = session.run(f"x = 2; import os; os._exit({code})")
+        assert (ended.stderr, ended.rolled_back) == ("", True)
+        assert f"the cell ended its own process with exit code {code}" in ended.notes
+        assert value(session.run("x")) == "1"
+
+
+def test_a_thread_was_refused_because_python_was_about_to_end(session: WasmSession, backend: WasmBackend) -> None:
+    code = "import threading; threading.Thread(target=print).start()"
+    for result in (session.run(code), backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=60))):
+        assert "RuntimeError: can't start new thread: WebAssembly has none; use asyncio" in result.stderr

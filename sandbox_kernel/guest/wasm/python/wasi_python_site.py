@@ -2,10 +2,12 @@
 
 Runs inside the guest, on Python 3.12 and 3.15. There are no sockets, so asyncio's event loop gets a selector that only
 sleeps. A program that ends with a MemoryError gets a special exit code, because the error is not visible from outside.
+Modules of the work folder are not compiled to files, which the user did not make.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import traceback
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType, TracebackType
+    from typing import NoReturn
 
 #: The exit code that stands for "1, because memory ran out"; the same number is in the catalogue.
 _OUT_OF_MEMORY = 0x1000001
@@ -32,6 +35,17 @@ def _excepthook(kind: type[BaseException], value: BaseException, trace: Tracebac
 
 
 sys.excepthook = _excepthook
+sys.dont_write_bytecode = True
+
+
+def _no_thread(*_arguments: object, **_named: object) -> NoReturn:
+    raise RuntimeError("can't start new thread: WebAssembly has none; use asyncio, or run this with backend='process'")
+
+
+# CPython would say that it is about to end, which is not the reason. Newer versions have the last one too.
+for _name in ("start_new_thread", "start_new", "start_joinable_thread"):
+    if hasattr(_thread, _name):
+        setattr(_thread, _name, _no_thread)
 
 
 def _give_asyncio_a_loop() -> None:

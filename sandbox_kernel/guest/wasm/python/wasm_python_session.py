@@ -17,7 +17,7 @@ import wasmtime
 
 from ...session.worker import CellEngine, Worker
 from ..binary.rewrite import REFUSED
-from ..endings import describe_torn
+from ..endings import GuestExit, describe_torn
 from ..engine import make_engine
 from ..guest_fetch import fetched
 from ..guest_files import Folders
@@ -133,7 +133,9 @@ class WasmPythonEngine(CellEngine):
 
     @staticmethod
     def _end(error: BaseException) -> NoReturn:
-        """End the worker: its guest cannot go on."""
+        """End the worker: its guest cannot go on. A cell that called ``os._exit`` gets the code that it asked for."""
+        if isinstance(error, GuestExit):
+            os._exit(error.code & 0xFF)
         write_all(2, describe_torn(error).encode("utf-8", "replace") + b"\n")
         os._exit(134)
 
