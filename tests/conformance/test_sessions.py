@@ -133,16 +133,18 @@ def test_rich_outputs_arrive_in_order_and_harmless(kernel):
         "display(HTML('<b onclick=\"alert(1)\">bold</b><script>alert(1)</script>'))\n"
         "print('second')\n"
         "display(Javascript('alert(1)'))\n"
+        "display({'application/x-javascript': 'alert(1)', 'text/plain': 'x'}, raw=True)\n"
     )
     _, outputs = kernel.run(code)
     kinds = [kind for kind, _ in outputs]
-    assert kinds == ["stream", "display_data", "stream", "display_data", "display_data"]
+    assert kinds == ["stream", "display_data", "stream", "display_data", "display_data", "display_data"]
     shown = outputs[1][1]["data"]
     assert shown[FRAME]["html"].startswith("<b onclick=")  # data for a frame that nothing leaves, never for the page
     assert shown["text/html"].count("<") == framed('<iframe sandbox="allow-scripts"></iframe>').count("<")
     assert '<iframe sandbox="allow-scripts" ' in shown["text/html"]
-    assert "application/javascript" not in outputs[3][1]["data"]
-    notes = outputs[4][1]["data"][MIME]["notes"]
+    assert set(outputs[3][1]["data"]) == {FRAME, "text/html", "text/plain"}
+    assert set(outputs[4][1]["data"]) == {"text/plain"}
+    notes = outputs[5][1]["data"][MIME]["notes"]
     assert any("JavaScript was not shown" in note for note in notes)
 
 

@@ -125,7 +125,7 @@ def test_a_message_signed_with_another_key_is_not_run(kernel):
 
 
 def test_what_is_removed_is_said_in_the_cell(kernel):
-    _, outputs = kernel.run("display({'application/javascript': 'x', 'text/plain': 'y'}, raw=True)")
+    _, outputs = kernel.run("display({'application/x-javascript': 'x', 'text/plain': 'y'}, raw=True)")
     told = [content["text"] for kind, content in outputs if kind == "stream" and content["name"] == "stderr"]
     assert told == ["▣ JavaScript was not shown: scripts of a sandbox do not run in the page\n"]
 

@@ -44,8 +44,15 @@ class Screen:
         #: Whether a front end runs the cell, which has a place for pages of documentation.
         self.has_pager: Callable[[], bool] = lambda: False
 
-    def show(self, kind: str, data: Dict[str, Any], metadata: Dict[str, Any], display_id: str | None = None) -> None:
-        """Send one display, after everything that was printed before it."""
+    def show(
+        self,
+        kind: str,
+        data: Dict[str, Any],
+        metadata: Dict[str, Any],
+        display_id: str | None = None,
+        waits: bool | None = None,
+    ) -> None:
+        """Send one display, after everything that was printed before it; ``waits``: see ``Worker.show``."""
         if self.send is None:
             return
         if self.catchers:
@@ -59,7 +66,7 @@ class Screen:
             "metadata": plain(metadata) if isinstance(metadata, dict) else {},
             "display_id": display_id if display_id is None else identifier(display_id),
         }  # fmt: skip
-        if not self.send(message):
+        if not self.send(message, waits=waits):
             size = sum(len(str(value)) for value in message["data"].values())
             sentence = f"<output of {size} characters is too large to be shown>"
             self.send({**message, "data": {"text/plain": sentence}, "metadata": {}})
@@ -105,6 +112,14 @@ class WorkerPublisher(DisplayPublisher):
         SCREEN.clear(wait)
 
 
+def prints_later(shell: Any) -> bool:
+    """Whether something may be printed after the value of a cell: by its next expression, or by a callback."""
+    if shell.ast_node_interactivity == "all":
+        return True
+    after = [*shell.events.callbacks["post_execute"], *shell.events.callbacks["post_run_cell"]]
+    return any(not str(getattr(callback, "__module__", "")).startswith("matplotlib_inline.") for callback in after)
+
+
 class WorkerDisplayHook(DisplayHook):
     """Shows the value of a cell's last expression."""
 
@@ -113,7 +128,7 @@ class WorkerDisplayHook(DisplayHook):
 
     def write_format_data(self, format_dict: Dict[str, Any], md_dict: Dict[str, Any] | None = None) -> None:
         """See ``DisplayHook``."""
-        SCREEN.show("result", format_dict, md_dict or {})
+        SCREEN.show("result", format_dict, md_dict or {}, waits=prints_later(self.shell))
 
     def finish_displayhook(self) -> None:
         """Write nothing to a stream; the object has been shown."""

@@ -116,8 +116,8 @@ class WorkerShell(InteractiveShell):
         raise SystemExit(0)
 
     def enable_gui(self, gui: str | None = None) -> None:
-        """Refuse windows: there is no screen here, so figures are always inline."""
-        if gui not in (None, "inline"):
+        """Refuse windows: there is no screen here, so figures are always inline. The loop of asyncio runs anyway."""
+        if gui not in (None, "inline", "asyncio"):
             raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline")
 
     def _get_exc_info(self, exc_tuple: Any = None) -> Any:
@@ -187,6 +187,7 @@ def make_shell() -> WorkerShell:
     shell.compile.get_code_name = cell_file  # type: ignore[method-assign, assignment]
     for name in TOOLS:
         shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
+    shell.register_magic_function(autosave, "line", "autosave")  # type: ignore[arg-type]
     # ``%store``; its database lies in the session's own /tmp.
     extensions: Any = shell.extension_manager
     extensions.load_extension("storemagic")
@@ -199,6 +200,11 @@ def make_shell() -> WorkerShell:
     renderers.install()
     warm_up(shell)
     return shell
+
+
+def autosave(line: str) -> None:
+    """Answer ``%autosave``, which is in many notebooks; ipykernel's reaches no page but the classic notebook."""
+    print("%autosave changes nothing here: your front end saves the notebook as its own settings say")
 
 
 def warm_up(shell: WorkerShell) -> None:

@@ -296,13 +296,14 @@ class Worker:
             raise EOFError("no input is available here")
         return str(answer["value"])
 
-    def show(self, message: Dict[str, Any], waits: bool = True) -> bool:
+    def show(self, message: Dict[str, Any], waits: bool | None = None) -> bool:
         """Send a display and wait until the host has read it, so that later output is not shown before it.
 
-        Returns False when the display is too large. Threads, the result of a cell, and messages that no page shows
-        (``waits`` is False) do not wait.
+        Returns False when the display is too large. Threads do not wait, and the value of a cell only if ``waits`` says
+        that output follows it. What no page shows (``waits`` is False) need not wait either.
         """
-        waits = waits and self.unfinished and os.getpid() == self.pid and message.get("kind") != "result"
+        waits = message.get("kind") != "result" if waits is None else waits
+        waits = waits and self.unfinished and os.getpid() == self.pid
         waits = waits and threading.current_thread() is threading.main_thread()
         self.questions += waits
         number = self.questions if waits else 0

@@ -70,8 +70,8 @@ def test_number_and_size_are_bounded_and_the_rest_is_counted(monkeypatch: pytest
 def test_what_a_session_returns_and_hands_on_is_inert_already(open_one: Callable[..., Session]) -> None:
     session, seen = open_one(), []
     cell = (
-        "from IPython.display import HTML, Javascript, display\n"
-        "display(Javascript('alert(1)'))\n"
+        "from IPython.display import HTML, display\n"
+        "display({'application/x-javascript': 'alert(1)', 'text/plain': 'p'}, raw=True)\n"
         "display({'text/html; charset=utf-8': '<script>', ' x': 1, 'text/plain': 'p'}, raw=True, display_id='\\n' * 999)\n"
         "display({f'text/x-{n}': 'x' for n in range(99)} | {'text/plain': 'p'}, raw=True, metadata=[1])\n"
         "HTML('<b onclick=x()>bold</b><script>alert(1)</script>')"

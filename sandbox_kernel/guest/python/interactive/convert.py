@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict
 
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*[+.]json\Z")
+_JAVASCRIPT = ("application/javascript", "text/javascript")
+#: The height of a frame whose content is not known; pages with our extension adapt it.
+_LEAST_HEIGHT = 24
 _SCRIPTED = re.compile(r"<(?:script|iframe)\b", re.IGNORECASE)
 
 
@@ -80,6 +83,17 @@ def _bokeh_source() -> str:
     return ";\n".join(importlib.import_module("bokeh.resources").INLINE.js_raw)
 
 
+def javascript(code: Any) -> Dict[str, Any]:
+    """Code of ``Javascript`` and ``%%javascript``; ``element`` in it is the place of the output, as in JupyterLab."""
+    text = "".join(map(str, code)) if isinstance(code, list) else str(code)
+    run = (
+        '{ const element = document.getElementById("element"); '
+        f'try {{ new Function("element", {as_json(text)})(element); }} '
+        "catch (error) { element.textContent = `Javascript Error: ${error.message}`; } }"
+    )
+    return frame(f'<div id="element"></div>{script(run)}', [], _LEAST_HEIGHT)
+
+
 def scripted_html(markup: str) -> Dict[str, Any]:
     """HTML with scripts, with what it loads from files or installed packages put in."""
     return frame(*offline(markup))
@@ -103,7 +117,8 @@ def converted(data: Dict[str, Any]) -> Dict[str, Any]:
     if isinstance(markup, str):
         data = {**data, "text/html": without_scripts(markup)}
     for mime, value in sorted(data.items(), key=lambda item: item[0] == "text/html"):
-        convert = _converter(mime, value)
+        # Libraries send code beside HTML, which is drawn without it.
+        convert = javascript if mime in _JAVASCRIPT and "text/html" not in data else _converter(mime, value)
         if convert is None:
             continue
         try:

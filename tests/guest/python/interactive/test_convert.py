@@ -107,3 +107,18 @@ def test_a_page_in_a_file_is_shown_with_the_scripts_beside_it(session: Session) 
     )
     assert frame["html"] == "<script>let own = 1</script>"
     assert frame["height"] == 200
+
+
+def test_javascript_of_a_cell_was_dropped_where_a_frame_can_run_it(session: Session) -> None:
+    (made,) = frames(session, "%%javascript\nelement.textContent = '</script>'")
+    assert made["libraries"] == []
+    assert "element.textContent = '<\\/script>'" in str(made["html"])
+    assert len(frames(session, "from IPython.display import Javascript\nJavascript('1')")) == 1
+
+
+def test_code_that_a_library_sends_beside_html_makes_no_frame_of_its_own(session: Session) -> None:
+    bundle = {"text/html": "<b>x</b>", "application/javascript": "1"}
+    result = session.run(f"display({bundle}, raw=True)")
+    (display,) = result.displays
+    assert FRAME not in display.data
+    assert "<b>x</b>" in str(display.data["text/html"])

@@ -1,0 +1,49 @@
+"""Values of a cell, and what is printed after them: in their order, and magics that notebooks begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox_kernel import Sandbox
+from sandbox_kernel.session.session import Session
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Sandbox() as box, box.session() as opened:
+        yield opened
+
+
+def seen(session: Session, code: str) -> str:
+    """Run a cell; return what a page gets, in its order."""
+    shown: list[str] = []
+    result = session.run(
+        code,
+        on_output=lambda _stream, text: shown.append(text),
+        on_display=lambda display: shown.append(f"<{display.data['text/plain']}>"),
+    )
+    assert result.ok, result.stderr
+    return "".join(shown)
+
+
+def test_what_a_callback_printed_after_a_cell_stood_before_its_value(session: Session) -> None:
+    seen(session, "get_ipython().events.register('post_run_cell', lambda info: print('after'))")
+    for _ in range(5):
+        assert seen(session, "1 + 1") == "<2>after\n"
+
+
+def test_the_values_of_all_lines_came_after_what_the_lines_between_printed(session: Session) -> None:
+    seen(session, "%config InteractiveShell.ast_node_interactivity = 'all'")
+    for _ in range(5):
+        assert seen(session, "1\nprint('one')\n2\nprint('two')") == "<1>one\n<2>two\n"
+
+
+def test_a_notebook_that_begins_with_autosave_failed_at_its_first_cell(session: Session) -> None:
+    assert seen(session, "%autosave 60").startswith("%autosave changes nothing here")
+
+
+def test_the_loop_that_runs_anyway_was_refused_as_a_window(session: Session) -> None:
+    assert seen(session, "%gui asyncio") == ""
+    assert "no window can be opened" in session.run("%gui qt").stderr
