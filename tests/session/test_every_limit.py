@@ -35,7 +35,7 @@ GREEDY = {
     "memory": Greedy("x = [bytearray(1 << 20) for _ in range(400)]", (Status.MEMORY_EXCEEDED,), memory_mb=96),
     # Threads count like processes. Where the kernel refuses one too many, the program is told so and lives on.
     "processes": Greedy(
-        "import threading, time\nstop, said = threading.Event(), 'went beyond'\nthreading.stack_size(1 << 16)\ntry:\n"
+        "import threading, time\nstop, said = threading.Event(), 'went beyond'\nthreading.stack_size(1 << 18)\ntry:\n"
         "  for _ in range(60): threading.Thread(target=stop.wait, daemon=True).start()\n"
         "except RuntimeError: said = 'refused'\n"
         "time.sleep(1); print(said); stop.set()",

@@ -627,13 +627,10 @@ class JailedWorker:
 
         While ``stop`` is raised the worker is interrupted again and again: it ignores what came before our question.
         """
+        next_interrupt = 0.0
         timeout_s = PATIENCE_S if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
-        next_interrupt = 0.0
         while True:
-            if stop is not None and stop.raised and time.monotonic() >= next_interrupt:
-                next_interrupt = time.monotonic() + INTERRUPT_EVERY_S
-                self.channel.interrupt_speaker()
             messages = self.channel.read()
             for position, message in enumerate(messages, 1):
                 if isinstance(message, kind):
@@ -652,6 +649,9 @@ class JailedWorker:
                 raise SessionError("the worker is gone")
             if self.channel.wants_to_write:
                 self.channel.write_some()
+            if stop is not None and stop.raised and time.monotonic() >= next_interrupt:
+                next_interrupt = time.monotonic() + INTERRUPT_EVERY_S
+                self.channel.interrupt_speaker()
             left = deadline - time.monotonic()
             if left <= 0:
                 raise SessionError(f"the worker did not answer within {timeout_s:g} s")
