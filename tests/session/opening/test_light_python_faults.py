@@ -214,3 +214,10 @@ def test_a_thread_was_refused_because_python_was_about_to_end(session: WasmSessi
     code = "import threading; threading.Thread(target=print).start()"
     for result in (session.run(code), backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=60))):
         assert "RuntimeError: can't start new thread: WebAssembly has none; use asyncio" in result.stderr
+
+
+@pytest.mark.parametrize("broken", ["sys.stdout = None", "sys.stderr = 3", "sys.stdout.close()"])
+def test_a_cell_that_broke_its_streams_was_taken_back(session: WasmSession, broken: str) -> None:
+    done = session.run(f"import sys; x = 1; {broken}")
+    assert (done.status, done.rolled_back) == (Status.OK, False), done.notes
+    assert value(session.run("x")) == "1"

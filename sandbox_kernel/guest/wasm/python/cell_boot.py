@@ -30,6 +30,8 @@ _NEXT = b'{"op": "next"}'
 _DONE = b'{"op": "done", "status": "ok", "exit_code": 0}'
 #: The descriptor that is the letter box, in an image; None where the letter box is a file.
 _post: int | None = None
+#: Where the embedder writes orders, in an image.
+_buffer = bytearray()
 
 
 def _send(**letter: object) -> dict[str, object]:
@@ -183,8 +185,10 @@ def _finish(**end: object) -> None:
 
 
 def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    """Write what was printed. A stream that the user has closed or replaced by something else is not ours to mend."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
 
 
 def ask(what: str, source: str, position: int) -> None:
@@ -348,9 +352,8 @@ def _order() -> dict[str, object]:
     """Ask for an order. The embedder writes it into the buffer, after its size, or answers with one that is longer."""
     assert _post is not None
     _put(_NEXT)
-    buffer = sys.modules["_boot"].buffer
-    size = int.from_bytes(buffer[:4], "little")
-    order: dict[str, object] = json.loads(buffer[4 : 4 + size] if size else _read(_post))
+    size = int.from_bytes(_buffer[:4], "little")
+    order: dict[str, object] = json.loads(_buffer[4 : 4 + size] if size else _read(_post))
     return order
 
 
