@@ -181,16 +181,27 @@ def is_library(output: nbformat.NotebookNode) -> bool:
 
 
 def test_notebook_7_draws_the_gallery_too(gallery: Gallery, chromium: Browser) -> None:
+    """Drawn, hovered, clicked, moved, back in Python, and nothing loaded, as in JupyterLab."""
     need(importlib.util.find_spec("notebook"), "notebook is not installed")
     server = gallery.lab.server
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
     page.set_default_timeout(60_000)
+    asked: list[str] = []
+    page.on("requestfinished", lambda request: asked.append(request.url))
     other = Gallery(LabPage(server, page, Path()), gallery.path)
     page.goto(f"{server.url}/notebooks/{gallery.path.name}?token={server.token}")
     page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.context?.isReady")
     for piece, sign in FIGURES.values():
         other.drawn(piece, sign)
+    other.point_at(other.drawn("import plotly", ".bars path"))
+    expect(other.inner("import plotly").locator(".hoverlayer .hovertext").first).to_be_attached()
+    other.point_at(other.drawn("import folium", ".leaflet-marker-icon[src^='data:']"), click=True)
+    expect(other.inner("import folium").locator(".leaflet-popup-content")).to_have_text("Bern")
     value = pressed(other, "slider = ")  # in the same session as JupyterLab's
     expect(gallery.inner("slider = ").locator(".widget-readout")).to_have_text(str(value))  # the other view follows
+    in_python = other.run("[file.name for file").locator(".jp-OutputArea-output").first
+    expect(in_python).to_contain_text(f"({value}, ")
     context.close()
+    assert asked
+    assert [url for url in asked if not url.startswith((server.url, *LOCAL))] == []
