@@ -51,6 +51,20 @@ def test_the_next_figure_is_drawn_in_a_frame_that_has_the_library_already(own_la
     assert inside.evaluate("() => document.querySelectorAll('.bars path').length") == 2  # it was not loaded again
 
 
+JAVASCRIPT = """%%javascript
+element.textContent = 'drawn';
+try { parent.parent.document.title = 'taken'; } catch (error) { element.textContent += ` ${error.name}`; }"""
+
+
+def test_javascript_of_a_cell_draws_in_its_frame_and_reaches_no_page(lab: LabPage) -> None:
+    lab.server.write_notebook("javascript.ipynb", notebook_of(code_cell(JAVASCRIPT), kernel="sandbox"))
+    lab.open("javascript.ipynb")
+    lab.run_all()
+    inner = lab.output(0).frame_locator("iframe").frame_locator("iframe")
+    expect(inner.locator("#element")).to_have_text("drawn SecurityError")
+    assert "taken" not in lab.page.title()
+
+
 def test_a_page_without_our_extension_shows_the_same_frame(chromium: Browser, tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PLOTLY), nbformat.v4.new_code_cell("fig")])
     notebook.metadata["kernelspec"] = {"name": "sandbox", "display_name": "Sandbox", "language": "python"}

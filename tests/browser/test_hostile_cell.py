@@ -34,6 +34,7 @@ for markup in (
     display(HTML(markup))
 display(Javascript(alarm))
 display({"application/javascript": alarm, "text/plain": "script"}, raw=True)
+display({"application/x-javascript": alarm, "text/plain": "script"}, raw=True)
 svg = f'<svg xmlns="http://www.w3.org/2000/svg" onload="{alarm}"><script>{alarm}</script></svg>'
 display({"image/svg+xml": svg}, raw=True)
 display({"text/markdown": f'<img src=x onerror="{alarm}"> [bait](javascript:{alarm})', "text/plain": ""}, raw=True)
