@@ -112,12 +112,16 @@ class WorkerPublisher(DisplayPublisher):
         SCREEN.clear(wait)
 
 
+#: Modules whose callbacks after a cell print nothing. IPython's own is there always, so it must not cost a wait.
+_SILENT = ("IPython.core.", "matplotlib_inline.")
+
+
 def prints_later(shell: Any) -> bool:
     """Whether something may be printed after the value of a cell: by its next expression, or by a callback."""
     if shell.ast_node_interactivity == "all":
         return True
     after = [*shell.events.callbacks["post_execute"], *shell.events.callbacks["post_run_cell"]]
-    return any(not str(getattr(callback, "__module__", "")).startswith("matplotlib_inline.") for callback in after)
+    return any(not str(getattr(callback, "__module__", "")).startswith(_SILENT) for callback in after)
 
 
 class WorkerDisplayHook(DisplayHook):

@@ -47,3 +47,9 @@ def test_a_notebook_that_begins_with_autosave_failed_at_its_first_cell(session: 
 def test_the_loop_that_runs_anyway_was_refused_as_a_window(session: Session) -> None:
     assert seen(session, "%gui asyncio") == ""
     assert "no window can be opened" in session.run("%gui qt").stderr
+
+
+def test_every_value_waited_for_the_host_because_ipython_has_a_callback_of_its_own(session: Session) -> None:
+    asked = "import sys\nprint(sys.modules['sandbox_guest.python.display'].prints_later(get_ipython()))"
+    assert session.run(asked).stdout == "False\n"
+    assert session.run("import matplotlib.pyplot\n" + asked).stdout == "False\n"
