@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -36,10 +37,11 @@ def test_nobody_can_change_it_not_even_its_maker(change: str) -> None:
 
 def test_it_is_closed_with_its_last_reference() -> None:
     memory = SealedMemory(b"x")
-    number = memory.fileno()
+    number, before = memory.fileno(), os.fstat(memory.fileno())
     del memory
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(number)
+    # A thread of an earlier test may have opened something under the number since.
+    with contextlib.suppress(OSError):
+        assert not os.path.samestat(os.fstat(number), before)
 
 
 def test_a_part_of_a_file_is_copied_with_its_holes(tmp_path: Path) -> None:
