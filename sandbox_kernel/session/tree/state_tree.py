@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
@@ -282,12 +282,12 @@ class StateTree:
         """Return the living nodes whose variables were not looked at, oldest first."""
         return [item.node for item in self.living() if not self.records[item.node].looked]
 
-    def not_seen(self, node: int) -> None:
-        """Note that a look at a node brought nothing, if it brought nothing."""
-        record = self.records[node]
-        if not record.looked:
-            record.looked = True
-            record.changes = replace(record.changes, unknown="its variables could not be looked at")
+    def not_seen(self, nodes: Iterable[int]) -> None:
+        """Note of those of these nodes that are not known: no look at them will bring anything any more."""
+        for record in filter(None, map(self.records.get, nodes)):
+            if not record.looked:
+                record.looked = True
+                record.changes = replace(record.changes, unknown="its variables could not be looked at")
 
     def maker_of(self, variable: str) -> Maker | None:
         """Return the cell on the present line that makes a variable again; None if it may make another value."""

@@ -61,10 +61,11 @@ class Leaving:
         self._gate.drop(list(self.nodes()), wait=True)
         self._waiting, self._looking = [], []
 
-    def asleep(self) -> tuple[int, ...]:
-        """Return those that sleep, before a rollback, which ends all others: those that look run code of the user."""
-        self._looking = []
-        return tuple(self._waiting)
+    def stay(self, *, strict: bool) -> tuple[int, ...]:
+        """Return those that a rollback leaves alone. A strict one ends those that look: they run code of the user."""
+        if strict:
+            self._looking = []
+        return self.nodes()
 
     def forget(self, node: int) -> None:
         """Note that the checkpoint of a node has ended: the gate has put another one into its place."""

@@ -306,6 +306,7 @@ class JailedWorker:
         """Take in what these checkpoints found; a worker that does not tell is noticed by the next cell."""
         with contextlib.suppress(SessionError):
             self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
+        self.tree.not_seen(nodes)
 
     def let_go(self) -> None:
         """Go on with ending the checkpoints that were given up; called again and again while the session is idle."""
@@ -362,15 +363,20 @@ class JailedWorker:
         meter = self.jail.meter
         self._budget = replace(self._budget, copies_bytes=self.gate.copies_bytes)
         if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
-            self.leaving.end()
+            self._end_leaving()
             # A removed file takes disk space as long as a checkpoint has it open.
             while (node := self.tree.give_up(for_memory=True)) is not None:
                 self.gate.drop([node], wait=True)
         if meter.usage_bytes() > self._budget.limit_bytes:
-            self.leaving.end()
+            self._end_leaving()
             while self._budget.crowded(meter.held_bytes()) and (node := self.tree.give_up(for_memory=True)) is not None:
                 self.gate.drop([node], wait=True)
         self._relimit()
+
+    def _end_leaving(self) -> None:
+        """End the checkpoints that were given up without a look: their memory is needed now."""
+        self.tree.not_seen(self.leaving.nodes())
+        self.leaving.end()
 
     def _copies(self) -> int:
         """How many processes the checkpoints are, with those that are about to end."""
@@ -507,10 +513,7 @@ class JailedWorker:
         while cells := self.tree.unseen()[:LOOKS_AT_ONCE]:
             self.jail.meter.relimit(self._ceiling, self._processes + self._copies() + len(cells))
             self._look(cells)
-            with contextlib.suppress(SessionError):
-                self.ask("looks", " ".join(map(str, cells)), 0, LOOK_S)
-            for cell in cells:
-                self.tree.not_seen(cell)
+            self._hear_looks(cells)
         self._relimit()
 
     def end_worker(self) -> None:
@@ -526,7 +529,10 @@ class JailedWorker:
         processes that earlier cells left running are ended too. With ``patient``, the worker's memory is free then.
         """
         self._end_debugger()
-        keep = (*self.tree.taken_over(target.node), *self.leaving.asleep())
+        before = self.leaving.nodes()
+        staying = self.leaving.stay(strict=strict)
+        self.tree.not_seen(set(before) - set(staying))
+        keep = (*self.tree.taken_over(target.node), *staying)
         files = self.gate.handover(target.node, keep, strict=strict, patient=patient)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()

@@ -82,7 +82,7 @@ def test_signals_of_others_do_not_wake_the_child() -> None:
         "subprocess.run(['kill', '-USR2', str(pid)], check=True)\n"
         # Until it was taken, the kernel would make one signal of it and ours.
         "assert await_no_signal(pid, signal.SIGUSR2, 60)\n"
-        "try: print(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG))\n"
+        "try: print(os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG), flush=True)\n"
         "finally: os.kill(pid, signal.SIGUSR2); os.waitpid(pid, 0)"
     )
     assert told(_FORK + other).startswith("None\n")

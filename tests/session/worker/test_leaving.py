@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import cast
 
+import pytest
+
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
@@ -63,12 +65,13 @@ def test_the_oldest_go_when_too_many_wait() -> None:
     assert orders.given[-3:] == [("hear", [1]), ("drop", [1]), ("look", [2, 3, 4])]
 
 
-def test_few_look_at_once_and_a_rollback_keeps_those_that_sleep() -> None:
+def test_few_look_at_once_and_only_a_strict_rollback_ends_them() -> None:
     going, orders = leaving()
     going.add(range(10), 10)
     going.step()
     assert orders.given[-1] == ("look", list(range(LOOKS_AT_ONCE)))
-    assert going.asleep() == going.nodes() == tuple(range(LOOKS_AT_ONCE, 10))
+    assert going.stay(strict=False) == going.nodes() == tuple(range(10))
+    assert going.stay(strict=True) == going.nodes() == tuple(range(LOOKS_AT_ONCE, 10))
     going.forget(5)
     assert 5 not in going.nodes()
     going.end()
@@ -127,3 +130,25 @@ def test_what_cells_changed_is_known_without_a_pause_and_after_a_rollback(open_o
     assert session.run("v3").ok
     assert added(session)[:CELLS] == ALL
     assert not session._supervisor.live.leaving.nodes()  # type: ignore[union-attr]
+
+
+def test_a_look_that_a_rollback_met_was_lost_where_no_checkpoint_waits(
+    open_one: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a host without control groups: a checkpoint that is given up looks at once, beside the next cell.
+    monkeypatch.setattr("sandbox_kernel.session.worker.worker.counts_processes", lambda: False)
+    session = open_one(checkpoints=1)
+    cells_back_to_back(session)
+    assert session._supervisor.live.leaving.nodes()  # type: ignore[union-attr]
+    assert session.run("import os; os._exit(1)").rolled_back
+    assert added(session)[:CELLS] == ALL
+
+
+def test_a_cell_that_nobody_could_look_at_says_so(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = open_one(checkpoints=1)
+    live = cells_back_to_back(session)
+    gone = live.leaving.nodes()
+    assert gone
+    live._end_leaving()
+    told = {node.id: node.changed for node in session.history()}
+    assert all(told[node].unknown and not told[node].added for node in gone)
