@@ -177,7 +177,8 @@ def test_a_report_is_measured_once_and_again_when_asked(monkeypatch: pytest.Monk
     monkeypatch.setattr(capabilities, "measure", measure)
     monkeypatch.setattr(capabilities, "_measured", {})
     backend = ProcessBackend(ProcessConfig(pool_size=0))
-    assert [row.area for row in make_report(backend).lines] == ["files", "limits"]
+    areas = [row.area for row in make_report(backend).lines if row.area != "gpu"]  # a host with a card has that too
+    assert areas == ["files", "limits"]
     make_report(backend)
     assert calls == 1
     heard: list[tuple[int, int]] = []
