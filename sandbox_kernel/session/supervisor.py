@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from sandbox_kernel.errors import CheckpointGone, SessionError
+from sandbox_kernel.errors import CheckpointGone, SandboxError, SessionError
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB
@@ -230,7 +230,7 @@ class WorkerSupervisor(PresentWorker):
             back = live.go_back(target)
             live.drop_output()
             if back is None:
-                back = live.recover()
+                back = self._recover(live)
                 raise CheckpointGone(f"{asked}: that state is gone; {self._went_on(back)}")
         except GateLost:
             self.again()
@@ -278,7 +278,7 @@ class WorkerSupervisor(PresentWorker):
         """A worker that did not answer a question is replaced by its newest checkpoint, which has the same state."""
         try:
             live.end_worker()
-            if live.recover() is None:
+            if self._recover(live) is None:
                 self.again()
         except (GateLost, SessionError):
             self.again()
@@ -305,7 +305,7 @@ class WorkerSupervisor(PresentWorker):
         try:
             if problem:
                 live.end_worker()
-                back = live.recover(strict=True)
+                back = self._recover(live, strict=True)
                 live.drop_output()
                 live.prepare()
                 if back is not None and back.cell == before:
@@ -324,6 +324,17 @@ class WorkerSupervisor(PresentWorker):
             "it was started anew: run the cells that you need again"
         )
 
+    def _recover(self, live: JailedWorker, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
+        """Go back to the nearest state that lives; one before the present one takes back the files of its cells too."""
+        present = live.tree.present
+        back = live.recover(strict=strict, patient=patient)
+        if back is not None and live.tree.present != present:
+            try:
+                self.files.undone(live)
+            except (OSError, SandboxError) as error:
+                self._pending_notes.append(notes.changes_unknown(error))
+        return back
+
     def _went_on(self, back: RolledBack | None) -> str:
         if back is None:
             self.again()
@@ -341,7 +352,7 @@ class WorkerSupervisor(PresentWorker):
             try:
                 patient = for_memory or not live.has_room()
                 live.end_worker()
-                back = live.recover(strict=end.how is Ending.PROTOCOL, patient=patient)
+                back = self._recover(live, strict=end.how is Ending.PROTOCOL, patient=patient)
                 if back is not None:
                     cells = [cell_name(live.tree.records[node]) for node in line[: before - back.cell]]
                     gone = [notes.lost_on_gpu(cells, on_card)] if cells else []

@@ -2,12 +2,13 @@
 
 A state of a session has a copy of the folder as it was then. What other sessions, single runs and the user changed
 later is not in that copy. An undo that goes back to it takes back only what the session itself changed, so the rest is
-put in again.
+put in again. The same holds for a state whose cells are run again: they write what they wrote then, over what others
+changed since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -46,14 +47,28 @@ class SharedFiles(Protocol):
 
 
 @dataclass(frozen=True)
+class OlderStates:
+    """The states of a session when others' files come: those whose copies do not get them, and the newest of all."""
+
+    copies: frozenset[int] = frozenset()
+    newest: int = 0
+
+
+#: Those of a session that has run nothing.
+NO_STATES = OlderStates()
+
+
+@dataclass(frozen=True)
 class _OthersFile:
     """A path that others have changed. ``older`` are the states whose copies do not have that version.
 
+    ``newest`` is the newest state of the session when it came: the cells up to that one ran before it.
     ``replaced`` is that version where the session has changed the path afterwards.
     """
 
     stamp: object
     older: frozenset[int]
+    newest: int
     replaced: Version | None = None
 
 
@@ -86,12 +101,11 @@ class OthersFiles:
         self._shared = shared
         self._files: dict[str, _OthersFile] = {}
 
-    def came(self, paths: Iterable[str], older: Collection[int]) -> None:
-        """Note that these paths are now as others have them. ``older`` are the states whose copies are from before."""
-        states = frozenset(older)
+    def came(self, paths: Iterable[str], states: OlderStates) -> None:
+        """Note that these paths are now as others have them."""
         for path in paths:
-            if states:
-                self._files[path] = _OthersFile(self._shared.stamp(path), states)
+            if states.newest:
+                self._files[path] = _OthersFile(self._shared.stamp(path), states.copies, states.newest)
             else:
                 self._files.pop(path, None)
 
@@ -110,9 +124,20 @@ class OthersFiles:
 
     def put_again(self, node: int, box: Rooted, waiting: Collection[str]) -> PutAgain:
         """Put what is newer than a state into the folder that was restored to it; leaves out what is waiting."""
+        return self._put([path for path, known in self._files.items() if node in known.older], box, waiting)
+
+    def put_over(self, written: Mapping[str, int], box: Rooted, waiting: Collection[str]) -> PutAgain:
+        """Put what is newer than cells that ran again over what they wrote; leaves out what is waiting.
+
+        ``written`` has the paths that they wrote, with the state of the cell.
+        """
+        newest = {path: known.newest for path in written if (known := self._files.get(path)) is not None}
+        return self._put([path for path, most in newest.items() if written[path] <= most], box, waiting)
+
+    def _put(self, paths: Iterable[str], box: Rooted, waiting: Collection[str]) -> PutAgain:
         hold: set[str] = set()
         anew: set[str] = set()
-        newer = {path: known for path, known in self._files.items() if node in known.older and path not in waiting}
+        newer = {path: self._files[path] for path in paths if path not in waiting}
         # Where nothing is kept of a path something may have to go: the content of a folder before the folder.
         bare = sorted((path for path, known in newer.items() if known.stamp is None), reverse=True)
         for path in (*bare, *sorted(newer.keys() - set(bare))):
@@ -125,7 +150,7 @@ class OthersFiles:
                     self._shared.give(path, box, kept=False)
                     anew.add(path)
                 elif known.replaced is not None:
-                    _put(path, known.replaced, box)
+                    _place(path, known.replaced, box)
                     anew.add(path)
             except (SandboxError, OSError):
                 continue  # what the session had there then does not leave room for it
@@ -135,17 +160,14 @@ class OthersFiles:
         """Note that the copy of a state has what was put in again, and that the shared folder has it too."""
         for path, known in list(self._files.items()):
             if path in put.anew:
-                known = _OthersFile(self._shared.stamp(path), known.older)
-            if known.older == {node}:
-                del self._files[path]
-            else:
-                self._files[path] = replace(known, older=known.older - {node})
+                known = replace(known, stamp=self._shared.stamp(path), replaced=None)
+            self._files[path] = replace(known, older=known.older - {node})
 
     def _held(self) -> int:
         return sum(len(known.replaced.data) for known in self._files.values() if known.replaced is not None)
 
 
-def _put(path: str, version: Version, box: Rooted) -> None:
+def _place(path: str, version: Version, box: Rooted) -> None:
     names = tuple(path.split("/"))
     there = look(box, names)
     if there is not None and there.type != version.type:

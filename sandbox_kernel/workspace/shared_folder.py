@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,7 +20,7 @@ from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.here.placing import look, place
 from sandbox_kernel.workspace.large_files import LargeFiles
-from sandbox_kernel.workspace.others_files import MOST_FILE, OthersFiles, PutAgain, Version
+from sandbox_kernel.workspace.others_files import MOST_FILE, NO_STATES, OlderStates, OthersFiles, PutAgain, Version
 from sandbox_kernel.workspace.transfer import Skipped, collect, pack_files
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -73,19 +73,19 @@ class FolderLink:
         self._look, self._seen, self._large_given = Snapshot(), 0, False
         self._others = OthersFiles(self)
 
-    def push(self, box: Rooted, older: Collection[int] = ()) -> tuple[bool, list[Note]]:
+    def push(self, box: Rooted, states: OlderStates = NO_STATES) -> tuple[bool, list[Note]]:
         """Copy changes of the sandbox's folder into the session. Returns whether there were any, and notes.
 
-        ``older`` are the states of the session whose copies do not get them.
+        ``states`` are those of the session.
         """
-        changed, found = self._push_shared(box, older)
+        changed, found = self._push_shared(box, states)
         if self.large is not None and not self._large_given:
             self._large_given = True
             found += self.large.give(box)
             changed = changed or len(self.large) > 0
         return changed, found
 
-    def _push_shared(self, box: Rooted, older: Collection[int]) -> tuple[bool, list[Note]]:
+    def _push_shared(self, box: Rooted, states: OlderStates) -> tuple[bool, list[Note]]:
         folder = self._folder
         with folder.lock:
             if folder.generation == self._seen:
@@ -97,7 +97,7 @@ class FolderLink:
             if not changes:
                 return False, []
             left = collect(root, box, changes, MAX_SHARED_BYTES, MAX_SHARED_FILES, delete=True)
-            self._others.came(_paths(changes), older)
+            self._others.came(_paths(changes), states)
         return True, _notes(left, "was not put into this session")
 
     def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
@@ -129,9 +129,14 @@ class FolderLink:
         stays = [notes.large_file_not_shared(display_name(path), most_mb) for path in large[:_NAMED]]
         return stays + _notes(left, "is not shared with other runs") + lost
 
-    def put_again(self, box: Rooted, node: int) -> PutAgain:
-        """Put in again what others changed after a state that the session went back to."""
+    def put_again(self, box: Rooted, node: int, written: Mapping[str, int] | None = None) -> PutAgain:
+        """Put in again what others changed after a state that the session went back to.
+
+        ``written``: the state was made by cells that ran again and wrote these paths; see ``OthersFiles.put_over``.
+        """
         with self._folder.lock:
+            if written is not None:
+                return self._others.put_over(written, box, self.waiting())
             return self._others.put_again(node, box, self.waiting())
 
     def now_in(self, node: int, put: PutAgain) -> None:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
-from sandbox_kernel.backends.dask.dask_delivery import decode_capabilities, decode_delivery
+from sandbox_kernel.backends.dask.dask_delivery import Delivery, decode_capabilities, decode_delivery
 from sandbox_kernel.backends.dask.dask_worker import (
     BEGAN,
     measure_on_worker,
@@ -37,6 +37,7 @@ from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.here.sent_folder import pack_folder, take_changes
 from sandbox_kernel.workspace.outcome import Keep
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
@@ -110,8 +111,6 @@ class DaskBackend(BlockingBackend):
 
         ``stdin_from`` is read to its end first and sent with the request; a terminal is not read.
         """
-        if over is not None:
-            request, keep = over.copied_for(request), over.keep
         if functions is not None:
             raise InvalidRequest(
                 "host functions live in this process, and backend='dask' runs programs on other machines; "
@@ -119,13 +118,15 @@ class DaskBackend(BlockingBackend):
             )
         source = unless_terminal(stdin_from)
         request = request if source is None else replace(request, stdin=read_to_end(source))
+        began_ns = time.time_ns()
+        folder = None if over is None else pack_folder(over)
         name = f"sandbox-{uuid.uuid4().hex}"
         events = _OutputEvents(on_output)
         self.client.subscribe_topic(name, events.receive)
         done = os.eventfd(0, os.EFD_CLOEXEC)
         try:
             future = self.client.submit(
-                run_on_worker, self._setup, request, name, on_output is not None, keep is not None, pure=False
+                run_on_worker, self._setup, request, name, on_output is not None, keep is not None, folder, pure=False
             )
             future.add_done_callback(lambda _: _tell(done))
             if not self._wait(name, request, events, done, stop):
@@ -138,6 +139,8 @@ class DaskBackend(BlockingBackend):
             self.client.unsubscribe_topic(name)
             with _closing:
                 os.close(done)
+        if over is not None:
+            return _changed(delivery, over, began_ns)
         return delivery.result if keep is None else _kept(delivery.result, delivery.files, keep)
 
     def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: int, stop: Stop | None) -> bool:
@@ -255,6 +258,16 @@ def _answer(future: Future[bytes]) -> object:
     except Exception as error:
         said = str(error) or type(error).__name__
         raise BackendUnavailable(f"the Dask cluster did not finish the run: {said}; check that it runs") from error
+
+
+def _changed(delivery: Delivery, over: HereFolder, began_ns: int) -> ExecResult:
+    """Keep what a run changed in its copy of the user's folder."""
+    result = replace(delivery.result, here="copy")
+    if not delivery.changed:
+        return result
+    with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder, Rooted.at(folder) as rooted:
+        missing = take_changes(over, delivery.changed, rooted, began_ns)
+    return replace(result, notes=(*result.notes, *missing))
 
 
 def _kept(result: ExecResult, files: Mapping[str, bytes], keep: Keep) -> ExecResult:

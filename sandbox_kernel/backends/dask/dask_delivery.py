@@ -23,6 +23,8 @@ from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.core.json_parts import has_too_many_parts
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Limit, Note, NoteKind, Status, Violation
+from sandbox_kernel.workspace.here.change_log import GONE
+from sandbox_kernel.workspace.here.sent_folder import SentEntry
 from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FIFO, FILE, SOCKET, SYMLINK
 
 #: Most bytes of files that a run sends back. The rest stays on the worker, and the result says so.
@@ -44,11 +46,15 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Delivery:
-    """The result of a run and its files. ``pieces`` is the number of output events that were sent before."""
+    """The result of a run and its files. ``pieces`` is the number of output events that were sent before.
+
+    ``changed`` is what a program changed in its copy of the user's folder; ``files`` is empty then.
+    """
 
     result: ExecResult
     files: Mapping[str, bytes]
     pieces: int
+    changed: tuple[SentEntry, ...] = ()
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
@@ -61,8 +67,10 @@ def encode_delivery(delivery: Delivery) -> bytes:
         "texts": [len(text) for text in texts],
         "files": [[path, len(data)] for path, data in delivery.files.items()],
         "pieces": delivery.pieces,
+        "changed": [[one.path, one.type, one.mode, one.target, len(one.data)] for one in delivery.changed],
     }
-    return b"".join([_packed(header), *texts, *delivery.files.values()])
+    contents = (*delivery.files.values(), *(one.data for one in delivery.changed))
+    return b"".join([_packed(header), *texts, *contents])
 
 
 def encode_error(error: SandboxError) -> bytes:
@@ -139,21 +147,38 @@ def _error(header: Fields) -> SandboxError:
 def _delivery(header: Fields, rest: bytes, request: ExecRequest) -> Delivery:
     sizes = [_whole(size) for size in _list(header["texts"])]
     named = [(_text(path), _whole(size)) for path, size in map(_list, _list(header["files"]))]
-    if len(sizes) != 2 or sum(sizes) + sum(size for _, size in named) != len(rest):
+    touched = [_touched(_list(one)) for one in _list(header["changed"])]
+    held = [*(size for _, size in named), *(size for _, size in touched)]
+    if len(sizes) != 2 or sum(sizes) + sum(held) != len(rest):
         raise ValueError("the sizes of its parts")
-    if sum(size for _, size in named) > MAX_FILES_BYTES:
+    if sum(held) > MAX_FILES_BYTES:
         raise ValueError("the size of its files")
     parts, at = [], 0
-    for size in (*sizes, *(size for _, size in named)):
+    for size in (*sizes, *held):
         parts.append(rest[at : at + size])
         at += size
     stdout, stderr = (part.decode("utf-8", "replace") for part in parts[:2])
     result = _result(_table(header["result"]), request, _list(header["note_kinds"]))
     changed = {change.path for change in result.changes if change.type == FILE and change.kind != "deleted"}
-    files = dict(zip((path for path, _ in named), parts[2:], strict=True))
+    files = dict(zip((path for path, _ in named), parts[2 : 2 + len(named)], strict=True))
     if not files.keys() <= changed:
         raise ValueError("files that did not change")
-    return Delivery(replace(result, stdout=stdout, stderr=stderr), files, _whole(header["pieces"]))
+    contents = zip(touched, parts[2 + len(named) :], strict=True)
+    left = tuple(replace(entry, data=data) for (entry, _), data in contents)
+    return Delivery(replace(result, stdout=stdout, stderr=stderr), files, _whole(header["pieces"]), left)
+
+
+def _touched(found: list[object]) -> tuple[SentEntry, int]:
+    """Return an entry without its content, and the size of that."""
+    path, what, mode, target, size = found
+    entry = SentEntry(_text(path), _text(what), _whole(mode), _maybe(_text, target))
+    if entry.type not in (FILE, DIRECTORY, SYMLINK, GONE) or entry.mode > 0o777:
+        raise ValueError("a change of an unknown kind")
+    if (entry.type != FILE and size != 0) or (entry.target is not None) != (entry.type == SYMLINK):
+        raise ValueError("a change that does not fit its kind")
+    if "\0" in entry.path or any(name in ("", ".", "..") for name in entry.path.split("/")):
+        raise ValueError("a path that is none")
+    return entry, _whole(size)
 
 
 def _result(found: Fields, request: ExecRequest, note_kinds: list[object]) -> ExecResult:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from sandbox_kernel.backends.dask.dask_delivery import (
@@ -16,6 +19,8 @@ from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.model import ExecRequest, ExecResult, notes
+from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.here.sent_folder import SentEntry, pack_changes, unpack
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE
 
@@ -29,8 +34,18 @@ _stopped: set[str] = set()
 _lock = threading.Lock()
 
 
-def run_on_worker(setup: ProcessSetup, request: ExecRequest, name: str, tell: bool, bring_files: bool) -> bytes:
-    """Run a request on this worker. Returns an encoded delivery or error."""
+def run_on_worker(
+    setup: ProcessSetup,
+    request: ExecRequest,
+    name: str,
+    tell: bool,
+    bring_files: bool,
+    folder: Sequence[SentEntry] | None = None,
+) -> bytes:
+    """Run a request on this worker. Returns an encoded delivery or error.
+
+    ``folder`` is the user's folder that the program works on; a private copy is made of it here.
+    """
     from distributed import get_worker
 
     pieces = 0
@@ -59,9 +74,17 @@ def run_on_worker(setup: ProcessSetup, request: ExecRequest, name: str, tell: bo
             stop.set()
     try:
         worker.log_event(name, (BEGAN, ""))
-        result = setup.backend().run(
-            request, on_output=say if tell else None, stop=stop, keep=take if bring_files else None
-        )
+        heard = say if tell else None
+        if folder is not None:
+            with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as copy:
+                with Rooted.at(copy) as root:
+                    unpack(folder, root)
+                with closing(HereFolder(copy)) as here:
+                    result = setup.backend().run(request, on_output=heard, stop=stop, over=here)
+                    changed, missing = pack_changes(here, MAX_FILES_BYTES)
+            result = replace(result, notes=(*result.notes, *missing))
+            return encode_delivery(Delivery(result, {}, pieces, tuple(changed)))
+        result = setup.backend().run(request, on_output=heard, stop=stop, keep=take if bring_files else None)
         return encode_delivery(Delivery(result, files, pieces))
     except SandboxError as error:
         return encode_error(error)

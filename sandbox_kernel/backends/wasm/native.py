@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.results.outcome import make_result
 from sandbox_kernel.backends.wasm.prepare import read_file
@@ -23,6 +23,7 @@ from sandbox_kernel.languages.support.compiled import cache_key, parts_beside
 from sandbox_kernel.languages.support.recipe import ProcessConfig, ProgramPlan, StepBuilder, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
+from sandbox_kernel.workspace.here.here_folder import HereFolder
 
 _MEMORY_MB = 2048
 #: Most open files of the compiler. Zig keeps some six hundred open when it builds its libraries again.
@@ -43,17 +44,29 @@ def _cache() -> CompileCache:
     return CompileCache(default_folder())
 
 
-def build(request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: Stop | None) -> Built | ExecResult:
-    """Compile the source of a request. Returns the result of the run when that fails or is stopped."""
+def build(
+    request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: Stop | None, over: HereFolder | None = None
+) -> Built | ExecResult:
+    """Compile the source of a request. Returns the result of the run when that fails or is stopped.
+
+    ``over`` is the user's folder that the program works on: the compiler sees a private copy of it. What may include
+    files of that folder is not kept.
+    """
     toolchain = find_toolchain(request.language)
-    key = cache_key(request, _step_builder(Places(), enforcer), toolchain.compilation(request, script, Places()))
-    known = _cache().get(key)
+    work = toolchain.compilation(request, script, Places())
+    alone = over is None or work.alone
+    key = cache_key(request, _step_builder(Places(), enforcer), work) if alone else None
+    known = _cache().get(key) if key is not None else None
     if known is not None:
         return Built(known.program, known.messages, 0.0)
     python = find_python("python3")
     runtime = tuple(dict.fromkeys((*python.runtime, *toolchain.runtime())))
-    jail = pool.take(Walls(python.executable, runtime, (), *sizes(Limits(), _MEMORY_MB), enforcer=enforcer))
+    walls = Walls(python.executable, runtime, (), *sizes(Limits(), _MEMORY_MB), enforcer=enforcer)
+    jail = pool.take(walls)
     try:
+        if over is not None and not alone:
+            over.fill_copy(jail.box_fd, request.files, walls.box_bytes).layer.close()
+            request = replace(request, files={})
         job = _job(request, script, toolchain, jail)
         outcome = run_job(jail, job, stop=stop)
         result = make_result(
@@ -65,7 +78,8 @@ def build(request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: St
     finally:
         jail.destroy()
         jail.forget()
-    _cache().put(key, Compiled(module, messages))
+    if key is not None:
+        _cache().put(key, Compiled(module, messages))
     return Built(module, messages, outcome.duration_s)
 
 

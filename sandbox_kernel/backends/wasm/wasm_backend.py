@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.resources
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -84,6 +85,7 @@ class _RunCallbacks:
     on_input: OnInput | None
     stdin_from: int | None
     calls: CallServer | None = None
+    over: HereFolder | None = None
 
 
 class WasmBackend(WasmLanguages, BlockingBackend):
@@ -168,8 +170,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
 
         Python, JavaScript, TypeScript and the shell can call ``functions``; programs in other languages cannot.
         """
-        if over is not None:
-            request, keep = over.copied_for(request), over.keep
         self.check_network()
         check_request(request)
         check_files_fit(request, RUNTIME_MB)
@@ -179,7 +179,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         asked = on_input if request.stdin is None and source is None else None
         with host_trouble(listener), served(functions, loop) as calls:
             try:
-                return self._run(request, _RunCallbacks(listener, stop, keep, on_usage, asked, source, calls))
+                return self._run(request, _RunCallbacks(listener, stop, keep, on_usage, asked, source, calls, over))
             finally:
                 # Last: making the next spare competes with this thread for the Python interpreter.
                 self.pool.done()
@@ -269,7 +269,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         callbacks: _RunCallbacks,
     ) -> ExecResult:
         find_toolchain(request.language).warm()
-        built = build(request, guest.script, self.pool, self.enforcer.name, callbacks.stop)
+        built = build(request, guest.script, self.pool, self.enforcer.name, callbacks.stop, callbacks.over)
         if isinstance(built, ExecResult):
             return built
         source = WasmSource(built.module, text=False)
@@ -324,7 +324,10 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         with self.egress() as bridge:
             jail = self.pool.take(walls)
             try:
-                job = run_job_of(request, guest, jail, left, asks=callbacks.on_input is not None)
+                over, began_ns = callbacks.over, time.time_ns()
+                look = over.fill_copy(jail.box_fd, request.files, walls.box_bytes) if over is not None else None
+                given = request if look is None else replace(request, files={})
+                job = run_job_of(given, guest, jail, left, asks=callbacks.on_input is not None)
                 job = replace(job, stdin_from=callbacks.stdin_from)
                 if callbacks.calls is not None:
                     job = with_functions(job, callbacks.calls)
@@ -344,6 +347,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 if bridge is not None:
                     notes = (*result.notes, *network_notes(self.policy, NetworkSigns(), ()))
                     result = replace(result, violations=bridge.violations, notes=notes)
+                if over is not None and look is not None:
+                    return over.keep_run(result, look, began_ns)
                 return with_changes(result, jail.box_fd, request, callbacks.keep)
             finally:
                 jail.destroy()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.model import ExecResult, Language, notes
+from sandbox_kernel.model import ExecResult, FsChange, Language, notes
 from sandbox_kernel.session.cell.cell_check import make_order
 from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.tree.again import can_run_again
@@ -37,8 +37,11 @@ def reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: S
     start = tree.records[again[0]].parent
     assert start is not None, "the beginning has no cell that could be run again"
     back = supervisor.go_to(worker, start, asked)
+    written: dict[str, int] = {}
     for each in again:
-        problem = _run_again(supervisor, worker, tree.records[each], stop)
+        problem, changes = _run_again(supervisor, worker, tree.records[each], stop)
+        for change in changes:
+            written.update({path: each for path in (change.path, change.renamed_from) if path is not None})
         if problem:
             stays = _return(supervisor, worker, left, start)
             if supervisor.live is worker:
@@ -47,6 +50,9 @@ def reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: S
             raise SessionError(f"{asked}: cell {each} was run again and {problem}; {stays}")
     where = describe(tree.records[node])
     supervisor.settle(worker)
+    if written:
+        # Not earlier: a later cell may need what an earlier one wrote, although others have removed it since.
+        supervisor.files.undone(worker, written)
     worker.look_at_variables()
     seen = tree.seen(node)
     result = supervisor.moved(notes.moved(worker.names if seen is None else len(seen), where), back)
@@ -65,22 +71,24 @@ def describe(record: StateRecord) -> str:
     return f"node {record.id}" if record.id else "the beginning (node 0)"
 
 
-def _run_again(supervisor: WorkerSupervisor, worker: JailedWorker, record: StateRecord, stop: Stop) -> str:
-    """Run the cell of a node in the present state. Returns an empty text, or what was different this time."""
+def _run_again(
+    supervisor: WorkerSupervisor, worker: JailedWorker, record: StateRecord, stop: Stop
+) -> tuple[str, tuple[FsChange, ...]]:
+    """Run the cell of a node in the present state. Returns an empty text or what was different, and its changes."""
     cell = record.cell
     if cell is None:
-        return "its code is not known"
+        return "its code is not known", ()
     supervisor.settle(worker)
     order = make_order(supervisor.spec, supervisor.memory_mb, request(cell))
     result = supervisor.run(worker, order, stop, record.id)
     if supervisor.live is not worker:
-        return "the session was lost"
+        return "the session was lost", ()
     if result.rolled_back:
-        return f"had to be ended ({result.status})"
+        return f"had to be ended ({result.status})", ()
     ended = "ok" if result.ok else "error"
     if (ended == "ok") != (cell.status == "ok"):
-        return f"ended with {result.status}, unlike the first time"
-    return ""
+        return f"ended with {result.status}, unlike the first time", ()
+    return "", result.changes
 
 
 def request(cell: CellText) -> CellRequest:

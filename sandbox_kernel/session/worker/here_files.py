@@ -5,11 +5,12 @@ Takes the place of ``WorkFiles``. A worker without a layer (``JailedWorker.layer
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.session.worker.work_files import WorkFiles, other_states
+from sandbox_kernel.session.worker.work_files import WorkFiles, older_states
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.here.here_link import HereLink
@@ -50,7 +51,7 @@ class HereFiles(WorkFiles):
                 found += layer.look.not_given[:5]
         with Rooted(worker.jail.box_fd) as box:
             try:
-                written, more = self._link.bring_in(box, lambda: self._keep_early(worker), other_states(worker))
+                written, more = self._link.bring_in(box, lambda: self._keep_early(worker), older_states(worker))
             except (OSError, SandboxError) as error:
                 return [*found, notes.no_files_brought_in(error)]
             if written and layer is not None:
@@ -89,11 +90,11 @@ class HereFiles(WorkFiles):
         else:
             worker.layer.look.settle()
 
-    def undone(self, worker: JailedWorker) -> None:
+    def undone(self, worker: JailedWorker, written: Mapping[str, int] | None = None) -> None:
         """See ``WorkFiles``."""
         layer, node = worker.layer, worker.tree.present
         with Rooted(worker.jail.box_fd) as box, self._link.here.lock:
-            put = self._link.put_again(box, node)
+            put = self._link.put_again(box, node, written)
             found = self._link.found(box, self._compare(box)) if layer is None else layer.look.changes()
             own = {path: now for path, now in found.now.items() if not put.is_others(path)}
             self._link.keep_changes(box if layer is None else layer.look.layer, replace(found, now=own))

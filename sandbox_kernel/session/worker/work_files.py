@@ -7,14 +7,14 @@ descriptor. Used only by the thread that has the session's turn.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
 from sandbox_kernel.workspace.large_files import LargeFiles
-from sandbox_kernel.workspace.others_files import PutAgain
+from sandbox_kernel.workspace.others_files import OlderStates, PutAgain
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
@@ -49,7 +49,7 @@ class WorkFiles:
         if self._share is not None:
             with Rooted(worker.jail.box_fd) as box:
                 try:
-                    changed, more = self._share.push(box, other_states(worker))
+                    changed, more = self._share.push(box, older_states(worker))
                 except (OSError, SandboxError) as error:
                     return [*found, notes.no_files_brought_in(error)]
                 found += more
@@ -77,13 +77,16 @@ class WorkFiles:
         with Rooted(worker.jail.box_fd) as box:
             self._look = snapshot(box, _LIMITS, shared=True)
 
-    def undone(self, worker: JailedWorker) -> None:
-        """Undo the changes in the shared folder too, after an undo has restored the work folder."""
+    def undone(self, worker: JailedWorker, written: Mapping[str, int] | None = None) -> None:
+        """Undo the changes in the shared folder too, after an undo has restored the work folder.
+
+        ``written``: cells ran again instead, and wrote these paths; what others changed since then is put over them.
+        """
         with Rooted(worker.jail.box_fd) as box:
             if self._share is None:
                 self._compare(box)
                 return
-            put = self._share.put_again(box, worker.tree.present)
+            put = self._share.put_again(box, worker.tree.present, written)
             self._share.pull(box, list(_own(self._compare(box), put)))
             self._share.now_in(worker.tree.present, put)
             if not put.is_empty:
@@ -141,9 +144,11 @@ class WorkFiles:
         self._look = snapshot(box, _LIMITS, shared=True)
 
 
-def other_states(worker: JailedWorker) -> list[int]:
-    """Return the states of a session that live, without the present one."""
-    return [item.node for item in worker.tree.living() if item.node != worker.tree.present]
+def older_states(worker: JailedWorker) -> OlderStates:
+    """Return the states of a session when something new is put into its folder, of which the present one has it."""
+    tree = worker.tree
+    living = frozenset(item.node for item in tree.living() if item.node != tree.present)
+    return OlderStates(living, max(tree.records))
 
 
 def _own(changes: Iterable[FsChange], put: PutAgain) -> Iterator[FsChange]:

@@ -8,14 +8,13 @@ private copy of the folder instead. The user's folder itself is written by ``app
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import NoReturn
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Limit, Note, Status, notes
+from sandbox_kernel.model import ExecResult, FsChange, Limit, Note, Status, notes
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.here.applying.apply import apply_changes
@@ -27,14 +26,14 @@ from sandbox_kernel.workspace.here.kept_changes import KeptChanges
 from sandbox_kernel.workspace.here.layer_look import LayerChanges, LayerLook, Now
 from sandbox_kernel.workspace.here.patch import make_patch
 from sandbox_kernel.workspace.here.placing import place, take_away
-from sandbox_kernel.workspace.here.private_copy import CopyLook, as_found, copy_folder
+from sandbox_kernel.workspace.here.private_copy import CopyLook, copy_folder
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.here.seen_files import SeenFiles
 from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
-from sandbox_kernel.workspace.tree.walk import FILE, DirEntry
+from sandbox_kernel.workspace.tree.walk import DirEntry
 
 
 class HereFolder(BoxFolder):
@@ -56,8 +55,6 @@ class HereFolder(BoxFolder):
         self._kept: KeptChanges | None = None if log is None else KeptChanges(self.opened(), self.project, log)
         #: How many changes of an earlier kernel are there.
         self.found = 0 if self._kept is None else len(self._kept.entries)
-        #: When the last private copy was begun: a file of the user that changed since then is a conflict.
-        self._copied_ns = 0
 
     @property
     def path(self) -> str:
@@ -161,23 +158,6 @@ class HereFolder(BoxFolder):
     @property
     def _seen(self) -> SeenFiles:
         return SeenFiles(self.lock, self.kept, self.project)
-
-    def private_copy(self) -> dict[str, bytes]:
-        """Return the folder with the changes in it, for a run that cannot have a layer. Bounded."""
-        with self.lock:
-            self._copied_ns = time.time_ns()
-            found = {
-                entry.path: self.project.root.read(entry.names) for entry in self.project.copied() if entry.type == FILE
-            }
-            for path, kept in self.kept.entries.items():
-                found.pop(path, None)
-                if kept.type == FILE:
-                    found[path] = self.kept.root.read(tuple(path.split("/")))
-            return found
-
-    def copied_for(self, request: ExecRequest) -> ExecRequest:
-        """Return the request with a private copy of the folder among its files."""
-        return replace(request, files={**self.private_copy(), **request.files})
 
     # One run.
 
@@ -284,12 +264,3 @@ class HereFolder(BoxFolder):
                     missing.append(notes.file_not_kept(display_name(path), skipped.type, skipped.reason))
             self.generation += 1
         return missing[:20]
-
-    def keep(self, box: Rooted, result: ExecResult) -> ExecResult:
-        """See ``BoxFolder``: called for a run on a private copy."""
-        if not result.changes:
-            return result
-        if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, Limit.OUTPUT):
-            return replace(result, notes=(*result.notes, notes.stopped_run_keeps_no_files()))
-        missing = self.take(box, as_found(result.changes, box, self.project), self._copied_ns)
-        return replace(result, notes=(*result.notes, *missing))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
@@ -12,7 +12,7 @@ from sandbox_kernel.workspace.here.layer_look import LayerChanges
 from sandbox_kernel.workspace.here.private_copy import as_found, copy_folder
 from sandbox_kernel.workspace.here.project_folder import Mark
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
-from sandbox_kernel.workspace.others_files import MOST_FILE, OthersFiles, PutAgain, Version
+from sandbox_kernel.workspace.others_files import MOST_FILE, NO_STATES, OlderStates, OthersFiles, PutAgain, Version
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE
@@ -47,13 +47,13 @@ class HereLink(FolderLink):
         self._others = OthersFiles(self)
 
     def bring_in(
-        self, box: Rooted, before: Callable[[], None], older: Collection[int] = ()
+        self, box: Rooted, before: Callable[[], None], states: OlderStates = NO_STATES
     ) -> tuple[list[str], list[Note]]:
         """Let the session see the folder as it is: the user's files, changes of others, and no new secrets.
 
         ``before`` is called before the first path is written, so that what programs have changed since the last look is
-        not taken for ours. ``older`` are the states of the session whose copies do not get what is written. Returns the
-        paths that were written, and notes on those that could not be.
+        not taken for ours. ``states`` are those of the session. Returns the paths that were written, and notes on those
+        that could not be.
         """
         began_ns = time.time_ns()
         folder, layer = self.here, self._layer
@@ -78,7 +78,7 @@ class HereLink(FolderLink):
                     self.give(path, box)
                 except (SandboxError, OSError) as error:
                     missing.append(notes.no_files_brought_in(error))
-            self._others.came(differing, older)
+            self._others.came(differing, states)
             if differing and layer is not None:
                 layer.renew()
         return [*differing, *secrets], missing[:5]
@@ -101,10 +101,10 @@ class HereLink(FolderLink):
         paths = [path for path in {*marks, *self._copied} if path not in kept]
         return [path for path in paths if not _same(marks.get(path), self._copied.get(path))]
 
-    def put_again(self, box: Rooted, node: int) -> PutAgain:
+    def put_again(self, box: Rooted, node: int, written: Mapping[str, int] | None = None) -> PutAgain:
         """See ``FolderLink``."""
         with self.here.lock:
-            put = super().put_again(box, node)
+            put = super().put_again(box, node, written)
             if not put.is_empty and self._layer is not None:
                 self._layer.renew()
         return put

@@ -16,6 +16,7 @@ from sandbox_kernel.backends.dask.dask_backend import DaskBackend
 from sandbox_kernel.backends.dask.dask_delivery import decode_delivery
 from sandbox_kernel.jail.streams.stop import Stop
 from tests.conftest import need
+from tests.workspace.here.conftest import project as project
 
 distributed = pytest.importorskip("distributed")
 
@@ -132,6 +133,24 @@ def test_the_facade_keeps_the_files_of_a_cluster_run(client: object) -> None:
         assert box.run("print(open('a/b/c').read())").stdout == "givengiven\n"
         with pytest.raises(InvalidRequest, match="not on a cluster"):
             box.session()
+
+
+def test_a_run_of_a_cluster_had_only_the_files_of_the_users_folder(client: object, project: Path) -> None:
+    (project / "empty").mkdir()
+    look = "import os; print(sorted(os.listdir('.')), os.readlink('link'), os.access('run.sh', os.X_OK))"
+    change = "open('run.sh', 'a').write('#'); os.rmdir('empty'); os.remove('link'); os.symlink('data', 'link')"
+    with Sandbox(here=project) as box:
+        result = box.run(f"{look}\n{change}; os.mkdir('new', 0o750); os.remove('data/more.csv')", backend="dask")
+        assert result.stdout == "['data', 'empty', 'link', 'run.sh', 'src'] run.sh True\n", result.stderr
+        assert (result.here, project.joinpath("empty").is_dir()) == ("copy", True)
+        again = box.run(f"{look}; print(os.listdir('data'))", backend="dask")
+        assert again.stdout == "['data', 'link', 'new', 'run.sh', 'src'] data True\n['rows.csv']\n", again.stderr
+        assert again.changes == ()
+        stopped = box.run("import time; open('late', 'w'); time.sleep(60)", backend="dask", timeout=1)
+        assert stopped.status is Status.TIMEOUT
+        assert {change.path for change in box.apply()} == {"data/more.csv", "empty", "link", "new", "run.sh"}
+    assert (project / "run.sh").stat().st_mode & 0o777 == 0o755 and (project / "new").stat().st_mode & 0o777 == 0o750
+    assert (project / "link").readlink() == Path("data") and not (project / "empty").exists()
 
 
 def test_without_a_cluster_it_is_said_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:

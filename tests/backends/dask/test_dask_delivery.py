@@ -22,6 +22,7 @@ from sandbox_kernel.backends.dask.dask_delivery import (
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest, SandboxError
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Status, Violation
+from sandbox_kernel.workspace.here.sent_folder import SentEntry
 
 REQUEST = ExecRequest(language=Language.PYTHON, code="1", timeout=7, memory_limit_mb=99)
 RESULT = ExecResult(
@@ -44,6 +45,17 @@ RESULT = ExecResult(
     notes=("a note",),
 )
 GOOD = Delivery(RESULT, {"a/b": b"abc", "\udcff": b"x"}, 4)
+CHANGED = Delivery(
+    RESULT,
+    {},
+    4,
+    (
+        SentEntry("a", "directory", 0o750),
+        SentEntry("a/b", "file", 0o755, None, b"abc"),
+        SentEntry("link", "symlink", 0o777, "../x"),
+        SentEntry("old", "gone"),
+    ),
+)
 
 
 def header(data: bytes) -> tuple[dict[str, object], bytes]:
@@ -58,6 +70,28 @@ def packed(found: object, rest: bytes = b"") -> bytes:
 
 def test_a_delivery_arrives_as_it_was_sent() -> None:
     assert decode_delivery(encode_delivery(GOOD), REQUEST) == GOOD
+    assert decode_delivery(encode_delivery(CHANGED), REQUEST) == CHANGED
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ["../b", "file", 0o644, None, 3],
+        ["/b", "file", 0o644, None, 3],
+        ["b\0", "file", 0o644, None, 3],
+        ["b", "socket", 0o644, None, 3],
+        ["b", "directory", 0o755, None, 3],
+        ["b", "file", 0o4755, None, 3],
+        ["b", "file", 0o644, "x", 3],
+        ["b", "file", 0o644, None, 2],
+        ["b", "file", 0o644, None],
+    ],
+    ids=str,
+)
+def test_a_change_that_no_program_can_make_is_refused(entry: list[object]) -> None:
+    found, rest = header(encode_delivery(CHANGED))
+    with pytest.raises(BackendUnavailable, match="sent an invalid answer"):
+        decode_delivery(packed({**found, "changed": [entry]}, rest), REQUEST)
 
 
 def test_limits_and_language_are_those_of_the_request_whatever_a_worker_says() -> None:

@@ -46,6 +46,25 @@ def test_a_copy_of_the_folder_had_no_links_and_no_empty_folders(box: Sandbox) ->
     assert box.diff() == ()
 
 
+def test_a_run_in_webassembly_had_no_links_no_empty_folders_and_lost_the_modes(box: Sandbox, project: Path) -> None:
+    look = "import os; print(os.readlink('link'), os.path.isdir('empty/below'), open('link').read()[:9])"
+    result = box.run(f"{look}\nopen('run.sh', 'a').write('#'); os.rmdir('empty/below')", backend="wasm")
+    assert (result.stdout, result.here) == ("run.sh True #!/bin/sh\n", "copy"), result.stderr
+    assert kinds(box) == {"run.sh": ("modified", "file"), "empty/below": ("deleted", "directory")}
+    box.apply()
+    assert (project / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert (project / "run.sh").read_text().endswith("#") and not (project / "empty/below").exists()
+
+
+def test_a_header_that_is_a_link_was_not_there_for_a_compiler_of_webassembly(box: Sandbox, project: Path) -> None:
+    (project / "five.h").write_text("#define NUMBER 5\n")
+    (project / "number.h").symlink_to("five.h")
+    program = '#include "number.h"\n#include <stdio.h>\nint main(void) { printf("%d", NUMBER); }'
+    assert box.run(program, "c", backend="wasm", timeout=60).stdout == "5"
+    (project / "five.h").write_text("#define NUMBER 6\n")
+    assert box.run(program, "c", backend="wasm", timeout=60).stdout == "6"
+
+
 def test_links_and_folders_that_a_program_changed_in_a_copy_were_lost(box: Sandbox, project: Path) -> None:
     result = box.run("import os; os.remove('link'); os.symlink('data', 'link'); os.removedirs('empty/below')")
     assert result.ok, result.stderr

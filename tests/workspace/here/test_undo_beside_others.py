@@ -141,3 +141,41 @@ def test_a_file_of_another_session_in_a_folder_of_the_session_went_with_the_fold
         session.undo(2)
         assert run(session, "import os; print(os.listdir('out'))") == "['theirs']\n"
         assert kinds(box) == {"out": "created", "out/theirs": "created"}
+
+
+#: Kills the newest checkpoint and then the session's worker: the state of an earlier cell takes over.
+END_BOTH = """
+frozen = [int(p) for p in open(f'/proc/self/task/{os.getpid()}/children').read().split()]
+os.kill(frozen[-1], 9); os._exit(1)
+"""
+
+
+def test_changes_of_a_cell_stayed_listed_when_its_state_was_lost_with_its_checkpoint(box: Sandbox) -> None:
+    with box.session() as session, box.session() as other:
+        run(session, "import os; open('first', 'w').write('1')")
+        run(other, "open('report.txt', 'w').write('of the other')")
+        run(session, "open('run.sh', 'w').write('mine'); open('own', 'w').write('mine'); os.remove('data/more.csv')")
+        result = session.run(END_BOTH)
+        assert any("rolled back to an older state" in note for note in result.notes), result.notes
+        seen = "print(os.path.exists('own'), open('run.sh').read()[:9], open('report.txt').read())"
+        assert run(session, seen) == "False #!/bin/sh of the other\n"
+        assert kinds(box) == {"first": "created", "report.txt": "created"}
+        assert run(other, f"import os; {seen}") == "False #!/bin/sh of the other\n"
+
+
+def test_cells_that_ran_again_wrote_over_what_another_session_had_changed_since(box: Sandbox) -> None:
+    with box.session(checkpoints=1) as session, box.session() as other:
+        run(session, "import os; open('gone', 'w').write('mine'); open('run.sh', 'w').write('mine')")
+        run(session, "text = open('gone').read(); open('again', 'w').write('mine'); os.remove('data/more.csv')")
+        state = session.history()[-1].id
+        run(other, "import os; os.remove('gone'); open('run.sh', 'w').write('theirs'); open('data/more.csv', 'w')")
+        for number in range(6):
+            run(session, f"x = {number}; open('again', 'a').write('{number}')")
+        assert not [node for node in session.history() if node.id == state and node.alive]
+        moved = session.checkout(state)
+        assert any("cells ran again" in note for note in moved.notes), moved.notes
+        look = "import os; print(os.path.exists('gone'), open('run.sh').read(), open('again').read(), "
+        look += "os.path.getsize('data/more.csv'))"
+        assert run(session, f"print(text); {look}") == "mine\nFalse theirs mine 0\n"
+        assert run(other, look) == "False theirs mine 0\n"
+        assert kinds(box) == {"again": "created", "data/more.csv": "modified", "run.sh": "modified"}
