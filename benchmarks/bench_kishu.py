@@ -1,9 +1,10 @@
 """A tree of states beside Kishu's, on the same cells in one run: commit, checkout and size.
 
-    python -m benchmarks.bench_kishu --kishu PYTHON [--notebooks FOLDER] [--write docs/benchmarks.md]
+    python -m benchmarks.bench_kishu --kishu PYTHON [--notebooks FOLDER] [--rounds N] [--write docs/benchmarks.md]
 
 PYTHON is an interpreter with ``kishu``, numpy, pandas, scikit-learn and matplotlib from the registry. FOLDER holds
 notebooks of Kishu's own tests (``kishu/tests/notebooks`` of its repository); without it only our cases are run.
+Each case runs once here and once there in every round.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def own_cost(cells: list[str]) -> TreeCost:
     with open_session(ProcessBackend(), memory_mb=8000, checkpoints=60) as session:
         for cell in cells:
             result = session.run(cell, timeout=CELL_S)
-            raised += result.status == "error"
+            raised += not result.ok
             if result.rolled_back:
                 failures.append(f"a cell was rolled back: {result.notes}"[:200])
             commits.append(settle(session))
@@ -124,6 +125,17 @@ def cells_of(notebook: Path) -> list[str]:
     ]
 
 
+def together(rounds: list[TreeCost]) -> TreeCost:
+    """Return what several rounds of one case cost: all times, the median size, every failure."""
+    return TreeCost(
+        [one for cost in rounds for one in cost.commits],
+        [one for cost in rounds for one in cost.checkouts],
+        int(statistics.median(cost.size for cost in rounds)),
+        [one for cost in rounds for one in cost.failures],
+        max(cost.raised for cost in rounds),
+    )
+
+
 def rows(ours: dict[str, TreeCost], kishu: dict[str, TreeCost]) -> list[list[str]]:
     """Return one row for each case: median commit, median checkout and total size of both."""
 
@@ -147,8 +159,8 @@ def rows(ours: dict[str, TreeCost], kishu: dict[str, TreeCost]) -> list[list[str
     return found
 
 
-def rollback_ms() -> float:
-    """Return the median time of an undo in a session with a small heap."""
+def rollbacks() -> list[float]:
+    """Return the milliseconds of each undo in a session with a small heap."""
     times: list[float] = []
     with open_session(ProcessBackend(), checkpoints=5) as session:
         for number in range(15):
@@ -158,7 +170,7 @@ def rollback_ms() -> float:
             session.undo()
             times.append((time.perf_counter() - began) * 1e3)
             settle(session)
-    return statistics.median(times)
+    return times
 
 
 def main() -> None:
@@ -166,20 +178,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kishu", required=True)
     parser.add_argument("--notebooks", type=Path)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args()
     cases = dict(OUR_CASES)
     if asked.notebooks is not None:
         cases |= {f"Kishu's {name}": cells_of(asked.notebooks / f"{name}.ipynb") for name in NOTEBOOKS}
-    ours: dict[str, TreeCost] = {}
-    kishu: dict[str, TreeCost] = {}
-    for name, cells in cases.items():
-        ours[name], kishu[name] = own_cost(cells), kishu_cost(asked.kishu, cells)
-        print(" | ".join(rows({name: ours[name]}, kishu)[0]), flush=True)
+    own: dict[str, list[TreeCost]] = {name: [] for name in cases}
+    other: dict[str, list[TreeCost]] = {name: [] for name in cases}
+    undo: list[float] = []
+    for _ in range(asked.rounds):
+        for name, cells in cases.items():
+            own[name].append(own_cost(cells))
+            other[name].append(kishu_cost(asked.kishu, cells))
+            print(" | ".join(rows({name: own[name][-1]}, {name: other[name][-1]})[0]), flush=True)
+        undo += rollbacks()
+    ours = {name: together(costs) for name, costs in own.items()}
+    kishu = {name: together(costs) for name, costs in other.items()}
     header = ["cells", "commit ms, ours / Kishu", "checkout ms, ours / Kishu", "all states MB, ours / Kishu"]
     text = (
         f"{machine()}\n\n{table(header, rows(ours, kishu))}\n\n"
-        f"Undo with a small heap: {rollback_ms():.1f} ms (median of 15). {HELD} states with pandas loaded hold "
+        f"{asked.rounds} rounds. Undo with a small heap: {statistics.median(undo):.1f} ms, at best {min(undo):.1f} "
+        f"(of {len(undo)}). {HELD} states with pandas loaded hold "
         f"{held_mb():.0f} MB beyond the live session (goal: {HELD_MB})."
     )
     if asked.write is None:

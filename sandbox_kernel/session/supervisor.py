@@ -34,7 +34,7 @@ from sandbox_kernel.session.cell.cell_result import (
 from sandbox_kernel.session.cell.run_cell import Cell
 from sandbox_kernel.session.present_worker import PresentWorker
 from sandbox_kernel.session.tree.node import CellText
-from sandbox_kernel.session.tree.state_tree import cell_name
+from sandbox_kernel.session.tree.state_record import cell_name
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
 

@@ -13,7 +13,7 @@ from sandbox_kernel.session.tree.again import may_change, words_of
 from sandbox_kernel.session.tree.looks import Seen
 
 if TYPE_CHECKING:
-    from sandbox_kernel.session.tree.state_tree import StateRecord
+    from sandbox_kernel.session.tree.state_record import StateRecord
 
 #: Types whose values read no variables of the session when they are used.
 _ONLY_DATA = frozenset(

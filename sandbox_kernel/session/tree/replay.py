@@ -13,7 +13,7 @@ from sandbox_kernel.session.cell.cell_check import make_order
 from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.tree.again import can_run_again
 from sandbox_kernel.session.tree.node import CellText
-from sandbox_kernel.session.tree.state_tree import StateRecord
+from sandbox_kernel.session.tree.state_record import StateRecord
 
 if TYPE_CHECKING:
     from sandbox_kernel.session.supervisor import WorkerSupervisor

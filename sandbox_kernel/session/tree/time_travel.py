@@ -21,7 +21,8 @@ from sandbox_kernel.session.tree import explore, replay
 from sandbox_kernel.session.tree.explore import Exploration
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.state_diff import StateDiff, compare
-from sandbox_kernel.session.tree.state_tree import cell_name, check_name
+from sandbox_kernel.session.tree.state_record import cell_name
+from sandbox_kernel.session.tree.tree_lines import check_name
 from sandbox_kernel.session.worker.checkpoints import Checkpoint
 from sandbox_kernel.session.worker.memory_budget import private_bytes
 

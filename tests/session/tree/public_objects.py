@@ -1,10 +1,11 @@
 """Sends the objects of Kishu's public list through undo, redo, checkout, save, load and fork, and prints a table.
 
-    python -m tests.session.tree.public_objects CASES [--packages NAME …] [--write docs/benchmarks.md]
+    python -m tests.session.tree.public_objects CASES [--packages NAME …] [--seaborn-data FOLDER] [--write docs/benchmarks.md]
 
 CASES is ``kishu/coverage/coverage_test_cases.py`` of the repository illinoisdata/kishu: each case declares a variable of
 a library's class and changes it. It is read, not run: the statements run inside a sandbox only. A case whose package is
-not installed here, or whose statements fail with the installed version, is counted as not run, with the reason.
+not installed here, or whose statements fail with the installed version, is counted as not run, with the reason. FOLDER
+is a copy of the repository mwaskom/seaborn-data, which some cases would fetch: the sandbox has no network.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.markdown_section import replace_section, table
-from sandbox_kernel import Sandbox
+from sandbox_kernel import Sandbox, SandboxPolicy
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.session.session import Session
 
@@ -26,10 +27,11 @@ MARKERS = ("<!-- table: public objects -->", "<!-- /table: public objects -->")
 #: Seconds that one cell of a case may take.
 CELL_S = 120
 #: Prints a text that is the same for equal values and different for others: what a pickle would hold, without its
-#: sharing of equal strings, which another process does differently. What cannot be pickled is described by its parts.
+#: sharing of equal strings, which another process does differently. What cannot be pickled is described by its parts,
+#: and a drawing by its pixels.
 _LOOK = r"""
 def _mark():
-    import copyreg, hashlib, re, types
+    import hashlib, importlib, re, sys, types
     parts, seen, kept = [], {}, []
     def visit(value, depth=0):
         kind = type(value)
@@ -45,13 +47,15 @@ def _mark():
         seen[id(value)] = len(seen)
         kept.append(value)
         parts.append(f"{kind.__module__}.{kind.__qualname__}")
-        if depth > 200:
+        if depth > 200 or kind.__name__ == "CallbackRegistry":  # matplotlib numbers its callbacks anew
             return
         if kind.__name__ == "ndarray" and value.dtype.kind not in "OV":
             parts.append(f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}")
         elif kind in (list, tuple):
             for item in value:
                 visit(item, depth + 1)
+        elif "matplotlib.artist" in sys.modules and isinstance(value, sys.modules["matplotlib.artist"].Artist):
+            drawing(value)
         elif kind in (set, frozenset):
             parts.append(" ".join(sorted(map(repr, value))))
         elif kind is dict:
@@ -70,6 +74,16 @@ def _mark():
                 pieces = [state] if state else [re.sub(" at 0x[0-9a-f]+", "", repr(value))]
             for piece in pieces:
                 visit(piece, depth + 1)
+    def drawing(artist):
+        # What is drawn, and what the artist says of itself: matplotlib sets up the rest anew after each pickle.
+        figure = artist.get_figure()
+        if figure is not None:
+            canvas = importlib.import_module("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+            canvas.draw()
+            parts.append(hashlib.sha256(bytes(canvas.buffer_rgba())).hexdigest())
+        for name, said in sorted(artist.properties().items()):
+            if isinstance(said, (bool, int, float, str, tuple)):
+                parts.append(re.sub(" at 0x[0-9a-f]+", "", f"{name} {said!r}"))
     visit(VARIABLE)
     print(hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest())
 _mark(); del _mark
@@ -124,7 +138,7 @@ class _NotRun(Exception):
 def _run(session: Session, code: str) -> str:
     result = session.run(code, timeout=CELL_S)
     if not result.ok:
-        lines = (result.stderr or result.error or str(result.status)).strip().splitlines() or [str(result.status)]
+        lines = result.stderr.strip().splitlines() or [str(result.error or result.status)]
         raise _NotRun(lines[-1][:160])
     return result.stdout
 
@@ -134,9 +148,17 @@ def mark(session: Session, case: Case) -> str:
     return _run(session, _LOOK.replace("VARIABLE", case.variable)).splitlines()[-1]
 
 
-def tried(case: Case) -> Verdict:
+def policy_with(seaborn_data: Path | None) -> SandboxPolicy:
+    """Return the standard policy, with seaborn's files to read where they are given."""
+    policy = SandboxPolicy.preset("standard")
+    if seaborn_data is None:
+        return policy
+    return policy.mount(str(seaborn_data), "/seaborn-data").with_env("SEABORN_DATA", "/seaborn-data")
+
+
+def tried(case: Case, policy: SandboxPolicy) -> Verdict:
     """Send one case through every move."""
-    with Sandbox() as box, box.session(checkpoints=10, memory_mb=4096) as session:
+    with Sandbox(policy=policy) as box, box.session(checkpoints=10, memory_mb=4096) as session:
         try:
             _run(session, f"import warnings; warnings.simplefilter('ignore')\n{case.declare}")
             session.checkpoint("declared")
@@ -159,10 +181,10 @@ def tried(case: Case) -> Verdict:
         if mark(session, case) != declared:
             wrong.append("checkout")
         session.checkout("changed")
-        return _stored(session, case, changed, ", ".join(wrong))
+        return _stored(session, case, changed, ", ".join(wrong), policy)
 
 
-def _stored(session: Session, case: Case, changed: str, moved: str) -> Verdict:
+def _stored(session: Session, case: Case, changed: str, moved: str, policy: SandboxPolicy) -> Verdict:
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "state"
@@ -175,7 +197,7 @@ def _stored(session: Session, case: Case, changed: str, moved: str) -> Verdict:
                     return Verdict(moved=moved, lost=fork.restored.lost[case.variable])
                 if mark(fork, case) != changed:
                     wrong.append("fork")
-            with Sandbox() as other, other.load_session(place) as again:
+            with Sandbox(policy=policy) as other, other.load_session(place) as again:
                 if mark(again, case) != changed:
                     wrong.append("load")
         except (_NotRun, SandboxError) as error:
@@ -202,21 +224,43 @@ def rows(found: dict[Case, Verdict]) -> list[list[str]]:
     return lines
 
 
+def told(found: dict[Case, Verdict]) -> str:
+    """Return the table, and below it each case that is not simply right, with the reason."""
+    header = ["package", "cases", "ran", "exact by undo, redo, checkout", "stored", "named as lost", "stored wrongly"]
+    ran = sum(not verdict.not_run for verdict in found.values())
+    parts = [table(header, rows(found)), f"{ran} of {len(found)} cases ran."]
+    for title, field in (
+        ("Not run", "not_run"),
+        ("Wrong after undo, redo or checkout", "moved"),
+        ("Stored wrongly", "stored"),
+        ("Named as lost", "lost"),
+    ):
+        lines = [
+            f"- {case.package}, `{case.kind}`: {getattr(verdict, field)}"
+            for case, verdict in found.items()
+            if getattr(verdict, field)
+        ]
+        if lines:
+            parts.append(f"{title}:\n\n" + "\n".join(lines))
+    return "\n\n".join(parts)
+
+
 def main(arguments: Iterable[str]) -> int:
     """Run the cases, print each, and print or write the table; 1 when a state was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", type=Path)
     parser.add_argument("--packages", nargs="*")
+    parser.add_argument("--seaborn-data", type=Path)
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args(list(arguments))
     found: dict[Case, Verdict] = {}
+    policy = policy_with(asked.seaborn_data)
     for case in cases_of(asked.cases.read_text()):
         if not asked.packages or case.package in asked.packages:
-            found[case] = verdict = tried(case)
-            told = [f"{name}: {text}" for name, text in vars(verdict).items() if text]
-            print(f"{case.package} {case.kind}: {'; '.join(told) or 'right'}", flush=True)
-    header = ["package", "cases", "ran", "exact by undo, redo, checkout", "stored", "named as lost", "stored wrongly"]
-    text = table(header, rows(found))
+            found[case] = verdict = tried(case, policy)
+            said = [f"{name}: {text}" for name, text in vars(verdict).items() if text]
+            print(f"{case.package} {case.kind}: {'; '.join(said) or 'right'}", flush=True)
+    text = told(found)
     print(f"\n{text}")
     if asked.write is not None:
         replace_section(asked.write, *MARKERS, text)

@@ -45,6 +45,12 @@ CASES = {
     "decimal": ("import decimal; {v} = [decimal.Decimal('1.1')]", "{v}.append(decimal.Decimal(2))", "repr({v})"),
     "path": ("import pathlib; {v} = [pathlib.Path('a')]", "{v}.append(pathlib.Path('b'))", "repr({v})"),
     "text_buffer": ("import io; {v} = io.StringIO('abc')", "{v}.read(2)", "{v}.tell()"),
+    # Native code makes such a module itself: it has no loader (qiskit's circuits refer to one).
+    "part_of_native_module": (
+        "import pyexpat; {v} = [pyexpat.errors]",
+        "{v}.append(1)",
+        "({v}[0].__name__, len({v}))",
+    ),
     "iterator": ("{v} = iter([1, 2, 3])", "next({v})", "{v}.__reduce__()[-1]"),
 }
 #: The same, for what lives in a process only.

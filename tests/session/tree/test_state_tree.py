@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
-from sandbox_kernel.session.tree import state_tree
+from sandbox_kernel.session.tree import state_tree, tree_looks
 from sandbox_kernel.session.tree.node import CellText
-from sandbox_kernel.session.tree.state_tree import StateTree, check_name
+from sandbox_kernel.session.tree.state_record import StateRecord
+from sandbox_kernel.session.tree.state_tree import StateTree
+from sandbox_kernel.session.tree.tree_lines import check_name
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, living_bound
 
 
@@ -155,12 +157,12 @@ def test_a_history_is_bounded_and_says_what_cannot_be_run_again(monkeypatch: pyt
         tree.replayed(dead)
 
 
-class Counted(dict[int, state_tree.StateRecord]):
+class Counted(dict[int, StateRecord]):
     """The records of a tree, which count how many of them are looked at."""
 
     looks = 0
 
-    def __getitem__(self, node: int) -> state_tree.StateRecord:
+    def __getitem__(self, node: int) -> StateRecord:
         self.looks += 1
         return super().__getitem__(node)
 
@@ -205,8 +207,8 @@ def test_the_variables_of_a_state_stay_known_when_the_cell_that_made_them_is_for
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(state_tree, "MAX_NODES", 10)
-    monkeypatch.setattr(state_tree, "_WHOLE_VARIABLES", 0)
-    monkeypatch.setattr(state_tree, "_WHOLE_LOOKS", 1)
+    monkeypatch.setattr(tree_looks, "_WHOLE_VARIABLES", 0)
+    monkeypatch.setattr(tree_looks, "_WHOLE_LOOKS", 1)
     tree = grown(2, 0)
     made = {"early": ("int", "1", "1")}
     for number in range(20):
@@ -220,7 +222,7 @@ def test_the_variables_of_a_state_stay_known_when_the_cell_that_made_them_is_for
 
 
 def test_whole_looks_are_bounded_by_their_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_tree, "_WHOLE_VARIABLES", 1000)
+    monkeypatch.setattr(tree_looks, "_WHOLE_VARIABLES", 1000)
     tree = grown(2, 0)
     for number in range(50):
         step(tree)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from importlib import machinery
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,9 +82,19 @@ class FreshProcess:
 
     @staticmethod
     def _part(module: str) -> bool:
-        """Whether a module below a package came from somewhere: one that was made by hand has no loader."""
+        """Whether a module below a package came from somewhere: one that was made by hand has no loader.
+
+        Native code makes its parts itself, each time it is imported: they have no loader either.
+        """
         found = sys.modules.get(module)
-        return found is None or getattr(found, "__spec__", None) is not None or hasattr(found, "__file__")
+        if found is None or _was_loaded(found):
+            return True
+        while found is not None and not _was_loaded(found):
+            module, _, part = module.rpartition(".")
+            inner, found = found, sys.modules.get(module)
+            if getattr(found, part, None) is not inner:
+                return False
+        return _is_native(found)
 
     def _finds(self, top: str) -> bool:
         before = list(sys.path)
@@ -94,6 +105,15 @@ class FreshProcess:
             return False
         finally:
             sys.path[:] = before
+
+
+def _was_loaded(module: Any) -> bool:
+    return getattr(module, "__spec__", None) is not None or hasattr(module, "__file__")
+
+
+def _is_native(module: Any) -> bool:
+    loader = getattr(getattr(module, "__spec__", None), "loader", None)
+    return loader is machinery.BuiltinImporter or isinstance(loader, machinery.ExtensionFileLoader)
 
 
 class TrialUnpickler(pickle.Unpickler):
