@@ -148,7 +148,7 @@ def older_states(worker: JailedWorker) -> OlderStates:
     """Return the states of a session when something new is put into its folder, of which the present one has it."""
     tree = worker.tree
     living = frozenset(item.node for item in tree.living() if item.node != tree.present)
-    return OlderStates(living, max(tree.records))
+    return OlderStates(living, next(reversed(tree.records)))  # the newest record is the last one
 
 
 def _own(changes: Iterable[FsChange], put: PutAgain) -> Iterator[FsChange]:
