@@ -15,9 +15,11 @@ from sandbox_kernel.model import Status
 PACKAGE = Path(sandbox_kernel.__file__).parent
 #: Where the time of day is read, and for what: dates that are shown, or compared with those of files.
 TIME_OF_DAY = {
+    "backends/dask/dask_backend.py": "files that are as young as the run are compared by content",
     "backends/measured/capabilities.py": "when the report was measured",
     "backends/process.py": "files that are as young as the run are compared by content",
     "backends/wasm/booted.py": "in which days an image is made anew",
+    "backends/wasm/wasm_backend.py": "files that are as young as the run are compared by content",
     "guest/session/folder_copies.py": "files that are as young as the copy are compared by content",
     "guest/wasm/python/image_boot.py": "logging shows the time since the program began, not since the image was made",
     "guest/wasm/images/interrupt_words.py": "the guest asked for it, while its image is made",
@@ -30,7 +32,6 @@ TIME_OF_DAY = {
     "session/tree/state_record.py": "when a cell was run",
     "session/worker/worker.py": "when a checkpoint was made",
     "workspace/changes.py": "files that are as young as the look are compared by content",
-    "workspace/here/here_folder.py": "files that are as young as the copy are compared by content",
     "workspace/here/here_link.py": "files that are as young as the cell are compared by content",
     "workspace/here/hidden.py": "folders that are as young as the look are listed again",
     "workspace/here/layer_copies.py": "files that are as young as the copy are compared by content",

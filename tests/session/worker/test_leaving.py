@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from sandbox_kernel.session.between_cells import BetweenCells
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
@@ -145,6 +146,7 @@ def test_a_look_that_a_rollback_met_was_lost_where_no_checkpoint_waits(
 
 
 def test_a_cell_that_nobody_could_look_at_says_so(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BetweenCells, "_let_go", lambda self, present: None)  # however long the cells take
     session = open_one(checkpoints=1)
     live = cells_back_to_back(session)
     gone = live.leaving.nodes()
