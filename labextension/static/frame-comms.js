@@ -49,7 +49,7 @@ export class FrameComms {
     view.line = this.line(kernel);
     view.line.views.add(view);
     view.isDrawn = false;
-    view.line.comm.send({ type: 'attach', gate: view.facts.widget.gate, model: view.facts.widget.model });
+    post(view.line.comm, { type: 'attach', gate: view.facts.widget.gate, model: view.facts.widget.model });
   }
 
   detach(view) {
@@ -64,12 +64,12 @@ export class FrameComms {
     if (!comm) return;
     const message = { type: 'comm', gate, epoch: epochs.get(gate) ?? 0, msg };
     if (parts.reduce((sum, part) => sum + part.byteLength, 0) <= PIECE_BYTES) {
-      comm.send(message, undefined, parts);
+      post(comm, message, parts);
       return;
     }
     const upload = `${msg?.msg_id ?? ''}-${Math.random()}`.slice(-60);
-    for (const piece of pieces(parts)) comm.send({ type: 'piece', gate, upload }, undefined, [piece]);
-    comm.send({ ...message, upload, sizes: parts.map((part) => part.byteLength) });
+    for (const piece of pieces(parts)) post(comm, { type: 'piece', gate, upload }, [piece]);
+    post(comm, { ...message, upload, sizes: parts.map((part) => part.byteLength) });
   }
 
   answer(line, data, buffers) {
@@ -95,6 +95,12 @@ export class FrameComms {
       for (const view of views.filter(({ isDrawn }) => isDrawn)) messages.forEach((message) => view.say(message));
     }
   }
+}
+
+// Sends without waiting: the kernel sends no status for these messages, because the page would draw it at each move of a
+// slider. JupyterLab keeps what waits for a status, so that is let go at once.
+function post(comm, data, parts = []) {
+  comm.send(data, undefined, parts).dispose();
 }
 
 // Cuts buffers into pieces that a server takes.

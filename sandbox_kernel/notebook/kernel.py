@@ -188,6 +188,13 @@ class SandboxKernel:
         """See ``request_loop.Answers``."""
         getattr(self.comm_manager, kind)(None, None, message)
 
+    def is_quiet(self, comm_id: object) -> bool:
+        """See ``request_loop.Answers``: widgets in frames get an answer of their own when a callback has run."""
+        from sandbox_kernel.notebook.page.frames.gated_pages import TARGET
+
+        found = self.comm_manager.comms.get(comm_id)
+        return found is not None and found.target_name == TARGET
+
     def _publish_comm(self, kind: str, content: Content, metadata: Any, buffers: Any, topic: Any) -> None:
         from sandbox_kernel.notebook.protocol.request_loop import PRESENT
 

@@ -289,21 +289,32 @@ class Session(TimeTravel):
         timeout: float,
         on_output: OnOutput | None = None,
         on_display: OnDisplay | None = None,
+        on_usage: OnUsage | None = None,
     ) -> ExecResult:
         """Hand a message of a page to a widget of this session, as a cell that is no step of the history.
+
+        Call ``keep_state`` when the page has the answer.
 
         Args:
             message: the comm message, checked.
             timeout: seconds that the widget's callbacks may take.
             on_output: see ``run``.
             on_display: see ``run``.
+            on_usage: see ``run``.
 
         """
-        asked = CellRequest(code="pass", timeout=timeout, on_output=on_output, on_display=on_display, comm=message)
+        asked = CellRequest(
+            code="pass", timeout=timeout, on_output=on_output, on_display=on_display, on_usage=on_usage, comm=message
+        )
         order = make_order(self._spec, self.memory_mb, asked)
-        with host_trouble(), contextlib.closing(Stop()) as stop, self._supervisor.turn() as worker:
+        with host_trouble(), contextlib.closing(Stop()) as stop, self._supervisor.turn(settles=True) as worker:
             with self._stoppable(stop):
-                return self._supervisor.run(worker, order, stop, worker.tree.present)
+                return self._supervisor.run(worker, order, stop, worker.tree.present, settles=True)
+
+    def keep_state(self) -> None:
+        """Make the checkpoint of what ``deliver`` has changed; without this call the next cell waits for it."""
+        if not self._supervisor.closed:
+            self._supervisor.make_ready()
 
     def interrupt(self) -> bool:
         """Interrupt the running cell, as Ctrl-C does; if it does not end soon, kill it and roll back.

@@ -48,6 +48,9 @@ class Answers(Protocol):
     def comm_message(self, kind: str, message: Json) -> None:
         """Take a message of a page's widget."""
 
+    def is_quiet(self, comm_id: object) -> bool:
+        """Whether messages of this comm are answered in their own way, so that no page waits for a status."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
@@ -190,6 +193,9 @@ class RequestLoop:
         PRESENT.set(request)
         if lane is not self._control:
             self.last = request
+        if request.kind == "comm_msg" and self._kernel.is_quiet(request.content.get("comm_id")):
+            self._comm(request)
+            return
         self._status("busy", request)
         try:
             await self._handle(request, lane, abort)

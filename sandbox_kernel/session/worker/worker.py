@@ -232,9 +232,12 @@ class JailedWorker:
         self._keep_state()
 
     def recommit(self, node: int) -> None:
-        """Keep the state after a cell that was run again, as that of the node that it was first run for."""
+        """Keep the state after a cell that was run again, as that of the node that it was first run for.
+
+        As with ``commit``, ``keep_state`` or the next ``prepare`` gives the orders.
+        """
         self.tree.go_to(node)
-        self._keep_state()
+        self._unordered = True
 
     def _keep_state(self) -> None:
         if self.tree.keep > 0:

@@ -42,6 +42,9 @@ class Kernel:
     def comm_message(self, kind: str, message: Any) -> None:
         self.comms.append(message["content"]["comm_id"])
 
+    def is_quiet(self, comm_id: object) -> bool:
+        return comm_id == "quiet"
+
 
 class Client:
     """Sockets of a client; what it asks, it asks in a thread of its own, while the loop runs."""
@@ -51,6 +54,9 @@ class Client:
         self.context = zmq.Context()
         self.shell = self._socket(where, "shell")
         self.control = self._socket(where, "control")
+        self.iopub = self.context.socket(zmq.SUB)
+        self.iopub.connect(where._make_url("iopub"))
+        self.iopub.subscribe(b"")
 
     def _socket(self, where: ConnectionFileMixin, channel: str) -> Any:
         socket = self.context.socket(zmq.DEALER)
@@ -62,6 +68,16 @@ class Client:
         message["header"].update(header)
         self.session.send(socket, message)
         return str(message["header"]["msg_id"])
+
+    def heard(self, until: str) -> list[tuple[str, str]]:
+        """Return the statuses that were sent, each with the type of its request, until one is heard."""
+        found: list[tuple[str, str]] = []
+        while not found or ":".join(found[-1]) != until:
+            assert self.iopub.poll(PATIENCE_MS), f"heard {found}"
+            _, message = self.session.recv(self.iopub)
+            if message["msg_type"] == "status":
+                found.append((message["parent_header"]["msg_type"], message["content"]["execution_state"]))
+        return found
 
     def replies(self, socket: Any, count: int) -> dict[str, Any]:
         found = {}
@@ -185,5 +201,18 @@ def test_comm_messages_are_handled_in_the_order_in_which_they_were_sent(served) 
         client.send(client.shell, "execute_request", cell("1"))
         client.replies(client.shell, 1)
         assert kernel.comms == ["a", "b", "c"]
+
+    served(ask)
+
+
+def test_a_page_drew_that_the_kernel_is_busy_and_idle_again_at_each_move_of_a_slider(served) -> None:
+    def ask(client: Client, kernel: Kernel) -> None:
+        assert client.iopub.poll(PATIENCE_MS)  # the welcome: from now on nothing is missed
+        for name in ("quiet", "other"):
+            client.send(client.shell, "comm_msg", {"comm_id": name, "data": {}})
+        client.send(client.shell, "execute_request", cell("1"))
+        heard = client.heard(until="execute_request:idle")
+        assert heard == [(kind, state) for kind in ("comm_msg", "execute_request") for state in ("busy", "idle")]
+        assert kernel.comms == ["quiet", "other"]
 
     served(ask)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from sandbox_kernel.notebook.page.frames import comm_gate
 from sandbox_kernel.notebook.page.frames.comm_gate import CommGate
+from sandbox_kernel.notebook.page.frames.gated_pages import GatedPages
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
 
 
@@ -113,3 +117,31 @@ def test_marks_are_few() -> None:
     for state in range(1000):
         gate.settled(state, went_back=False)
     assert len(gate._marks) == comm_gate.MAX_MARKS
+
+
+def test_an_echo_waits_for_one_message_and_no_second_echo() -> None:
+    class Page:
+        def __init__(self) -> None:
+            self.got: list[list[object]] = []
+
+        def send(self, data: Mapping[str, object], *, buffers: object) -> None:
+            self.got.append([message["data"]["state"]["value"] for message in data["messages"]])  # type: ignore[attr-defined]
+
+    def echo(value: int) -> CommMessage:
+        changed = update("a", value=value)
+        return replace(changed, data={**changed.data, "method": "echo_update"})
+
+    pages, page = GatedPages(), Page()
+    pages.connect(page)
+    pages.take("gate", opened("a", value=0))
+    pages.take("gate", echo(1), answers=True)
+    assert page.got == [[0]]
+    pages.take("gate", echo(2), answers=True)
+    assert page.got == [[0], [1]]
+    pages.take("gate", update("a", value=3), answers=True)
+    assert page.got == [[0], [1], [2, 3]]
+    pages.take("gate", echo(4), answers=True)
+    pages.send_echo("gate")
+    pages.send_echo("gate")
+    pages.take("gate", echo(5))
+    assert page.got == [[0], [1], [2, 3], [4], [5]]

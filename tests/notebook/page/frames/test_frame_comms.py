@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
-from sandbox_kernel import Sandbox
+from sandbox_kernel import ExecResult, Sandbox
 from sandbox_kernel.notebook.page.frames.frame_comms import FrameComms
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.worker.worker import JailedWorker
 
 SLIDER = "import ipywidgets\nslider = ipywidgets.IntSlider(3)\nslider.observe(lambda c: print('now', c.new), 'value')\nslider"
 
@@ -91,6 +93,34 @@ def test_a_change_on_the_page_runs_callbacks_in_the_session_and_is_told_to_every
     assert [(echo["comm_id"], echo["parent_id"]) for echo in echoes] == [(model, "v-1")]
 
 
+def test_an_answer_waited_for_the_checkpoint_and_came_in_two_messages(
+    session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = connect(comms)
+    run(
+        session,
+        comms,
+        SLIDER + "\nlabel = ipywidgets.Label()\nipywidgets.dlink((slider, 'value'), (label, 'value'), str)",
+    )
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    order, kept = JailedWorker._freeze, threading.Event()
+
+    def freeze(worker: JailedWorker) -> None:
+        page.got.append({"type": "checkpoint"})
+        order(worker)
+        kept.set()
+
+    page.got.clear()
+    monkeypatch.setattr(JailedWorker, "_freeze", freeze)
+    move(page, session, model, 9)
+    assert kept.wait(60)
+    assert [data["type"] for data in page.got] == ["comms", "done", "checkpoint"]
+    methods = [message["data"]["method"] for message in page.messages()]  # type: ignore[index]
+    assert methods == ["echo_update", "update"]
+    assert value_of(session, "label.value") == "'9'"
+    assert value_of(session, "slider.value") == "9"
+
+
 def test_a_cell_that_is_rolled_back_takes_its_widgets_along(session: Session, comms: FrameComms) -> None:
     page = connect(comms)
     run(session, comms, SLIDER)
@@ -106,6 +136,17 @@ def test_a_cell_that_is_rolled_back_takes_its_widgets_along(session: Session, co
     assert value_of(session, "slider.value") == "8"
 
 
+def test_widgets_were_dead_after_a_rollback_that_did_not_touch_them(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    run(session, comms, SLIDER)
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    comms.settled(session, went_back=False)
+    run(session, comms, "while True: pass", timeout=2)
+    move(page, session, model, 7, epoch=int(str(page.got[-1]["epoch"])))
+    assert page.done.wait(30)
+    assert value_of(session, "slider.value") == "7"
+
+
 def test_a_callback_that_never_ends_is_ended_and_the_session_lives(
     session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,9 +155,19 @@ def test_a_callback_that_never_ends_is_ended_and_the_session_lives(
     run(session, comms, SLIDER + "\ndef loop(change):\n    while True: pass\nslider.observe(loop, 'value')")
     model = str(value_of(session, "slider.model_id")).strip("'")
     comms.settled(session, went_back=False)
+    deliver, told = session.deliver, list[object]()
+
+    def noted(*args: Any, **named: Any) -> ExecResult:
+        result = deliver(*args, **named)
+        told.extend(message["data"]["method"] for message in page.messages() if "method" in message["data"])  # type: ignore[index, operator]
+        return result
+
+    monkeypatch.setattr(session, "deliver", noted)
     move(page, session, model, 9)
     assert page.done.wait(60)
+    assert told == ["echo_update"]  # other pages see the move while the callback runs
     assert "was ended: timeout" in str(page.got[-1]["printed"])
+    assert page.messages()[-1]["data"]["state"]["value"] == 3  # type: ignore[index]
     assert value_of(session, "slider.value") == "3"
 
 

@@ -1,0 +1,20 @@
+"""What the page does with the messages of widgets in frames, beside handing them on."""
+
+from __future__ import annotations
+
+from tests.labextension.conftest import Evaluate
+
+#: Sends a message of a frame over a comm that notes what it gets, and what becomes of what JupyterLab keeps for each.
+SENT = """(() => {
+  const seen = [];
+  const comm = { send: (data, metadata, buffers) => (seen.push([data.type, buffers.length]), { dispose: () => seen.push('let go') }) };
+  const view = { facts: { widget: { gate: 'g', model: 'm' } }, line: { comm, epochs: new Map() } };
+  new FrameComms(null).send(view, { msg: { msg_id: 'v-1' }, buffers: values[0].map((size) => new ArrayBuffer(size)) });
+  return seen;
+})()"""
+
+
+def test_the_page_kept_what_waits_for_a_status_after_each_message_of_a_widget(evaluate: Evaluate) -> None:
+    assert evaluate("frame-comms.js", SENT, [8]) == [["comm", 1], "let go"]
+    large = evaluate("frame-comms.js", SENT, [9 << 20])
+    assert large == [*[["piece", 1], "let go"] * 3, ["comm", 0], "let go"]
