@@ -8,8 +8,8 @@ import pytest
 
 from sandbox_kernel.agent.answer import result_answer, with_hints
 from sandbox_kernel.errors import ExecutionFailed, SandboxTimeout
-from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status, notes
-from sandbox_kernel.model.hints import Spelling, Stumble, hints
+from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status, Violation, notes
+from sandbox_kernel.model.hints import Spelling, Stumble, hints, spelled
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.workspace.here.hidden import is_hidden
@@ -212,3 +212,17 @@ def test_errors_of_the_library_did_not_say_what_to_write() -> None:
 def test_a_package_missing_in_webassembly_was_to_be_installed_on_the_host() -> None:
     (hint,) = hints(failed("ModuleNotFoundError: No module named 'numpy'", isolation="wasm"), Stumble())
     assert "on the host" not in hint and hint.endswith("prepare science, or %sandbox --backend process")
+
+
+def test_in_a_notebook_the_option_for_a_domain_stood_without_the_word_before_it() -> None:
+    refused = Violation(rule="domain_not_allowed", subject="a.test:80", reason="no", remedy="--allow-net a.test:80")
+    private = replace(refused, rule="private_ip_blocked", remedy="the command line --allow-private a.test")
+    result = failed("", notes=(notes.no_network("a.test"), notes.no_network()), violations=(refused, private))
+    told = spelled(result, Stumble())
+    assert [note.rpartition("host: ")[2] for note in told.notes] == [
+        "%sandbox --allow-net a.test",
+        "%sandbox --allow-net DOMAIN",
+    ]
+    assert [note.wanted for note in told.notes] == [note.wanted for note in result.notes]
+    assert [one.remedy for one in told.violations] == ["%sandbox --allow-net a.test:80", private.remedy]
+    assert spelled(result, Stumble("")) == result

@@ -68,7 +68,7 @@ def test_the_kind_survives_a_copy(again) -> None:
 
 def test_a_plain_string_in_a_result_is_a_note_of_no_known_kind() -> None:
     result = ExecResult(notes=("rolled back says somebody else", notes.no_network("a.test")))  # type: ignore[arg-type]
-    assert [note.kind for note in result.notes] == [NoteKind.OTHER, NoteKind.NETWORK]
+    assert [note.kind for note in result.notes] == [NoteKind.OTHER, NoteKind.NO_NETWORK]
     assert [type(note) for note in result.to_dict()["notes"]] == [str, str]  # type: ignore[attr-defined]
     assert as_notes(result.notes) == result.notes
 

@@ -1,11 +1,14 @@
 // Shows the output of a cell that another page has started: a tab was closed, or loaded anew, while a cell ran.
 // JupyterLab gives output to the page that ran the cell only. The kernel keeps it (notebook/page/kept_output.py).
+import { findCell, withPlace } from './cell-places.js';
+
 const TARGET = 'sandbox-kernel.output';
 const PATIENCE_MS = 10_000;
 const IMPLEMENTATION = 'sandbox-kernel';
+const PLACES = 'sandbox-kernel:places';
 
 export async function reopenedPlugin(shared) {
-  const { INotebookTracker } = await shared('@jupyterlab/notebook');
+  const { INotebookTracker, NotebookActions } = await shared('@jupyterlab/notebook');
   return {
     id: 'sandbox-kernel:reopened',
     description: 'Shows the output of a sandbox cell that went on while its notebook was closed.',
@@ -14,6 +17,7 @@ export async function reopenedPlugin(shared) {
     activate: (_app, tracker) => {
       tracker.forEach(follow);
       tracker.widgetAdded.connect((_tracker, panel) => follow(panel));
+      NotebookActions.executionScheduled.connect((_actions, { notebook, cell }) => notePlace(notebook, cell));
     },
   };
 }
@@ -40,7 +44,7 @@ async function follow(panel) {
   Object.assign(comm, {
     onMsg: ({ content }) => {
       for (const shown of content.data.shown) {
-        const view = cellOf(panel.content.widgets, shown);
+        const view = findCell(cellsOf(panel.content), shown, places())?.view;
         if (!view || shown.client === kernel.clientId) continue;
         if (!shown.running && view.model.executionCount !== null) continue;
         const cell = new ReopenedCell(view, shown.count);
@@ -53,12 +57,29 @@ async function follow(panel) {
   comm.open();
 }
 
-// The cell that a request came from. A page makes up ids of its own for the cells of an old notebook (nbformat before
-// 4.5): there it is the only cell with the same source.
-function cellOf(views, { cell, code }) {
-  const cells = views.filter(({ model }) => model.type === 'code');
-  const same = cells.filter(({ model }) => model.sharedModel.getSource() === code);
-  return cells.find(({ model }) => model.id === cell) ?? (same.length === 1 ? same[0] : undefined);
+function cellsOf(notebook) {
+  const views = notebook.widgets.filter(({ model }) => model.type === 'code');
+  return views.map((view) => ({ id: view.model.id, source: view.model.sharedModel.getSource(), view }));
+}
+
+function notePlace(notebook, { model }) {
+  const known = places();
+  const more = withPlace(cellsOf(notebook), model.id, known);
+  if (more === known) return;
+  try {
+    localStorage.setItem(PLACES, JSON.stringify(more));
+  } catch {
+    // A browser that keeps nothing: after a reload nobody knows which of the equal cells it was.
+  }
+}
+
+function places() {
+  try {
+    const kept = JSON.parse(localStorage.getItem(PLACES) ?? '[]');
+    return Array.isArray(kept) ? kept.filter(Array.isArray) : [];
+  } catch {
+    return [];
+  }
 }
 
 class ReopenedCell {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from sandbox_kernel.ground.own_places import is_own_place
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import notes
 from sandbox_kernel.model.language import Language
-from sandbox_kernel.model.notes import Note
+from sandbox_kernel.model.notes import Note, NoteKind
 from sandbox_kernel.model.status import Status
 from sandbox_kernel.model.wanted import WantedKind
 
@@ -100,6 +101,28 @@ class Stumble:
             return library
         line = "%%sandbox " if option in self.own else self.line
         return tool if self.spelling is Spelling.TOOL else f"{line}{option} {value}".rstrip()
+
+
+#: Refusals whose remedy is ``--allow-net`` with their subject.
+_REFUSED_HOSTS = ("domain_not_allowed", "port_not_allowed")
+
+
+def spelled(result: ExecResult, stumble: Stumble) -> ExecResult:
+    """Return the result with the options in its notes and refusals as a user writes them at this door.
+
+    Backends name the option alone: ``--allow-net example.org``.
+    """
+    told = tuple(
+        notes.no_network(note.wanted.what if note.wanted else "", stumble.line)
+        if note.kind is NoteKind.NO_NETWORK
+        else note
+        for note in result.notes
+    )
+    refused = tuple(
+        replace(each, remedy=stumble.write("--allow-net", each.subject)) if each.rule in _REFUSED_HOSTS else each
+        for each in result.violations
+    )
+    return replace(result, notes=told, violations=refused)
 
 
 def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:

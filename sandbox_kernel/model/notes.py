@@ -70,6 +70,7 @@ class NoteKind(StrEnum):
     COPIED_FOLDER = "copied_folder"
     #: The network was open, there was none, or the program went past the proxy.
     NETWORK = "network"
+    NO_NETWORK = "no_network"
     #: A host that the policy allows, and that the proxy could not reach.
     UNREACHED = "unreached"
     #: The run was stopped while its program was being compiled.
@@ -445,10 +446,13 @@ def network_beside_proxy() -> Note:
     return Note(text, NoteKind.NETWORK)
 
 
-def no_network(domain: str = "") -> Note:
-    """The program tried the network and its policy has none; ``domain`` is empty where it is not known."""
-    text = f"there is no network in this sandbox; to let it reach a host: --allow-net {domain or 'DOMAIN'}"
-    return Note(text, NoteKind.NETWORK, Wanted(WantedKind.DOMAIN, domain) if domain else None)
+def no_network(domain: str = "", line: str = "") -> Note:
+    """The program tried the network and its policy has none; ``domain`` is empty where it is not known.
+
+    ``line`` is what stands before an option at the user's door.
+    """
+    text = f"there is no network in this sandbox; to let it reach a host: {line}--allow-net {domain or 'DOMAIN'}"
+    return Note(text, NoteKind.NO_NETWORK, Wanted(WantedKind.DOMAIN, domain) if domain else None)
 
 
 def never_network(domain: str = "") -> Note:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
-from sandbox_kernel.model.hints import Stumble, hints
+from sandbox_kernel.model.hints import Stumble, hints, spelled
 from sandbox_kernel.notebook.autosave.autosaver import Autosaver, notebook_path
 from sandbox_kernel.notebook.offers.ask_offer import OnQuestion, ask_for_rights, take_cell_back
 from sandbox_kernel.notebook.offers.give_rights import take_files_back
@@ -331,7 +331,8 @@ class CellExecution:
             own=plan.own_limits,
         )
         more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._news())
-        return replace(outcome.result, notes=(*outcome.result.notes, *more))
+        result = spelled(outcome.result, stumble)
+        return replace(result, notes=(*result.notes, *more))
 
     def _news(self) -> tuple[Note, ...]:
         """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""

@@ -25,6 +25,7 @@ from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
+from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.wrapped.here.asking import ChangesAnswer, ChangesAsked, answer
 from sandbox_kernel.wrapped.here.place import ChangesPlace, PlaceFacts, claim
@@ -36,7 +37,7 @@ _NOTEBOOK = "JPY_SESSION_NAME"
 
 @dataclass(frozen=True)
 class CellChanges:
-    """What a cell changed, and notes on what could not be kept."""
+    """What a cell changed, and notes on that: what could not be kept, and what git inside takes for deleted."""
 
     changes: tuple[FsChange, ...] = ()
     missing: tuple[Note, ...] = ()
@@ -134,12 +135,13 @@ class KernelFolder:
             if self._layer is not None:
                 seen = self._layer.look.changes()
                 changes = seen.changes
-                missing = self._link.keep_changes(self._layer.look.layer, seen)
+                found = self._link.keep_changes(self._layer.look.layer, seen)
             else:
                 with Rooted(self._jail.box_fd) as box:
                     before, self._copy = self._copy, snapshot(box, since=self._copy, shared=True)
                     changes = compare(before, self._copy)
-                    missing = self._link.pull(box, changes)
+                    found = self._link.pull(box, changes)
+            missing = [*found, *git_notes(self._folder.project, changes)]
             told = {change.path for change in displayed(changes)}
             rest = (change for change in early.changes if change.path not in told)
             return CellChanges((*rest, *displayed(changes)), (*early.missing, *missing))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 
 import psutil
 import pytest
@@ -52,6 +53,15 @@ def test_a_kernel_sees_the_folder_as_it_is_and_changes_it_only_when_the_user_app
     assert main(["changes", "--discard"]) == 0
     assert changed(capsys) == {}
     assert kernel.text("print(sorted(os.listdir()), open('data.csv').read().count('\\n'))") == "['data.csv'] 3\n"
+
+
+def test_git_in_a_wrapped_kernel_took_a_hidden_file_for_deleted_and_nobody_said_so(wrap, start, own_state):
+    for words in (["init", "-q"], ["add", "-f", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm1"]):
+        subprocess.run(["git", *words], cwd=own_state, check=True)
+    kernel = start(wrap("python3", "--here"))
+    _, outputs = kernel.run("import subprocess; open('new.txt', 'w'); subprocess.run(['git', 'add', 'new.txt']); None")
+    said = "".join(content["text"] for kind, content in outputs if kind == "stream")
+    assert "▣ .env: hidden from programs, so git inside takes what it tracks there for deleted" in said
 
 
 def test_changes_outlive_a_killed_kernel_and_the_next_one_sees_them(wrap, start, own_state, capsys):
