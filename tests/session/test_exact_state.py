@@ -27,6 +27,16 @@ def test_open_files_keep_their_position_and_their_content(session: Session, valu
     assert value(session, "log.write('too'), log.flush(), open('log.txt').read()") == "(3, None, 'kept too')"
 
 
+def test_a_cell_that_used_up_all_descriptors_was_lost_with_the_next_one_that_died(
+    session: Session, value: Value
+) -> None:
+    session.run("kept = []\ntry:\n    while True: kept.append(open('/dev/null'))\nexcept OSError: count = len(kept)")
+    for _ in range(2):
+        lose(session, "kept.clear()")
+        assert value(session, "count > 50 and len(kept) == count") == "True"
+    assert all(node.alive for node in session.history())
+
+
 def test_random_numbers_go_on_as_if_the_lost_cell_had_not_drawn_any(session: Session, value: Value) -> None:
     expected = value(session, "import random; random.seed(7); random.random(), random.random(), random.random()")
     session.run("random.seed(7); a = random.random()")

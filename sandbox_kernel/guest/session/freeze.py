@@ -25,6 +25,7 @@ import threading
 
 from ..gate import lockdown
 from . import accelerator, beside, sleeping_fork
+from .spare_descriptor import SpareDescriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class Freezer:
         #: Returns how many threads are ours, not the user's.
         self.own_threads: Callable[[], int] = lambda: 0
         self.children: List[int] = []
+        self.spare = SpareDescriptor()
         self.score = read_score("self")
         self.gate_score = read_score(str(self.gate))
 
@@ -146,12 +148,28 @@ class Freezer:
         uses an accelerator.
         """
         self.reap()
-        if accelerator.in_use():
-            raise OSError(errno.ENOTSUP, accelerator.REASON)
-        marks = Marks(self.children, self.own_threads())
-        alone = sleeping_fork.alone()
-        if not alone:
-            marks.keep_random()
+        pid = -1
+        self.spare.give()
+        try:
+            if accelerator.in_use():
+                raise OSError(errno.ENOTSUP, accelerator.REASON)
+            marks = Marks(self.children, self.own_threads())
+            alone = sleeping_fork.alone()
+            if not alone:
+                marks.keep_random()
+            pid, open_before = self.fork(sealed=sealed, alone=alone)
+        finally:
+            if pid:
+                self.spare.take()
+        if pid:
+            self.children.append(pid)
+            return pid, marks
+        marks.open_before = open_before
+        self.sleep(marks, look, woken, due=alone)
+        return 0, marks
+
+    def fork(self, *, sealed: bool, alone: bool) -> Tuple[int, bool]:
+        """Fork a checkpoint. Returns its pid, or 0 in the checkpoint, and whether this process can be looked into."""
         open_before = _is_dumpable()
         # The checkpoint inherits score and sealing: once sealed, it cannot change its own score.
         set_oom_score(self.gate_score)
@@ -164,12 +182,7 @@ class Freezer:
             if pid:
                 _set_dumpable(open_before)
                 set_oom_score(self.score)
-        if pid:
-            self.children.append(pid)
-            return pid, marks
-        marks.open_before = open_before
-        self.sleep(marks, look, woken, due=alone)
-        return 0, marks
+        return pid, open_before
 
     def sleep(self, marks: Marks, look: Callable[[int], None], woken: Callable[[Marks], None], *, due: bool) -> None:
         """Be a checkpoint until the gate wakes it; see ``freeze``. ``due``: this process is still to be set right."""
@@ -195,6 +208,7 @@ class Freezer:
         forget_signals()
         set_oom_score(self.score)
         marks.put_back()
+        self.spare.take()
 
     def reap(self) -> None:
         """Reap checkpoints that the host has dropped: one call when none has ended, as most often, not one for each."""

@@ -117,7 +117,8 @@ def is_idle(loop: Any) -> bool:
 def renew() -> None:
     """Give the loop descriptors of its own. Called in a checkpoint that has become the worker.
 
-    The selector and the pipe that wakes it are shared with the process that was ended, and with other checkpoints.
+    The selector and the pipe that wakes it are shared with the process that was ended, and with other checkpoints. They
+    are closed first: the cells may have used up all descriptors.
     """
     import selectors
 
@@ -125,14 +126,14 @@ def renew() -> None:
     old = getattr(loop, "_selector", None)
     if loop is None or loop.is_closed() or old is None:
         return
-    new = selectors.DefaultSelector()
     own = loop._ssock.fileno()
-    for key in list(old.get_map().values()):
-        if key.fd != own:
-            with contextlib.suppress(OSError, ValueError, KeyError):
-                new.register(key.fileobj, key.events, key.data)
-    loop._selector = new
+    others = [key for key in old.get_map().values() if key.fd != own]
+    old.close()
     loop._ssock.close()
     loop._csock.close()
     loop._internal_fds -= 1
+    loop._selector = new = selectors.DefaultSelector()
+    for key in others:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            new.register(key.fileobj, key.events, key.data)
     loop._make_self_pipe()
