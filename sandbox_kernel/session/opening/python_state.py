@@ -37,7 +37,7 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 GUEST = "variables of a Python session 1"
 #: How long variables may take to be made again.
 _LOAD_S = 120.0
-_MOST_NAMES = 10_000
+_MOST_NAMES, _MOST_NAME = 10_000, 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +47,22 @@ class SaveReport:
     Attributes:
         stored: names of variables that are in the file.
         recomputed: names of variables whose cells ran again, because they could not be stored.
-        lost: names of variables that are in neither way there, each with the reason.
+        lost: names of variables that are in neither way there, each with the reason; names with a dot are settings of
+            the process and of libraries (``os.getcwd``, ``json.dumps``).
+        changed: names of variables and modules that are there and are not what they were, each with the difference.
 
     """
 
     stored: tuple[str, ...] = ()
     recomputed: tuple[str, ...] = ()
     lost: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"{len(self.stored)} {'variable' if len(self.stored) == 1 else 'variables'} stored"]
         if self.recomputed:
             lines.append(f"made again by their cells: {', '.join(self.recomputed)}")
+        lines += [f"changed: {name} ({why})" for name, why in self.changed.items()]
         lines += [f"lost: {name} ({why})" for name, why in self.lost.items()]
         return "\n".join(lines)
 
@@ -203,7 +207,7 @@ class PythonSession(Session):
         """Return the state, the cells that make what it lacks, and the report. ``interrupt`` ends it."""
         with contextlib.closing(Stop()) as stop, self._supervisor.turn() as worker, self._stoppable(stop):
             worker.look_at_variables()
-            state = take_variables(worker, self.memory_mb, stop)
+            state = take_variables(worker, self.memory_mb, stop, self._rights().environment)
             found = _report(state.report)
             recipes: dict[str, str] = {}
             remade: list[str] = []
@@ -214,7 +218,8 @@ class PythonSession(Session):
                     # What the same cell made may refer to it, so it comes from the same run of the cell.
                     recipes.update(dict.fromkeys(made.names, made.code))
         left = {name: why for name, why in found.lost.items() if name not in remade}
-        return state, recipes, SaveReport(stored=found.stored, recomputed=tuple(remade), lost=left)
+        report = SaveReport(stored=found.stored, recomputed=tuple(remade), lost=left, changed=found.changed)
+        return state, recipes, report
 
     def _restore(self, state: State, recipes: Mapping[str, str]) -> None:
         with self._supervisor.turn() as worker:
@@ -237,14 +242,24 @@ class PythonSession(Session):
 def _report(found: object) -> SaveReport:
     """Return a report of the worker as a value; what is no name is left out."""
     told = found if isinstance(found, dict) else {}
-    lost = told.get("lost")
     return SaveReport(
         stored=_names(told.get("stored")),
         recomputed=_names(told.get("recomputed")),
-        lost={name: one_line(str(why), 300) for name, why in lost.items() if name.isidentifier()}
-        if isinstance(lost, dict)
-        else {},
+        lost=_reasons(told.get("lost")),
+        changed=_reasons(told.get("changed")),
     )
+
+
+def _reasons(found: object) -> dict[str, str]:
+    """Return the reasons in a report of the worker by the names of variables, modules and settings."""
+    if not isinstance(found, dict):
+        return {}
+    named = [(name, why) for name, why in found.items() if len(name) <= _MOST_NAME and _is_dotted(name)]
+    return {name: one_line(str(why), 300) for name, why in named[:_MOST_NAMES]}
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def read_python(path: str | os.PathLike[str]) -> SavedSession | None:

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.ground.visible import one_line
@@ -86,10 +86,11 @@ class Intake:
         return got > 0
 
 
-def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop) -> State:
+def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop, rights: Collection[str] = ()) -> State:
     """Return the variables and the files of a session, whose worker must be between two cells.
 
-    A variable that ends the process that saves is left out, and the others are taken without it.
+    A variable that ends the process that saves is left out, and the others are taken without it. ``rights`` are
+    variables of the environment that stay with this session.
 
     Raises ``SessionError`` when that is not possible, or ``stop`` was raised. The session goes on as it was.
     """
@@ -97,7 +98,7 @@ def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop) -> State:
     lost: dict[str, str] = {}
     for _ in range(MAX_TRIES):
         with _intake(min(MOST_MEMORY, memory_mb * MIB)) as intake:
-            order = json.dumps({"folder": worker.jail.places.work, "lost": lost})
+            order = json.dumps({"folder": worker.jail.places.work, "lost": lost, "rights": sorted(rights)})
             worker.permit_fork()
             left = max(1.0, deadline - time.monotonic())
             answer = worker.ask("image", order, 0, left, intake.writer, stop).answer
