@@ -19,8 +19,8 @@ from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.session.opening.saved_file import MOST_MEMORY
-from sandbox_kernel.session.opening.wasm_state import State, files_of
+from sandbox_kernel.session.opening.saved_file import INTERRUPTED, MOST_MEMORY
+from sandbox_kernel.session.opening.wasm_state import State
 from sandbox_kernel.session.worker.worker import JailedWorker
 
 #: How long all tries may take, and how many there are; each but the last may find a variable that ends it.
@@ -87,7 +87,7 @@ class Intake:
 
 
 def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop, rights: Collection[str] = ()) -> State:
-    """Return the variables and the files of a session, whose worker must be between two cells.
+    """Return the variables of a session, whose worker must be between two cells.
 
     A variable that ends the process that saves is left out, and the others are taken without it. ``rights`` are
     variables of the environment that stay with this session.
@@ -104,7 +104,7 @@ def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop, rights: Col
             answer = worker.ask("image", order, 0, left, intake.writer, stop).answer
             count = intake.end()
         if stop.raised:
-            raise SessionError("it was interrupted: nothing was saved, and the session is as it was")
+            raise SessionError(INTERRUPTED)
         ended = answer.get("ended")
         if not isinstance(ended, dict) or time.monotonic() > deadline:
             break
@@ -115,7 +115,7 @@ def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop, rights: Col
             f"the session's variables could not be stored: {_why_not(answer, intake.overflowed, memory_mb)}; delete "
             "variables that are not needed, or give a cell more memory (memory_mb, --memory)"
         )
-    return State(intake.sealed(), 0.0, files_of(worker.jail), report=report)
+    return State(intake.sealed(), 0.0, report=report)
 
 
 def _intake(most: int) -> Intake:

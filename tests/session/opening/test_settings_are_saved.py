@@ -192,3 +192,15 @@ def test_a_replaced_json_dumps_ended_the_session(session: PythonSession) -> None
     run(session, "import json; json.dumps = json.loads = None")
     assert run(session, "json.dumps") == ""
     assert [node.alive for node in session.history()][-1]
+
+
+def test_a_file_of_the_form_before_holds_variables_only_and_is_loaded(session: PythonSession) -> None:
+    code = """
+import io, json, pickle, sandbox_guest.python.saving.save_state as state
+data, space = pickle.dumps([7]), {}
+header = {'version': state.VERSION.replace('form 3', 'form 2'), 'parts': [len(data)], 'stored': ['x'], 'lost': {}}
+header.update(places=[], front=[], directory='')
+report, _ = state.load(io.BytesIO(json.dumps(header).encode() + b'\\n' + data), space)
+"""
+    run(session, code)
+    assert run(session, "space, report") == "({'x': [7]}, {'stored': ['x'], 'lost': {}, 'changed': {}})"

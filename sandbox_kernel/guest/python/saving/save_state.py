@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO, Callable, Dict, List, Tuple
 
 #: Python versions read each other's code objects wrongly, so the file fits one version only.
-VERSION = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}, form 3"
+_PYTHON = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}"
+VERSION = f"{_PYTHON}, form 3"
+#: A file of this form has variables only.
+_FORMER = f"{_PYTHON}, form 2"
 MAX_HEADER, PAGE = 16 << 20, 1 << 16
 #: References taken before the first cell, because a cell may replace these functions.
 _dumps, _loads = json.dumps, json.loads
@@ -235,7 +238,9 @@ def load(source: BinaryIO, space: Dict[str, Any]) -> Tuple[Dict[str, Any], Calla
     after this may change them.
     """
     header = _loads(source.readline(MAX_HEADER))
-    if header["version"] != VERSION:
+    if header["version"] == _FORMER:
+        header = {"order": header["stored"], "changed": {}, "gone": [], **header}
+    elif header["version"] != VERSION:
         raise ValueError(f"it was saved by {header['version']}, and this is {VERSION}")
     # The buffers must be writable: arrays are made of them.
     parts = [bytearray(size) for size in header["parts"]]
