@@ -83,7 +83,8 @@ class Session(TimeTravel):
         self._spec = spec
         self._on_close = on_close
         self._guard = threading.Lock()
-        self._stop: Stop | None = None
+        #: The stop signs of what runs now; the last one is the newest.
+        self._stops: list[Stop] = []
         self._threads: ThreadPoolExecutor | None = None
         self._supervisor = WorkerSupervisor(spec, begin, share, rights)
         self._finalizer = weakref.finalize(self, self._supervisor.end)
@@ -322,9 +323,9 @@ class Session(TimeTravel):
         May be called from any thread. Returns False when no cell runs.
         """
         with self._guard:
-            if self._stop is None:
+            if not self._stops:
                 return False
-            self._stop.set()
+            self._stops[-1].set()
             return True
 
     def allow(
@@ -522,12 +523,12 @@ class Session(TimeTravel):
     def _stoppable(self, stop: Stop) -> Iterator[None]:
         """Let ``interrupt`` raise this stop sign meanwhile."""
         with self._guard:
-            self._stop = stop
+            self._stops.append(stop)
         try:
             yield
         finally:
             with self._guard:
-                self._stop = None
+                self._stops.remove(stop)
 
     def _ask(self, what: What, code: str, pos: int) -> Mapping[str, object]:
         if not code_answers.worth_asking(code, pos):

@@ -71,6 +71,11 @@ class SessionRights:
         #: The session went to another state, which may be from before a variable was given.
         self.travelled = False
 
+    @property
+    def environment(self) -> tuple[str, ...]:
+        """The names of variables that were given to the running session."""
+        return tuple(self._env)
+
     def allow(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
         """Give the session what was asked: all of it or, where something is refused, none."""
         self._check(supervisor, live, asked)

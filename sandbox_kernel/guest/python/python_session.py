@@ -26,7 +26,7 @@ from .debugger.attachment import Attachment
 from .display import SCREEN
 from .interactive.bundles import bundle, plain
 from .interactive.widgets import COMMS
-from .saving import save_answers
+from .saving import save_answers, settings
 from .shell import WorkerShell, forget_all, make_shell
 
 TYPE_CHECKING = False
@@ -73,6 +73,7 @@ class PythonCells(CellEngine):
         getpass.getpass = ask_secret
         sys.path[:] = ["", *(path for path in sys.path if path != "")]
         sys.argv = [""]
+        settings.note_beginning(worker.signals)
 
     def running_cell(self) -> int:
         """See ``CellStream``: the running cell, or minus the last one between cells."""
@@ -208,7 +209,10 @@ class PythonCells(CellEngine):
             return {}
         signals.forget_interrupts()
         held = {**self.variables(), **self._private()}
-        return save_answers.save(held, into, order, signals.was_interrupted, apart=not accelerator.in_use())
+        history: Any = self.shell.history_manager
+        cells = [text for text in history.input_hist_parsed if isinstance(text, str)]
+        apart = not accelerator.in_use()
+        return save_answers.save(held, into, order, signals.was_interrupted, cells=cells, apart=apart)
 
     def _load(self, order: str) -> Dict[str, Any]:
         source, before = self.worker.channel.take_descriptor(), {**self.variables(), **self._private()}

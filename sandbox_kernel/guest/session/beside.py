@@ -53,8 +53,16 @@ class Count:
 
 
 def _is_network(fd: int) -> bool:
-    sock = _socket.socket(fileno=fd)
+    # With a default timeout of the program, the new object would let no call on this socket wait any more.
+    timeout = _socket.getdefaulttimeout()
+    if timeout is not None:
+        _socket.setdefaulttimeout(None)
     try:
-        return sock.getsockopt(_socket.SOL_SOCKET, _SO_DOMAIN) in _NETWORK
+        sock = _socket.socket(fileno=fd)
+        try:
+            return sock.getsockopt(_socket.SOL_SOCKET, _SO_DOMAIN) in _NETWORK
+        finally:
+            sock.detach()
     finally:
-        sock.detach()
+        if timeout is not None:
+            _socket.setdefaulttimeout(timeout)

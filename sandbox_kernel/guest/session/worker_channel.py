@@ -39,6 +39,10 @@ def parts(value: Any) -> int:
     return 1
 
 
+#: References taken before the first cell, because a cell may replace these functions.
+_dumps, _loads = json.dumps, json.loads
+
+
 class HostChannel:
     """One socket to the host; several threads of a cell may send."""
 
@@ -52,7 +56,7 @@ class HostChannel:
     def send(self, message: Dict[str, Any]) -> bool:
         """Send one message; False when it is too large to be sent, in bytes or in parts."""
         # A lone surrogate is valid text in Python; the host replaces it.
-        data = json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        data = _dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass")
         if len(data) > MAX_FRAME or (len(data) > MAX_PARTS and parts(message) > MAX_PARTS):
             return False
         # Read the mask before changing it: an interrupt may be raised by the very call that changes it.
@@ -82,7 +86,7 @@ class HostChannel:
                 (size,) = struct.unpack(">I", self._buffer[:4])
                 if len(self._buffer) >= 4 + size:
                     data, self._buffer = self._buffer[4 : 4 + size], self._buffer[4 + size :]
-                    message: Dict[str, Any] = json.loads(data)
+                    message: Dict[str, Any] = _loads(data)
                     return message
             try:
                 part, extra, _, _ = self._socket.recvmsg(_CHUNK, socket.CMSG_SPACE(_DESCRIPTOR.size))
@@ -125,7 +129,7 @@ class HostChannel:
                 (size,) = struct.unpack(">I", seen[:4])
                 if len(seen) >= 4 + size:
                     self._socket.recv(4 + size)
-                    message: Dict[str, Any] = json.loads(seen[4 : 4 + size])
+                    message: Dict[str, Any] = _loads(seen[4 : 4 + size])
                     return message
 
     def take_over(self) -> None:

@@ -19,7 +19,7 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.session.cell.cell_order import CellRequest
-from sandbox_kernel.session.opening.saved_file import ImageHeader, SavedSession, read_image, write_image
+from sandbox_kernel.session.opening.saved_file import RECIPES, ImageHeader, SavedSession, read_image, write_image
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.opening.state_copies import StateCopies, StateCopy
 from sandbox_kernel.session.opening.take_variables import take_variables
@@ -30,14 +30,21 @@ from sandbox_kernel.session.tree.again import can_run_again
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.replay import describe
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.folder_state import FolderState, put_folder
 from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 #: Tells a file of such a session from one of a WebAssembly guest.
 GUEST = "variables of a Python session 1"
 #: How long variables may take to be made again.
 _LOAD_S = 120.0
-_MOST_NAMES = 10_000
+#: What is said of the files of a session that worked on a folder of the user, and is loaded in one that does not.
+_NOT_HERE = (
+    "the session worked on a folder of yours, and only what it changed there is saved; load it with --here, or in "
+    "Sandbox(here=folder), to have the other files too"
+)
+_MOST_NAMES, _MOST_NAME = 10_000, 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,19 +54,26 @@ class SaveReport:
     Attributes:
         stored: names of variables that are in the file.
         recomputed: names of variables whose cells ran again, because they could not be stored.
-        lost: names of variables that are in neither way there, each with the reason.
+        lost: names of variables that are in neither way there, each with the reason; names with a dot are settings of
+            the process and of libraries (``os.getcwd``, ``json.dumps``).
+        changed: names of variables and modules that are there and are not what they were, each with the difference.
+        files: paths of the work folder that are not there, or are not what they were, each with the reason.
 
     """
 
     stored: tuple[str, ...] = ()
     recomputed: tuple[str, ...] = ()
     lost: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"{len(self.stored)} {'variable' if len(self.stored) == 1 else 'variables'} stored"]
         if self.recomputed:
             lines.append(f"made again by their cells: {', '.join(self.recomputed)}")
+        lines += [f"changed: {name} ({why})" for name, why in self.changed.items()]
         lines += [f"lost: {name} ({why})" for name, why in self.lost.items()]
+        lines += [f"file {display_name(path)}: {why}" for path, why in self.files.items()]
         return "\n".join(lines)
 
 
@@ -95,7 +109,11 @@ class PythonSession(Session):
 
         """
         target = file_name(path)
-        state, recipes, report = self._take()
+        with contextlib.closing(Stop()) as stop, self._stoppable(stop):
+            return self._save_to(target, stop)
+
+    def _save_to(self, target: str, stop: Stop) -> SaveReport:
+        state, recipes, report = self._take(stop)
         header = ImageHeader(
             language=str(self.language),
             guest=GUEST,
@@ -104,8 +122,10 @@ class PythonSession(Session):
             memory_bytes=len(state.memory),
             memory_sha256=state.memory.sha256(),
             elapsed_s=0.0,
+            folder=state.folder,
         )
-        write_image(target, header, state.memory.fileno(), {**state.files, **_as_file(recipes)})
+        files = {**state.folder.files, **_as_file(recipes)}
+        write_image(target, header, state.memory.fileno(), files, lambda: stop.raised)
         return report
 
     @host_trouble()
@@ -187,23 +207,28 @@ class PythonSession(Session):
 
         """
         state, recipes, _ = other._take()
-        self._restore(state if files else State(state.memory, 0.0, {}), recipes)
+        self._restore(state if files else replace(state, folder=FolderState()), recipes)
 
     def load(self, saved: SavedSession) -> None:
         """Begin with a saved state; called once, before the first cell. Closes the session when that fails."""
         files = dict(saved.files)
         try:
-            recipes = _of_file(files.pop(_RECIPES, b""))
-            self._restore(State(saved.memory, 0.0, files), recipes)
+            recipes = _of_file(files.pop(RECIPES, b""))
+            folder = replace(saved.header.folder, files=files)
+            self._restore(State(saved.memory, 0.0, folder=folder), recipes)
         except SandboxError as error:
             self.close()
             raise InvalidRequest(f"{saved.path!r} cannot be loaded: {error}") from None
 
-    def _take(self) -> tuple[State, dict[str, str], SaveReport]:
+    def _take(self, stop: Stop | None = None) -> tuple[State, dict[str, str], SaveReport]:
         """Return the state, the cells that make what it lacks, and the report. ``interrupt`` ends it."""
-        with contextlib.closing(Stop()) as stop, self._supervisor.turn() as worker, self._stoppable(stop):
+        if stop is None:
+            with contextlib.closing(Stop()) as own, self._stoppable(own):
+                return self._take(own)
+        with self._supervisor.turn() as worker:
             worker.look_at_variables()
-            state = take_variables(worker, self.memory_mb, stop)
+            folder = self._supervisor.files.state(worker)
+            state = take_variables(worker, self.memory_mb, stop, self._rights().environment)
             found = _report(state.report)
             recipes: dict[str, str] = {}
             remade: list[str] = []
@@ -214,7 +239,11 @@ class PythonSession(Session):
                     # What the same cell made may refer to it, so it comes from the same run of the cell.
                     recipes.update(dict.fromkeys(made.names, made.code))
         left = {name: why for name, why in found.lost.items() if name not in remade}
-        return state, recipes, SaveReport(stored=found.stored, recomputed=tuple(remade), lost=left)
+        return (
+            replace(state, folder=folder),
+            recipes,
+            replace(found, recomputed=tuple(remade), lost=left, files=folder.left_out),
+        )
 
     def _restore(self, state: State, recipes: Mapping[str, str]) -> None:
         with self._supervisor.turn() as worker:
@@ -222,29 +251,39 @@ class PythonSession(Session):
             worker.begin_again()
         self.restored = found
 
-    @staticmethod
-    def _make_again(worker: JailedWorker, state: State, recipes: Mapping[str, str]) -> SaveReport:
+    def _make_again(self, worker: JailedWorker, state: State, recipes: Mapping[str, str]) -> SaveReport:
         """Put the files of a state into the work folder and let the worker make its variables again."""
-        with Rooted(os.dup(worker.jail.box_fd)) as box:
-            for path, data in state.files.items():
-                box.write(path, data)
+        with Rooted(worker.jail.box_fd) as box:
+            files = {**state.folder.left_out, **put_folder(state.folder, box)}
+        if state.folder.is_layer and not self._supervisor.files.here(worker):
+            files["."] = _NOT_HERE
         answer = worker.ask("load", json.dumps(dict(recipes)), 0, _LOAD_S, state.memory.fileno()).answer
         if not isinstance(answer.get("report"), dict):
             raise SessionError(f"its variables could not be made again: {one_line(str(answer.get('problem')), 300)}")
-        return _report(answer["report"])
+        return replace(_report(answer["report"]), files=files)
 
 
 def _report(found: object) -> SaveReport:
     """Return a report of the worker as a value; what is no name is left out."""
     told = found if isinstance(found, dict) else {}
-    lost = told.get("lost")
     return SaveReport(
         stored=_names(told.get("stored")),
         recomputed=_names(told.get("recomputed")),
-        lost={name: one_line(str(why), 300) for name, why in lost.items() if name.isidentifier()}
-        if isinstance(lost, dict)
-        else {},
+        lost=_reasons(told.get("lost")),
+        changed=_reasons(told.get("changed")),
     )
+
+
+def _reasons(found: object) -> dict[str, str]:
+    """Return the reasons in a report of the worker by the names of variables, modules and settings."""
+    if not isinstance(found, dict):
+        return {}
+    named = [(name, why) for name, why in found.items() if len(name) <= _MOST_NAME and _is_dotted(name)]
+    return {name: one_line(str(why), 300) for name, why in named[:_MOST_NAMES]}
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 def read_python(path: str | os.PathLike[str]) -> SavedSession | None:
@@ -273,12 +312,8 @@ def file_name(path: str | os.PathLike[str]) -> str:
     return name
 
 
-#: The file among those of the work folder that holds the cells of variables that could not be stored.
-_RECIPES = ".sandbox-cells.json"
-
-
 def _as_file(recipes: Mapping[str, str]) -> dict[str, bytes]:
-    return {_RECIPES: json.dumps(recipes).encode()} if recipes else {}
+    return {RECIPES: json.dumps(recipes).encode()} if recipes else {}
 
 
 def _of_file(data: bytes) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The file of a saved session: the guest's memory, the files of its work folder, and a header that describes them.
+"""The file of a saved session: the guest's memory, its work folder, and a header that describes them.
 
     magic line, length of the header, header (JSON), padding to 64 KiB, memory, files one after another
 
@@ -20,10 +20,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.jail.core.json_parts import has_too_many_parts
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.limits import MIB, check_memory_mb
 from sandbox_kernel.model import check_file_name
+from sandbox_kernel.workspace.folder_state import MOST_LEFT_OUT, FolderState, SavedEntry, check_entries
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
 
 MAGIC = b"sandbox-kernel session 1\n"
@@ -31,6 +33,13 @@ MAGIC = b"sandbox-kernel session 1\n"
 ALIGNMENT = 1 << 16
 _HEADER = struct.Struct(">I")
 _MOST_HEADER, MOST_MEMORY = 8 << 20, 4 << 30
+#: How much is written between two looks for an interrupt.
+_PART = 16 << 20
+#: What is said when ``interrupt`` was called while a session was saved.
+INTERRUPTED = "it was interrupted: nothing was saved, and the session is as it was"
+#: The file with the cells of variables that could not be stored lies among those of the work folder.
+RECIPES = ".sandbox-cells.json"
+NOT_OF_THE_FOLDER = (RECIPES,)
 #: The longest text of the header, and the greatest age of a session.
 _MOST_TEXT, _MOST_ELAPSED_S = 200, 1e9
 
@@ -49,6 +58,9 @@ class ImageHeader:
     elapsed_s: float
     #: Files of the work folder in their order in the file: size and SHA-256.
     files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    #: Modes, times, links and folders of the work folder, what was left out of it, and whether it was a folder of the
+    #: user. Its files are in ``SavedSession``.
+    folder: FolderState = field(default_factory=FolderState)
 
 
 @dataclass(frozen=True)
@@ -61,10 +73,17 @@ class SavedSession:
     files: Mapping[str, bytes]
 
 
-def write_image(path: str, header: ImageHeader, memory_fd: int, files: Mapping[str, bytes]) -> None:
+def write_image(
+    path: str,
+    header: ImageHeader,
+    memory_fd: int,
+    files: Mapping[str, bytes],
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
     """Write a saved session. The file appears complete or not at all; raises ``SessionError`` when it cannot.
 
-    Only another saved session, or an empty file, is replaced: a line of a notebook names the file.
+    Only another saved session, or an empty file, is replaced: a line of a notebook names the file. ``stopped`` is asked
+    meanwhile; when it returns True nothing is saved.
     """
     described = {
         "language": header.language,
@@ -75,8 +94,11 @@ def write_image(path: str, header: ImageHeader, memory_fd: int, files: Mapping[s
         "memory_sha256": header.memory_sha256,
         "elapsed_s": header.elapsed_s,
         "files": {name: [len(data), hashlib.sha256(data).hexdigest()] for name, data in files.items()},
+        **_described(header.folder),
     }
     text = json.dumps(described).encode()
+    if len(text) > _MOST_HEADER or has_too_many_parts(text):
+        raise SessionError("the work folder has too many files, or too long names, to be saved; remove some of them")
     target = os.path.abspath(path)
     if not _may_replace(target):
         raise InvalidRequest(f"{path!r} is there already and is no saved session; choose another name, or move it away")
@@ -87,22 +109,36 @@ def write_image(path: str, header: ImageHeader, memory_fd: int, files: Mapping[s
             file.write(bytes(-file.tell() % ALIGNMENT))
             file.flush()
             left = header.memory_bytes
-            while left:
-                sent = os.sendfile(file.fileno(), memory_fd, header.memory_bytes - left, left)
+            while left and not stopped():
+                sent = os.sendfile(file.fileno(), memory_fd, header.memory_bytes - left, min(left, _PART))
                 if not sent:
                     raise SessionError("the session's memory ended while it was saved; save it again")
                 left -= sent
             file.seek(0, os.SEEK_END)
-            file.writelines(files.values())
+            for data in files.values():
+                if not stopped():
+                    file.write(data)
             file.flush()
+            if stopped():
+                raise SessionError(INTERRUPTED)
             # After a loss of power the name must not lead to an empty file in place of the one that was there.
             os.fsync(file.fileno())
+        if stopped():
+            raise SessionError(INTERRUPTED)
         os.rename(aside, target)
     except OSError as error:
         raise SessionError(f"the session cannot be saved as {path!r}: {error.strerror}") from None
     finally:
         if os.path.exists(aside):
             os.unlink(aside)
+
+
+def _described(folder: FolderState) -> dict[str, object]:
+    """Return what the header says of a work folder, but for the contents of its files."""
+    if not folder.entries and not folder.left_out:
+        return {}
+    entries = {path: [each.type, each.mode, each.mtime_ns, each.target] for path, each in folder.entries.items()}
+    return {"entries": entries, "left_out": dict(folder.left_out), "is_layer": folder.is_layer}
 
 
 def _may_replace(target: str) -> bool:
@@ -172,6 +208,7 @@ def _parse(path: str, text: bytes) -> ImageHeader:
             memory_sha256=_text(found["memory_sha256"]),
             elapsed_s=check_elapsed(found["elapsed_s"]),
             files=MappingProxyType(files),
+            folder=_folder(found, files),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InvalidRequest(f"{path!r} is damaged: its header cannot be read") from None
@@ -183,6 +220,24 @@ def _parse(path: str, text: bytes) -> ImageHeader:
     if not in_bounds or header.memory_bytes % ALIGNMENT or len(files) > MAX_PACKED_FILES or total > MAX_PACKED_BYTES:
         raise InvalidRequest(f"{path!r} is damaged: its sizes cannot be right")
     return header
+
+
+def _folder(found: Mapping[str, object], files: Mapping[str, object]) -> FolderState:
+    """Return what a header says of the work folder; files of earlier versions say nothing."""
+    told, left_out, is_layer = found.get("entries", {}), found.get("left_out", {}), found.get("is_layer", False)
+    if not isinstance(told, dict) or not isinstance(left_out, dict) or not isinstance(is_layer, bool):
+        raise ValueError("not a work folder")
+    entries = {}
+    for path, (kind, mode, mtime_ns, target) in told.items():
+        time_ns = None if mtime_ns is None else _whole(mtime_ns)
+        if not isinstance(kind, str) or not isinstance(target, str | None):
+            raise ValueError("not an entry of a work folder")
+        entries[path] = SavedEntry(kind, _whole(mode), time_ns, target)
+    check_entries(entries, [name for name in files if name not in NOT_OF_THE_FOLDER])
+    if len(entries) > MAX_PACKED_FILES or len(left_out) > MOST_LEFT_OUT:
+        raise ValueError("too many entries")
+    named = {one_line(str(path), 200): one_line(str(why), 200) for path, why in left_out.items()}
+    return FolderState({}, MappingProxyType(entries), MappingProxyType(named), is_layer)
 
 
 def _folders_of(name: str) -> list[str]:

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.ground.visible import one_line
@@ -19,8 +19,8 @@ from sandbox_kernel.jail.streams.readable import readable
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.session.opening.saved_file import MOST_MEMORY
-from sandbox_kernel.session.opening.wasm_state import State, files_of
+from sandbox_kernel.session.opening.saved_file import INTERRUPTED, MOST_MEMORY
+from sandbox_kernel.session.opening.wasm_state import State
 from sandbox_kernel.session.worker.worker import JailedWorker
 
 #: How long all tries may take, and how many there are; each but the last may find a variable that ends it.
@@ -86,10 +86,11 @@ class Intake:
         return got > 0
 
 
-def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop) -> State:
-    """Return the variables and the files of a session, whose worker must be between two cells.
+def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop, rights: Collection[str] = ()) -> State:
+    """Return the variables of a session, whose worker must be between two cells.
 
-    A variable that ends the process that saves is left out, and the others are taken without it.
+    A variable that ends the process that saves is left out, and the others are taken without it. ``rights`` are
+    variables of the environment that stay with this session.
 
     Raises ``SessionError`` when that is not possible, or ``stop`` was raised. The session goes on as it was.
     """
@@ -97,13 +98,13 @@ def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop) -> State:
     lost: dict[str, str] = {}
     for _ in range(MAX_TRIES):
         with _intake(min(MOST_MEMORY, memory_mb * MIB)) as intake:
-            order = json.dumps({"folder": worker.jail.places.work, "lost": lost})
+            order = json.dumps({"folder": worker.jail.places.work, "lost": lost, "rights": sorted(rights)})
             worker.permit_fork()
             left = max(1.0, deadline - time.monotonic())
             answer = worker.ask("image", order, 0, left, intake.writer, stop).answer
             count = intake.end()
         if stop.raised:
-            raise SessionError("it was interrupted: nothing was saved, and the session is as it was")
+            raise SessionError(INTERRUPTED)
         ended = answer.get("ended")
         if not isinstance(ended, dict) or time.monotonic() > deadline:
             break
@@ -114,7 +115,7 @@ def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop) -> State:
             f"the session's variables could not be stored: {_why_not(answer, intake.overflowed, memory_mb)}; delete "
             "variables that are not needed, or give a cell more memory (memory_mb, --memory)"
         )
-    return State(intake.sealed(), 0.0, files_of(worker.jail), report=report)
+    return State(intake.sealed(), 0.0, report=report)
 
 
 def _intake(most: int) -> Intake:

@@ -15,6 +15,7 @@ from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.session.opening.saved_file import MOST_MEMORY, check_elapsed
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.folder_state import FolderState
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -28,7 +29,9 @@ class State:
 
     memory: SealedMemory
     elapsed_s: float
-    files: Mapping[str, bytes]
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    #: The work folder of a session of processes, with modes, times, links and empty folders.
+    folder: FolderState = field(default_factory=FolderState)
     #: Whether ``memory`` has only the pages that differ from what the guest begins with.
     changes: bool = False
     #: What the worker said of it: which variables are in it.

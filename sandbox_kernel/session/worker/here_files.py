@@ -13,9 +13,12 @@ from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.work_files import WorkFiles, older_states
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import displayed
+from sandbox_kernel.workspace.folder_state import FolderState
 from sandbox_kernel.workspace.here.here_link import HereLink
+from sandbox_kernel.workspace.here.placing import look
 from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
+from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 
 
@@ -32,6 +35,17 @@ class HereFiles(WorkFiles):
     def here(self, worker: JailedWorker) -> str:
         """See ``WorkFiles``."""
         return "layer" if worker.layer is not None else "copy"
+
+    def state(self, worker: JailedWorker) -> FolderState:
+        """See ``WorkFiles``: only what was changed, the folder itself is the user's."""
+        self._keep_early(worker)
+        with Rooted(worker.jail.box_fd) as box, self._link.here.lock:
+
+            def changed_ns(names: Names) -> int | None:
+                there = look(box, names)
+                return None if there is None else there.mtime_ns
+
+            return self._link.here.kept.state(changed_ns)
 
     def keep_large(self, place: str) -> None:
         """See ``WorkFiles``. Does nothing: changes of every size are kept with the others of the user's folder."""

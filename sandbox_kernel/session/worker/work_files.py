@@ -13,6 +13,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
+from sandbox_kernel.workspace.folder_state import FolderState, take_folder
 from sandbox_kernel.workspace.large_files import LargeFiles
 from sandbox_kernel.workspace.others_files import OlderStates, PutAgain
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
@@ -122,6 +123,11 @@ class WorkFiles:
         self.bring(worker)
         with Rooted(worker.jail.box_fd) as box:
             return box.list_dir(path)
+
+    def state(self, worker: JailedWorker) -> FolderState:
+        """Return the work folder, to be saved; raises ``InvalidRequest`` when it is too large."""
+        with Rooted(worker.jail.box_fd) as box:
+            return take_folder(box)
 
     def here(self, worker: JailedWorker) -> str:
         """Return how the session sees the user's folder: ``layer``, ``copy``, or empty when it does not."""

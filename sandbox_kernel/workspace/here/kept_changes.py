@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
 from dataclasses import replace
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.workspace.folder_state import FolderState, SavedEntry, folder_of
 from sandbox_kernel.workspace.here.change_log import GONE, ChangeLog, Kept
 from sandbox_kernel.workspace.here.layer_look import same_file
 from sandbox_kernel.workspace.here.placing import look, place, place_folder, place_link
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.transfer import Skipped, copy_sparsely
 from sandbox_kernel.workspace.tree.beneath import PASS, open_folder
+from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.rooted import TEMPORARY, Rooted, chunks
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, WalkLimits
 
@@ -75,6 +78,17 @@ class KeptChanges:
         if type_ == SYMLINK:
             return self._project.read_link(path) == self.root.stat(tuple(path.split("/"))).target
         return type_ == FILE and same_file(self.root, self._project.root, path)
+
+    def state(self, times: Callable[[Names], int | None]) -> FolderState:
+        """Return all changes, to be saved with a session. ``times`` returns when a path was changed in the session."""
+        there = [self.root.stat(tuple(path.split("/"))) for path, kept in self.entries.items() if not kept.is_gone]
+        found = folder_of(
+            [entry._replace(mode=self.entries[entry.path].mode) for entry in there],
+            lambda entry: self.root.read(entry.names, max_bytes=entry.size),
+        )
+        known = {path: replace(each, mtime_ns=times(tuple(path.split("/")))) for path, each in found.entries.items()}
+        gone = {path: SavedEntry(GONE) for path, kept in self.entries.items() if kept.is_gone}
+        return replace(found, entries={**known, **gone}, is_layer=True)
 
     def copy_to(self, log: ChangeLog) -> None:
         """Copy all changes to another place, for the next kernel."""

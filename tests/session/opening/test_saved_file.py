@@ -106,7 +106,31 @@ def with_header(saved: Path, **fields: object) -> None:
         {"memory_bytes": "many"},
         {"elapsed_s": None},
         {"files": []},
+        {"entries": []},
+        {"entries": {"../escape": ["directory", 0o755, 0, None]}},
+        {"entries": {"/etc": ["gone", 0, None, None]}},
+        {"entries": {"l": ["symlink", 0o777, None, "/etc/passwd"]}},
+        {"entries": {"l": ["symlink", 0o777, None, "../../etc/passwd"]}},
+        {"entries": {"d/up": ["symlink", 0o777, None, ".."], "l": ["symlink", 0o777, None, "d/up/.."]}},
+        {"entries": {"sub": ["symlink", 0o777, None, "a.txt"]}},
+        {"entries": {"a.txt": ["symlink", 0o777, None, "sub"]}},
+        {"entries": {"a.txt/x": ["directory", 0o777, None, None]}},
+        {"entries": {"l": ["symlink", 0o777, None, "x"], "l/y": ["gone", 0, None, None]}},
+        {"entries": {"d": ["device", 0o666, None, None]}},
+        {"entries": {"d": ["directory", 0o4755, None, None]}},
+        {"entries": {"d": ["directory", -1, None, None]}},
+        {"entries": {"d": ["directory", 0o755, 1 << 90, None]}},
+        {"entries": {"d": ["directory", 0o755, -5, None]}},
+        {"entries": {"d": ["directory", True, None, None]}},
+        {"entries": {"d": ["directory", 0o755, None]}},
+        {"entries": {"no-content": ["file", 0o644, None, None]}},
+        {"entries": {"l": ["symlink", 0o777, None, "x" * 5000]}},
+        {"entries": {f"{n}": ["directory", 0o755, None, None] for n in range(20_001)}},
+        {"left_out": {str(n): "" for n in range(101)}},
+        {"left_out": []},
+        {"is_layer": 1},
     ],
+    ids=lambda fields: str(fields)[:60],
 )
 def test_a_hostile_header_is_refused(saved: Path, fields: dict[str, object]) -> None:
     with_header(saved, **fields)
@@ -175,7 +199,7 @@ def test_a_header_that_nobody_would_write_is_refused(saved: Path, fields: dict[s
 def test_memory_beyond_the_sessions_own_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
     """A file of a few kilobytes may say that it holds gigabytes of nothing."""
     path = tmp_path / "s"
-    fields = {**vars(header()), "memory_bytes": 1 << 30, "files": {}}
+    fields = {**vars(header()), "memory_bytes": 1 << 30, "files": {}, "folder": {}}
     text = json.dumps(fields).encode()
     path.write_bytes(MAGIC + len(text).to_bytes(4, "big") + text)
     os.truncate(path, ALIGNMENT + (1 << 30))
@@ -213,3 +237,9 @@ def test_a_saved_session_replaced_a_file_of_the_user(saved: Path, there: bytes) 
                 write_image(str(saved.parent / name), header(), memory.fileno(), FILES)
         write_image(str(saved), header(), memory.fileno(), {})
     assert theirs.read_bytes() == there and not read_image(str(saved)).files
+
+
+def test_what_was_left_out_is_shown_without_the_characters_of_a_stranger(saved: Path) -> None:
+    with_header(saved, left_out={"a\x1b]0;title\x07\n" + "b" * 999: "\x1b[31mwhy\nnot" * 99})
+    ((path, why),) = read_image(str(saved)).header.folder.left_out.items()
+    assert path.isprintable() and why.isprintable() and max(len(path), len(why)) < 210

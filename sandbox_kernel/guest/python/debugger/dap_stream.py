@@ -11,6 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List
 
+#: References taken before the first cell, because a cell may replace these functions.
+_dumps, _loads = json.dumps, json.loads
+
 #: The largest message in bytes. The host accepts no larger one; of the tracer's a larger one is replaced by an error.
 MAX_MESSAGE = 4 << 20
 
@@ -20,12 +23,13 @@ class HostStream:
 
     def __init__(self, fd: int) -> None:
         self.socket = socket.socket(fileno=fd)
+        self.socket.settimeout(None)  # the program may have set a default for all sockets
         self._buffer = b""
         self._lock = threading.Lock()
 
     def send(self, message: Dict[str, Any]) -> bool:
         """Send one message; False when it is too large."""
-        data = json.dumps(message, default=str).encode()
+        data = _dumps(message, default=str).encode()
         if len(data) > MAX_MESSAGE:
             return False
         with self._lock:
@@ -43,7 +47,7 @@ class HostStream:
             (size,) = struct.unpack(">I", self._buffer[:4])
             if len(self._buffer) < 4 + size:
                 break
-            found.append(json.loads(self._buffer[4 : 4 + size]))
+            found.append(_loads(self._buffer[4 : 4 + size]))
             self._buffer = self._buffer[4 + size :]
         return found
 
@@ -57,7 +61,7 @@ class DapStream:
 
     def send(self, message: Dict[str, Any]) -> None:
         """Send one message."""
-        data = json.dumps(message).encode()
+        data = _dumps(message).encode()
         self.socket.sendall(b"Content-Length: %d\r\n\r\n" % len(data) + data)
 
     def read(self) -> List[Dict[str, Any]] | None:
@@ -71,6 +75,6 @@ class DapStream:
             size = int(bytes(self._buffer[:end]).lower().partition(b"content-length:")[2].split()[0])
             if len(self._buffer) < end + 4 + size:
                 break
-            found.append(json.loads(bytes(self._buffer[end + 4 : end + 4 + size])))
+            found.append(_loads(bytes(self._buffer[end + 4 : end + 4 + size])))
             del self._buffer[: end + 4 + size]
         return found

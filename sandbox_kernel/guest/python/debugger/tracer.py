@@ -46,6 +46,8 @@ class Tracer:
         self._pydevd: Any = pydevd
         self._hook = hook
         self.socket, theirs = socket.socketpair()
+        for each in (self.socket, theirs):
+            each.settimeout(None)  # the program may have set a default for all sockets
         pydevd.SetupHolder.setup = None
         connect = pydevd.start_client
         pydevd.start_client = lambda host, port: theirs

@@ -10,6 +10,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
 
+#: References taken before the first cell, because a cell may replace these functions.
+_dumps, _loads = json.dumps, json.loads
+
 #: MIME types that the host accepts. It ends a worker that sends others, and a program may use any name.
 MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
 MAX_MIMES = 32
@@ -23,7 +26,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, str):
         return value
     try:
-        return json.loads(json.dumps(value, default=str))
+        return _loads(_dumps(value, default=str))
     except (TypeError, ValueError, RecursionError):
         return str(value)
 

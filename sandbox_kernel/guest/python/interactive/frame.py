@@ -12,6 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 
+#: Taken before the first cell, because a cell may replace it.
+_dumps = json.dumps
+
 FRAME = "application/vnd.sandbox-kernel.frame+json"
 LIBRARY = "application/vnd.sandbox-kernel.library+json"
 
@@ -28,7 +31,7 @@ def script(code: str) -> str:
 
 def as_json(value: Any) -> str:
     """Return a value as JavaScript."""
-    return json.dumps(value, default=str)
+    return _dumps(value, default=str)
 
 
 class Libraries:

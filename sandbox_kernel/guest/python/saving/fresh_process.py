@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
@@ -9,7 +10,7 @@ from importlib import machinery
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict, Iterator, List
 
 #: How a session begins: this module is imported before the first cell.
 _MODULES, _PATH, _FINDERS = frozenset(sys.modules), tuple(sys.path), tuple(sys.meta_path)
@@ -47,21 +48,40 @@ def add_places(places: List[str], front: List[str]) -> None:
 
 
 def working_directory(folder: str) -> str:
-    """Return the working directory below the work folder, ``folder``, as cells have set it; empty for every other."""
+    """Return the working directory as cells have set it, as seen from the work folder, ``folder``, if it is below that.
+
+    Empty when it is the work folder, or was removed.
+    """
     try:
-        found = os.path.relpath(os.getcwd(), folder)
-    except (OSError, ValueError):  # it was removed
+        place = os.getcwd()
+        found = os.path.relpath(place, folder)
+    except (OSError, ValueError):
         return ""
-    return "" if found == "." or found.split("/")[0] == ".." else found
+    if found == ".":
+        return ""
+    return place if found.split("/")[0] == ".." else found
 
 
-def go_into(directory: str) -> None:
-    """Go to a directory below the work folder, where this process is; one that is not there is ignored."""
-    if directory:
+@contextlib.contextmanager
+def places_of(told: Dict[str, Any], lost: Dict[str, str]) -> Iterator[None]:
+    """Let modules be found where the saved session found them; afterwards ``sys.path`` is what it was there.
+
+    A working directory that is not there is noted in ``lost``: the session stays in the work folder.
+    """
+    folder = os.getcwd()
+    add_places(told["places"], told["front"])
+    if told["directory"]:
         try:
-            os.chdir(directory)
+            os.chdir(told["directory"])
         except (OSError, ValueError):
-            pass
+            lost["os.getcwd"] = f"{told['directory']} is not there; the working directory is the work folder"
+    # Modules may have been imported before the directory was changed.
+    sys.path.insert(1, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        sys.path[:] = [place for place in sys.path if place not in told["gone"]]
 
 
 class FreshProcess:
@@ -69,9 +89,18 @@ class FreshProcess:
 
     def __init__(self, folder: str) -> None:
         self.places = added_places(folder)
+        self.directory = working_directory(folder)
+        self._root = os.path.realpath(folder) + "/"
         # An empty place means the working directory, which is the work folder when a session begins.
-        self._path = [place or folder for place in (*_PATH, *self.places)]
+        here = [os.path.join(folder, self.directory), folder] if self.directory else [folder]
+        self._path = [*places_in_front(self.places), *here, *filter(None, _PATH), *self.places]
         self._known: Dict[str, bool] = {}
+
+    def told(self) -> Dict[str, Any]:
+        """Return for ``places_of`` where modules were found."""
+        gone = [place for place in _PATH if place and place not in sys.path]
+        front = places_in_front(self.places)
+        return {"places": self.places, "front": front, "gone": gone, "directory": self.directory}
 
     def has(self, module: str) -> bool:
         """Whether a module can be imported there. Its package is looked for where a new session looks."""
@@ -100,11 +129,19 @@ class FreshProcess:
         before = list(sys.path)
         sys.path[:] = self._path
         try:
-            return any(finder.find_spec(top, None) is not None for finder in _FINDERS)
+            found = next(filter(None, (finder.find_spec(top, None) for finder in _FINDERS)), None)
         except Exception:
             return False
         finally:
             sys.path[:] = before
+        return found is not None and self._is_same(getattr(sys.modules.get(top), "__file__", None), found.origin)
+
+    def _is_same(self, file: Any, found: Any) -> bool:
+        """Whether a module that is found again is the one that was imported; asked if one is of the work folder."""
+        if not isinstance(file, str) or not isinstance(found, str):
+            return True
+        one, other = os.path.realpath(file), os.path.realpath(found)
+        return one == other or not (one.startswith(self._root) or other.startswith(self._root))
 
 
 def _was_loaded(module: Any) -> bool:

@@ -14,7 +14,7 @@ import select
 import sys
 import time
 
-from . import save_state
+from . import save_state, settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,11 +24,25 @@ if TYPE_CHECKING:
 SAVE_S = 100.0
 #: How deep objects may lie in each other in a fork that saves.
 DEEP = 20_000
-_fork, _exit = os.fork, os._exit
+#: References taken before the first cell, because a cell may replace these functions.
+_fork, _exit, _dumps, _loads = os.fork, os._exit, json.dumps, json.loads
 
 
 #: Names, without their underscores, that IPython gives to what was typed and shown.
 _OF_IPYTHON = ("i", "ii", "iii", "ih", "oh", "dh", "exit_code")
+#: Names that every module has, or IPython's.
+_OF_MODULES = (
+    "__name__",
+    "__doc__",
+    "__package__",
+    "__loader__",
+    "__spec__",
+    "__builtin__",
+    "__builtins__",
+    "__file__",
+    "__cached__",
+    "__session__",
+)
 
 
 def private_variables(space: Dict[str, Any], hidden: Dict[str, Any]) -> Dict[str, Any]:
@@ -37,7 +51,7 @@ def private_variables(space: Dict[str, Any], hidden: Dict[str, Any]) -> Dict[str
     found = {}
     for name, value in space.items():
         bare = name.lstrip("_") if type(name) is str else ""
-        if not bare or name[0] != "_" or name[-2:] == "__" or value is hidden.get(name, nothing):
+        if not bare or name[0] != "_" or name in _OF_MODULES or value is hidden.get(name, nothing):
             continue
         numbered = bare.isdigit() or (bare[0] == "i" and bare[1:].isdigit())
         if not numbered and bare not in _OF_IPYTHON:
@@ -46,17 +60,25 @@ def private_variables(space: Dict[str, Any], hidden: Dict[str, Any]) -> Dict[str
 
 
 def save(
-    variables: Dict[str, Any], into: int, order: str, interrupted: Callable[[], bool], *, apart: bool = True
+    variables: Dict[str, Any],
+    into: int,
+    order: str,
+    interrupted: Callable[[], bool],
+    *,
+    cells: List[str],
+    apart: bool = True,
 ) -> Dict[str, Any]:
-    """Write the variables to a descriptor, which is closed afterwards.
+    """Write the variables to a descriptor, which is closed afterwards, and with them the settings of the process.
 
     Without ``apart`` this process itself writes them: a fork cannot read the memory of an accelerator.
 
     Args:
         variables: the variables.
         into: the descriptor.
-        order: JSON: ``folder``, the work folder, and ``lost``: variables that are not tried, each with the reason.
+        order: JSON: ``folder``, the work folder; ``lost``: variables that are not tried, each with the reason; and
+            ``rights``: variables of the environment that are rights of this session, which are not saved.
         interrupted: whether the host has asked to give up.
+        cells: the texts of the cells.
         apart: whether a fork writes them.
 
     Returns:
@@ -64,19 +86,27 @@ def save(
         fork, with the reason, before anything was written. The others can be saved without it.
 
     """
-    asked = json.loads(order)
+    asked = _loads(order)
+    settings.Rights.names = tuple(asked["rights"])
+    settings.note_before_fork()
+
+    def write(trial: save_state.SaveTrial) -> Dict[str, Any]:
+        return _write(variables, into, asked["folder"], trial, cells)
+
     try:
         if apart:
-            return _save_apart(variables, into, asked, interrupted)
-        return _write(variables, into, asked["folder"], save_state.SaveTrial(made_again=False, lost=asked["lost"]))
+            return _save_apart(variables, asked, interrupted, write)
+        return write(save_state.SaveTrial(made_again=False, lost=asked["lost"]))
     finally:
         os.close(into)
 
 
-def _write(variables: Dict[str, Any], into: int, folder: str, trial: save_state.SaveTrial) -> Dict[str, Any]:
+def _write(
+    variables: Dict[str, Any], into: int, folder: str, trial: save_state.SaveTrial, cells: List[str]
+) -> Dict[str, Any]:
     try:
         with open(into, "wb", closefd=False) as file:
-            size, report = save_state.save(variables, file, folder=folder, trial=trial)
+            size, report = save_state.save(variables, file, folder=folder, trial=trial, cells=cells)
         return {"size": size, "elapsed_s": 0.0, "report": report}
     except BaseException as error:
         return {"problem": f"{type(error).__name__}: {str(error)[:200]}", "full": False}
@@ -88,22 +118,25 @@ def _write_all(to: int, data: bytes) -> None:
 
 
 def _save_apart(
-    variables: Dict[str, Any], into: int, asked: Dict[str, Any], interrupted: Callable[[], bool]
+    variables: Dict[str, Any],
+    asked: Dict[str, Any],
+    interrupted: Callable[[], bool],
+    write: Callable[[save_state.SaveTrial], Dict[str, Any]],
 ) -> Dict[str, Any]:
     """Save in a fork. When a variable ends the fork, it is named."""
-    place = mmap.mmap(-1, mmap.PAGESIZE)  # where the fork says at which variable it is
+    # The fork says there at which variable it is.
+    trial = save_state.SaveTrial(lost=asked["lost"], place=mmap.mmap(-1, mmap.PAGESIZE))
     try:
-        trial = save_state.SaveTrial(lost=asked["lost"], place=place)
-        found = _try_apart(lambda: _write(variables, into, asked["folder"], trial), interrupted)
+        found = _try_apart(lambda: write(trial), interrupted)
     except OSError as error:
         found = {"problem": str(error), "full": False}
     if found is not None:
         return found
-    name = save_state.SaveTrial(place=place).at(variables)
+    name = trial.at()
     if not name:
         return {"problem": "the process that saved was ended, for its memory or its time", "full": False}
-    why = f"{type(variables[name]).__name__}: the process that stored it ended, for its memory or by its code"
-    return {"ended": {name: why}}
+    kind = f"{type(variables[name]).__name__}: " if name in variables else ""
+    return {"ended": {name: f"{kind}the process that stored it ended, for its memory or by its code"}}
 
 
 def _try_apart(write: Callable[[], Dict[str, Any]], interrupted: Callable[[], bool]) -> Dict[str, Any] | None:
@@ -125,7 +158,7 @@ def _try_apart(write: Callable[[], Dict[str, Any]], interrupted: Callable[[], bo
         except BaseException as error:
             answer = {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
         finally:
-            _write_all(writer, json.dumps(answer).encode() + b"\n")
+            _write_all(writer, _dumps(answer).encode() + b"\n")
             _exit(0)
     os.close(writer)
     data, ended = b"", False
@@ -148,7 +181,7 @@ def _try_apart(write: Callable[[], Dict[str, Any]], interrupted: Callable[[], bo
             os.kill(pid, 9)
             os.waitpid(pid, 0)
     try:
-        found: Dict[str, Any] = json.loads(data)
+        found: Dict[str, Any] = _loads(data)
     except ValueError:
         return None
     return found
@@ -163,7 +196,7 @@ def load(space: Dict[str, Any], source: int, order: str, before: Dict[str, Any])
     try:
         with open(source, "rb") as file:
             file.seek(0)
-            report = save_state.load(file, space)
+            report, set_again = save_state.load(file, space)
     except Exception as error:
         return {"problem": f"{type(error).__name__}: {str(error)[:200]}"}
     for name in before:
@@ -171,10 +204,13 @@ def load(space: Dict[str, Any], source: int, order: str, before: Dict[str, Any])
             space.pop(name, None)
     remade: List[str] = []
     cells: Dict[str, List[str]] = {}
-    for name, code in json.loads(order).items():
+    for name, code in _loads(order).items():
         cells.setdefault(code, []).append(name)
     for code, names in cells.items():
         remade += _run_again(space, code, names, report["lost"])
+    if cells:
+        # The cells may have changed settings, and have taken random numbers.
+        set_again()
     report["recomputed"] = [name for name in remade if name in report["lost"]]
     report["lost"] = {name: why for name, why in report["lost"].items() if name not in remade}
     return {"report": report}

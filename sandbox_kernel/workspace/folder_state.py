@@ -1,0 +1,168 @@
+"""The content of a work folder as values: files, folders and links, with modes and times.
+
+Taken from one tree when a session is saved, and put into another when it is loaded. A saved file may be hostile:
+``check_entries`` refuses what ``take_folder`` would not have made. Links that could lead out of the folder are never
+taken and never made. The owner of a file can always read and write it; set-user, set-group and sticky bits are dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import check_file_name
+from sandbox_kernel.workspace.here.change_log import GONE
+from sandbox_kernel.workspace.here.placing import look, place_folder, place_link, take_away
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, refuse_partial
+from sandbox_kernel.workspace.tree.beneath import PASS, open_folder
+from sandbox_kernel.workspace.tree.owner import as_owner_of
+from sandbox_kernel.workspace.tree.paths import Names
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits
+
+_TYPES = (FILE, DIRECTORY, SYMLINK, GONE)
+#: The longest target of a link, and the latest time of a file: the year 2242.
+_MOST_TARGET, _LATEST_NS = 4000, (1 << 33) * 10**9
+#: How many entries that were left out are named.
+MOST_LEFT_OUT = 100
+
+
+@dataclass(frozen=True)
+class SavedEntry:
+    """What is at one path: its type, permission bits, time of change (None when that is not kept), target of a link."""
+
+    type: str
+    mode: int = 0o644
+    mtime_ns: int | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True)
+class FolderState:
+    """The contents of files by path, what is known of every path, and what was left out, each with the reason."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    entries: Mapping[str, SavedEntry] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    #: Whether these are changes of a folder of the user, and not a whole work folder.
+    is_layer: bool = False
+
+
+def take_folder(root: Rooted) -> FolderState:
+    """Return everything beneath a root; raises ``InvalidRequest`` when it is too much."""
+    walk = root.walk(
+        WalkLimits(entries=MAX_PACKED_FILES, path_bytes=64 * MIB, file_bytes=MAX_PACKED_BYTES, seconds=30.0)
+    )
+    entries = list(walk)
+    refuse_partial(walk.unseen, "saved", MAX_PACKED_BYTES, MAX_PACKED_FILES)
+    return folder_of(entries, lambda entry: root.read(entry.names, max_bytes=entry.size))
+
+
+def folder_of(entries: Iterable[TreeEntry], read: Callable[[TreeEntry], bytes]) -> FolderState:
+    """Return the state of these entries; ``read`` returns the content of a file."""
+    files: dict[str, bytes] = {}
+    known: dict[str, SavedEntry] = {}
+    left_out: dict[str, str] = {}
+    first: dict[int, str] = {}
+    total = 0
+    for entry in entries:
+        why = _why_not(entry)
+        if why:
+            left_out[entry.path] = why
+            continue
+        if entry.type == FILE:
+            total += entry.size
+            if total > MAX_PACKED_BYTES:
+                refuse_partial({"": "file_bytes"}, "saved", MAX_PACKED_BYTES, MAX_PACKED_FILES)
+            files[entry.path] = read(entry)
+            one = first.setdefault(entry.inode, entry.path)
+            if one != entry.path:
+                left_out[entry.path] = f"it and {one} were one file, and are two files now"
+        known[entry.path] = SavedEntry(entry.type, _mode(entry.type, entry.mode), _time(entry.mtime_ns), entry.target)
+    return FolderState(files, known, dict(list(left_out.items())[:MOST_LEFT_OUT]))
+
+
+def _why_not(entry: TreeEntry) -> str:
+    try:
+        check_file_name(entry.path)
+    except InvalidRequest:
+        return "no sandbox could be given a file of this name"
+    if entry.type == SYMLINK:
+        return "the link leads out of the work folder" if leads_out(entry.path, entry.target or "") else ""
+    return "" if entry.type in (FILE, DIRECTORY) else f"a {entry.type} is not saved; only files, folders and links are"
+
+
+def leads_out(path: str, target: str) -> bool:
+    """Whether a link could lead out of the folder, also through other links.
+
+    One that goes up goes up first, from the real folder that it is in, and no further than to the root.
+    """
+    parts = target.split("/")
+    up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
+    return not target or target[0] == "/" or up > path.count("/") or ".." in parts[up:] or "\0" in target
+
+
+def _mode(type_: str, mode: int) -> int:
+    return mode & 0o777 | (0o700 if type_ == DIRECTORY else 0o600)
+
+
+def _time(mtime_ns: int) -> int | None:
+    return mtime_ns if 0 <= mtime_ns < _LATEST_NS else None
+
+
+def put_folder(state: FolderState, root: Rooted) -> dict[str, str]:
+    """Make everything of a state beneath a root. Returns the paths that are not as they were, each with the reason."""
+    known = {**{path: SavedEntry(FILE) for path in state.files}, **state.entries}
+    found: dict[str, str] = {}
+    for path, entry in sorted(known.items()):
+        names = tuple(path.split("/"))
+        there = look(root, names)
+        if entry.type == GONE or (there is not None and there.type != entry.type):
+            take_away(root, names)
+        if entry.type == DIRECTORY:
+            place_folder(root, names, _mode(DIRECTORY, entry.mode))
+        elif entry.type == SYMLINK:
+            place_link(root, names, entry.target or "")
+        elif entry.type == FILE:
+            root.write(names, state.files[path], _mode(FILE, entry.mode))
+    # The time of a folder changes with what is put into it.
+    for path, entry in sorted(known.items(), reverse=True):
+        if entry.mtime_ns is not None and entry.type != GONE:
+            try:
+                _set_time(root, tuple(path.split("/")), entry.mtime_ns)
+            except OSError as error:
+                found[path] = f"its time could not be set: {error.strerror}"
+    return dict(list(found.items())[:MOST_LEFT_OUT])
+
+
+def _set_time(root: Rooted, names: Names, mtime_ns: int) -> None:
+    folder = open_folder(root.fileno(), names[:-1], PASS)
+    try:
+        with as_owner_of(folder):
+            os.utime(names[-1], ns=(mtime_ns, mtime_ns), dir_fd=folder, follow_symlinks=False)
+    finally:
+        os.close(folder)
+
+
+def check_entries(entries: Mapping[str, SavedEntry], files: Iterable[str]) -> None:
+    """Raise ``ValueError`` for entries of a saved file that no folder has."""
+    named = set(files)
+    if {path for path, entry in entries.items() if entry.type == FILE} - named:
+        raise ValueError("a file without content")
+    if any(path in entries and entries[path].type != FILE for path in named):
+        raise ValueError("a content of what is no file")
+    for path, entry in entries.items():
+        check_file_name(path)
+        is_time = entry.mtime_ns is None or 0 <= entry.mtime_ns < _LATEST_NS
+        if entry.type not in _TYPES or not 0 <= entry.mode <= 0o777 or not is_time:
+            raise ValueError("not an entry of a folder")
+        if entry.type == SYMLINK and (len(entry.target or "") > _MOST_TARGET or leads_out(path, entry.target or "")):
+            raise ValueError("a link that leads out")
+    closed = {path for path in (*entries, *named) if path not in entries or entries[path].type != DIRECTORY}
+    for path in (*entries, *named):
+        parts = path.split("/")
+        if any("/".join(parts[:count]) in closed for count in range(1, len(parts))):
+            raise ValueError("a path below a file or a link")

@@ -1,0 +1,157 @@
+"""A saved session brings its whole work folder: modes, times, links and empty folders, also those of ``here``."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy, SessionError
+from sandbox_kernel.session.opening import python_state, saved_file
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.workspace.folder_state import FolderState, SavedEntry, leads_out, put_folder, take_folder
+from sandbox_kernel.workspace.tree.rooted import Rooted
+
+MADE = """
+import os
+os.makedirs('empty/inner'); os.mkdir('closed', 0o700); open('run.sh', 'w').write('#!/bin/sh\\n'); os.chmod('run.sh', 0o4755)
+open('closed/a', 'w').write('a'); os.symlink('closed/a', 'link'); os.symlink('../run.sh', 'closed/up')
+os.symlink('/etc/passwd', 'out'); os.mkfifo('pipe'); os.link('run.sh', 'second'); open('a\\\\b', 'w').close()
+os.utime('closed/a', (5, 5)); os.utime('empty', (7, 7))
+"""
+SEEN = """
+def see(path):
+    found = os.lstat(path)
+    return path, oct(found.st_mode), int(found.st_mtime), os.readlink(path) if os.path.islink(path) else ''
+print([see(path) for path in ('empty', 'empty/inner', 'closed', 'run.sh', 'closed/a', 'link', 'closed/up')])
+"""
+
+
+def printed(session: Session, code: str) -> str:
+    result = session.run(code)
+    assert result.ok, result.stderr
+    return result.stdout
+
+
+def test_modes_times_links_and_empty_folders_were_not_in_a_saved_session(tmp_path: Path) -> None:
+    with Sandbox(SandboxPolicy().allow_process_spawn()) as box, Sandbox(SandboxPolicy().allow_process_spawn()) as other:
+        session = box.session()
+        printed(session, MADE)
+        report = session.save(tmp_path / "s")
+        again = other.load_session(tmp_path / "s")
+        expected = printed(session, SEEN).replace("0o104755", "0o100755")
+        assert printed(again, SEEN) == expected, "set-user bits are dropped"
+        assert set(report.files) == {"out", "pipe", "second", "a\\b"}
+        assert again.restored == report
+        assert "file out: the link leads out of the work folder" in str(report)
+        assert "a fifo is not saved" in report.files["pipe"]
+        assert report.files["second"] == "it and run.sh were one file, and are two files now"
+
+
+def test_a_session_on_a_folder_of_the_user_saved_all_of_that_folder_and_no_deletion(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("kept.txt", "gone.txt", "changed.txt"):
+        (project / name).write_text(name)
+    with Sandbox(here=project) as box:
+        session = box.session()
+        printed(
+            session, "import os; os.remove('gone.txt'); open('changed.txt', 'a').write('!'); os.symlink('new', 'l')"
+        )
+        printed(
+            session, "os.mkdir('hollow'); open('new', 'w').write('n'); os.chmod('new', 0o755); os.utime('new', (9, 9))"
+        )
+        session.save(tmp_path / "s")
+    header = saved_file.read_image(str(tmp_path / "s")).header
+    assert set(header.files) == {"changed.txt", "new"}, "the folder itself is the user's"
+    with Sandbox(here=project) as box:
+        again = box.load_session(tmp_path / "s")
+        seen = "print(sorted(os.listdir()), open('changed.txt').read(), os.stat('new').st_mtime, os.readlink('l'))"
+        assert printed(again, seen) == ("['changed.txt', 'hollow', 'kept.txt', 'l', 'new'] changed.txt! 9.0 new\n")
+        assert {(change.path, change.kind) for change in box.diff()} == {
+            ("changed.txt", "modified"), ("gone.txt", "deleted"), ("hollow", "created"), ("l", "created"), ("new", "created"),
+        }  # fmt: skip
+    assert sorted(os.listdir(project)) == ["changed.txt", "gone.txt", "kept.txt"]
+    with Sandbox() as box:
+        again = box.load_session(tmp_path / "s")
+        assert printed(again, "print(sorted(os.listdir()))") == "['changed.txt', 'hollow', 'l', 'new']\n"
+        assert "load it with --here" in again.restored.files["."]
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "out"),
+    [
+        ("a", "b", False), ("a", "b/c", False), ("d/a", "../b", False), ("d/e/a", "../../b/c", False),
+        ("a", "../b", True), ("d/a", "../../b", True), ("a", "/etc/passwd", True), ("a", "/box/b", True),
+        ("a", "b/../c", True), ("d/a", "../x/..", True), ("a", "", True), ("d/a", "..", False), ("a", "..", True),
+    ],
+)  # fmt: skip
+def test_a_link_leads_out_also_through_another_one(path: str, target: str, out: bool) -> None:
+    assert leads_out(path, target) is out
+
+
+def test_a_folder_is_put_over_what_is_there_and_never_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "d").symlink_to(tmp_path / "outside")
+    (tmp_path / "box" / "f").mkdir()
+    state = FolderState({"d/x": b"x", "f": b"f"}, {"d": SavedEntry("directory", 0), "gone": SavedEntry("gone")})
+    with Rooted.at(tmp_path / "box") as root:
+        assert put_folder(state, root) == {}
+        assert set(take_folder(root).entries) == {"d", "d/x", "f"}
+    assert list((tmp_path / "outside").iterdir()) == []
+    assert (tmp_path / "box" / "d").stat().st_mode & 0o777 == 0o700
+
+
+def test_an_interrupt_while_the_file_was_written_came_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Sandbox(SandboxPolicy().allow_process_spawn()) as box:
+        session = box.session()
+        printed(session, "x = 1")
+        session.save(tmp_path / "s")
+        before = (tmp_path / "s").read_bytes()
+        sendfile, cells = os.sendfile, []
+
+        def slow(*args: int) -> int:
+            runs = threading.Thread(target=lambda: cells.append(printed(session, "print(x)")))
+            runs.start()
+            runs.join(30)
+            assert session.interrupt()
+            return sendfile(*args)
+
+        monkeypatch.setattr(saved_file.os, "sendfile", slow)
+        with pytest.raises(SessionError, match="interrupted: nothing was saved"):
+            session.save(tmp_path / "s")
+        assert cells == ["1\n"], "cells run meanwhile, and their end does not take the interrupt away"
+        assert not session.interrupt()
+        assert (tmp_path / "s").read_bytes() == before
+        assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_folder_whose_names_are_too_long_made_a_file_that_nobody_could_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_file, "_MOST_HEADER", 2000)
+    with Sandbox(SandboxPolicy().allow_process_spawn()) as box:
+        session = box.session()
+        printed(session, "for n in range(20): open(f'{n:0100}', 'w').close()")
+        with pytest.raises(SessionError, match="too long names"):
+            session.save(tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_file_of_the_form_before_is_still_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = python_state.write_image
+
+    def as_before(path: str, header: saved_file.ImageHeader, *rest: object) -> None:
+        write(path, saved_file.ImageHeader(**{**vars(header), "folder": FolderState()}), *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(python_state, "write_image", as_before)
+    with Sandbox(SandboxPolicy().allow_process_spawn()) as box:
+        session = box.session()
+        printed(session, "x = [1]; open('d.txt', 'w').write('d')")
+        session.save(tmp_path / "s")
+        assert printed(box.load_session(tmp_path / "s"), "print(x, open('d.txt').read())") == "[1] d\n"
+        with pytest.raises(InvalidRequest):
+            box.load_session(tmp_path)
