@@ -13,6 +13,7 @@ import sys
 import threading
 
 from . import accelerator, children
+from .call_room import with_room
 from .freeze import LAST_LOOK, LOOK, Freezer, Marks
 from .observer import Observer
 from .signals import SIG_UNBLOCK, Signals, set_mask
@@ -127,6 +128,7 @@ class Worker:
         # The engine may have set handlers of its own.
         self.signals.hold()
 
+    @with_room
     def serve(self) -> None:
         """Receive and carry out the host's messages; never returns."""
         self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names_at_first()})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from types import SimpleNamespace
 
 from IPython.core.getipython import get_ipython
 
@@ -25,6 +27,18 @@ def show(data: Dict[str, Any]) -> None:
 def plotly_renderers(module: Any) -> None:
     """Show Plotly figures as data. A page would otherwise get markup that loads plotly.js from the network."""
     module.renderers.default = "plotly_mimetype"
+
+
+def plotly_imports(module: Any) -> None:
+    """Let Plotly not import nbformat, which takes seconds: it asks for the version only, and our pages take data."""
+    get = module.get_module
+
+    def get_module(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "nbformat" and name not in sys.modules:
+            return SimpleNamespace(__version__="4.2.0")
+        return get(name, *args, **kwargs)
+
+    module.get_module = get_module
 
 
 def altair_renderers(module: Any) -> None:
@@ -83,6 +97,7 @@ def screen_of_cells() -> Any:
 
 #: Libraries of figures and tables, and what sets each of them up when it has been imported.
 FIGURES = {
+    "_plotly_utils.optional_imports": plotly_imports,
     "plotly.io._renderers": plotly_renderers,
     "altair": altair_renderers,
     "bokeh.io.notebook": bokeh_notebook,

@@ -13,6 +13,7 @@ from sandbox_kernel import ExecResult, Sandbox
 from sandbox_kernel.notebook.page.frames.frame_comms import FrameComms
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
+from sandbox_kernel.session.cell.run_cell import Cell
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.worker import JailedWorker
 
@@ -119,6 +120,16 @@ def test_an_answer_waited_for_the_checkpoint_and_came_in_two_messages(
     assert methods == ["echo_update", "update"]
     assert value_of(session, "label.value") == "'9'"
     assert value_of(session, "slider.value") == "9"
+
+
+def test_a_widget_waited_until_the_host_had_read_each_of_its_messages(
+    session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Cell._seen
+    waits: list[bool] = []
+    monkeypatch.setattr(Cell, "_seen", lambda cell, question: (waits.append(question > 0), seen(cell, question))[1])
+    run(session, comms, "import ipywidgets\nslider = ipywidgets.IntSlider()\nslider.value = 5\ndisplay(1)")
+    assert waits == [False] * 4 + [True]  # a display waits, so that what is printed next stands below it
 
 
 def test_a_cell_that_is_rolled_back_takes_its_widgets_along(session: Session, comms: FrameComms) -> None:
