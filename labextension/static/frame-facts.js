@@ -34,6 +34,7 @@ export function refusedSentence({ what, host }, html) {
 
 // The sentence for a message that was larger than a frame may send; its numbers come from our own outer document.
 export function droppedSentence({ bytes, most, isFile }) {
+  if (bytes === Infinity) return 'This output sent a message that is not passed on: only text, numbers, lists, tables and buffers are';
   const inMegabytes = (number, round) => `${round((Number(number) || 0) / 1048576)} MB`;
   const [size, limit] = [inMegabytes(bytes, Math.ceil), inMegabytes(most, Math.floor)];
   if (isFile !== true) return `This output sent ${size} at once: dropped, ${limit} is the most`;

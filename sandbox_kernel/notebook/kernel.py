@@ -268,7 +268,8 @@ class SandboxKernel:
         if counted:
             self.history.add(HistoryEntry(number, encodable(str(code)), done.value))
         if done.failure is not None:
-            return {"status": "error", "execution_count": number, **failure_fields(done.failure)}
+            fields = failure_fields(done.failure)
+            return {"status": "error", "execution_count": number, **fields, "payload": [], "user_expressions": {}}
         reply = done.reply or unanswered(expressed)
         parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
         return {"status": "ok", "execution_count": number, **parts}

@@ -73,3 +73,40 @@ class ColourFilter:
         """Return what is left of the text that was held back. Called at the end of the stream."""
         held, self._held = self._held, ""
         return only_colours(held)
+
+
+_SGR = re.compile(r"\x1b\[([0-9;:]*)m")
+#: What each code that ends something ends; codes from 30 on are colours of the text or of its ground.
+_ENDS = {22: {1, 2, 21}, 23: {3, 20}, 24: {4, 21}, 25: {5, 6}, 27: {7}, 28: {8}, 29: {9}, 39: {38}, 49: {48}, 55: {53}}
+
+
+class OpenColours:
+    """Knows whether text leaves colours on at its end, so that they are ended before text of ours."""
+
+    def __init__(self) -> None:
+        self._on: set[int] = set()
+
+    def __bool__(self) -> bool:
+        """Whether a colour is on."""
+        return bool(self._on)
+
+    def read(self, text: str) -> None:
+        """Follow the colours of more text."""
+        for sequence in _SGR.findall(text):
+            self._follow([int(number or 0) for number in sequence.replace(":", ";")[:64].split(";")])
+
+    def _follow(self, numbers: list[int]) -> None:
+        at = 0
+        while at < len(numbers):
+            code = numbers[at]
+            at += 1
+            if code == 0:
+                self._on.clear()
+            elif code in _ENDS:
+                self._on -= _ENDS[code]
+            elif code in (38, 48):  # followed by 5;COLOUR or 2;RED;GREEN;BLUE
+                self._on.add(code)
+                at += {5: 2, 2: 4}.get(numbers[at] if at < len(numbers) else 0, len(numbers))
+            else:
+                ground = 40 <= code <= 47 or 100 <= code <= 107
+                self._on.add(38 if 30 <= code <= 37 or 90 <= code <= 97 else 48 if ground else code)

@@ -211,15 +211,22 @@ _CLEANERS: dict[str, Callable[[str], tuple[str, tuple[str, ...]]]] = {
 
 
 def _metadata(metadata: object, kept: Mapping[str, object]) -> dict[str, object]:
-    """Return the sizes and backgrounds of pictures; all other metadata is dropped."""
+    """Return the sizes and backgrounds of pictures, and how JSON is folded; all other metadata is dropped."""
     if not isinstance(metadata, Mapping):
         return {}
     result: dict[str, object] = {}
     for mime in kept:
         entry = metadata.get(mime)
-        if not mime.startswith("image/") or not isinstance(entry, Mapping):
+        if not isinstance(entry, Mapping):
             continue
         fields: dict[str, object] = {}
+        if mime == "application/json":
+            if isinstance(entry.get("expanded"), bool):
+                fields["expanded"] = entry["expanded"]
+            if isinstance(root := entry.get("root"), str):
+                fields["root"] = encodable(root[:200])
+        elif not mime.startswith("image/"):
+            continue
         for side in ("width", "height"):
             number = entry.get(side)
             if isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= 16384:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ARTIFACTS = Path(__file__).resolve().parents[2] / "artifacts"
 ACTION_MILLISECONDS = 60_000
-_FLAGS = (
+FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
@@ -39,7 +39,7 @@ def chromium() -> Iterator[Browser]:
 
     expect.set_options(timeout=ACTION_MILLISECONDS)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=[*_FLAGS])
+        browser = playwright.chromium.launch(executable_path=found, args=[*FLAGS])
         yield browser
         browser.close()
 

@@ -15,6 +15,13 @@ pytestmark = pytest.mark.browser
 
 SLIDER = "import ipywidgets as widgets\nslider = widgets.IntSlider(3)\nslider"
 INTERACT = "@widgets.interact(x=(0, 10))\ndef twice(x=4):\n    print('twice is', 2 * x)"
+OUTPUTS = """from IPython.display import Markdown
+caught = widgets.Output()
+with caught:
+    print("\\x1b[31ma red word\\x1b[39m")
+    display(Markdown("some **Markdown**"))
+    1/0
+caught"""
 ANYWIDGET = '''
 import anywidget, traitlets
 class Counter(anywidget.AnyWidget):
@@ -46,7 +53,7 @@ def click(lab: LabPage, target: Locator) -> None:
 
 @pytest.mark.parametrize("kernel", ["sandbox", WRAPPED])
 def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage, kernel: str) -> None:
-    cells = [SLIDER, "slider.value", "slider.value = 8", INTERACT]
+    cells = [SLIDER, "slider.value", "slider.value = 8", INTERACT, OUTPUTS]
     lab.server.write_notebook(f"{kernel}.ipynb", notebook_of(*map(code_cell, cells), kernel=kernel))
     lab.open(f"{kernel}.ipynb")
     lab.command("notebook:run-cell")
@@ -70,6 +77,12 @@ def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage, kernel: str) 
     assert box is not None
     track.click(position={"x": box["width"] - 1, "y": box["height"] / 2})
     expect(inner(lab, 3).locator("body")).to_contain_text("twice is 20")
+    lab.select_cell(4)
+    lab.command("notebook:run-cell")
+    caught = inner(lab, 4)
+    expect(caught.locator("pre span", has_text="a red word")).to_have_css("color", "rgb(231, 92, 88)")
+    expect(caught.locator("strong")).to_have_text("Markdown")  # the widget showed the name of its class
+    expect(caught.locator("pre", has_text="ZeroDivisionError").first).to_contain_text("1/0")  # its traceback
     lab.screenshot(f"frames-widgets-{kernel}")
 
 

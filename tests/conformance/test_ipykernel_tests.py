@@ -56,7 +56,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "run" / "tests").mkdir(parents=True)
     for name in ("__init__.py", "utils.py", *FILES):
         shutil.copy(place / f"ipykernel-{VERSION}" / "tests" / name, place / "run" / "tests")
-    shutil.copy(HERE / "ipykernel_suite_conftest.py", place / "run" / "conftest.py")
+    shutil.copy(HERE / "ipykernel" / "suite_conftest.py", place / "run" / "conftest.py")
     (place / "run" / "pytest.ini").write_text(_SETTINGS)
     (place / "jupyter" / "kernels").mkdir(parents=True)
     (place / "jupyter" / "kernels" / "python3").symlink_to(ROOT / "kernelspec" / "sandbox")

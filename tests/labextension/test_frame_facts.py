@@ -69,3 +69,5 @@ def test_a_file_that_is_too_large_is_said_with_its_size_the_limit_and_what_to_do
     assert evaluate("frame-facts.js", "droppedSentence(values[0])", {"bytes": 1.5e6, "most": 1 << 20}) == (
         "This output sent 2 MB at once: dropped, 1 MB is the most"
     )
+    uncounted = evaluate("frame-facts.js", "droppedSentence({ ...values[0], bytes: Infinity })", {"most": 1 << 20})
+    assert "not passed on" in str(uncounted)

@@ -16,7 +16,8 @@ from IPython.core.displaypub import DisplayPublisher
 from .interactive.bundles import bundle, plain
 from .interactive.convert import converted
 from .interactive.frame import LIBRARIES
-from .interactive.widgets import COMMS, VIEW
+from .interactive.in_output import in_output
+from .interactive.widgets import COMMS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ class Screen:
         if self.send is None:
             return
         if self.catchers:
-            shown = bundle(data if VIEW in data else converted(data))
-            self.catchers[-1]._sandbox_add({"output_type": "display_data", "data": shown, "metadata": {}})
+            self.catchers[-1]._sandbox_add(in_output(data))
             return
         sys.stdout.flush()
         sys.stderr.flush()
@@ -70,6 +70,18 @@ class Screen:
             size = sum(len(str(value)) for value in message["data"].values())
             sentence = f"<output of {size} characters is too large to be shown>"
             self.send({**message, "data": {"text/plain": sentence}, "metadata": {}})
+
+    def show_error(self, name: str, error: BaseException, traceback: List[str]) -> None:
+        """Show an error after which the cell goes on."""
+        if self.catchers:
+            self.catchers[-1]._sandbox_error(name, error, traceback)
+        else:
+            sys.stderr.write("\n".join(traceback) + "\n")
+            sys.stderr.flush()
+
+    def show_traceback(self, raised: Any) -> None:
+        """Show the traceback of what an ``Output`` widget caught."""
+        __import__("IPython").get_ipython().showtraceback(raised, tb_offset=0)
 
     def beside(self, data: Dict[str, Any]) -> bool:
         """Send what is not shown by itself: a library that later frames use, or a message of a widget."""

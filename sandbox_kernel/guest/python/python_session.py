@@ -34,12 +34,33 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List
 
 
+#: How many entries of a traceback are sent, at its beginning and at its end.
+_HALF_TRACEBACK = 90
+#: What ipykernel sets for the programs that a notebook starts: colours, and no pager that waits for a key.
+_FOR_PROGRAMS = {
+    "TERM": "xterm-color",
+    "CLICOLOR": "1",
+    "FORCE_COLOR": "1",
+    "CLICOLOR_FORCE": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+}
+
+
 def text_of(error: BaseException) -> str:
     """Return the text of an exception, also when its own ``__str__`` fails."""
     try:
         return str(error)
     except Exception:
         return f"<{type(error).__name__} that cannot be printed>"
+
+
+def bounded(lines: List[str]) -> List[str]:
+    """Return the beginning and the end of a long traceback, such as that of an endless recursion."""
+    left_out = len(lines) - 2 * _HALF_TRACEBACK
+    if left_out <= 0:
+        return lines
+    return [*lines[:_HALF_TRACEBACK], f"[... {left_out} more ...]\n", *lines[-_HALF_TRACEBACK:]]
 
 
 class PythonCells(CellEngine):
@@ -49,6 +70,7 @@ class PythonCells(CellEngine):
         self.shell = shell
         self._libc = ctypes.CDLL(None)
         self._code = ""
+        self._environment_set = False
         self._debugger = Attachment(shell)
 
     def begin(self, worker: Worker) -> None:
@@ -100,6 +122,10 @@ class PythonCells(CellEngine):
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
         self.listened = self.expressions is not None
+        if self.listened and not self._environment_set:
+            self._environment_set = True
+            for name, value in _FOR_PROGRAMS.items():
+                os.environ.setdefault(name, value)
         self._debugger.settle()
         tried_names.take()
         try:
@@ -129,9 +155,6 @@ class PythonCells(CellEngine):
         error = result.error_before_exec or result.error_in_exec or shell.display_error
         if error is not None:
             return self.failed(error)
-        if shell.traceback:
-            # The cell itself asked for it: ``get_ipython().showtraceback()``.
-            print("\n".join(shell.traceback), file=sys.stderr)
         return {"status": "ok", "exit_code": 0, **self.reply()}
 
     def reply(self) -> Dict[str, Any]:
@@ -147,7 +170,7 @@ class PythonCells(CellEngine):
 
     def take_comm(self, message: Dict[str, Any]) -> Dict[str, Any]:
         """See ``CellEngine``: what a widget's callback raises is printed, and the session goes on."""
-        with self.as_cell():
+        with self.as_cell(), self.shell.going_on():
             COMMS.receive(message)
         return {"status": "ok", "exit_code": 0}
 
@@ -168,21 +191,24 @@ class PythonCells(CellEngine):
         if isinstance(error, SystemExit):
             return self.exited(error)
         lines = self.shell.traceback
-        if not lines:
+        if not lines and self.expressions is None:
             lines = [line.rstrip("\n") for line in traceback.format_exception(type(error), error, error.__traceback__)]
-        failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": lines[-200:]}
+        failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": bounded(lines)}
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
         return {"status": status, "exit_code": 1, "error": failure, "limit": limit_of(error)}
 
-    @staticmethod
-    def exited(error: SystemExit) -> Dict[str, Any]:
-        """Return the fields of ``done`` for a cell that called ``sys.exit``, with a program's exit code."""
+    def exited(self, error: SystemExit) -> Dict[str, Any]:
+        """Return the fields of ``done`` for a cell that called ``sys.exit``, with a program's exit code.
+
+        In a notebook such a cell fails, whatever its code, so that the cells after it are not run.
+        """
         code = error.code
-        if code is None or isinstance(code, int):
-            number = (code or 0) & 0xFF
-        else:
+        number = (code or 0) & 0xFF if code is None or isinstance(code, int) else 1
+        if self.expressions is not None:
+            failure = {"ename": "SystemExit", "evalue": text_of(error), "traceback": self.shell.traceback}
+            return {"status": "error", "exit_code": number or 1, "error": failure}
+        if number == 1 and not isinstance(code, int):
             print(code, file=sys.stderr)
-            number = 1
         if number == 0:
             return {"status": "ok", "exit_code": 0}
         failure = {"ename": "SystemExit", "evalue": str(code), "traceback": [f"SystemExit: {code}"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import pdb
 import re
 import subprocess
 import sys
@@ -19,17 +20,20 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
 
+from IPython.core import debugger  # noqa: E402
+from IPython.core.autocall import ZMQExitAutocall  # noqa: E402
 from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.events import EventManager  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from . import top_level_await  # noqa: E402
+from . import own_history, top_level_await  # noqa: E402
 from .between import belonging  # noqa: E402
 from .cell_files import CELL_FILES, cell_file  # noqa: E402
 from .debugger.cell_names import PREFIX as CELL_FOLDER  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
+from .kernel_magics import add_magics  # noqa: E402
 from .pip_magic import TOOLS, Installer  # noqa: E402
 from .plain_cells import PlainCells  # noqa: E402
 from .shell_command import run_command  # noqa: E402
@@ -51,14 +55,19 @@ class CellEvents(EventManager):
                 function(*args, **kwargs)
             except Exception:
                 print(f"Error in callback {function} (for {event}), with arguments args {args},kwargs {kwargs}:")
-                self.shell.showtraceback()
+                with self.shell.going_on():  # type: ignore[attr-defined]
+                    self.shell.showtraceback()
 
 
 class WorkerShell(InteractiveShell):
     """IPython as a worker: shows by messages, remembers how a cell failed, runs ``!commands``."""
 
     def __init__(self, **kwargs: Any) -> None:
+        #: The traceback with which the cell ends.
         self.traceback: List[str] = []
+        #: How many pieces of code run inside one another: a cell, and what it runs with ``run_cell``.
+        self._running = 0
+        self._ends_cell = False
         #: The exception of an object that could not be shown.
         self.display_error: BaseException | None = None
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
@@ -113,12 +122,13 @@ class WorkerShell(InteractiveShell):
 
     def ask_exit(self) -> None:
         """End only the cell on ``exit()``: the host decides when the session ends."""
+        __tracebackhide__ = True
         raise SystemExit(0)
 
     def enable_gui(self, gui: str | None = None) -> None:
         """Refuse windows: there is no screen here, so figures are always inline. The loop of asyncio runs anyway."""
         if gui not in (None, "inline", "asyncio"):
-            raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline")
+            raise UsageError(f"no window can be opened inside the sandbox: {gui!r}; use %matplotlib inline or widget")
 
     def _get_exc_info(self, exc_tuple: Any = None) -> Any:
         """Cut frames of our own programs off the end of tracebacks, such as those of ``input`` and of lookups."""
@@ -130,31 +140,55 @@ class WorkerShell(InteractiveShell):
             cut_our_frames(getattr(earlier, "__traceback__", None))
         return kind, error, trace
 
+    async def run_code(self, *args: Any, **kwargs: Any) -> Any:
+        """Run compiled code, and count how much of it runs inside one another."""
+        with self.going_on():
+            return await super().run_code(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    @contextlib.contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Say that errors which are shown meanwhile do not end the cell, but for one that ``run_code`` caught."""
+        self._running += 1
+        try:
+            yield
+        finally:
+            self._running -= 1
+
     def show_usage_error(self, exc: BaseException) -> None:
         """Show the message of a wrongly used magic without a traceback."""
-        self.traceback = [f"UsageError: {exc}"]
+        self._showtraceback(type(exc), exc, f"UsageError: {exc}")
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
-        """Send a group of exceptions to the host; IPython would print it."""
-        error = sys.exc_info()[1]
-        if type(error).__name__ in ("ExceptionGroup", "BaseExceptionGroup") and error is not None:
-            trace = error.__traceback__
-            while trace is not None and trace.tb_next is not None and not from_cell(trace):
-                trace = trace.tb_next
-            lines = traceback.format_exception(type(error), error, trace)
-            self.traceback = [line.rstrip("\n") for line in lines]
-        else:
-            super().showtraceback(*args, **kwargs)
+        """Show an error. A group of exceptions is shown as any other; IPython would print it."""
+        error, found = sys.exc_info()[1:]
+        # The frame that caught the error: that of the cell itself, or one of the program or a magic inside it.
+        self._ends_cell = found is not None and found.tb_frame.f_code is InteractiveShell.run_code.__code__
+        try:
+            if type(error).__name__ in ("ExceptionGroup", "BaseExceptionGroup") and error is not None:
+                trace = error.__traceback__
+                while trace is not None and trace.tb_next is not None and not from_cell(trace):
+                    trace = trace.tb_next
+                lines = traceback.format_exception(type(error), error, trace)
+                self._showtraceback(type(error), error, [line.rstrip("\n") for line in lines])
+            else:
+                super().showtraceback(*args, **kwargs)
+        finally:
+            self._ends_cell = False
 
     def _showtraceback(self, etype: type, evalue: BaseException, stb: List[str] | str) -> None:
-        """Keep IPython's traceback for the host and print nothing, so that a page shows the error once."""
-        self.traceback = [stb] if isinstance(stb, str) else [str(line) for line in stb]
+        """Keep the traceback with which the cell ends for the host, so that a page shows it once; show others now."""
+        lines = [stb] if isinstance(stb, str) else [str(line) for line in stb]
         if self.displayhook.is_active:
-            self.display_error = evalue
+            self.traceback, self.display_error = lines, evalue
+        elif self._running > self._ends_cell:
+            SCREEN.show_error(etype.__name__, evalue, lines)
+        else:
+            self.traceback = lines
 
 
 # Libraries (pandas, rich and many more) tell a notebook from a terminal by the name of the class that ipykernel has.
 WorkerShell.__name__ = WorkerShell.__qualname__ = "ZMQInteractiveShell"
+WorkerShell.__module__ = "ipykernel.zmqshell"
 
 
 def from_cell(trace: TracebackType) -> bool:
@@ -181,13 +215,18 @@ def make_shell() -> WorkerShell:
     config.InteractiveShell.display_pub_class = WorkerPublisher
     config.InteractiveShell.displayhook_class = WorkerDisplayHook
     config.InteractiveShell.autoindent = False
+    # Libraries look for this section to tell a notebook from a terminal.
+    config.IPKernelApp.name = "sandbox"
+    exiter = ZMQExitAutocall()  # type: ignore[no-untyped-call]
     shell: WorkerShell = WorkerShell.instance(
-        config=config, display_pub_class=WorkerPublisher, displayhook_class=WorkerDisplayHook
+        config=config, display_pub_class=WorkerPublisher, displayhook_class=WorkerDisplayHook, exiter=exiter
     )
+    exiter.set_ip(shell)  # type: ignore[no-untyped-call]
+    own_history.install(shell)
     shell.compile.get_code_name = cell_file  # type: ignore[method-assign, assignment]
     for name in TOOLS:
         shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
-    shell.register_magic_function(autosave, "line", "autosave")  # type: ignore[arg-type]
+    add_magics(shell)
     # ``%store``; its database lies in the session's own /tmp.
     extensions: Any = shell.extension_manager
     extensions.load_extension("storemagic")
@@ -197,14 +236,11 @@ def make_shell() -> WorkerShell:
     # An interrupt may come before IPython awaits the cell.
     warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
     top_level_await.watch_over(shell)
+    # ``pdb.set_trace()`` and ``breakpoint()`` show colours and the lines around, as in ipykernel.
+    pdb.Pdb, pdb.set_trace = debugger.Pdb, debugger.set_trace  # type: ignore[misc, assignment]
     renderers.install()
     warm_up(shell)
     return shell
-
-
-def autosave(line: str) -> None:
-    """Answer ``%autosave``, which is in many notebooks; ipykernel's reaches no page but the classic notebook."""
-    print("%autosave changes nothing here: your front end saves the notebook as its own settings say")
 
 
 def warm_up(shell: WorkerShell) -> None:

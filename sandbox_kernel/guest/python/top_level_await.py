@@ -45,6 +45,19 @@ def run_to_end(cell: CoroutineType[Any, Any, Any]) -> Any:
         raise
 
 
+class NamedRunner:
+    """``run_to_end`` with the name that ``%autoawait`` shows."""
+
+    def __call__(self, cell: CoroutineType[Any, Any, Any]) -> Any:
+        """Run a cell's coroutine."""
+        __tracebackhide__ = True
+        return run_to_end(cell)
+
+    def __str__(self) -> str:
+        """As IPython's own."""
+        return "asyncio"
+
+
 def interrupt_where_it_waits(task: Any) -> bool:
     """Raise ``KeyboardInterrupt`` in the cell, where it awaits something. False if what it awaits cannot raise it."""
     awaited = getattr(task, "_fut_waiter", None)
@@ -60,5 +73,5 @@ def interrupt_where_it_waits(task: Any) -> bool:
 def watch_over(shell: Any) -> None:
     """Make a shell use ``run_to_end``. IPython before version 8 does not expose its loop and is left as it is."""
     if hasattr(async_helpers, "get_asyncio_loop"):
-        shell.loop_runner_map["asyncio"] = (run_to_end, True)
+        shell.loop_runner_map["asyncio"] = (NamedRunner(), True)
         shell.loop_runner = "asyncio"

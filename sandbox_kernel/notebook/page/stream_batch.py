@@ -9,19 +9,16 @@ allows. Made for each cell, on the loop that runs the cell; ``close`` sends the 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 
 from sandbox_kernel.receipt import unmarked
-from sandbox_kernel.untrusted.ansi import ColourFilter
+from sandbox_kernel.untrusted.ansi import ColourFilter, OpenColours
 
 INTERVAL_S = 0.05
 SIZE = 64 << 10
 #: Most changes between stdout and stderr in one batch. A program that alternates more often would need a message for
 #: each line; then each stream is sent as a whole.
 MAX_PIECES = 16
-
-_COLOUR = re.compile(r"\x1b\[([0-9;:]*)m")
 
 Send = Callable[[str, str], None]
 
@@ -37,15 +34,14 @@ class StreamBatch:
         self._length = 0
         self._timer: asyncio.TimerHandle | None = None
         self._filters: dict[str, ColourFilter] = {}
-        self._coloured: dict[str, bool] = {}
+        self._coloured: dict[str, OpenColours] = {}
 
     def write(self, name: str, text: str) -> None:
         """Add text of one stream. Removes escape sequences other than colours, and our mark (``receipt.unmarked``)."""
         shown = unmarked(self._filters.setdefault(name, ColourFilter()).feed(text))
         if not shown:
             return
-        if colours := _COLOUR.findall(shown):
-            self._coloured[name] = bool(colours[-1].strip("0;"))
+        self._coloured.setdefault(name, OpenColours()).read(shown)
         self._pieces.append((name, shown))
         self._length += len(shown)
         if self._length >= self._size:

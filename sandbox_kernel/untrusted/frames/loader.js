@@ -7,9 +7,10 @@
   // Code of the output could otherwise change what the checks below use.
   for (const used of [RegExp.prototype, Reflect]) Object.freeze(used);
   const NAMES = 'link|iframe|frame|frameset|object|embed|portal|fencedframe|meta|base|applet';
-  const BAD_ANYWHERE = `*|${NAMES.split('|').join(', *|')}`;
+  // What a template of XML holds is not found by querySelector, so there is none.
+  const BAD_ANYWHERE = `*|template, *|${NAMES.split('|').join(', *|')}`;
   const BAD = new RegExp(`^(?:${NAMES})$`, 'i');
-  const BAD_TAG = new RegExp(`<(/?)(?=(?:[^\\s<>]{0,64}:)?(?:${NAMES})(?![a-z0-9]))`, 'gi');
+  const BAD_TAG = new RegExp(`<(/?)(?=(?:[^\\s<>:]*:)?(?:${NAMES})(?![a-z0-9]))`, 'gi');
   const regexTest = RegExp.prototype.test, replace = String.prototype.replace, slice = String.prototype.slice;
   const lastIndexOf = String.prototype.lastIndexOf;
   const harmless = (name) => {
@@ -67,7 +68,7 @@
   gone(Document, html);
   gone(TrustedHTML, (name) => /literal/i.test(name));
   gone(Document.prototype, (name) => /^(?:write|writeln|open|close|execCommand|requestStorageAccess.*)$/.test(name));
-  const NO_POLICY = /RTC|XSLT|^WebTransport|^Worker$|^SharedWorker$|Worklet|^fetchLater$|^PaymentRequest$/;
+  const NO_POLICY = /RTC|XSLT|^WebTransport|^Worker$|^SharedWorker$|Worklet|^fetchLater$|^PaymentRequest$|[sS]peech|^documentPictureInPicture$/;
   gone(window, (name) => NO_POLICY.test(name));
   for (const name of ['open', 'alert', 'confirm', 'prompt', 'print']) window[name] = () => null;
 

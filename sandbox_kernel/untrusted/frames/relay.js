@@ -4,7 +4,7 @@
 (() => {
   const inner = document.querySelector('iframe');
   const payload = JSON.parse(document.getElementById('payload').textContent);
-  const LIMITS = { perSecond: 240, bytes: 1 << 20, answers: 200, source: 32 << 20, upload: 64 << 20, uploadSeconds: 10 };
+  const LIMITS = { perSecond: 240, bytes: 1 << 20, answers: 200, source: 32 << 20, upload: 64 << 20, uploadSeconds: 10, message: 80 << 20 };
   const KINDS = new Set(['ready', 'height', 'pong', 'refused', 'comm', 'widgets']);
   const kept = new Map();
   let budget = LIMITS.perSecond;
@@ -14,13 +14,19 @@
   setInterval(() => { budget = LIMITS.perSecond; }, 1000);
   const down = (item) => inner.contentWindow.postMessage(item, '*');
 
+  // What JSON and buffers hold can be counted; a Map or an error would carry anything uncounted. Values may stand in a
+  // message many times over, so counting ends at a limit too.
+  const isPlain = (value) => Array.isArray(value) || Object.getPrototypeOf(value) === Object.prototype;
   const size = (value, depth = 0) => {
     if (typeof value === 'string') return value.length;
     if (typeof value !== 'object' || value === null) return 8;
     if (value instanceof ArrayBuffer || ArrayBuffer.isView(value)) return value.byteLength;
-    if (depth > 30) return Infinity;
+    if (depth > 30 || !isPlain(value)) return Infinity;
     let sum = 8;
-    for (const key of Object.keys(value)) sum += key.length + size(value[key], depth + 1);
+    for (const key of Object.keys(value)) {
+      sum += key.length + size(value[key], depth + 1);
+      if (sum > LIMITS.message) return Infinity;
+    }
     return sum;
   };
   const bytes = (base64) => Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));

@@ -16,7 +16,7 @@ const add = (tag, fields, to = document.head) => {
   to.append(node);
   return node;
 };
-parent.postMessage({type: 'height', height: 77}, '*');
+parent.postMessage({type: 'height', height: 77, name: %(name)s}, '*');
 try { %(code)s } catch (e) {}
 """
 
@@ -77,7 +77,7 @@ class Listeners:
         """The script of one attempt; requests that it makes hold its name."""
         values = {
             "url": json.dumps(f"{self.url}/x/{name}"), "tcp": json.dumps(f"http://127.0.0.1:{self.tcp.getsockname()[1]}"),
-            "udp": json.dumps(f"127.0.0.1:{self.udp.getsockname()[1]}"), "dns": json.dumps("probe.localhost"), "code": code,
+            "udp": json.dumps(f"127.0.0.1:{self.udp.getsockname()[1]}"), "dns": json.dumps("probe.localhost"), "code": code, "name": json.dumps(name),
         }  # fmt: skip
         return "<script>" + (HELPERS % values).replace("</", "<\\/") + "</script>"
 

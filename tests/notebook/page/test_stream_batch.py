@@ -101,6 +101,32 @@ def test_colours_that_a_program_leaves_on_end_before_anything_of_ours():
     assert run(hidden()) == [("stdout", "\x1b[8mhidden\x1b[0m"), ("stdout", "\x1b[31mred\x1b[0m")]
 
 
+def test_colours_that_end_one_by_one_left_an_empty_red_line_below_the_output():
+    async def ended():
+        sent = []
+        batch = StreamBatch(lambda name, text: sent.append((name, text)))
+        batch.write("stderr", "\x1b[31mE\x1b[39m \x1b[38;5;28;01mdef\x1b[39;00m \x1b[1;4;97;44mx\x1b[22;24;39;49m")
+        batch.write("stdout", "after")
+        batch.close()
+        return sent
+
+    assert run(ended())[1:] == [("stdout", "after")]
+
+
+@pytest.mark.parametrize(
+    "left_on", ["8", "38;5;0", "0;7", "31;49", "38;2;255;255;0", "48:5:1", "1;23", "53", ";8", "38;9;0"]
+)
+def test_every_colour_that_is_left_on_ends_before_anything_of_ours(left_on):
+    async def hidden():
+        sent = []
+        batch = StreamBatch(lambda name, text: sent.append((name, text)))
+        batch.write("stdout", f"\x1b[{left_on}mhidden")
+        batch.close()
+        return sent
+
+    assert run(hidden()) == [("stdout", f"\x1b[{left_on}mhidden\x1b[0m")]
+
+
 def test_text_of_a_program_never_bears_the_mark_of_a_receipt():
     async def forged():
         sent = []

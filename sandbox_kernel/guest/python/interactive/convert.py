@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*[+.]json\Z")
 _JAVASCRIPT = ("application/javascript", "text/javascript")
+#: What Altair gives pages that do not draw its charts; it would stand in text exports of the notebook.
+_NOT_ENABLED = "the renderer has not been properly enabled"
 #: The height of a frame whose content is not known; pages with our extension adapt it.
 _LEAST_HEIGHT = 24
 _SCRIPTED = re.compile(r"<(?:script|iframe)\b", re.IGNORECASE)
@@ -126,5 +128,7 @@ def converted(data: Dict[str, Any]) -> Dict[str, Any]:
         except Exception:
             return data
         kept = {name: other for name, other in data.items() if name not in (mime, "text/html")}
+        if convert is vega and _NOT_ENABLED in str(kept.get("text/plain")):
+            kept["text/plain"] = "alt.Chart(...)"
         return {**kept, FRAME: made}
     return data

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from . import renderers
 from .after_import import AfterImport
-from .bundles import bundle
 from .convert import converted
 from .frame import LIBRARIES
-from .widgets import COMMS, VIEW, catch_outputs
+from .in_output import in_output
+from .widgets import COMMS, catch_outputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class KernelScreen:
         self.catchers: List[Any] = []
         self._publish, self._clear = shell.display_pub.publish, shell.display_pub.clear_output
         self._show_value = shell.displayhook.write_format_data
+        self._shell, self._show_error = shell, shell._showtraceback
+        shell._showtraceback = self.show_error
         shell.display_pub.publish, shell.display_pub.clear_output = self.publish, self.clear_output
         shell.displayhook.write_format_data = self.show_value
 
@@ -39,6 +41,17 @@ class KernelScreen:
         """Show the value of a cell's last expression."""
         if not self._is_caught(data):
             self._show_value(converted(data), metadata)
+
+    def show_error(self, etype: type, error: Any, lines: Any) -> None:
+        """Show a traceback that IPython has formatted."""
+        if self.catchers:
+            self.catchers[-1]._sandbox_error(etype.__name__, error, [str(line) for line in lines])
+        else:
+            self._show_error(etype, error, lines)
+
+    def show_traceback(self, raised: Any) -> None:
+        """Show the traceback of what an ``Output`` widget caught."""
+        self._shell.showtraceback(raised, tb_offset=0)
 
     def clear_output(self, wait: bool = False) -> None:
         """``clear_output()``."""
@@ -55,8 +68,7 @@ class KernelScreen:
     def _is_caught(self, data: Dict[str, Any]) -> bool:
         if not self.catchers:
             return False
-        shown = bundle(data if VIEW in data else converted(data))
-        self.catchers[-1]._sandbox_add({"output_type": "display_data", "data": shown, "metadata": {}})
+        self.catchers[-1]._sandbox_add(in_output(data))
         return True
 
 

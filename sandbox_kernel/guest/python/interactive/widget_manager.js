@@ -66,9 +66,47 @@
 
   const text = (value) => (Array.isArray(value) ? value.join('') : String(value ?? ''));
   const PRE_STYLE = 'margin:0;padding-left:8px;font:13px/17px var(--jp-code-font-family, monospace)'; // as in JupyterLab
-  const pre = (value) => {
-    const made = Object.assign(document.createElement('pre'), { textContent: value.replace(/\x1b\[[0-9;]*m/g, '') });
-    made.style.cssText = PRE_STYLE;
+  const ERROR_STYLE = ';padding-top:2px;background:color-mix(in srgb, #f00 15%, transparent)';
+  // The sixteen colours of a terminal, as JupyterLab has them.
+  const TERMINAL = '3e424d e75c58 00a250 ddb62b 208ffb d160c4 60c6c8 c5c1b4 282c36 b22b31 007427 b27d12 0065ca a03196 258f8f a1a6b2'.split(' ');
+  const numbered = (number) => {
+    if (number < 16) return `#${TERMINAL[number]}`;
+    if (number > 231) return `rgb(${Array(3).fill(8 + 10 * (number - 232)).join()})`;
+    return `rgb(${[36, 6, 1].map((step) => [0, 95, 135, 175, 215, 255][Math.floor((number - 16) / step) % 6]).join()})`;
+  };
+  const coloured = (sequence, style) => {
+    const codes = sequence.split(';').map(Number);
+    while (codes.length) {
+      const code = codes.shift();
+      const part = code >= 40 && code < 50 || code >= 100 ? 'background' : 'color';
+      if (code === 0) for (const name of Object.keys(style)) delete style[name];
+      else if (code === 1) style.fontWeight = 'bold';
+      else if (code === 3) style.fontStyle = 'italic';
+      else if (code === 4) style.textDecoration = 'underline';
+      else if (code === 22) delete style.fontWeight;
+      else if (code === 39 || code === 49) delete style[part];
+      else if (code === 38 || code === 48) {
+        const kind = codes.shift();
+        if (kind === 5) style[part] = numbered(codes.shift() & 255);
+        else if (kind === 2) style[part] = `rgb(${codes.splice(0, 3).join()})`;
+      } else if (code >= 30 && code <= 47) style[part] = numbered(code % 10 + (style.fontWeight && part === 'color' ? 8 : 0));
+      else if (code >= 90 && code <= 107) style[part] = numbered(code % 10 + 8);
+    }
+  };
+  // What a terminal shows: colours, and a line that was written over.
+  const pre = (value, isError = false) => {
+    const made = document.createElement('pre');
+    made.style.cssText = PRE_STYLE + (isError ? ERROR_STYLE : '');
+    const style = {};
+    const lines = value.replace(/\r+\n/g, '\n').replace(/^.*\r(?=[^\r\n])/gm, '');
+    lines.split(/\x1b\[([0-9;]*)m/).forEach((piece, at) => {
+      if (at % 2) coloured(piece, style);
+      else if (piece) {
+        const part = made.appendChild(document.createElement('span'));
+        part.textContent = piece;
+        Object.assign(part.style, style);
+      }
+    });
     return made;
   };
   const drawn = (data, root) => {
@@ -108,8 +146,8 @@
     fromJSON(outputs) {
       for (const output of outputs) {
         this.outputs.push(output);
-        if (output.output_type === 'stream') this.root.append(pre(text(output.text)));
-        else if (output.output_type === 'error') this.root.append(pre(text(output.traceback?.join('\n') ?? output.evalue)));
+        if (output.output_type === 'stream') this.root.append(pre(text(output.text), output.name === 'stderr'));
+        else if (output.output_type === 'error') this.root.append(pre(text(output.traceback?.join('\n') ?? output.evalue), true));
         else drawn(output.data ?? {}, this.root);
       }
     }

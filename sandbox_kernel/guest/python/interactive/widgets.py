@@ -184,16 +184,21 @@ def catch_outputs(module: Any, screen: Any) -> None:
         self.__dict__.setdefault("_sandbox_stacks", []).append(stack)
         return self
 
+    def fail(self: Any, name: str, error: Any, lines: List[str]) -> None:
+        try:
+            value = str(error)
+        except Exception:
+            value = ""
+        self._sandbox_add({"output_type": "error", "ename": name, "evalue": value, "traceback": lines})
+
     def leave(self: Any, etype: Any, error: Any, trace: Any) -> Any:
+        if etype is not None and issubclass(etype, Exception):
+            screen.show_traceback((etype, error, trace))
         self.__dict__["_sandbox_stacks"].pop().close()
         screen.catchers.remove(self)
         if self.__dict__.pop("_sandbox_clear", False):
             self.outputs = ()
-        if etype is None:
-            return None
-        lines = [f"{etype.__name__}: {error}"]
-        self._sandbox_add({"output_type": "error", "ename": etype.__name__, "evalue": str(error), "traceback": lines})
-        return issubclass(etype, Exception)
+        return None if etype is None else issubclass(etype, Exception)
 
-    kind._sandbox_add, kind._sandbox_clear_now = add, clear
+    kind._sandbox_add, kind._sandbox_clear_now, kind._sandbox_error = add, clear, fail
     kind.__enter__, kind.__exit__ = enter, leave
