@@ -33,7 +33,7 @@ class BoxProject:
         """
         return self._works_on("patch").patch(paths)
 
-    def apply(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
+    def apply(self, paths: Iterable[str] | None = None, *, by_user: bool = True) -> tuple[FsChange, ...]:
         """Write changes to the folder ``here``: all of them or none.
 
         Without ``paths``, changes that a tool of the host would obey (in ``.git``, ``.envrc``, ``.vscode`` and the
@@ -41,6 +41,8 @@ class BoxProject:
 
         Args:
             paths: Files, folders or patterns to apply; all by default.
+            by_user: Whether the user chose the paths. Where a program or a model did, changes that need naming are left
+                out although they are named.
 
         Returns:
             What was written.
@@ -50,7 +52,7 @@ class BoxProject:
             InvalidRequest: Nothing changed at one of the paths, or the sandbox works on no folder.
 
         """
-        return self._works_on("apply").apply(paths)
+        return self._works_on("apply").apply(paths, by_user=by_user)
 
     def left_out(self) -> tuple[str, ...]:
         """List the changes to the folder ``here`` that ``apply`` writes only when they are named.

@@ -1,6 +1,7 @@
 """The MCP tools of a sandbox that works on a folder of the user: what changed, dropping and applying it.
 
-An agent may apply only when whoever started the server said so (``--apply``); otherwise the user takes the patch.
+An agent may apply only when whoever started the server said so (``--apply``); otherwise the user takes the patch. What
+needs the user's naming (hooks of git, settings of editors, links that leave the folder) an agent cannot apply at all.
 """
 
 from __future__ import annotations
@@ -45,9 +46,16 @@ DISCARD_CHANGES = ToolSpec(
 APPLY_CHANGES = ToolSpec(
     name="apply_changes",
     title="Write changes to the user's folder",
-    description="Write what programs changed to the user's real folder, all or nothing. A conflict writes nothing.",
+    description=(
+        "Write what programs changed to the user's real folder, all or nothing. A conflict writes nothing. Files that "
+        "tools of the user obey (.git, .vscode, hooks, settings, notebooks that were there) are left_out: the user "
+        "applies them."
+    ),
     parameters=object_schema([], paths=_PATHS),
-    output=answer_schema(changes={"type": "array", "items": {"type": "object"}}),
+    output=answer_schema(
+        changes={"type": "array", "items": {"type": "object"}},
+        left_out={"type": "array", "items": {"type": "string"}},
+    ),
     destructive=True,
 )
 
@@ -68,7 +76,7 @@ def here_tools(box: Sandbox, *, may_apply: bool) -> dict[str, tuple[ToolSpec, Ac
         return {"status": "success", "changes": _listed(await asyncio.to_thread(box.discard, _paths(args)))}
 
     async def apply(args: dict[str, object]) -> dict[str, object]:
-        return {"status": "success", "changes": _listed(await asyncio.to_thread(box.apply, _paths(args)))}
+        return await asyncio.to_thread(_applied, box, _paths(args))
 
     found: dict[str, tuple[ToolSpec, Act]] = {
         FOLDER_CHANGES.name: (FOLDER_CHANGES, changes),
@@ -77,6 +85,12 @@ def here_tools(box: Sandbox, *, may_apply: bool) -> dict[str, tuple[ToolSpec, Ac
     if may_apply:
         found[APPLY_CHANGES.name] = (APPLY_CHANGES, apply)
     return found
+
+
+def _applied(box: Sandbox, paths: list[str] | None) -> dict[str, object]:
+    done = _listed(box.apply(paths, by_user=False))
+    left = [display_name(path) for path in box.left_out()[:_MOST_LISTED]]
+    return {"status": "success", "changes": done, **({"left_out": left} if left else {})}
 
 
 def _paths(args: dict[str, object]) -> list[str] | None:

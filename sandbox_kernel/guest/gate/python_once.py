@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 
-from ..python import tried_names
+from ..python import file_modes, tried_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def run(source: bytes, argv: List[str], flags: mmap.mmap) -> None:
     sys.path.insert(0, os.getcwd())
     code = 0
     tried_names.remember(lambda name: _write_name(name, flags))
+    file_modes.change_by_descriptor()
     try:
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as error:

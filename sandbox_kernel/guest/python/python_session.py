@@ -17,7 +17,7 @@ import traceback
 from ..gate.python_once import limit_of
 from ..session import accelerator
 from ..session.worker import CellEngine, Worker
-from . import editor_answers, look, tried_names
+from . import editor_answers, file_modes, look, tried_names
 from .between.background_loop import allow_own_loops, counts_as_running, renew, run_until_readable
 from .between.belonging import CELL, current, follow_threads
 from .between.cell_stream import replace_streams
@@ -84,6 +84,7 @@ class PythonCells(CellEngine):
         replace_streams(worker.pid, self.running_cell, self.send_late)
         plain_children()
         tried_names.remember()
+        file_modes.change_by_descriptor()
 
         def ask(prompt: object = "", /) -> str:
             return worker.input(str(prompt), False)

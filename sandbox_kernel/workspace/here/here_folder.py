@@ -96,11 +96,14 @@ class HereFolder(BoxFolder):
         with self.lock:
             return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
 
-    def apply(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
-        """Write changes to the user's folder, all or nothing; returns what was written. Raises ``Conflict``."""
+    def apply(self, paths: Iterable[str] | None = None, *, by_user: bool = True) -> tuple[FsChange, ...]:
+        """Write changes to the user's folder, all or nothing; returns what was written. Raises ``Conflict``.
+
+        Without ``by_user``, what needs the user's naming is left out although it is named.
+        """
         with self.lock:
             recover_all(self.project.root)
-            chosen = select_to_apply(self.kept.entries, paths, self.project)
+            chosen = select_to_apply(self.kept.entries, paths, self.project, by_user=by_user)
             told = tuple(change for change in self.kept.listed() if change.path in chosen.entries)
             apply_changes(self.project.root, self.kept.root, chosen)
             for path in sorted(chosen.entries, reverse=True):

@@ -54,6 +54,31 @@ def test_an_agent_that_may_apply_could_not(project: Path) -> None:
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
 
 
+def test_an_agent_applied_a_hook_of_git_by_naming_it(project: Path) -> None:
+    """The name must come from the user: a model does what a file tells it."""
+    with Sandbox(here=project) as box:
+        code = "import os\nfor n in ('.git/hooks', '.vscode'): os.makedirs(n)\n"
+        code += "for n in ('.git/hooks/post-commit', '.vscode/tasks.json', 'n'): open(n, 'w').write('x')\n"
+        code += "os.symlink('/etc', 'out')"
+        everything = ["n", ".git", ".vscode/tasks.json", "out"]
+        _, hook, link, all_named, again = answers(
+            box,
+            True,
+            ("session_run", {"code": code}),
+            ("apply_changes", {"paths": [".git/hooks/post-commit"]}),
+            ("apply_changes", {"paths": ["out"]}),
+            ("apply_changes", {"paths": everything}),
+            ("apply_changes", {"paths": ["n"]}),
+        )
+        for refused in (hook, link, all_named):
+            assert refused["status"] == "error" and "only the user can apply it" in str(refused), refused
+        assert [row["path"] for row in again["changes"]] == ["n"]
+        assert {".git/hooks/post-commit", ".vscode/tasks.json", "out"} <= set(again["left_out"])
+        box.apply([".git/hooks/post-commit"])
+    assert (project / ".git/hooks/post-commit").read_text() == "x"
+    assert not (project / ".vscode").exists() and not (project / "out").is_symlink()
+
+
 def test_a_sandbox_without_a_folder_offered_its_tools() -> None:
     with Sandbox() as box:
         assert not {"folder_changes", "discard_changes", "apply_changes"} & set(Toolbox(box, may_apply=True).names)

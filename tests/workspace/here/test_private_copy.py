@@ -66,6 +66,32 @@ def test_a_header_that_is_a_link_was_not_there_for_a_compiler_of_webassembly(box
     assert box.run(program, "c", backend="wasm", timeout=300).stdout == "6"
 
 
+COPY_FILES = """
+import os, pathlib, shutil
+shutil.copy('run.sh', 'second.sh'); shutil.copy2('data/rows.csv', 'old.csv'); shutil.copytree('src', 'more')
+os.chmod('run.sh', 0o700); pathlib.Path('closed').mkdir(); pathlib.Path('closed').chmod(0o711)
+print(oct(os.stat('second.sh').st_mode & 0o777), os.stat('old.csv').st_mtime == os.stat('data/rows.csv').st_mtime)
+for place in ('/usr', '/usr/bin/env'):
+    try: os.chmod(place, 0o777)
+    except OSError as error: print(type(error).__name__)
+"""
+
+
+def test_for_an_ordinary_user_behind_landlock_files_could_not_be_copied_with_their_modes(
+    box: Sandbox, project: Path
+) -> None:
+    wanted = "0o755 True\nPermissionError\nPermissionError\n"
+    result = box.run(COPY_FILES)
+    assert result.stdout == wanted, result.stderr
+    box.discard()
+    with box.session() as session:
+        cell = session.run(COPY_FILES)
+        assert cell.stdout == wanted, cell.stderr
+    box.apply()
+    modes = {name: (project / name).stat().st_mode & 0o777 for name in ("second.sh", "run.sh", "closed")}
+    assert modes == {"second.sh": 0o755, "run.sh": 0o700, "closed": 0o711}
+
+
 def test_links_and_folders_that_a_program_changed_in_a_copy_were_lost(box: Sandbox, project: Path) -> None:
     result = box.run("import os; os.remove('link'); os.symlink('data', 'link'); os.removedirs('empty/below')")
     assert result.ok, result.stderr

@@ -1,4 +1,4 @@
-"""Chooses which changes are applied, and says which are applied only when the user names them."""
+"""Chooses which changes are applied, and says which are applied only when the user names them (``obeyed.py``)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,14 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import quoted
+from sandbox_kernel.workspace.here.applying.obeyed import Obeyed
 from sandbox_kernel.workspace.here.change_log import Kept
-from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.tree.paths import names_beneath, plain_path
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 
 #: What apply writes into the user's folder while it works. A program's own files of such names are never applied.
 STAGE_PREFIX = ".sandbox-kernel-apply-"
-#: A tool of the host would obey or run what lies in these.
-OBEYED = frozenset(
-    (
-        *(".git", ".hg", ".svn", ".envrc", ".vscode", ".idea", ".jupyter", ".ipython", ".github", ".husky", ".claude"),
-        *(".cursor", ".devcontainer", ".mcp.json", ".cargo", ".exrc", ".nvim.lua", ".gdbinit", ".dir-locals.el"),
-        *(".pre-commit-config.yaml", "pyvenv.cfg", "sitecustomize.py", "usercustomize.py"),
-    )
-)
 #: Links that are followed to find out where a link leads; the kernel follows as many.
 _MOST_LINKS = 40
 
@@ -51,21 +43,33 @@ def select(entries: Mapping[str, Kept], paths: Iterable[str | os.PathLike[str]] 
 
 
 def select_to_apply(
-    entries: Mapping[str, Kept], paths: Iterable[str | os.PathLike[str]] | None, project: ProjectFolder
+    entries: Mapping[str, Kept],
+    paths: Iterable[str | os.PathLike[str]] | None,
+    project: ProjectFolder,
+    *,
+    by_user: bool = True,
 ) -> Chosen:
     """Choose changes to apply; folders above a chosen file come along.
 
-    What needs naming is chosen only by its own name, never by a pattern or with the folder that it lies in. Raises
-    ``InvalidRequest`` for a path at which nothing changed, or nothing that can be applied so.
+    What needs naming is chosen only by its own name, never by a pattern or with the folder that it lies in, and only
+    ``by_user``: an agent that names it is not the user. Raises ``InvalidRequest`` for a path at which nothing changed,
+    or nothing that can be applied so.
     """
     chosen: dict[str, Kept] = {}
+    obeyed = Obeyed(entries, project)
     for asked in _listed(["."] if paths is None else paths):
         found, named = _found(entries, asked) if paths is not None else (dict(entries), "")
-        usable = {path: kept for path, kept in found.items() if not _needs_more(path, entries, project, named)}
+        told = named if by_user else ""
+        usable = {path: kept for path, kept in found.items() if not _needs_more(path, entries, obeyed, told)}
         refused = [path for path in found if _never(path)]
         if refused and named:
             raise InvalidRequest(
                 f"{quoted(refused[0])} has a name that apply uses itself and is never applied; rename it"
+            )
+        if not usable and found and not by_user:
+            raise InvalidRequest(
+                f"{quoted(min(found))} is obeyed by tools of the user, leads out of the folder, or may hold secrets: "
+                "only the user can apply it, for example with the patch; leave it out"
             )
         if not usable and paths is not None and found:
             raise InvalidRequest(f"{quoted(asked)} is applied only by its own name: {quoted(min(found))}")
@@ -105,13 +109,13 @@ def _found(entries: Mapping[str, Kept], asked: str) -> tuple[dict[str, Kept], st
     return found, ""
 
 
-def _needs_more(path: str, entries: Mapping[str, Kept], project: ProjectFolder, named: str) -> bool:
+def _needs_more(path: str, entries: Mapping[str, Kept], obeyed: Obeyed, named: str) -> bool:
     """Whether a change needs naming and was not named: neither itself nor the folder that needs it."""
     if _never(path):
         return True
-    if _has_such_name(path):
-        return not _has_such_name(named)
-    return path != named and _leaves(path, entries, project)
+    if obeyed.has_such_name(path):
+        return not obeyed.has_such_name(named)
+    return path != named and _leaves(path, entries, obeyed.project)
 
 
 def _leave_out_what_hangs_together(
@@ -144,12 +148,6 @@ def _above(path: str) -> Iterator[str]:
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
-
-
-def _has_such_name(path: str) -> bool:
-    """Whether a tool of the host would obey a file of this name, or it is one that is hidden from programs."""
-    parts = path.casefold().split("/")
-    return not OBEYED.isdisjoint(parts) or parts[-1].endswith(".pth") or is_hidden(path)
 
 
 def _never(path: str) -> bool:

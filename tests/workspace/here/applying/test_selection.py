@@ -39,6 +39,51 @@ def test_a_pattern_or_a_folder_took_along_what_a_tool_obeys(project: Path) -> No
     assert applied(here, "./data/.env") == ["data/.env"]
 
 
+#: Read or run by a program of the user that nobody asked to: by git, shells, editors, Jupyter, agents.
+OBEYED_WITHOUT_ASKING = [
+    *("jupyter_server_config.py", "sub/jupyter_config.json", "ipython_kernel_config.py", "my.code-workspace"),
+    *(".bashrc", ".zshenv", ".vimrc", ".pylintrc", ".yarnrc.yml", ".yarn/releases/yarn.cjs", "sub/CLAUDE.md"),
+    *("AGENTS.md", ".gitmodules", ".zed/settings.json", "a.pth", "sitecustomize.py"),
+]
+
+
+@pytest.mark.parametrize("name", OBEYED_WITHOUT_ASKING)
+def test_what_runs_by_itself_was_applied_with_everything_else(project: Path, name: str) -> None:
+    here = HereFolder(project)
+    for path in (name, "tool.py", "conftest.py", "Makefile"):
+        here.write(path, "x")
+    assert set(applied(here)) >= {"Makefile", "conftest.py", "tool.py"}
+    assert not (project / name).exists() and name in here.left_out()
+    assert name in applied(here, name)
+
+
+def test_a_program_wrote_lines_and_another_kernel_into_the_users_notebook(project: Path) -> None:
+    """A line in it gives rights, its metadata names the kernel that runs it."""
+    (project / "mine.ipynb").write_text("{}")
+    here = HereFolder(project)
+    for path in ("mine.ipynb", "new.ipynb"):
+        here.write(path, '{"metadata": {"kernelspec": {"name": "python3"}}}')
+    assert applied(here) == ["new.ipynb"]
+    assert here.left_out() == ("mine.ipynb",)
+    assert applied(here, "mine.ipynb") == ["mine.ipynb"]
+    here.remove("mine.ipynb")
+    assert applied(here) == ["mine.ipynb"]
+
+
+def test_a_repository_without_the_name_of_one_was_applied(project: Path) -> None:
+    """Git obeys the settings in it when somebody enters the folder; prompts of shells ask git all the time."""
+    with Sandbox(here=project) as box:
+        made = box.run(
+            "import subprocess; subprocess.run(['git', 'init', '-q', '--bare', 'data/cache'], check=True)\n"
+            "open('data/cache/config', 'a').write('[core]\\n\\tfsmonitor = touch /tmp/x\\n'); open('n', 'w').write('1')"
+        )
+        assert made.ok, made.stderr
+        assert [change.path for change in box.apply()] == ["n"]
+        assert not (project / "data/cache").exists()
+        box.apply(["data/cache"])
+    assert (project / "data/cache/config").exists()
+
+
 def test_a_path_in_another_spelling_was_not_found(project: Path) -> None:
     here = HereFolder(project)
     for path in ("a.txt", "./b.txt", "/box/c.txt", "data/../d.txt", "x//y.txt"):
