@@ -21,7 +21,7 @@ from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
-from sandbox_kernel.notebook.sessions.session_growth import GROWING, rights_between
+from sandbox_kernel.notebook.sessions.session_growth import GROWING, RightsChange, change_all, rights_between
 from sandbox_kernel.session.opening.open_session import has_sessions, least_memory_mb, only_when_named
 from sandbox_kernel.session.opening.python_state import PythonSession, SaveReport
 from sandbox_kernel.session.session import Session
@@ -170,22 +170,23 @@ class NotebookSessions:
         """Give the sessions that run what the notebook's new defaults allow, and take back what they do not.
 
         Returns what changed, one sentence for each session. Raises ``PolicyViolation``, which says what works instead,
-        when a session cannot follow.
+        when a session cannot follow; then no session has changed.
         """
         told: list[str] = []
         with self._lock:
+            grown: list[tuple[_Held, tuple[RightsChange, ...]]] = []
             for (language, name), held in self._held.items():
                 if name or not held.used or not held.session.alive:
                     continue
                 changes = rights_between(held.begun_with, begun_with(options), language)
-                for change in changes:
-                    change.do(held.session)
                 if changes:
-                    told.append(
-                        f"The {language} session keeps its variables and {'; '.join(c.words for c in changes)}."
-                    )
-                    grown = {name: begun_with(options).get(name) for name in GROWING}
-                    held.begun_with = {k: v for k, v in {**held.begun_with, **grown}.items() if v is not None}
+                    words = "; ".join(change.words for change in changes)
+                    told.append(f"The {language} session keeps its variables and {words}.")
+                    grown.append((held, changes))
+            change_all([(held.session, change) for held, changes in grown for change in changes])
+            now = {name: begun_with(options).get(name) for name in GROWING}
+            for held, _ in grown:
+                held.begun_with = {k: v for k, v in {**held.begun_with, **now}.items() if v is not None}
         return tuple(told)
 
     def begin_anew(self, old: Session, options: CellOptions) -> SaveReport:

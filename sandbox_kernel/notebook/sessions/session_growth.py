@@ -1,9 +1,9 @@
-"""What a running session must be given, or lose, to follow new defaults of its notebook. Pure, but for ``do``."""
+"""What running sessions must be given, or lose, to follow new defaults of a notebook. Pure, but for ``change_all``."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import PolicyViolation
@@ -21,10 +21,26 @@ _FIXED = ("--here", "--policy")
 
 @dataclass(frozen=True)
 class RightsChange:
-    """One right that a session gains or loses, and the words for it."""
+    """One right that a session gains or loses, the words for it, and what takes the change back, if anything does."""
 
     words: str
     do: Callable[[Session], None]
+    undo: Callable[[Session], None] | None = None
+
+
+def change_all(changes: Sequence[tuple[Session, RightsChange]]) -> None:
+    """Make all changes or, when a session refuses one, none: those made before it are taken back."""
+    done: list[tuple[Session, Callable[[Session], None]]] = []
+    try:
+        # What cannot be taken back comes last.
+        for session, change in sorted(changes, key=lambda each: each[1].undo is None):
+            change.do(session)
+            if change.undo is not None:
+                done.append((session, change.undo))
+    except BaseException:
+        for session, undo in reversed(done):
+            undo(session)
+        raise
 
 
 def rights_between(
@@ -37,33 +53,42 @@ def rights_between(
                 f"{name} cannot be changed while the {language} session runs: its working folder and walls stay as it "
                 f"began; {_instead(name, has, wants, language)}"
             )
-    found: list[RightsChange] = []
     # What is taken back first: a new folder may come to the place of an old one.
-    for mount in _items(has, "--mount") - _items(wants, "--mount"):
-        assert isinstance(mount, Mount)
-        found.append(RightsChange(f"lost {mount.guest}", _revoke_mount(f"{mount.host}:{mount.guest}")))
-    for mount in _items(wants, "--mount") - _items(has, "--mount"):
-        assert isinstance(mount, Mount)
-        text = f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"
-        found.append(
-            RightsChange(
-                f"{'reads and writes' if mount.writable else 'reads'} {mount.host} at {mount.guest}", _allow_mount(text)
-            )
-        )
+    more, less = (_items(one, "--mount") - _items(two, "--mount") for one, two in ((wants, has), (has, wants)))
+    found = [RightsChange(f"lost {_mount(one).guest}", _revoke_mount(one), _allow_mount(one)) for one in less]
+    found += [RightsChange(_mount_words(_mount(one)), _allow_mount(one), _revoke_mount(one)) for one in more]
     more, less = (_items(one, "--allow-net") - _items(two, "--allow-net") for one, two in ((wants, has), (has, wants)))
-    found += [RightsChange(f"reaches {_domain(net)}", _allow_domain(_domain(net))) for net in more]
-    found += [RightsChange(f"no longer reaches {_domain(net)}", _revoke_domain(_domain(net))) for net in less]
-    new, old = dict(_pairs(wants)), dict(_pairs(has))
-    env = {name: value for name, value in new.items() if old.get(name) != value}
-    if env:
-        found.append(RightsChange(f"has {', '.join(env)} in its environment", _allow_env(env)))
-    gone = sorted(set(old) - set(new))
-    if gone:
-        found.append(RightsChange(f"lost {', '.join(gone)} from its environment", _revoke_env(gone)))
+    found += [RightsChange(f"reaches {net}", _allow_domain(net), _revoke_domain(net)) for net in map(_domain, more)]
+    found += [
+        RightsChange(f"no longer reaches {net}", _revoke_domain(net), _allow_domain(net)) for net in map(_domain, less)
+    ]
+    found += _env_changes(dict(_pairs(has)), dict(_pairs(wants)))
     memory, before = wants.get("--memory"), has.get("--memory")
     if isinstance(memory, int) and isinstance(before, int) and memory > before:
         found.append(RightsChange(f"may use {memory} MB", _allow_memory(memory)))
     return tuple(found)
+
+
+def _env_changes(old: dict[str, str], new: dict[str, str]) -> list[RightsChange]:
+    """Return the changes of the environment; what was set before is set again when they are taken back."""
+    found = []
+    env = {name: value for name, value in new.items() if old.get(name) != value}
+    before = {name: old[name] for name in env if name in old}
+    added = sorted(set(env) - set(old))
+    gone = sorted(set(old) - set(new))
+
+    def as_before(session: Session) -> None:
+        if before:
+            session.allow(env=before)
+        if added:
+            session.revoke(env=added)
+
+    if env:
+        found.append(RightsChange(f"has {', '.join(env)} in its environment", _allow_env(env), as_before))
+    if gone:
+        again = _allow_env({name: old[name] for name in gone})
+        found.append(RightsChange(f"lost {', '.join(gone)} from its environment", _revoke_env(gone), again))
+    return found
 
 
 def _instead(name: str, has: Mapping[str, object], wants: Mapping[str, object], language: Language) -> str:
@@ -97,11 +122,23 @@ def _domain(net: object) -> str:
     return str(NetworkRule(net.domain, (net.port,) if net.port else ()))
 
 
-def _allow_mount(text: str) -> Callable[[Session], None]:
+def _mount(value: object) -> Mount:
+    assert isinstance(value, Mount)
+    return value
+
+
+def _mount_words(mount: Mount) -> str:
+    return f"{'reads and writes' if mount.writable else 'reads'} {mount.host} at {mount.guest}"
+
+
+def _allow_mount(value: object) -> Callable[[Session], None]:
+    mount = _mount(value)
+    text = f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"
     return lambda session: session.allow(mount=text)
 
 
-def _revoke_mount(text: str) -> Callable[[Session], None]:
+def _revoke_mount(value: object) -> Callable[[Session], None]:
+    text = f"{_mount(value).host}:{_mount(value).guest}"
     return lambda session: session.revoke(mount=text)
 
 

@@ -123,6 +123,19 @@ def test_the_dialogs_limits_reach_the_running_session_and_go_again(desk: Desk) -
     assert desk.ask("overview")["limits"]["mounts"] == []
 
 
+def test_a_change_that_was_refused_had_given_a_folder_and_a_variable(desk: Desk) -> None:
+    desk.run("%sandbox --allow-net example.org --env KIND=old\nx = 1")
+    before = desk.ask("overview")["limits"]
+    # The session began with the domain, so it cannot be taken; the folder must not stay in it either.
+    told = desk.ask("limits", timeout="9s", domains=[], mounts=["data:/data"])
+    assert "cannot be taken" in told["error"]
+    assert desk.ask("overview")["limits"] == before
+    desk.run("import os\nassert x == 1 and not os.path.exists('/data/a.csv')")
+    with pytest.raises(AssertionError):
+        desk.run("%sandbox reset --env KIND=new --env MORE=1 --mount data:/data")
+    desk.run("assert os.environ['KIND'] == 'old' and 'MORE' not in os.environ and not os.path.exists('/data/a.csv')")
+
+
 def test_what_a_running_session_cannot_be_given_is_an_error_and_nothing_changes(desk: Desk) -> None:
     desk.run("x = 1")
     before = desk.ask("overview")["limits"]
