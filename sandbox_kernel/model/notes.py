@@ -230,6 +230,18 @@ def lost_checkpoints(steps: Sequence[int]) -> Note:
     return Note(text, NoteKind.LOST_CHECKPOINTS)
 
 
+def lost_names(names: Sequence[str]) -> Note:
+    """Named states whose checkpoints were killed, or were given up for memory."""
+    listed = ", ".join(repr(name) for name in names[:10])
+    more = f" and {len(names) - 10} others" if len(names) > 10 else ""
+    one = len(names) == 1
+    text = (
+        f"the state{'' if one else 's'} {listed}{more} {'is' if one else 'are'} no longer held: killed by the session "
+        "itself, or given up for memory; checkout runs the cells again"
+    )
+    return Note(text, NoteKind.LOST_CHECKPOINTS)
+
+
 def state_lost(why: str) -> Note:
     """There was no checkpoint to go back to."""
     return Note(f"the session's state is lost: {why}; a new session was started", NoteKind.STATE_LOST)

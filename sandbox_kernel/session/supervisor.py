@@ -157,7 +157,7 @@ class WorkerSupervisor(PresentWorker):
         changes, more = self._changes(live, end, back)
         if kept:
             live.tree.changed_files(changes)
-        told += [*more, *lost_notes(live.take_lost()), *live.take_failures()]
+        told += [*more, *lost_notes(live.take_lost(), live.take_lost_names()), *live.take_failures()]
         facts = CellFacts(
             stdout=cell.output.stdout,
             stderr=cell.output.stderr,

@@ -355,6 +355,19 @@ def test_a_disk_that_was_full_before_is_not_blamed_on_a_later_cell(open_one: Ope
     assert session.run("open('g', 'wb', 0).write(bytes(1 << 20))").limit == "disk"
 
 
+def test_a_full_work_folder_cost_every_other_state(open_one: Open) -> None:
+    session = open_one(limits=Limits(disk_mb=8))
+    fill = "try:\n    while True: {0}.write(bytes(1 << 16))\nexcept OSError: pass"
+    assert session.run("held = open('held', 'wb', 0); held.write(bytes(3 << 20))").ok
+    session.checkpoint("named")
+    assert session.run(f"f = open('f', 'wb', 0)\n{fill.format('f')}").limit == "disk"
+    assert all(node.alive for node in session.history()), "no removed file takes room"
+    again = f"import os; os.unlink('held'); os.unlink('f'); held.close(); f.close(); g = open('g', 'wb', 0)\n{fill.format('g')}"
+    assert session.run(again).ok
+    assert [node.alive for node in session.history()] == [True, True, False, True], "f takes room in one state"
+    assert session.run("open('h', 'wb', 0).write(bytes(1 << 20))").ok
+
+
 def test_a_working_folder_deeper_than_any_path_costs_no_state(session: Session, value: Value) -> None:
     assert session.run("import os\nfor _ in range(9000): os.mkdir('a'); os.chdir('a')\nx = 1", timeout=60).ok
     assert session.run("x = 2; os._exit(1)").rolled_back

@@ -123,9 +123,9 @@ def loss_notes(back: RolledBack) -> list[Note]:
     return [*files, notes.lost_threads(back.threads)] if back.threads else files
 
 
-def lost_notes(steps: Sequence[int]) -> list[Note]:
-    """Which checkpoints, so many cells back, were killed, and not by the host."""
-    return [notes.lost_checkpoints(steps)] if steps else []
+def lost_notes(steps: Sequence[int], names: Sequence[str]) -> list[Note]:
+    """Which checkpoints, so many cells back, were killed, and not by the host; and which named states are gone."""
+    return [*([notes.lost_checkpoints(steps)] if steps else []), *([notes.lost_names(names)] if names else [])]
 
 
 def _traceback(end: CellEnd) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.session.cell.cell_check import make_order
@@ -79,6 +79,20 @@ def check_at_once(at_once: int) -> None:
         )
 
 
+def _go_back(supervisor: WorkerSupervisor, worker: JailedWorker, base: int, candidate: int) -> None:
+    """Go back to where the exploration began. Raises ``SessionError``, which says where the session is instead."""
+    left = worker.tree.present
+    try:
+        supervisor.go_to(worker, base, f"explore, after candidate {candidate}")
+    except CheckpointGone as error:
+        if supervisor.live is not worker or worker.tree.present != left:
+            raise
+        raise CheckpointGone(
+            f"candidate {candidate} ended the copy of the state that all candidates begin with, so no other one was "
+            f"run; the session is in the state after that candidate (node {left})"
+        ) from error
+
+
 def try_out(
     supervisor: WorkerSupervisor, worker: JailedWorker, codes: Sequence[str], timeout: float, stop: Stop
 ) -> tuple[int, tuple[ExecResult, ...], tuple[int | None, ...]]:
@@ -104,5 +118,5 @@ def try_out(
         if moved:
             supervisor.settle(worker)
             worker.look_at_variables()
-            supervisor.go_to(worker, base, "the way back to where the exploration began")
+            _go_back(supervisor, worker, base, len(results) - 1)
     return base, tuple(results), tuple(nodes)

@@ -63,8 +63,11 @@ class StateTree(TreeLooks):
             dropped.append(node)
         return dropped
 
-    def give_up(self, *, for_memory: bool) -> int | None:
-        """Let the least worthy checkpoint go and return its node; None when only the present one is left."""
+    def give_up(self, *, for_memory: bool, among: Collection[int] | None = None) -> int | None:
+        """Let the least worthy checkpoint go and return its node; None when only the present one is left.
+
+        ``among`` are the nodes that may go; None means all.
+        """
         near = set(itertools.islice(self._upwards(self.present), self.keep + 1))
         candidates = [
             LivingNode(
@@ -75,6 +78,7 @@ class StateTree(TreeLooks):
                 tip=not record.children,
             )
             for record in map(self.records.__getitem__, sorted(self._living - {self.present}))
+            if among is None or record.id in among
         ]
         chosen = first_to_go(candidates, newest=self._next, for_memory=for_memory)
         if chosen is not None:

@@ -135,7 +135,8 @@ class TreeLines:
             again.append(at)
         raise SessionError(
             f"node {node} does not live any more and cannot be made again: "
-            + ("the cells before it were forgotten" if self.records[node].cut else "no state of this session lives")
+            + ("the cells before it were forgotten" if self.records[node].cut else "no state before it lives either")
+            + "; session.history() has its code"
         )
 
 

@@ -53,6 +53,7 @@ from sandbox_kernel.session.worker.messages import (
     Restored,
     What,
 )
+from sandbox_kernel.session.worker.removed_files import holders
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ class JailedWorker:
         #: Checkpoints that were given up and have not ended.
         self.leaving = Leaving(self.gate, self._hear_looks)
         self._lost: tuple[int, ...] = ()
+        #: The names of states that were killed, or given up for memory, and of which nobody was told.
+        self._lost_names: list[str] = []
         #: How long the cell has stood at breakpoints, and the debugger that stopped it there.
         self.pause = PauseClock()
         self.debugger: DebugLink | None = None
@@ -339,8 +342,17 @@ class JailedWorker:
         lost, self.gate.lost = self.gate.lost, set()
         gone = self.tree.remove(lost)
         self._lost += gone
+        self._note_names(gone)
         if self.tree.present in gone:
             self.unfrozen = "its checkpoint was killed, by the session itself or for memory"
+
+    def _note_names(self, nodes: Sequence[int]) -> None:
+        self._lost_names += [name for node in nodes if (name := self.tree.records[node].name)]
+
+    def take_lost_names(self) -> list[str]:
+        """Return the names of states that were killed or given up for memory since the last call."""
+        found, self._lost_names = self._lost_names, []
+        return found
 
     def look_for_lost(self) -> None:
         """Ask the gate, so that the list holds no checkpoint that has ended."""
@@ -365,21 +377,34 @@ class JailedWorker:
         """Drop checkpoints until everything fits into the limit, then set the limits for the next cell."""
         meter = self.jail.meter
         self._budget = replace(self._budget, copies_bytes=self.gate.copies_bytes)
-        if os.fstatvfs(self.jail.box_fd).f_bavail == 0:
+        if self._is_full():
             self._end_leaving()
-            # A removed file takes disk space as long as a checkpoint has it open.
-            while (node := self.tree.give_up(for_memory=True)) is not None:
-                self.gate.drop([node], wait=True)
+            # A removed file takes disk space as long as a checkpoint has it open. No other checkpoint is in the way.
+            # Files of a layer are on a file system of their own.
+            device = os.fstat(self.jail.box_fd).st_dev if self.layer is None else None
+            keepers = holders(self.jail.init_pid, device)
+            among = {item.node for item in self.tree.living() if item.pid in keepers}
+            while self._is_full() and (node := self.tree.give_up(for_memory=True, among=among)) is not None:
+                self._give_way(node)
         if meter.usage_bytes() > self._budget.limit_bytes:
             self._end_leaving()
             while self._budget.crowded(meter.held_bytes()) and (node := self.tree.give_up(for_memory=True)) is not None:
-                self.gate.drop([node], wait=True)
+                self._give_way(node)
         self._relimit()
 
     def _end_leaving(self) -> None:
         """End the checkpoints that were given up without a look: their memory is needed now."""
         self.tree.not_seen(self.leaving.nodes())
         self.leaving.end()
+
+    def _give_way(self, node: int) -> None:
+        """End the checkpoint of a node that was given up, and wait until what it held is free."""
+        self._note_names([node])
+        self.gate.drop([node], wait=True)
+
+    def _is_full(self) -> bool:
+        """Whether there is no room left in the work folder."""
+        return os.fstatvfs(self.jail.box_fd).f_bavail == 0
 
     def _copies(self) -> int:
         """How many processes the checkpoints are, with those that are about to end."""

@@ -1,22 +1,24 @@
 """Sends the objects of Kishu's public list through undo, redo, checkout, save, load and fork, and prints a table.
 
-    python -m tests.session.tree.public_objects CASES [--packages NAME …] [--seaborn-data FOLDER] [--write docs/benchmarks.md]
+    python -m tests.session.tree.public_objects CASES [--packages NAME …] [--seaborn-data FOLDER] [--found FILE] [--write docs/benchmarks.md]
 
 CASES is ``kishu/coverage/coverage_test_cases.py`` of the repository illinoisdata/kishu: each case declares a variable of
 a library's class and changes it. It is read, not run: the statements run inside a sandbox only. A case whose package is
 not installed here, or whose statements fail with the installed version, is counted as not run, with the reason. FOLDER
-is a copy of the repository mwaskom/seaborn-data, which some cases would fetch: the sandbox has no network.
+is a copy of the repository mwaskom/seaborn-data, which some cases would fetch: the sandbox has no network. FILE keeps
+what was found, so that a run that was stopped goes on with the cases that are left.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.markdown_section import replace_section, table
@@ -62,7 +64,8 @@ def _mark():
             visit([value.detach().cpu().numpy(), value.requires_grad, str(value.device)], depth + 1)
         elif kind.__module__.startswith("keras.") and hasattr(value, "get_config"):
             # Its pickle has the time of day in it.
-            visit([value.get_config(), [kept.numpy() for kept in getattr(value, "variables", ())]], depth + 1)
+            compiled = getattr(value, "get_compile_config", dict)()
+            visit([value.get_config(), compiled, [kept.numpy() for kept in getattr(value, "variables", ())]], depth + 1)
         elif kind in (set, frozenset):
             parts.append(" ".join(sorted(map(repr, value))))
         elif kind is dict:
@@ -252,6 +255,14 @@ def rows(found: dict[Case, Verdict]) -> list[list[str]]:
     return lines
 
 
+def read_found(place: Path | None) -> dict[Case, Verdict]:
+    """Return what earlier runs have found."""
+    if place is None or not place.exists():
+        return {}
+    lines = map(json.loads, place.read_text().splitlines())
+    return {Case(**case): Verdict(**verdict) for case, verdict in lines}
+
+
 def told(found: dict[Case, Verdict]) -> str:
     """Return the table, and below it each case that is not simply right, with the reason."""
     header = ["package", "cases", "ran", "exact by undo, redo, checkout", "stored", "named as lost", "stored wrongly"]
@@ -280,13 +291,20 @@ def main(arguments: Iterable[str]) -> int:
     parser.add_argument("cases", type=Path)
     parser.add_argument("--packages", nargs="*")
     parser.add_argument("--seaborn-data", type=Path)
+    parser.add_argument("--found", type=Path)
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args(list(arguments))
     found: dict[Case, Verdict] = {}
     policy = policy_with(asked.seaborn_data)
+    known = read_found(asked.found)
     for case in cases_of(asked.cases.read_text()):
-        if not asked.packages or case.package in asked.packages:
+        if case in known:
+            found[case] = known[case]
+        elif not asked.packages or case.package in asked.packages:
             found[case] = verdict = tried(case, policy)
+            if asked.found is not None:
+                with asked.found.open("a") as file:
+                    file.write(json.dumps([asdict(case), asdict(verdict)]) + "\n")
             said = [f"{name}: {text}" for name, text in vars(verdict).items() if text]
             print(f"{case.package} {case.kind}: {'; '.join(said) or 'right'}", flush=True)
     text = told(found)

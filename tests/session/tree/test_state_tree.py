@@ -117,7 +117,7 @@ def test_what_has_to_run_again_begins_after_the_nearest_living_state() -> None:
     tree.all_ended()
     hold(tree)
     assert (tree.present, tree.replayed(2)) == (0, [1, 2])
-    with pytest.raises(SessionError, match="no state of this session lives"):
+    with pytest.raises(SessionError, match="no state before it lives either"):
         tree.remove({0})
         tree.replayed(3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
 from sandbox_kernel.model import NoteKind
 from sandbox_kernel.session.session import Session
 from tests.session.conftest import Open, Value
@@ -142,15 +142,29 @@ def test_restart_forgets_the_history(session: Session) -> None:
 def test_a_killed_branch_is_noticed_and_made_again(session: Session, value: Value) -> None:
     session.run("x = 1; import os, signal")
     session.run("x = 2")
+    session.checkpoint("side")
     session.checkout(1)
     held = {node.id: node for node in session.history()}
     assert held[2].alive
     pid = session._supervisor.live.tree.records[2].checkpoint.pid  # type: ignore[union-attr]
-    session.run(f"os.kill({pid}, signal.SIGKILL)")
+    told = [*session.run(f"os.kill({pid}, signal.SIGKILL)").notes]
     while session.history()[2].alive:  # a killed process takes a moment to end
-        session.run("pass")
+        told += session.run("pass").notes
+    told += session.run("pass").notes
+    assert [note.split(":")[0] for note in told] == ["the state 'side' is no longer held"]
     assert kinds(session.checkout(2))[0] is NoteKind.RUN_AGAIN
     assert value(session, "x") == "2"
+
+
+def test_a_candidate_that_killed_all_states_was_said_to_have_changed_nothing(session: Session, value: Value) -> None:
+    session.run("x = 1; import os, signal")
+    session.history()
+    states = [item.pid for item in session._supervisor.live.tree.living()]  # type: ignore[union-attr]
+    with pytest.raises(CheckpointGone, match=r"candidate 0 ended the copy .* after that candidate \(node 2\)"):
+        session.explore([f"x = 2\nfor state in {states}: os.kill(state, signal.SIGKILL)", "x = 3"])
+    assert value(session, "x") == "2"
+    with pytest.raises(SessionError, match="no state before it lives either"):
+        session.checkout(1)
 
 
 def test_wrong_requests_are_refused_and_change_nothing(session: Session, value: Value) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -40,6 +41,10 @@ class Model:
     names: set[str] = field(default_factory=set)
 
 
+def cell(number: int) -> str:
+    return f"x = [*globals().get('x', []), {number}]\nopen('f', 'w').write(repr(x))"
+
+
 class Walk(RuleBasedStateMachine):
     """Cells append to a list and write it to a file; every move has to bring both back."""
 
@@ -61,15 +66,52 @@ class Walk(RuleBasedStateMachine):
             self.nodes[parent].last = node
             node = parent
 
+    def grow(self, number: int) -> int:
+        made = max(self.nodes) + 1
+        self.nodes[made] = Model([*self.nodes[self.present].values, number], self.present)
+        return made
+
+    def living(self) -> set[int]:
+        return {node.id for node in self.session.history() if node.alive}
+
     @rule(number=st.integers(0, 99), fails=st.booleans())
     def run(self, number: int, fails: bool) -> None:
-        values = [*self.nodes[self.present].values, number]
-        code = f"x = [*globals().get('x', []), {number}]\nopen('f', 'w').write(repr(x))"
-        result = self.session.run(f"{code}\n1 / 0" if fails else code)
+        result = self.session.run(f"{cell(number)}\n1 / 0" if fails else cell(number))
         assert result.ok is not fails, result
-        made = max(self.nodes) + 1
-        self.nodes[made] = Model(values, self.present)
-        self.go(made)
+        self.go(self.grow(number))
+
+    @rule(numbers=st.lists(st.integers(0, 99), min_size=1, max_size=3), keeps=st.booleans(), data=st.data())
+    def explore(self, numbers: list[int], keeps: bool, data: st.DataObject) -> None:
+        base, made = self.present, []
+        tried = self.session.explore([cell(number) for number in numbers])
+        for number in numbers:
+            made.append(self.grow(number))
+            self.go(made[-1])
+            self.go(base)
+        assert list(tried.nodes) == made
+        if keeps:
+            chosen = data.draw(st.integers(0, len(numbers) - 1))
+            tried.keep(chosen)
+            self.go(made[chosen])
+        else:
+            tried.discard()
+
+    @rule(number=st.integers(0, 99), data=st.data())
+    def kill_a_state(self, number: int, data: st.DataObject) -> None:
+        worker = self.session._supervisor.live
+        others = self.living() - {self.present}
+        if worker is None or not others:
+            return
+        victim = data.draw(st.sampled_from(sorted(others)))
+        held = worker.tree.records[victim].checkpoint
+        assert held is not None
+        # The cell may be run again, when that process is gone, or in another jail, where it is the worker itself.
+        kill = f"import os\ntry: os.getpid() == {held.pid} or os.kill({held.pid}, 9)\nexcept ProcessLookupError: pass"
+        kill += f"\n{cell(number)}"
+        assert self.session.run(kill).ok
+        self.go(self.grow(number))
+        while victim in self.living():
+            pass  # a killed process takes a moment to end
 
     @rule()
     def die(self) -> None:
@@ -82,14 +124,25 @@ class Walk(RuleBasedStateMachine):
         target: int | None = self.present
         for _ in range(steps):
             target = self.nodes[target].parent if target is not None else None
-        living = {node.id for node in self.session.history() if node.alive}
-        if target in living:
+        if target in self.living():
             self.session.undo(steps)
             assert target is not None
             self.go(target)
         else:
             with pytest.raises(SessionError):
                 self.session.undo(steps)
+
+    def reach(self, target: int, move: Callable[[], object]) -> None:
+        """Make a move, which is possible if the state or one before it lives."""
+        living, at = self.living(), target
+        while at not in living and (parent := self.nodes[at].parent) is not None:
+            at = parent
+        if at in living:
+            move()
+            self.go(target)
+        else:
+            with pytest.raises(SessionError, match="no state before it lives either"):
+                move()
 
     @rule()
     def redo(self) -> None:
@@ -98,14 +151,12 @@ class Walk(RuleBasedStateMachine):
             with pytest.raises(SessionError, match="nothing to redo"):
                 self.session.redo()
         else:
-            self.session.redo()
-            self.go(ahead)
+            self.reach(ahead, self.session.redo)
 
     @rule(data=st.data())
     def checkout(self, data: st.DataObject) -> None:
         target = data.draw(st.sampled_from(sorted(self.nodes)))
-        self.session.checkout(target)
-        self.go(target)
+        self.reach(target, lambda: self.session.checkout(target))
 
     @rule(name=st.sampled_from(["a", "b"]))
     def name(self, name: str) -> None:
@@ -117,8 +168,7 @@ class Walk(RuleBasedStateMachine):
     def checkout_by_name(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.names)))
         if name in {node.name for node in self.session.history()}:
-            self.session.checkout(name)
-            self.go(self.names[name])
+            self.reach(self.names[name], lambda: self.session.checkout(name))
 
     @precondition(lambda self: len(self.nodes) > 3)
     @rule()
