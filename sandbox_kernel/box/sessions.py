@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.box.given_files import named_files
 from sandbox_kernel.box.state import BoxState, checked_functions
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, Limits
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ class BoxSessions(BoxState):
         from sandbox_kernel.session.opening.open_wasm import load_wasm_session
         from sandbox_kernel.session.opening.python_state import PythonSession, read_python
 
-        saved = read_python(path)
+        check_memory_mb(memory_mb)
+        saved = read_python(path, memory_mb)
         if saved is not None:
             opened = self.session(name=name, memory_mb=min(saved.header.memory_mb, memory_mb), backend="process")
             assert isinstance(opened, PythonSession), "a Python session of processes"

@@ -315,6 +315,11 @@ class SandboxKernel:
         self._running.interrupt()
         return {"status": "ok"}
 
+    def save_at_the_end(self) -> None:
+        """Save the sessions for the last time, if autosave is on: the server is gone. Takes a few seconds at most."""
+        if "_made_state" in vars(self):
+            self.state.autosave.finish()
+
     async def do_shutdown(self, restart: bool) -> dict[str, object]:
         """Stop all cells and close all sandboxes."""
         from sandbox_kernel.errors import SandboxError

@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from html import escape
 
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MAX_MEMORY_MB, MIB
 from sandbox_kernel.model import FsChange, Language
@@ -254,18 +254,29 @@ def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
             "%sandbox recover: no earlier kernel of this notebook has left a state; %sandbox autosave keeps one"
         )
     told: list[str] = []
+    failed: list[SandboxError] = []
     for state in states:
         # Our own file: its limit is the one that the user gave.
-        session = context.unless_interrupted(
-            context.sandboxes.box(context.defaults).load_session(
-                state.path, name=state.name or None, memory_mb=MAX_MEMORY_MB
+        try:
+            session = context.unless_interrupted(
+                context.sandboxes.box(context.defaults).load_session(
+                    state.path, name=state.name or None, memory_mb=MAX_MEMORY_MB
+                )
             )
-        )
+        except SandboxError as error:
+            if context.interrupted.is_set():
+                raise
+            # The others are not lost with it.
+            failed.append(error)
+            told.append(f"Not recovered: {error}")
+            continue
         asked = replace(context.defaults, language=session.language, session=state.name or None)
         context.sandboxes.sessions.adopt(asked, session)
         named = f" session {state.name}" if state.name else " session"
         told.append(f"Going on with the {session.language}{named}, saved {when([state])}.")
         told.append(str(getattr(session, "restored", None) or ""))
+    if len(failed) == len(states):
+        raise failed[0]
     on = "" if context.autosave is None or context.autosave.every_s else "%sandbox autosave goes on saving."
     return _text("\n".join(line for line in [*told, on] if line))
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import check_file_name
 from sandbox_kernel.workspace.here.change_log import GONE
@@ -19,7 +19,7 @@ from sandbox_kernel.workspace.here.placing import look, place_folder, place_link
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, refuse_partial
 from sandbox_kernel.workspace.tree.beneath import PASS, open_folder
 from sandbox_kernel.workspace.tree.owner import as_owner_of
-from sandbox_kernel.workspace.tree.paths import Names
+from sandbox_kernel.workspace.tree.paths import Names, display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits
 
@@ -58,7 +58,7 @@ def take_folder(root: Rooted) -> FolderState:
     )
     entries = list(walk)
     refuse_partial(walk.unseen, "saved", MAX_PACKED_BYTES, MAX_PACKED_FILES)
-    return folder_of(entries, lambda entry: root.read(entry.names, max_bytes=entry.size))
+    return folder_of(entries, lambda entry: root.read_part(entry.names, 0, entry.size)[0])
 
 
 def folder_of(entries: Iterable[TreeEntry], read: Callable[[TreeEntry], bytes]) -> FolderState:
@@ -77,10 +77,14 @@ def folder_of(entries: Iterable[TreeEntry], read: Callable[[TreeEntry], bytes]) 
             total += entry.size
             if total > MAX_PACKED_BYTES:
                 refuse_partial({"": "file_bytes"}, "saved", MAX_PACKED_BYTES, MAX_PACKED_FILES)
-            files[entry.path] = read(entry)
+            try:
+                files[entry.path] = read(entry)
+            except SandboxError as error:
+                left_out[entry.path] = f"it was changed while the session was saved: {error}"
+                continue
             one = first.setdefault(entry.inode, entry.path)
             if one != entry.path:
-                left_out[entry.path] = f"it and {one} were one file, and are two files now"
+                left_out[entry.path] = f"it and {display_name(one)} were one file, and are two files now"
         known[entry.path] = SavedEntry(entry.type, _mode(entry.type, entry.mode), _time(entry.mtime_ns), entry.target)
     return FolderState(files, known, dict(list(left_out.items())[:MOST_LEFT_OUT]))
 

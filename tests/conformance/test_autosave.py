@@ -2,11 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from jupyter_client import BlockingKernelClient
 
 
 @pytest.fixture
@@ -27,11 +30,15 @@ def shown(client, code):
     return "\n".join(str(content.get("data", content.get("text"))) for _, content in outputs)
 
 
-def wait_for_a_file(folder: Path) -> None:
+def wait_until(seen) -> None:
     end = time.monotonic() + 60
-    while not list(folder.rglob("last/python")):
-        assert time.monotonic() < end, "nothing was saved"
+    while not seen():
+        assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def wait_for_a_file(folder: Path) -> None:
+    wait_until(lambda: list(folder.rglob("last/python")))
 
 
 @pytest.mark.timeout(300)
@@ -48,6 +55,12 @@ def test_the_kernel_after_a_killed_one_offers_its_last_state_and_goes_on_with_it
     assert "%sandbox recover" not in shown(second, "1 + 2"), "it is said once"
     assert "2 variables stored" in shown(second, "%sandbox recover")
     assert "[40, 2] kept" in shown(second, "y.append(2)\nprint(x, open('note.txt').read())")
+
+    (state,) = (tmp_path / "cache").rglob("last/python")
+    state.with_name("python-other").write_bytes(state.read_bytes()[:-1])
+    said = shown(second, "%sandbox recover")
+    assert "Not recovered" in said and "cut or damaged" in said and "2 variables stored" in said
+    assert "[40] kept" in shown(second, "print(x, open('note.txt').read())"), "one that is damaged takes none along"
 
 
 @pytest.mark.timeout(300)
@@ -91,3 +104,28 @@ def test_a_save_that_was_interrupted_went_on_behind_the_next_cell(kernels, tmp_p
     assert "nothing was saved" in "".join(reply["traceback"])
     assert "[1, 2]" in shown(kernel, "kept.append(2)\nprint(kept)")
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_server_took_the_last_minutes_of_its_kernels_along(tmp_path):
+    file, cache = tmp_path / "connection.json", tmp_path / "cache"
+    program = (
+        "import os, subprocess, sys, time\n"
+        f"p = subprocess.Popen([sys.executable, '-m', 'sandbox_kernel', '-f', {str(file)!r}],\n"
+        "    env={**os.environ, 'JPY_PARENT_PID': str(os.getpid())})\n"
+        "time.sleep(600)\n"
+    )
+    env = {**os.environ, "JPY_SESSION_NAME": str(tmp_path / "n.ipynb"), "SANDBOX_KERNEL_CACHE": str(cache)}
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, env=env) as server:
+        try:
+            wait_until(lambda: file.exists() and file.read_text().endswith("}"))
+            client = BlockingKernelClient(connection_file=str(file))
+            client.load_connection_file()
+            client.start_channels()
+            client.wait_for_ready(60)
+            for code in ("%sandbox autosave 1h", "x = [41]"):
+                client.execute_interactive(code, timeout=60)
+            client.stop_channels()
+        finally:
+            server.kill()
+    wait_until(lambda: list(cache.rglob("last/python")))

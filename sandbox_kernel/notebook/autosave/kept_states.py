@@ -2,6 +2,7 @@
 
     CACHE/autosave/NOTEBOOK/last/LANGUAGE-NAME       what the kernel saved that saved last
     CACHE/autosave/NOTEBOOK/earlier/LANGUAGE-NAME    what the kernel before that one left
+    CACHE/autosave/NOTEBOOK/claim                    locked by the kernel that saves
 
 ``NOTEBOOK`` is a hash of the notebook's path. Each file is complete or not there, and is data of a sandbox: only a jail
 makes variables of it (``session/opening/saved_file.py``). The first save of a kernel puts what an earlier kernel left
@@ -11,8 +12,11 @@ aside, so a new kernel that saves an empty session destroys nothing.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import os
+import re
 import shutil
 import threading
 
@@ -24,7 +28,9 @@ from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder
 
 #: The most notebooks whose states are kept, and the most bytes of all of them together; the oldest go first.
 MOST_NOTEBOOKS, MOST_BYTES = 20, 2048 * MIB
-_LAST, _EARLIER = "last", "earlier"
+_LAST, _EARLIER, _CLAIM = "last", "earlier", "claim"
+#: The end of the name of a file that is being written (``session/opening/saved_file.py``).
+_HALF = re.compile(r"\.[0-9a-f]{16}\.part\Z")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +65,46 @@ class KeptStates:
         self._own = os.path.join(self._all, hashlib.sha256(os.path.abspath(notebook).encode()).hexdigest()[:32])
         self._lock = threading.Lock()
         self._has_saved = False
+        self._claim: int | None = None
 
     def check(self) -> None:
-        """Make the folder; raises ``SessionError`` when states cannot be kept there."""
+        """Make the folder and claim it; raises ``SessionError`` when states cannot be kept there.
+
+        The claim ends with this process. Two kernels that save for one notebook would replace each other's states.
+        """
         try:
             make_own_folder(self._own)
+            claimed = self._claimed()
         except OSError as error:
             raise SessionError(
                 f"autosave cannot keep states in {self._all!r}: {error}; name a folder of your own in the environment "
                 "variable SANDBOX_KERNEL_CACHE, or use %sandbox save NAME"
             ) from None
+
+        if not claimed:
+            raise SessionError(
+                "another kernel of this notebook saves its sessions already, and one would replace what the other "
+                "saved; end that kernel, or use %sandbox save NAME"
+            )
+
+    def _claimed(self) -> bool:
+        path = os.path.join(self._own, _CLAIM)
+        with self._lock:
+            if self._claim is not None:
+                if os.path.exists(path):
+                    return True
+                os.close(self._claim)
+                self._claim = None
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                # Such a lock is the process's own: no child keeps it when the kernel is killed.
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    os.close(fd)
+                    return False
+            self._claim = fd
+            return True
 
     def place(self, language: Language, name: str) -> str:
         """Return the path to save a session to. The first call puts aside what an earlier kernel left."""
@@ -76,7 +112,8 @@ class KeptStates:
         last = os.path.join(self._own, _LAST)
         with self._lock:
             if not self._has_saved:
-                if os.path.isdir(last):
+                # What is in ``earlier`` stays as long as there is nothing newer: a save may fail, on a full disk.
+                if self._states(_LAST):
                     earlier = os.path.join(self._own, _EARLIER)
                     shutil.rmtree(earlier, ignore_errors=True)
                     os.rename(last, earlier)
@@ -86,12 +123,14 @@ class KeptStates:
 
     def left_behind(self) -> tuple[KeptState, ...]:
         """Return the states that an earlier kernel of this notebook left, by language and name."""
-        folder = os.path.join(self._own, _EARLIER if self._has_saved else _LAST)
+        return self._states(_EARLIER) if self._has_saved else self._states(_LAST) or self._states(_EARLIER)
+
+    def _states(self, which: str) -> tuple[KeptState, ...]:
         found: list[KeptState] = []
         with contextlib.suppress(OSError):
-            for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            for entry in sorted(os.scandir(os.path.join(self._own, which)), key=lambda entry: entry.name):
                 language, _, name = entry.name.partition("-")
-                if language in set(Language) and not entry.name.endswith(".part") and entry.is_file():
+                if language in set(Language) and not _HALF.search(entry.name) and entry.is_file():
                     saved = entry.stat().st_mtime
                     found.append(KeptState(path=entry.path, language=Language(language), name=name, time=saved))
         return tuple(found)
@@ -128,7 +167,7 @@ def _size(folder: str) -> tuple[int, float]:
     """Return the bytes of all files below a folder, and when the youngest was written."""
     size, youngest = 0, 0.0
     for place, _, names in os.walk(folder):
-        for name in names:
+        for name in (each for each in names if each != _CLAIM):
             with contextlib.suppress(OSError):
                 found = os.lstat(os.path.join(place, name))
                 size, youngest = size + found.st_size, max(youngest, found.st_mtime)

@@ -64,7 +64,7 @@ class KernelApp(Application, ConnectionFileMixin):
     async def _serve(self, kernel: Any) -> None:
         channels = Channels(self)
         self._write_ports()
-        self._watch_parent()
+        self._watch_parent(kernel)
         loop = RequestLoop(channels, kernel)
         ports = {f"{name}_port": getattr(self, f"{name}_port") for name in _PORTS}
         kernel.connect(loop, channels, self.log, ports)
@@ -94,8 +94,8 @@ class KernelApp(Application, ConnectionFileMixin):
             self._connection_file_written = False
             self.write_connection_file()
 
-    def _watch_parent(self) -> None:
-        """End this process when the server that started it has ended (``JPY_PARENT_PID``)."""
+    def _watch_parent(self, kernel: Any) -> None:
+        """End this process when the server that started it has ended (``JPY_PARENT_PID``); autosave saves before."""
         said = int(os.environ.get("JPY_PARENT_PID") or 0)
         if said <= 1:
             return
@@ -105,7 +105,10 @@ class KernelApp(Application, ConnectionFileMixin):
         def look() -> None:
             if (os.getppid() != parent) if parent > 1 else (os.getppid() == 1):
                 self.log.warning("the process that started this kernel has ended, so it ends too")
-                os._exit(1)
+                try:
+                    kernel.save_at_the_end()
+                finally:
+                    os._exit(1)
             loop.call_later(_PARENT_LOOK_S, look)
 
         look()

@@ -16,7 +16,7 @@ from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.limits import quoted
+from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.opening.saved_file import RECIPES, ImageHeader, SavedSession, read_image, write_image
@@ -45,6 +45,8 @@ _NOT_HERE = (
     "Sandbox(here=folder), to have the other files too"
 )
 _MOST_NAMES, _MOST_NAME = 10_000, 500
+#: How many names a report shows of each kind; all of them are in its attributes.
+_MOST_LINES = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +72,19 @@ class SaveReport:
     def __str__(self) -> str:
         lines = [f"{len(self.stored)} {'variable' if len(self.stored) == 1 else 'variables'} stored"]
         if self.recomputed:
-            lines.append(f"made again by their cells: {', '.join(self.recomputed)}")
-        lines += [f"changed: {name} ({why})" for name, why in self.changed.items()]
-        lines += [f"lost: {name} ({why})" for name, why in self.lost.items()]
-        lines += [f"file {display_name(path)}: {why}" for path, why in self.files.items()]
+            more = f" and {len(self.recomputed) - _MOST_LINES} more" if len(self.recomputed) > _MOST_LINES else ""
+            lines.append(f"made again by their cells: {', '.join(self.recomputed[:_MOST_LINES])}{more}")
+        lines += _lines("changed: {} ({})", self.changed)
+        lines += _lines("lost: {} ({})", self.lost)
+        lines += _lines("file {}: {}", {display_name(path): why for path, why in self.files.items()})
         return "\n".join(lines)
+
+
+def _lines(form: str, reasons: Mapping[str, str]) -> list[str]:
+    """Return a line for each name and its reason; of very many, the first ones and how many there are more."""
+    lines = [form.format(name, why) for name, why in list(reasons.items())[:_MOST_LINES]]
+    more = len(reasons) - _MOST_LINES
+    return [*lines, f"… and {more} more"] if more > 0 else lines
 
 
 class PythonSession(Session):
@@ -286,8 +296,11 @@ def _is_dotted(name: str) -> bool:
     return all(part.isidentifier() for part in name.split("."))
 
 
-def read_python(path: str | os.PathLike[str]) -> SavedSession | None:
-    """Read a saved Python session of processes; None when the file is one of another kind."""
+def read_python(path: str | os.PathLike[str], memory_mb: int) -> SavedSession | None:
+    """Read a saved Python session of processes; None when the file is one of another kind.
+
+    One that needs more than ``memory_mb`` is refused before its memory is read: a stranger's file may say anything.
+    """
 
     class _Other(Exception):
         """Raised when the file is one of another kind."""
@@ -295,6 +308,11 @@ def read_python(path: str | os.PathLike[str]) -> SavedSession | None:
     def fitting(header: ImageHeader) -> None:
         if header.guest != GUEST:
             raise _Other
+        if header.memory_bytes > memory_mb * MIB:
+            raise InvalidRequest(
+                f"{str(path)!r} holds variables of {-(-header.memory_bytes // MIB)} MB, and the session may have "
+                f"{memory_mb} MB; load it with more memory (memory_mb, --memory)"
+            )
 
     with contextlib.suppress(_Other):
         return read_image(file_name(path), fitting)
@@ -331,4 +349,8 @@ def _names(found: object) -> tuple[str, ...]:
     """Return the names of variables in a report of the worker; what is no name is left out."""
     if not isinstance(found, list):
         return ()
-    return tuple(name for name in found[:_MOST_NAMES] if isinstance(name, str) and name.isidentifier())
+    return tuple(
+        name
+        for name in found[:_MOST_NAMES]
+        if isinstance(name, str) and len(name) <= _MOST_NAME and name.isidentifier()
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,10 +40,46 @@ def test_a_kernel_finds_what_the_one_before_left_and_not_what_it_saved_itself(tm
 def test_half_a_file_and_a_foreign_file_are_no_states(tmp_path: Path) -> None:
     kept = KeptStates("a.ipynb", str(tmp_path))
     folder = Path(save(kept, "whole")).parent
-    (folder / "python.0123.part").write_text("half")
+    (folder / "python.0123456789abcdef.part").write_text("half")
     (folder / "cobol").write_text("?")
     (folder / "bash").mkdir()
     assert left(KeptStates("a.ipynb", str(tmp_path))) == [("", "whole")]
+
+
+def test_a_session_whose_name_ends_like_half_a_file_was_never_offered(tmp_path: Path) -> None:
+    save(KeptStates("a.ipynb", str(tmp_path)), "whole", "my.part")
+    assert left(KeptStates("a.ipynb", str(tmp_path))) == [("my.part", "whole")]
+
+
+def test_a_save_that_failed_took_away_what_the_kernel_before_had_left(tmp_path: Path) -> None:
+    save(KeptStates("a.ipynb", str(tmp_path)), "one")
+    second = KeptStates("a.ipynb", str(tmp_path))
+    second.place(Language.PYTHON, "")  # and then the disk is full
+    assert left(second) == [("", "one")]
+    third = KeptStates("a.ipynb", str(tmp_path))
+    assert left(third) == [("", "one")]
+    third.place(Language.PYTHON, "")
+    assert left(KeptStates("a.ipynb", str(tmp_path))) == [("", "one")]
+
+
+def test_two_kernels_of_one_notebook_replaced_what_the_other_had_saved(tmp_path: Path) -> None:
+    code = (
+        "import sys; from sandbox_kernel.notebook.autosave.kept_states import KeptStates\n"
+        "KeptStates('a.ipynb', sys.argv[1]).check(); print('claimed', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "claimed\n"
+        with pytest.raises(SessionError, match="another kernel of this notebook"):
+            KeptStates("a.ipynb", str(tmp_path)).check()
+        KeptStates("b.ipynb", str(tmp_path)).check()
+        other.kill()
+    kept = KeptStates("a.ipynb", str(tmp_path))
+    kept.check()
+    kept.forget()
+    kept.check()
 
 
 def test_only_the_user_can_read_the_states(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy, SessionError
 from sandbox_kernel.session.opening import python_state, saved_file
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace.folder_state import FolderState, SavedEntry, leads_out, put_folder, take_folder
+from sandbox_kernel.workspace.folder_state import FolderState, SavedEntry, folder_of, leads_out, put_folder, take_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 MADE = """
@@ -155,3 +156,47 @@ def test_a_file_of_the_form_before_is_still_loaded(tmp_path: Path, monkeypatch: 
         assert printed(box.load_session(tmp_path / "s"), "print(x, open('d.txt').read())") == "[1] d\n"
         with pytest.raises(InvalidRequest):
             box.load_session(tmp_path)
+
+
+def test_a_small_file_that_says_it_is_large_took_its_memory_from_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large, path = 700 << 20, tmp_path / "s"
+    fields = {
+        "language": "python", "guest": python_state.GUEST, "guest_version": "Python", "memory_mb": 4096, "elapsed_s": 0.0,
+        "memory_bytes": large, "memory_sha256": "", "files": {},
+    }  # fmt: skip
+    text = json.dumps(fields).encode()
+    path.write_bytes(saved_file.MAGIC + len(text).to_bytes(4, "big") + text)
+    os.truncate(path, saved_file.ALIGNMENT + large)
+    monkeypatch.setattr(saved_file.SealedMemory, "of_file", lambda *_: pytest.fail("its memory was read"))
+    with Sandbox() as box, pytest.raises(InvalidRequest, match="variables of 700 MB, and the session may have 512 MB"):
+        box.load_session(path)
+
+
+def test_a_report_of_very_many_names_is_shown_in_part_and_every_name_as_plain_text() -> None:
+    report = python_state._report(
+        {
+            "stored": ["x" * 10_000, "y"],
+            "recomputed": [f"n{number}" for number in range(1000)],
+            "lost": {**{f"a.b{number}": "\x1b[31m" * 900 for number in range(1000)}, "no name": "", "x" * 600: ""},
+        }
+    )
+    assert report.stored == ("y",)
+    assert len(report.lost) == 1000
+    assert "… and 960 more" in str(report) and " and 960 more" in str(report)
+    assert len(str(report)) < 40_000 and "\x1b" not in str(report)
+    odd = python_state.SaveReport(files={"a\x1b]0;t\x07\udcff": "why"})
+    assert "file a\\x1b]0;t\\x07\\xff: why" in str(odd)
+
+
+def test_a_file_that_grows_while_it_is_saved_is_saved_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("12345")
+    with Rooted.at(tmp_path) as root:
+        (entry,) = root.walk()
+        state = folder_of([entry._replace(size=3)], lambda one: root.read_part(one.names, 0, one.size)[0])
+        assert dict(state.files) == {"log": b"123"}
+        (tmp_path / "log").unlink()
+        state = folder_of([entry], lambda one: root.read_part(one.names, 0, one.size)[0])
+    assert not state.files and not state.entries
+    assert "was changed while the session was saved" in state.left_out["log"]

@@ -57,6 +57,7 @@ NAMED = {
     "%alias hello echo hello": "IPython.alias_manager",
     "import string; string.now = (n for n in ())": "string.now",
     "import os; os.mkdir('/tmp/gone'); os.chdir('/tmp/gone')": "os.getcwd",
+    "import tempfile; place = tempfile.mkdtemp()": "tempfile.gettempdir",
 }
 
 

@@ -42,6 +42,7 @@ _OF_MODULES = (
     "__file__",
     "__cached__",
     "__session__",
+    "__warningregistry__",
 )
 
 

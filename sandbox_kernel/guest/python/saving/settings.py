@@ -16,7 +16,7 @@ from .registrations import UNCHANGED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Tuple
+    from typing import Any, Callable, Dict, List, Set, Tuple
 
     Reader = Callable[[], Any]
     Writer = Callable[[Any], None]
@@ -228,6 +228,17 @@ _BEGAN: Dict[str, Any] = {}
 #: Settings that a fork changes by itself, as they were before it.
 _BEFORE_FORK: Dict[str, Any] = {}
 _hooks: Dict[str, int] = {}
+#: The folder of temporary files, which is no part of the work folder, and what is in it at the beginning.
+_TEMPORARY = os.environ.get("TMPDIR", "/tmp")
+_beginning_files: Set[str] = set()
+
+
+def _temporary_files() -> List[str]:
+    """Return what is in the folder of temporary files, without what libraries put there for themselves."""
+    try:
+        return sorted(name for name in os.listdir(_TEMPORARY) if not name.startswith((".", "matplotlib", "pymp-")))
+    except OSError:
+        return []
 
 
 def note_beginning(signals: Any) -> None:
@@ -236,6 +247,7 @@ def note_beginning(signals: Any) -> None:
     _ENVIRONMENT.clear()
     _ENVIRONMENT.update(os.environ)
     _hooks.update(registrations.read_hooks())
+    _beginning_files.update(_temporary_files())
     for name in ALL:
         if name not in _ALWAYS and name != "abc.ABCMeta.register":
             _BEGAN[name] = _read(name)
@@ -262,6 +274,10 @@ def lost_hooks() -> Dict[str, str]:
     """Return what cells gave to the shell, or to the interpreter, and no file can hold; each with the reason."""
     why = "what cells registered there is only in the session that was saved"
     found = {name: why for name, count in registrations.read_hooks().items() if count > _hooks[name]}
+    left = [repr(name)[:60] for name in _temporary_files() if name not in _beginning_files]
+    if left:
+        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+        found["tempfile.gettempdir"] = f"files in {_TEMPORARY} are not saved: {', '.join(left[:5])}{more}"
     for name, function in (("sys.settrace", sys.gettrace), ("sys.setprofile", sys.getprofile)):
         if function() is not None:
             found[name] = why
