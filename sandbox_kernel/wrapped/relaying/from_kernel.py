@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
@@ -150,6 +150,7 @@ class FromKernel:
         if message.is_idle:
             for content in self.outputs.take_rest():
                 self._own.publish("stream", parent, content)
+            self._show_libraries(message, self._widgets.after(self._cell_of(message)))
             self._end_of_cell(message)
         elif kind == "error" and clean is not None:
             self.recorder.failed(message.parent_id, clean)
@@ -204,10 +205,21 @@ class FromKernel:
         if message.kind in DISPLAYS and isinstance(data, dict):
             if self._widgets.keep_library(data):
                 return False
-            for library in self._widgets.before(data, f"{self._clock.name_of(parent_id)} {parent_id}"):
-                self._own.publish("display_data", message.parent, {"data": library, "metadata": {}, "transient": {}})
+            self._show_libraries(
+                message, self._widgets.before(data, self._cell_of(message), runs=parent_id in self._clock)
+            )
             clean["data"] = self._widgets.with_state(data)
+        elif message.kind == "clear_output":
+            self._widgets.cleared(self._cell_of(message))
         return not self._widgets.takes(message.kind, parent_id, clean)
+
+    def _cell_of(self, message: KernelMessage) -> str:
+        """Return what tells this run of a cell from others."""
+        return f"{self._clock.name_of(message.parent_id)} {message.parent_id}"
+
+    def _show_libraries(self, message: KernelMessage, libraries: Iterable[Mapping[str, object]]) -> None:
+        for library in libraries:
+            self._own.publish("display_data", message.parent, {"data": library, "metadata": {}, "transient": {}})
 
     def _end_of_cell(self, message: KernelMessage) -> None:
         """One of the two messages that end a cell came: with the second one it is over."""

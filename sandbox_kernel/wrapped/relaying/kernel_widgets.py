@@ -89,10 +89,25 @@ class KernelWidgets:
         except ContentRefused:
             return False
 
-    def before(self, data: Mapping[str, object], cell: str) -> list[Mapping[str, object]]:
-        """Return what must be shown before a display: the libraries that it needs and the notebook does not have."""
-        missing = [*self._libraries.before(data, cell), *self._libraries.after(cell)]
-        return [library.data for library in missing]
+    def before(self, data: Mapping[str, object], cell: str, *, runs: bool) -> list[Mapping[str, object]]:
+        """Return what must be shown before a display: the libraries that it needs and no page has had.
+
+        Args:
+            data: the display.
+            cell: what tells this run of a cell from others.
+            runs: whether the cell has an end to come, at which it shows what pages have and the notebook lacks.
+
+        """
+        missing = [library.data for library in self._libraries.before(data, cell)]
+        return missing if runs else [*missing, *self.after(cell)]
+
+    def after(self, cell: str) -> list[Mapping[str, object]]:
+        """Return what a cell shows at its end: libraries that pages have and the notebook would lack."""
+        return [library.data for library in self._libraries.after(cell)]
+
+    def cleared(self, cell: str) -> None:
+        """Note that a program took away what its cell has shown so far."""
+        self._libraries.cleared(cell)
 
     def gone(self, metadata: Mapping[str, object]) -> None:
         """Take the metadata of a request to run a cell: outputs of that cell, and of deleted ones, are gone."""

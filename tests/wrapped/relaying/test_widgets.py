@@ -81,6 +81,19 @@ def test_a_plotly_figure_is_drawn_by_its_own_library_in_a_frame(page):
     assert [LIBRARY in content["data"] for _, content in again] == [False]
 
 
+def test_a_cell_that_runs_again_shows_its_frame_before_the_library_that_the_page_has(page):
+    """The page cleaned two megabytes before it drew."""
+    need(importlib.util.find_spec("altair"), "altair is not installed")
+    shown = []
+    for cell in ("first", "second"):
+        content = {"code": "import altair\naltair.Chart({'values': [{'a': 1}]}).mark_bar()", "silent": False}
+        message = page.kc.session.msg("execute_request", content, metadata={"cellId": cell, "deletedCells": ["first"]})
+        page.kc.shell_channel.send(message)
+        outputs = page.outputs(message["header"]["msg_id"], timeout=200)
+        shown.append([kind for _, each in outputs for kind in each.get("data", {}) if kind in (FRAME, LIBRARY)])
+    assert shown == [[LIBRARY, FRAME], [FRAME, LIBRARY]]
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
