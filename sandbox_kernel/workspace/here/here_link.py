@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
@@ -78,10 +78,22 @@ class HereLink(FolderLink):
                     self.give(path, box)
                 except (SandboxError, OSError) as error:
                     missing.append(notes.no_files_brought_in(error))
+            self._show_folders_above(differing)
             self._others.came(differing, states)
             if differing and layer is not None:
                 layer.renew()
         return [*differing, *secrets], missing[:5]
+
+    def _show_folders_above(self, paths: Iterable[str]) -> None:
+        """Let the user's files show again in folders that the session had made anew and that hold no change now."""
+        if self._layer is None:
+            return
+        kept = self.here.kept.entries
+        above = {path[:at] for path in paths for at, sign in enumerate(path) if sign == "/"}
+        for folder in sorted(above):
+            mark = self.here.project.mark(folder)
+            if mark is not None and mark.is_folder and not any(path.startswith(f"{folder}/") for path in kept):
+                self._layer.show_through(folder)
 
     def waiting(self) -> set[str]:
         """See ``FolderLink``: also what was applied or dropped."""

@@ -22,7 +22,7 @@ from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder, covered
 from sandbox_kernel.workspace.tree.beneath import open_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
-from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FILE, SYMLINK, WalkLimits
+from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits
 
 #: Bounds of one look; it delays the result of a cell.
 LOOK = WalkLimits(entries=50_000, seconds=2.0)
@@ -40,10 +40,15 @@ class Now(Enum):
 
 @dataclass(frozen=True)
 class Delta:
-    """A layer at one time: what stands above the folder, and which paths of the folder do not show any more."""
+    """A layer at one time: what stands above the folder, and which paths of the folder do not show any more.
+
+    ``layer`` is everything in the layer, ``covers`` what nothing of the folder shows through or beneath.
+    """
 
     above: Snapshot = field(default_factory=Snapshot)
     gone: frozenset[str] = frozenset()
+    layer: Mapping[str, TreeEntry] = field(default_factory=dict)
+    covers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,15 @@ class LayerLook:
             ours = frozenset(paths)
             entries = {path: entry for path, entry in before.above.entries.items() if not covered(path, ours)}
             entries |= {path: entry for path, entry in now.above.entries.items() if covered(path, ours)}
-            gone = {path for path in before.gone if not covered(path, ours)}
-            gone |= {path for path in now.gone if covered(path, ours)}
-            now = Delta(replace(now.above, entries=entries), frozenset(gone))
+            layer = {path: entry for path, entry in before.layer.items() if not covered(path, ours)}
+            layer |= {path: entry for path, entry in now.layer.items() if covered(path, ours)}
+            gone, covers = (
+                frozenset(
+                    [path for path in old if not covered(path, ours)] + [path for path in new if covered(path, ours)]
+                )
+                for old, new in ((before.gone, now.gone), (before.covers, now.covers))
+            )
+            now = Delta(replace(now.above, entries=entries), gone, layer, covers)
         self._last = now
 
     def changes(self) -> LayerChanges:
@@ -115,9 +126,10 @@ class LayerLook:
             now[path] = Now.CHANGED
             told[path] = replace(change, kind="modified") if shows and old is not None else change
         for path in before.gone - after.gone - set(now):
-            # A folder of the user that was gone is there again, as the user has it.
+            # A folder of the user that was gone is there again, as the user has it; or the user has removed it too.
             now[path] = Now.SAME
-            told[path] = FsChange(path=path, kind="created", type=self._type(path))
+            if self._project.mark(path) is not None:
+                told[path] = FsChange(path=path, kind="created", type=self._type(path))
         for path in after.gone - before.gone - set(after.above.entries):
             now[path] = Now.GONE
             if path not in told and path not in before.above.entries:
@@ -127,29 +139,48 @@ class LayerLook:
 
     def _look(self) -> Delta:
         seen = snapshot(self.layer, LOOK, since=self._last.above, shared=self._shared)
+        last = self._last
         gone: set[str] = set()
+        covers: set[str] = set()
         above = dict(seen.entries)
         for path, entry in seen.entries.items():
+            if entry.type == DIRECTORY:
+                if is_opaque(self.layer, path):
+                    covers.add(path)
+                    gone.update(self._covered_by(path, seen))
+                if self._is_as_before(path, entry):
+                    # Whatever the user has there by now: no program has changed it.
+                    if path not in last.above.entries:
+                        del above[path]
+                    gone.update({path} & last.gone)
+                    continue
+                old = self._project.mark(path)
+                if old is not None and not old.is_folder:
+                    gone.add(path)
+                elif old is not None and old.mode & 0o777 == entry.mode & 0o777:
+                    del above[path]
+                continue
+            covers.add(path)
             if entry.type == DEVICE:
                 del above[path]
-                if not covered(path, self.hidden):
-                    gone.add(path)
-                    gone.update(below.path for below in self._project.beneath(path))
-            elif entry.type == DIRECTORY:
-                old = self._project.mark(path)
-                if old is None:
-                    continue
-                if not old.is_folder:
-                    gone.add(path)
-                    continue
-                if is_opaque(self.layer, path):
-                    gone.update(self._covered_by(path, seen))
-                if old.mode & 0o777 == entry.mode & 0o777:
-                    del above[path]
-            elif (old := self._project.mark(path)) is not None and old.is_folder:
+                gone.add(path)
+            if entry.type == DEVICE or ((old := self._project.mark(path)) is not None and old.is_folder):
                 gone.update(below.path for below in self._project.beneath(path))
-        gone = {path for path in gone if not covered(path, self.hidden)}
-        return Delta(replace(seen, entries=above), frozenset(gone))
+        gone = {path for path in gone if not covered(path, self.hidden) and not self._was_unseen(path)}
+        return Delta(replace(seen, entries=above), frozenset(gone), seen.entries, frozenset(covers))
+
+    def _is_as_before(self, path: str, entry: TreeEntry) -> bool:
+        """Whether a folder of the layer is the one of the last look."""
+        known = self._last.layer.get(path)
+        return known is not None and (known.type, known.inode, known.mode) == (entry.type, entry.inode, entry.mode)
+
+    def _was_unseen(self, path: str) -> bool:
+        """Whether the user has put something in where a program had removed or replaced what was there before.
+
+        No program has seen it, so none has removed it.
+        """
+        last = self._last
+        return path not in last.gone and path not in last.layer and covered(path, last.covers)
 
     def _covered_by(self, folder: str, seen: Snapshot) -> Iterator[str]:
         """Yield what lies in a folder of the host and not in the folder that was made in its place."""

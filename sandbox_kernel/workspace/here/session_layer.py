@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 
 from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.layer_copies import LayerCopies
 from sandbox_kernel.workspace.here.layer_look import is_opaque
 from sandbox_kernel.workspace.here.placing import look, take_away
@@ -90,9 +91,10 @@ class SessionLayer:
             take_away(self._box, tuple(path.split("/")))
 
     def show_through(self, path: str) -> None:
-        """Let the user's folder show through one that the program had made and that was applied."""
+        """Let the user's folder show through one that the program had made and that was applied; never a secret."""
         names = tuple(path.split("/"))
-        if is_opaque(self.look.layer, path) and not any(one.startswith(f"{path}/") for one in self._hidden_now()):
+        secret = is_hidden(path) or any(one.startswith(f"{path}/") for one in self._hidden_now())
+        if is_opaque(self.look.layer, path) and not secret:
             fd = open_folder(self.look.layer.fileno(), names)
             try:
                 os.removexattr(fd, "user.overlay.opaque")
