@@ -63,7 +63,7 @@ tests=(
   tests/notebook/test_folder_notebook.py
   tests/notebook/offers/test_give_rights.py
   tests/workspace/test_kept_work.py
-  tests/browser/panel/test_whole_way.py
+  tests/browser/panel/test_every_control.py
   tests/session/opening/test_light_python_behind_walls.py
 )
 cd "$place/source"

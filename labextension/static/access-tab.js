@@ -1,8 +1,8 @@
 // The tab "Access": what cells may touch, the limits in force, and on request the measured report.
 import { element } from './dom.js';
 import { readOverview, readReport } from './panel-facts.js';
-import { bar, button, paragraph } from './parts.js';
-import { wordsForIsolation } from './receipt-facts.js';
+import { bar, button, folded, paragraph, redraw } from './parts.js';
+import { megabytesText, parseMegabytes, parseSeconds, secondsText } from './units.js';
 
 export function accessTab(body, { link, run, editLimits, restart }) {
   let panel = null;
@@ -16,7 +16,10 @@ export function accessTab(body, { link, run, editLimits, restart }) {
       overview ??= readOverview(await link.ask(panel, 'overview'));
       report = readReport(await link.ask(panel, 'report'));
       draw();
-      return `Measured: ${report.lines.length} lines.`;
+      // It stands below what cells may touch.
+      body.querySelector('.jp-SandboxPanel-report').scrollIntoView({ block: 'start' });
+      const count = (state) => report.lines.filter((line) => line.state === state).length;
+      return `Measured: ${count('enforced')} of ${report.lines.length} lines are enforced, ${count('not enforced')} are not.`;
     });
 
   async function refresh(current) {
@@ -28,16 +31,16 @@ export function accessTab(body, { link, run, editLimits, restart }) {
 
   function draw() {
     const { limits, rows, line } = overview;
-    const all = [['time', `${limits.timeout} a cell`], ['memory', limits.memory], ...rows];
+    const all = [['time', `${secondsText(parseSeconds(limits.timeout))} for each cell`], ['memory', megabytesText(parseMegabytes(limits.memory))], ...rows];
     const list = element('dl', {
       className: 'jp-SandboxPanel-access',
-      children: all.flatMap(([name, text]) => [element('dt', { text: name }), element('dd', { text })]),
+      children: all.flatMap(([name, text]) => [element('dt', { text: name }), element('dd', { children: [folded(text)] })]),
     });
-    const buttons = bar(button('Change…', () => editLimits()), button('Restart, keeping variables…', () => restart()), button('Measure what holds (report)', measure));
-    body.replaceChildren(buttons, list, paragraph('As a line for a cell:'), element('code', { text: line }), ...(report ? [drawn(report)] : []));
+    const buttons = bar(button('change-limits', () => editLimits()), button('restart', () => restart()), button('report', measure));
+    redraw(body, buttons, list, paragraph('As a line for a cell:'), element('code', { text: line }), ...(report ? [drawn(report)] : []));
   }
 
-  function drawn({ head, lines, weaknesses }) {
+  function drawn({ isolation, lines, weaknesses }) {
     const rows = lines.map(({ area, name, state, evidence }) =>
       element('tr', {
         attributes: { 'data-state': state, title: evidence },
@@ -47,7 +50,7 @@ export function accessTab(body, { link, run, editLimits, restart }) {
     return element('section', {
       className: 'jp-SandboxPanel-report',
       attributes: { 'aria-label': 'measured report' },
-      children: [paragraph(`Measured on this machine (${wordsForIsolation(head)})`, 'jp-SandboxPanel-title'), element('table', { children: rows }), ...weaknesses.map((text) => paragraph(text))],
+      children: [paragraph(`Measured on this machine (${isolation})`, 'jp-SandboxPanel-title'), element('table', { children: rows }), ...weaknesses.map((text) => paragraph(text))],
     });
   }
 

@@ -1,7 +1,8 @@
 // Commands of the Sandbox kernel, for the toolbar, the palette, the kernel menu and the status bar; and the side panel.
 //
 // schemas/sandbox-kernel/commands.json puts them into toolbar and menu, where users can rearrange them.
-import { kernelLink } from './kernel-link.js';
+import { DIALOG_BUTTONS } from './controls.js';
+import { kernelLink, WAITING, withNotice } from './kernel-link.js';
 import { editLimits, restartKeeping } from './limits-dialog.js';
 import { followPastCells } from './past-cells.js';
 import { sidePanel } from './side-panel.js';
@@ -38,7 +39,7 @@ export async function commandsPlugin(shared) {
 
   const confirm = async (title, body, label) =>
     (await showDialog({ title, body, buttons: [Dialog.cancelButton(), Dialog.warnButton({ label })] })).button.accept;
-  const askName = async (title) => (await InputDialog.getText({ title, label: 'Name', okLabel: 'Name it' })).value?.trim() ?? '';
+  const askName = async (title) => (await InputDialog.getText({ title, label: 'Name', okLabel: DIALOG_BUTTONS.name })).value?.trim() ?? '';
 
   return {
     id: 'sandbox-kernel:commands',
@@ -58,16 +59,23 @@ export async function commandsPlugin(shared) {
       restorer?.add(panel, 'sandbox-kernel-panel');
 
       // What a command did is said in the side panel where that is open, else in a notification; both take plain text.
-      const tell = (text, failed = false) => {
+      const tell = (text, kind = 'success') => {
         if (!text) return;
-        if (panel.isVisible) panel.say(text, failed ? 'bad' : '');
-        else Notification.emit(text.slice(0, 400), failed ? 'error' : 'success', { autoClose: failed ? 15000 : 6000 });
+        if (panel.isVisible) panel.say(text, kind === 'error' ? 'bad' : '');
+        else Notification.emit(text.slice(0, 400), kind, { autoClose: kind === 'error' ? 15000 : 6000 });
       };
+      const pressed = withNotice(link, () => tell(WAITING, 'info'));
+      // One at a time: pressed again while the kernel runs a cell, a command would be done twice after it.
+      let busy = false;
       const told = async (work) => {
+        if (busy) return;
+        busy = true;
         try {
           tell(await work());
         } catch (error) {
-          tell(error.message, true);
+          tell(error.message, 'error');
+        } finally {
+          busy = false;
         }
       };
       const open = (tab) => {
@@ -76,13 +84,13 @@ export async function commandsPlugin(shared) {
         panel.select(tab);
       };
       const work = {
-        undo: (current) => told(async () => (await link.change(current, 'undo')).text),
-        redo: (current) => told(async () => (await link.change(current, 'redo')).text),
+        undo: (current) => told(async () => (await pressed.change(current, 'undo')).text),
+        redo: (current) => told(async () => (await pressed.change(current, 'redo')).text),
         time: () => open('time'),
         changes: () => open('changes'),
         access: () => open('access'),
-        limits: (current, { here }) => told(() => editLimits({ Dialog, showDialog, Widget, link, panel: current, here: here === true })),
-        restart: (current) => told(() => restartKeeping({ confirm, link, panel: current })),
+        limits: (current, { here }) => told(() => editLimits({ Dialog, showDialog, Widget, link: pressed, panel: current, here: here === true })),
+        restart: (current) => told(() => restartKeeping({ confirm, link: pressed, panel: current })),
         report: () => {
           open('access');
           return panel.view.measure();

@@ -1,4 +1,5 @@
 // One frame on the page: made when it comes into view, filled when it is ready, watched while it is there.
+import { control } from './controls.js';
 import { element } from './dom.js';
 import { droppedSentence, fittingHeight, refusedSentence } from './frame-facts.js';
 import { withLibrary } from './frame-libraries.js';
@@ -151,7 +152,7 @@ export class FrameView {
 
   offerStop() {
     if (this.bar) return;
-    const button = element('button', { text: 'Stop it', attributes: { type: 'button', 'data-lm-suppress-shortcuts': 'true' } });
+    const button = control('stop-frame', 'button', { attributes: { type: 'button', 'data-lm-suppress-shortcuts': 'true' } });
     button.addEventListener('click', () => this.stop('This output was stopped: it did not answer any more.'));
     this.bar = element('div', {
       className: 'jp-SandboxFrame-bar',

@@ -3,6 +3,10 @@
 // Only code of this extension sends them. Output of a sandbox stands in frames, which reach the kernel through the gate
 // of their widgets and no other way. The kernel answers between cells; sandbox_kernel/notebook/side_panel is its side.
 const IMPLEMENTATION = 'sandbox-kernel';
+const WAIT_MILLISECONDS = 1500;
+
+export const WAITING = 'Waiting for the kernel: it answers between cells…';
+export const LOST = 'The kernel ended or was restarted before it answered. Look what became of it, and press again.';
 
 let made = null;
 
@@ -10,6 +14,25 @@ let made = null;
 export function kernelLink(shared) {
   made ??= makeLink(shared);
   return made;
+}
+
+// The same link for what a user has pressed: `late` is called where the kernel lets them wait.
+export function withNotice(link, late) {
+  const noticed = async (request) => {
+    const timer = setTimeout(late, WAIT_MILLISECONDS);
+    try {
+      return await request;
+    } finally {
+      clearTimeout(timer);
+    }
+  };
+  return {
+    ask: (...request) => noticed(link.ask(...request)),
+    change: (...request) => noticed(link.change(...request)),
+    get current() {
+      return link.current;
+    },
+  };
 }
 
 async function makeLink(shared) {
@@ -20,8 +43,8 @@ async function makeLink(shared) {
 }
 
 // Knows which notebooks have a Sandbox kernel. `changed` is emitted with {panel, why, source}: `why` is 'kernel' when it is
-// another one, 'current' when another notebook is looked at, 'cell' when a cell (with this source) has ended, or the
-// action of a request that changed something.
+// another one, 'current' when another notebook is looked at, 'cell' when a cell (with this source) has ended here or in
+// another page, or the action of a request that changed something.
 class KernelLink {
   constructor(createMessage, actions, Signal) {
     this._createMessage = createMessage;
@@ -39,6 +62,7 @@ class KernelLink {
       panel.sessionContext.statusChanged.connect((_context, status) => {
         if (status === 'restarting' || status === 'autorestarting') this._learn(panel);
       });
+      panel.sessionContext.iopubMessage.connect((_context, message) => this._hear(panel, message));
       this._learn(panel);
     };
     tracker.forEach(learn);
@@ -79,7 +103,9 @@ class KernelLink {
       session: kernel.clientId,
       content: { action, ...fields },
     });
-    const reply = await kernel.sendShellMessage(message, true, true).done;
+    const reply = await kernel.sendShellMessage(message, true, true).done.catch(() => {
+      throw new Error(LOST);
+    });
     const content = reply.content ?? {};
     if (content.status !== 'ok') {
       const error = new Error(typeof content.error === 'string' ? content.error : 'The kernel did not answer.');
@@ -96,6 +122,13 @@ class KernelLink {
     } finally {
       this.changed.emit({ panel, why: action });
     }
+  }
+
+  // A cell that another page has run may change what this page shows.
+  _hear(panel, { header, parent_header: parent, content }) {
+    if (header.msg_type !== 'status' || content.execution_state !== 'idle' || parent.msg_type !== 'execute_request') return;
+    if (!this.isSandbox(panel) || parent.session === panel.sessionContext.session.kernel.clientId) return;
+    this.changed.emit({ panel, why: 'cell', source: '' });
   }
 
   async _learn(panel) {

@@ -1,27 +1,27 @@
 // The dialog behind the status bar's limits: time, memory, domains, folders, the notebook's own folder.
+import { control, CONTROLS, DIALOG_BUTTONS } from './controls.js';
 import { element } from './dom.js';
 import { readOverview } from './panel-facts.js';
 
 const FIELDS = [
-  { key: 'timeout', label: 'Time for each cell', hint: 'like 500ms, 30s or 2m' },
-  { key: 'memory', label: 'Memory', hint: 'like 512M or 2G' },
-  { key: 'domains', label: 'Network: domains that cells may reach', hint: 'one in a line, like example.org or example.org:8443; empty: none', many: true },
-  { key: 'mounts', label: 'Folders that cells may see', hint: 'one in a line, HOST:GUEST, like data:/data; read-only without :rw at its end', many: true },
+  { key: 'timeout', hint: 'like 500ms, 30s or 2m' },
+  { key: 'memory', hint: 'like 512M or 2G' },
+  { key: 'domains', hint: 'one in a line, like example.org or example.org:8443; empty: none', many: true },
+  { key: 'mounts', hint: 'one in a line, HOST:GUEST, like data:/data; read-only without :rw at its end', many: true },
 ];
 
 // Returns the body of the dialog as an element, and `value()`: the limits as they stand in it.
 export function limitsForm(limits, problem) {
   const inputs = {};
-  const rows = FIELDS.map(({ key, label, hint, many }) => {
-    const input = element(many ? 'textarea' : 'input', { attributes: { spellcheck: 'false', ...(many ? { rows: '2' } : { type: 'text' }) } });
+  const rows = FIELDS.map(({ key, hint, many }) => {
+    const input = control(key, many ? 'textarea' : 'input', { text: '', attributes: { spellcheck: 'false', ...(many ? { rows: '2' } : { type: 'text' }) } });
     input.value = many ? limits[key].join('\n') : limits[key];
     inputs[key] = input;
-    return element('label', { children: [element('span', { text: label }), input, element('small', { text: hint })] });
+    return element('label', { children: [element('span', { text: CONTROLS[key] }), input, element('small', { text: hint })] });
   });
-  const here = element('input', { attributes: { type: 'checkbox' } });
+  const here = control('here', 'input', { text: '', attributes: { type: 'checkbox' } });
   here.checked = limits.here !== '';
-  const words = 'Work on the notebook’s folder; your files stay as they are until you apply changes';
-  const row = element('label', { className: 'jp-SandboxDialog-check', children: [here, element('span', { text: words })] });
+  const row = element('label', { className: 'jp-SandboxDialog-check', children: [here, element('span', { text: CONTROLS.here })] });
   const trouble = element('p', { className: 'jp-SandboxDialog-problem', text: problem, attributes: { role: 'alert' } });
   const node = element('div', { className: 'jp-SandboxDialog', children: [trouble, ...rows, row] });
   trouble.hidden = !problem;
@@ -36,13 +36,13 @@ export function limitsForm(limits, problem) {
   return { node, value };
 }
 
-const RESTART = 'Restart, keeping variables';
+const RESTART = DIALOG_BUTTONS['restart-with'];
 const RESTART_MEANS =
   'A new session begins under these limits and has the variables of the one before. What cannot be brought along is named. Undo does not reach back behind it.';
 
 // Asks, and begins a new session under the present limits that has the variables of the one before.
 export async function restartKeeping({ confirm, link, panel }) {
-  if (!(await confirm('Restart, keeping variables?', RESTART_MEANS, 'Restart'))) return '';
+  if (!(await confirm('Restart, keeping variables?', RESTART_MEANS, DIALOG_BUTTONS.restart))) return '';
   return (await link.change(panel, 'restart')).text;
 }
 
@@ -64,7 +64,7 @@ export async function editLimits({ Dialog, showDialog, Widget, link, panel, here
       title: 'Limits and access of this notebook',
       body,
       focusNodeSelector: 'input',
-      buttons: [Dialog.cancelButton(), Dialog.okButton({ label: RESTART, displayType: 'default', caption: RESTART_MEANS }), Dialog.okButton({ label: 'Change' })],
+      buttons: [Dialog.cancelButton(), Dialog.okButton({ label: RESTART, className: 'jp-SandboxDialog-second', caption: RESTART_MEANS }), Dialog.okButton({ label: DIALOG_BUTTONS.change })],
     });
     if (!button.accept) return '';
     const changed = changedFields(before, value);

@@ -1,5 +1,6 @@
 // The status-bar item that shows the limits of the active cell. limits.js makes its text. In a notebook of the Sandbox
 // kernel it is a button, which opens the dialog to change them.
+import { control } from './controls.js';
 import { kernelLink } from './kernel-link.js';
 import { limitsInForce, limitsText } from './limits.js';
 import { readOverview } from './panel-facts.js';
@@ -19,7 +20,7 @@ export async function limitsPlugin(shared) {
     optional: [IStatusBar],
     activate: (app, tracker, statusBar) => {
       if (!statusBar) return;
-      const item = new Widget({ node: document.createElement('span') });
+      const item = new Widget({ node: control('limits', 'span') });
       item.addClass('jp-SandboxLimits');
       const changed = new Signal(item);
       const known = new WeakMap();
@@ -71,7 +72,7 @@ function followKernel(link, known, refresh) {
   link.changed.connect(async (_link, { panel, why }) => {
     if (why === 'kernel') known.delete(panel);
     refresh();
-    if (!['cell', 'limits', 'restart'].includes(why) || asking.has(panel) || !link.isSandbox(panel)) return;
+    if (!['kernel', 'cell', 'limits', 'restart'].includes(why) || asking.has(panel) || !link.isSandbox(panel)) return;
     asking.add(panel);
     try {
       const { limits } = readOverview(await link.ask(panel, 'overview'));

@@ -1,14 +1,16 @@
 // Draws what a cell lacked, with buttons: allow once, for this session, never. The first two run the cell again.
+import { control, CONTROLS } from './controls.js';
 import { element } from './dom.js';
-import { kernelLink } from './kernel-link.js';
+import { kernelLink, LOST } from './kernel-link.js';
 import { OFFERS, readOffers } from './offer-facts.js';
 import { OWN_KEYS } from './receipt.js';
 
+const LATE_MILLISECONDS = 300;
 const BUTTONS = [
-  { how: 'once', text: 'Allow once', again: true },
-  { how: 'session', text: 'Allow for this session', again: true },
-  { how: 'folder', text: 'Work on the whole folder', again: true },
-  { how: 'never', text: 'Never', again: false },
+  { how: 'once', again: true },
+  { how: 'session', again: true },
+  { how: 'folder', again: true },
+  { how: 'never', again: false },
 ];
 
 export async function offersPlugin(shared) {
@@ -40,9 +42,10 @@ export async function offersPlugin(shared) {
         }
 
         _row(offer) {
-          const buttons = BUTTONS.filter(({ how }) => how in offer.lines).map(({ how, text, again }) => {
+          const buttons = BUTTONS.filter(({ how }) => how in offer.lines).map(({ how, again }) => {
             const title = how === 'once' && offer.once ? offer.once : offer.lines[how];
-            const button = element('button', { text, attributes: { type: 'button', title, 'aria-label': `${text}: ${offer.what}`, ...OWN_KEYS } });
+            const name = `allow-${how}`;
+            const button = control(name, 'button', { attributes: { type: 'button', title, 'aria-label': `${CONTROLS[name]}: ${offer.what}`, ...OWN_KEYS } });
             button.addEventListener('click', () => this._answer(offer.lines[how], again));
             return button;
           });
@@ -62,14 +65,21 @@ export async function offersPlugin(shared) {
           }
           if (this._busy) return;
           this._busy = true;
+          const late = setTimeout(() => (this._said.textContent = 'Waits until the cells that run have ended…'), LATE_MILLISECONDS);
           try {
-            const { content } = await panel.sessionContext.session.kernel.requestExecute({ code: line, store_history: false, allow_stdin: false }, true, { sandbox_kernel_pressed: true }).done;
+            const asked = panel.sessionContext.session.kernel.requestExecute({ code: line, store_history: false, allow_stdin: false }, true, { sandbox_kernel_pressed: true });
+            const { content } = await asked.done.catch(() => {
+              throw new Error(LOST);
+            });
+            clearTimeout(late);
+            if (content.status === 'aborted') throw new Error('Not done: the cell before it was stopped or failed. Press again.');
             if (content.status !== 'ok') throw new Error(String(content.evalue ?? 'The kernel refused.').slice(0, 1000));
             this._said.textContent = again ? 'Allowed; the cell runs again.' : 'Not asked again in this session.';
             if (again) await NotebookActions.runCells(panel.content, [cell], panel.sessionContext);
           } catch (error) {
             this._said.textContent = error.message;
           } finally {
+            clearTimeout(late);
             this._busy = false;
           }
         }

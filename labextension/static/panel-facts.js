@@ -2,7 +2,7 @@
 //
 // Names, values and lines come from inside the sandbox: types are checked, invisible characters are replaced, and texts
 // and lists are cut. sandbox_kernel/notebook/side_panel/panel_facts.py writes the replies.
-import { safeText, safeTextOf } from './receipt-facts.js';
+import { safeText, safeTextOf, wordsForIsolation } from './receipt-facts.js';
 import { bytesText } from './units.js';
 
 const MOST_LINES = 2000;
@@ -20,13 +20,13 @@ const list = (value) => (Array.isArray(value) ? value.slice(0, MOST_ENTRIES) : [
 const table = (value) => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
 const number = (value) => (Number.isSafeInteger(value) && value >= 0 ? value : null);
 
-// Returns the lines of a unified diff, each with its kind: add, remove, place or same.
+// Returns the lines of a unified diff, each with its kind: add, remove, place, same, or remark for a file that is not shown as text.
 export function diffLines(text) {
   const lines = typeof text === 'string' ? text.split('\n', MOST_LINES + 1) : [];
   const shown = lines.slice(0, MOST_LINES).map((line) => {
     const head = /^(?:\+\+\+|---) /.test(line);
-    const kind = head || line.startsWith('@@') ? 'place' : { '+': 'add', '-': 'remove' }[line[0]] ?? 'same';
-    return { kind, text: line.slice(0, MOST_LINE).replace(INVISIBLE, '\ufffd') };
+    const kind = head || line.startsWith('@@') ? 'place' : { '+': 'add', '-': 'remove', '#': 'remark' }[line[0]] ?? 'same';
+    return { kind, text: line.slice(kind === 'remark' ? 2 : 0, MOST_LINE).replace(INVISIBLE, '\ufffd') };
   });
   if (shown.at(-1)?.text === '') shown.pop();
   if (lines.length > MOST_LINES) shown.push({ kind: 'place', text: '… and more lines' });
@@ -43,6 +43,11 @@ export function pathText(path) {
   return safeTextOf(MOST_PATH, path.replace(UNSEEN, escape));
 }
 
+// Returns a text that is the same for the same list of changes.
+export function listed(data) {
+  return JSON.stringify([data.here, data.changes, data.more]);
+}
+
 // Returns {here, changes: [{path, shown, kind, size, named}], more}; `path` is as it is, for requests only.
 export function readChanges(data) {
   const changes = list(data.changes).map(table).filter(({ path }) => typeof path === 'string');
@@ -51,7 +56,7 @@ export function readChanges(data) {
     more: number(data.more) ?? 0,
     changes: changes.map(({ path, kind, type, size, named }) => ({
       path,
-      shown: pathText(path),
+      shown: type === 'directory' ? `${pathText(path)}/` : pathText(path),
       kind: safeText(kind),
       size: kind !== 'deleted' && type === 'file' && number(size) !== null ? bytesText(size) : '',
       named: named === true,
@@ -167,11 +172,11 @@ export function readOverview(data) {
   };
 }
 
-// Returns the lines of a measured report: [{area, name, state, evidence}], and its weaknesses.
+// Returns the lines of a measured report: [{area, name, state, evidence}], the kind of isolation, and its weaknesses.
 export function readReport(data) {
   const report = table(data.report);
   return {
-    head: [safeText(report.isolation), safeText(report.backend)].filter(Boolean).join(', '),
+    isolation: wordsForIsolation(safeText(report.isolation)),
     lines: list(report.lines).map(table).map((line) => ({
       area: safeText(line.area),
       name: safeText(line.name),

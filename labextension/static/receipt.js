@@ -1,6 +1,7 @@
 // Draws the receipt of a run: one line with bars for time and memory, details to unfold, and refusals with a remedy.
 //
 // A run with nothing notable takes no place: its time and memory show when the pointer or the focus is in its cell.
+import { control } from './controls.js';
 import { element } from './dom.js';
 import { MIME, readReceipt } from './receipt-facts.js';
 
@@ -44,33 +45,35 @@ function receiptNodes(receipt, copy) {
 }
 
 function summary({ tone, slim, ending, language, isolation, meters, changed }) {
-  const facts = [language, isolation, changed].filter(Boolean);
+  const known = [language, isolation].filter(Boolean);
+  const facts = [...known, ...[changed].filter(Boolean)];
   const spoken = [`Sandbox run: ${ending}`, ...facts, ...meters.map(({ label, text }) => `${label} ${text}`)];
   const attributes = { 'aria-label': spoken.join(', '), ...OWN_KEYS };
   if (slim) {
     const amounts = meters.map(({ used }) => element('span', { className: 'jp-SandboxReceipt-amount', text: used }));
-    return element('summary', { attributes: { ...attributes, title: spoken.join('\n') }, children: amounts });
+    return control('receipt', 'summary', { attributes: { ...attributes, title: spoken.join('\n') }, children: amounts });
   }
-  return element('summary', {
+  return control('receipt', 'summary', {
     attributes,
     children: [
       element('span', { className: 'jp-SandboxReceipt-mark', text: MARK[tone], attributes: { 'aria-hidden': 'true' } }),
       element('span', { className: 'jp-SandboxReceipt-ending', text: ending }),
-      ...facts.map((text) => element('span', { className: 'jp-SandboxReceipt-fact', text })),
+      ...known.map((text) => element('span', { className: 'jp-SandboxReceipt-fact jp-SandboxReceipt-usual', text })),
+      ...(changed ? [element('span', { className: 'jp-SandboxReceipt-fact', text: changed })] : []),
       ...meters.map(bar),
     ],
   });
 }
 
 // The summary's label contains the numbers, so the bar is hidden from screen readers.
-function bar({ label, fraction, level, text }) {
-  const children = [element('span', { text: label })];
+function bar({ label, fraction, level, used, text }) {
+  const children = [element('span', { className: 'jp-SandboxReceipt-label', text: label })];
   if (fraction !== null) {
     const fill = element('span', { className: 'jp-SandboxReceipt-fill' });
     fill.style.width = `${(fraction * 100).toFixed(1)}%`;
     children.push(element('span', { className: 'jp-SandboxReceipt-bar', children: [fill] }));
   }
-  children.push(element('span', { className: 'jp-SandboxReceipt-amount', text }));
+  children.push(element('span', { className: 'jp-SandboxReceipt-amount', children: [used, element('span', { text: text.slice(used.length) })] }));
   return element('span', {
     className: 'jp-SandboxReceipt-meter',
     attributes: { 'aria-hidden': 'true', 'data-meter': label, 'data-level': level },
@@ -102,9 +105,8 @@ function refusal({ rule, subject, reason, remedy }, copy) {
 }
 
 function copyButton(text, copy) {
-  const button = element('button', {
+  const button = control('copy', 'button', {
     className: 'jp-SandboxReceipt-copy',
-    text: 'Copy',
     attributes: { type: 'button', 'aria-label': `Copy ${text}`, 'aria-live': 'polite', ...OWN_KEYS },
   });
   button.addEventListener('click', () => {

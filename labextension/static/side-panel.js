@@ -1,17 +1,18 @@
 // The side panel "Sandbox": three tabs about the current notebook. Each tab is a file of its own.
 import { accessTab } from './access-tab.js';
 import { changesTab } from './changes-tab.js';
+import { control } from './controls.js';
 import { element } from './dom.js';
+import { WAITING, withNotice } from './kernel-link.js';
 import { timeTab } from './time-tab.js';
 
 const TABS = [
-  { name: 'changes', label: 'Files and changes', make: changesTab },
-  { name: 'time', label: 'Time', make: timeTab },
-  { name: 'access', label: 'Access', make: accessTab },
+  { name: 'changes', make: changesTab },
+  { name: 'time', make: timeTab },
+  { name: 'access', make: accessTab },
 ];
 
 const WAIT_MILLISECONDS = 1500;
-const WAITING = 'Waiting for the kernel: it answers between cells…';
 
 // `tools`: {link, confirm, askName, editLimits}: what tabs need of JupyterLab.
 export function sidePanel(Widget, tools) {
@@ -21,7 +22,8 @@ export function sidePanel(Widget, tools) {
       this.id = 'sandbox-kernel-panel';
       this.addClass('jp-SandboxPanel');
       this._status = element('p', { className: 'jp-SandboxPanel-status', attributes: { role: 'status' } });
-      this._context = { ...tools, say: (text, tone = '') => this.say(text, tone), run: (work) => this.run(work) };
+      const link = withNotice(tools.link, () => this._busy && this.say(WAITING));
+      this._context = { ...tools, link, say: (text, tone = '') => this.say(text, tone), run: (work) => this.run(work) };
       this._tabs = TABS.map((tab) => this._makeTab(tab));
       const bar = element('div', {
         className: 'jp-SandboxPanel-tabs',
@@ -31,12 +33,17 @@ export function sidePanel(Widget, tools) {
       bar.addEventListener('keydown', (event) => this._moveTab(event));
       this._none = element('p', {
         className: 'jp-SandboxPanel-empty',
-        text: 'The current notebook does not run in the Sandbox kernel. Choose it with Kernel → Change Kernel….',
+        text: 'No notebook with a running Sandbox kernel is in front. Open one, or choose the kernel with Kernel → Change Kernel.',
       });
-      this.node.setAttribute('data-lm-suppress-shortcuts', 'true');
       this.node.append(bar, this._status, this._none, ...this._tabs.map(({ body }) => body));
       this.select('changes', false);
-      tools.link.changed.connect(() => this.refresh());
+      tools.link.changed.connect((_link, { why }) => {
+        // What was said is about the state before that cell.
+        if (why === 'cell' && !this._busy) this.say('');
+        this.refresh();
+      });
+      // Buttons of another page may have been pressed meanwhile.
+      window.addEventListener('focus', () => this.refresh());
     }
 
     onAfterShow() {
@@ -55,21 +62,18 @@ export function sidePanel(Widget, tools) {
       if (this._busy) return;
       this._busy = true;
       this.node.setAttribute('aria-busy', 'true');
-      const late = setTimeout(() => this.say(WAITING), WAIT_MILLISECONDS);
       try {
-        const text = await work();
-        clearTimeout(late);
-        this.say(text);
+        this.say(await work());
       } catch (error) {
         this.say(error.message, 'bad');
       } finally {
-        clearTimeout(late);
         this._busy = false;
         this.node.removeAttribute('aria-busy');
       }
     }
 
     select(name, focus = true) {
+      if (name !== this._selected && !this._busy) this.say('');
       this._selected = name;
       for (const tab of this._tabs) {
         const chosen = tab.name === name;
@@ -111,15 +115,15 @@ export function sidePanel(Widget, tools) {
       }
     }
 
-    _makeTab({ name, label, make }) {
+    _makeTab({ name, make }) {
       const body = element('div', {
         className: 'jp-SandboxPanel-body',
-        attributes: { role: 'tabpanel', id: `sandbox-kernel-${name}`, 'aria-label': label },
+        attributes: { role: 'tabpanel', id: `sandbox-kernel-${name}` },
       });
-      const button = element('button', {
-        text: label,
+      const button = control(`tab-${name}`, 'button', {
         attributes: { type: 'button', role: 'tab', 'aria-controls': `sandbox-kernel-${name}` },
       });
+      body.setAttribute('aria-label', button.textContent);
       button.addEventListener('click', () => this.select(name));
       return { name, button, body, view: make(body, this._context) };
     }

@@ -1,7 +1,11 @@
 // The tab "Time": the tree of a session's states. Enter or a click goes to a state; nothing is lost by it.
+import { control } from './controls.js';
 import { element } from './dom.js';
 import { readDifference, readTree } from './panel-facts.js';
-import { bar, button, diffBlock, paragraph } from './parts.js';
+import { bar, button, diffBlock, paragraph, redraw } from './parts.js';
+
+// How many changes of a state are named below the tree; the rest is counted.
+const MOST_NAMED = 12;
 
 export function timeTab(body, { link, askName, run }) {
   let panel = null;
@@ -33,17 +37,19 @@ export function timeTab(body, { link, askName, run }) {
   async function refresh(current) {
     if (current !== panel) selected = compared = null;
     panel = current;
+    // Who looks at the present state goes on looking at it when a cell has run.
+    const present = tree.nodes.find((node) => node.present)?.id;
     tree = readTree(await link.ask(panel, 'tree'));
+    if (selected === present) selected = null;
     if (!tree.nodes.some(({ id }) => id === selected)) selected = tree.nodes.find(({ present }) => present)?.id ?? null;
     draw();
   }
 
   function draw() {
     if (tree.nodes.length === 0) {
-      body.replaceChildren(paragraph('No session runs. Each cell that you run becomes a state, which you can come back to.'));
+      redraw(body, paragraph('No session runs. Each cell that you run becomes a state, which you can come back to.'));
       return;
     }
-    const hadFocus = body.querySelector('[role=tree]')?.contains(document.activeElement);
     const items = element('ul', {
       className: 'jp-SandboxPanel-tree',
       attributes: { role: 'tree', 'aria-label': 'states of the session' },
@@ -51,19 +57,18 @@ export function timeTab(body, { link, askName, run }) {
     });
     items.addEventListener('keydown', onKey);
     const buttons = bar(
-      button('Undo', () => run(async () => (await link.change(panel, 'undo')).text)),
-      button('Redo', () => run(async () => (await link.change(panel, 'redo')).text)),
-      button('Name the present state…', () => nameIt('A name for the present state')),
+      button('undo', () => run(async () => (await link.change(panel, 'undo')).text)),
+      button('redo', () => run(async () => (await link.change(panel, 'redo')).text)),
+      button('name-present', () => nameIt('A name for the present state')),
     );
     const node = tree.nodes.find(({ id }) => id === selected);
-    body.replaceChildren(buttons, items, ...(node ? [details(node)] : []), ...(compared ? [difference(compared)] : []));
-    if (hadFocus) items.querySelector('[tabindex="0"]')?.focus();
+    redraw(body, buttons, items, ...(node ? [details(node)] : []), ...(compared ? [difference(compared)] : []));
   }
 
   function item(node) {
     const state = node.present ? 'present' : node.alive ? 'held' : 'gone';
     const words = { present: 'the present state', held: 'held', gone: 'its cells would run again' }[state];
-    const made = element('li', {
+    const made = control('state', 'li', {
       attributes: {
         role: 'treeitem',
         'aria-level': String(node.depth + 1),
@@ -118,7 +123,7 @@ export function timeTab(body, { link, askName, run }) {
 
   function details(node) {
     const others = tree.nodes.filter(({ id }) => id !== node.id);
-    const choice = element('select', {
+    const choice = control('compare-with', 'select', {
       attributes: { 'aria-label': 'state to compare with' },
       children: others.map(({ id, name, label, present }) => {
         const option = element('option', { text: [present ? 'present:' : '', name, label].filter(Boolean).join(' '), attributes: { value: String(id) } });
@@ -126,12 +131,14 @@ export function timeTab(body, { link, askName, run }) {
         return option;
       }),
     });
-    const changed = node.changes.length > 0 ? `changed: ${node.changes.join(', ')}` : 'changed no variable and no file';
+    const rest = node.changes.length - MOST_NAMED;
+    const named = [...node.changes.slice(0, MOST_NAMED), ...(rest > 0 ? [`and ${rest} more`] : [])];
+    const changed = named.length > 0 ? `changed: ${named.join(', ')}` : 'changed no variable and no file';
     const held = [node.alive ? 'held in memory' : 'not held: its cells would run again', node.memory && `${node.memory} of its own`];
     const actions = [
-      ...(node.present ? [] : [button('Go there', () => go(node)), button('Branch from here…', () => branch(node))]),
-      button('Name it…', () => nameIt(`A name for the state ${node.label}`, { state: node.id })),
-      ...(others.length > 0 ? [button('Compare with', () => compare(...pair(node.id, Number(choice.value)))), choice] : []),
+      ...(node.present ? [] : [button('go-there', () => go(node)), button('branch', () => branch(node))]),
+      button('name-state', () => nameIt(`A name for the state ${node.label}`, { state: node.id })),
+      ...(others.length > 0 ? [button('compare', () => compare(...pair(node.id, Number(choice.value)))), choice] : []),
     ];
     return element('section', {
       className: 'jp-SandboxPanel-node',

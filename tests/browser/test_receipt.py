@@ -75,8 +75,10 @@ def test_one_line_says_how_it_ended_and_what_it_used(lab: LabPage) -> None:
 def test_details_stay_inside_a_narrow_page(lab: LabPage) -> None:
     usual = lab.page.viewport_size
     assert usual is not None
-    open_receipts(lab, "narrow-receipt.ipynb", TIMED_OUT)
+    open_receipts(lab, "narrow-receipt.ipynb", TIMED_OUT, CHANGED)
     lab.page.set_viewport_size({"width": 480, "height": 800})
+    line = lab.receipt(1).locator("summary").bounding_box()
+    assert line is not None and line["height"] < 30
     lab.receipt(0).locator("summary").click()
     assert lab.receipt(0).evaluate("(node) => node.scrollWidth <= node.clientWidth")
     for row in lab.receipt(0).locator("dd").all():

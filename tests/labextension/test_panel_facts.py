@@ -66,3 +66,21 @@ def test_two_files_looked_the_same_in_the_list_of_changes(evaluate: Evaluate) ->
     shown = evaluate("panel-facts.js", "values.map(pathText)", *paths)
     assert isinstance(shown, list) and len(set(shown)) == len(paths)
     assert shown[:3] == ["a b", "a\\x0ab", "a\\x1bb"]
+
+
+def test_a_folder_looked_like_an_empty_file(evaluate: Evaluate) -> None:
+    changes = [{"path": "a", "kind": "created", "type": "directory"}, {"path": "b", "kind": "created", "type": "file"}]
+    shown = evaluate(
+        "panel-facts.js", "readChanges({here: '/x', changes: values}).changes.map((one) => one.shown)", *changes
+    )
+    assert shown == ["a/", "b"]
+
+
+def test_what_is_not_text_was_a_line_of_a_diff(evaluate: Evaluate) -> None:
+    lines = evaluate("panel-facts.js", "diffLines(values[0])", "# a.bin: modified, not shown as text, 7 bytes\n")
+    assert lines == [{"kind": "remark", "text": "a.bin: modified, not shown as text, 7 bytes"}]
+
+
+def test_the_report_named_its_walls_in_words_of_the_machine(evaluate: Evaluate) -> None:
+    report = {"isolation": "process+sandbox", "backend": "process", "lines": []}
+    assert evaluate("panel-facts.js", "readReport({report: values[0]}).isolation", report) == "isolated process"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
 from tests.browser.test_receipt import expect_contrast
-from tests.notebook.side_panel.test_panel_answers import PNG
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -136,109 +134,82 @@ def test_the_tree_is_walked_compared_and_branched_by_keyboard(lab_with_panel: La
     expect(panel(lab).get_by_role("tab", name="Access")).to_have_attribute("aria-selected", "true")
 
 
-def test_changes_are_looked_at_applied_and_dropped_one_by_one(lab_with_panel: LabPage) -> None:
+#: Another page with the same notebook: a second connection to its kernel.
+OTHER_PAGE = """async (code) => {
+    const { kernels } = window.jupyterapp.serviceManager;
+    const { id, name } = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+    const other = kernels.connectTo({ model: { id, name } });
+    await other.requestExecute({ code }).done;
+    other.dispose();
+}"""
+
+
+def test_what_was_pressed_while_a_cell_ran_was_silent_done_twice_or_told_in_words_of_the_machine(
+    lab_with_panel: LabPage,
+) -> None:
     lab = lab_with_panel
-    folder = lab.server.folder / "project"
+    folder = lab.server.folder / "waits"
     folder.mkdir(exist_ok=True)
-    for name, data in (("notes.txt", b"one\ntwo\n"), ("dot.png", PNG), ("mine.txt", b"a\n")):
-        (folder / name).write_bytes(data)
-    write = (
-        "open('notes.txt', 'a').write('three <b>\\n')\nopen('mine.txt', 'w').write('theirs')\n"
-        "open('new.csv', 'w').write('1')\nopen('dot.png', 'ab').write(b'\\0')"
-    )
-    open_cells(lab, "project/here.ipynb", f"%sandbox --here\n{write}")
-    run(lab, 0)
-    expect(lab.receipt(0).locator("summary")).to_contain_text("files changed")
-    (folder / "mine.txt").write_text("changed by its owner")
-    tool(lab, "changes").click()
-    rows = panel(lab).get_by_role("list", name="changes").get_by_role("listitem")
-    expect(rows).to_have_count(4)
-    row = {name: rows.and_(lab.page.locator(f'[data-path="{name}"]')) for name in ("notes.txt", "mine.txt", "dot.png")}
-    row["notes.txt"].locator("summary").focus()
-    lab.page.keyboard.press("Enter")
-    expect(row["notes.txt"].locator('[data-line="add"]')).to_have_text("+three <b>\n")
-    row["dot.png"].locator("summary").click()
-    expect(row["dot.png"].get_by_role("img", name="dot.png before")).to_be_visible()
-    expect(row["dot.png"].get_by_role("img", name="dot.png after")).to_be_visible()
-    lab.screenshot("side-panel-changes")
-    panel(lab).get_by_role("button", name="Apply all").click()
-    expect(row["mine.txt"]).to_have_attribute("data-conflict", "true")
-    assert (folder / "notes.txt").read_text() == "one\ntwo\n"
-    panel(lab).get_by_role("button", name="Apply notes.txt").click()
-    expect(rows).to_have_count(3)
-    assert (folder / "notes.txt").read_text() == "one\ntwo\nthree <b>\n"
-    panel(lab).get_by_role("button", name="Discard all").click()
-    lab.page.get_by_role("button", name="Drop").click()
-    expect(panel(lab)).to_contain_text("nothing differs")
-    assert not Path(folder / "new.csv").exists()
-
-
-def test_the_dialog_behind_the_status_bar_changes_a_running_session(lab_with_panel: LabPage) -> None:
-    lab = lab_with_panel
-    data = lab.server.folder / "data"
-    data.mkdir(exist_ok=True)
-    (data / "a.txt").write_text("seen")
-    open_cells(lab, "dialog.ipynb", "x = 41", "print(x + 1, open('/data/a.txt').read())")
-    run(lab, 0)
-    lab.limits.focus()
-    lab.page.keyboard.press("Enter")
-    dialog = lab.page.locator(".jp-SandboxDialog")
-    expect(dialog.get_by_label("Memory")).to_have_value("512M")
-    dialog.get_by_label("Time for each cell").fill("soon")
-    dialog.get_by_label("Folders that cells may see").fill("data:/data")
-    lab.page.get_by_role("button", name="Change", exact=True).click()
-    expect(dialog.get_by_role("alert")).to_contain_text("soon")
-    expect(dialog.get_by_label("Folders that cells may see")).to_have_value("data:/data")
-    lab.screenshot("limits-dialog")
-    dialog.get_by_label("Time for each cell").fill("9s")
-    lab.page.get_by_role("button", name="Change", exact=True).click()
-    expect(dialog).to_have_count(0)
-    expect(lab.limits).to_contain_text("9 s · 512 MB")
-    run(lab, 1)
-    expect(lab.output(1)).to_contain_text("42 seen")
-    tool(lab, "access").click()
-    expect(panel(lab).locator("dl")).to_contain_text("data at /data")
-    # What a running session cannot follow is refused in the dialog; a new session with the variables can.
-    lab.limits.click()
-    dialog.get_by_label("Work on the notebook’s folder").check()
-    lab.page.get_by_role("button", name="Change", exact=True).click()
-    expect(dialog.get_by_role("alert")).to_contain_text("restart --keep --here")
-    lab.screenshot("limits-dialog-refused")
-    lab.page.get_by_role("button", name="Restart, keeping variables", exact=True).click()
-    expect(dialog).to_have_count(0)
-    expect(said(lab)).to_contain_text("has the variables of the one before")
-    lab.edit_cell(0, "print(x, open('data/a.txt').read())")
-    run(lab, 0)
-    expect(lab.output(0)).to_contain_text("41 seen")
-    panel(lab).get_by_role("button", name="Restart, keeping variables…").click()
-    lab.page.locator(".jp-Dialog").get_by_role("button", name="Restart", exact=True).click()
-    expect(said(lab)).to_contain_text("has the variables of the one before")
-
-
-def test_a_panel_that_waits_for_a_cell_says_so(lab_with_panel: LabPage) -> None:
-    lab = lab_with_panel
-    open_cells(lab, "waits.ipynb", "import time\nfor _ in range(200): time.sleep(0.1)")
-    lab.start_all()
-    expect(lab.cell(0).locator(".jp-InputPrompt")).to_have_text("[*]:")
+    (folder / "seen.txt").write_text("from the owner")
+    endless = "%%sandbox --timeout 4m\nimport time\nprint('going', flush=True)\nwhile True: time.sleep(0.05)"
+    open_cells(lab, "waits/waits.ipynb", "x = 1", "x = 2", "open('seen.txt').read()", endless)
+    run(lab, 0, 1, 2)
+    lab.select_cell(3)
+    start = "() => { void window.jupyterapp.commands.execute('notebook:run-cell') }"
+    lab.page.evaluate(start)
+    expect(lab.output(3)).to_contain_text("going")
+    for _ in range(3):
+        tool(lab, "undo").click()
+    toast = lab.page.locator(".Toastify__toast")
+    expect(toast.filter(has_text="Waiting for the kernel")).to_have_count(1)
+    answered = lab.output(2).get_by_role("status")
+    lab.output(2).get_by_role("button", name="Allow once: seen.txt").click()
+    expect(answered).to_have_text("Waits until the cells that run have ended…")
+    lab.screenshot("pressed-while-running")
     tool(lab, "access").click()
     expect(said(lab)).to_have_text("Waiting for the kernel: it answers between cells…")
     tool(lab, "stop").click()
     expect(panel(lab).locator("dl")).to_contain_text("no host files")
-    expect(panel(lab).locator(".jp-SandboxPanel-status")).to_have_text("")
-
-
-def test_report_and_stop_have_buttons(lab_with_panel: LabPage) -> None:
-    lab = lab_with_panel
-    endless = "%%sandbox --timeout 4m\nimport time\nprint('going')\nwhile True: time.sleep(0.05)"
-    open_cells(lab, "stop.ipynb", endless)
-    tool(lab, "report").click()
-    measured = panel(lab).get_by_role("region", name="measured report")
-    expect(measured.locator("tr").filter(has_text="enforced").first).to_be_visible(timeout=200_000)
-    lab.start_all()
-    expect(lab.output(0)).to_contain_text("going")
-    tool(lab, "stop").click()
+    expect(answered).to_have_text("Not done: the cell before it was stopped or failed. Press again.")
+    # One cell was taken back, not three: the one that was stopped.
+    tool(lab, "time").click()
+    expect(states(lab).filter(has_text="x = 2")).to_have_count(1)
     lab.wait_for_idle()
-    expect(lab.output(0)).to_contain_text("interrupted")
+    lab.page.evaluate(start)
+    expect(lab.output(3)).to_contain_text("going")
+    panel(lab).get_by_role("button", name="Undo").click()
+    lab.restart_kernel()
+    expect(said(lab)).to_contain_text("The kernel ended or was restarted before it answered.")
+
+
+def test_a_list_that_another_page_had_changed_was_dropped_unseen(lab_with_panel: LabPage) -> None:
+    lab = lab_with_panel
+    (lab.server.folder / "two").mkdir(exist_ok=True)
+    write = "%sandbox --here\nopen('first.txt', 'w').write('1')\nimport os\nos.makedirs('folder')"
+    open_cells(lab, "two/two.ipynb", write)
+    run(lab, 0)
+    tool(lab, "changes").click()
+    rows = panel(lab).get_by_role("list", name="changes").get_by_role("listitem")
+    expect(rows).to_have_count(2)
+    rows.and_(lab.page.locator('[data-path="folder/"]')).locator("summary").click()
+    expect(rows.filter(has_text="a folder, created")).to_have_count(1)
+    # A cell of the other page is heard of.
+    lab.page.evaluate(OTHER_PAGE, "open('second.txt', 'w').write('2')")
+    expect(rows).to_have_count(3)
+    # A line that gives no cell an end for this page, as a press in the panel of the other one.
+    lab.page.evaluate(
+        """async () => {
+            const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+            const code = "open('third.txt', 'w').write('3')";
+            await kernel.requestExecute({ code, store_history: false }).done;
+        }"""
+    )
+    panel(lab).get_by_role("button", name="Discard all").click()
+    expect(said(lab)).to_contain_text("The list has changed since it was drawn.")
+    expect(rows).to_have_count(4)
+    panel(lab).get_by_role("button", name="Discard all").click()
+    expect(lab.page.locator(".jp-Dialog-header")).to_have_text("Drop all 4 changes?")
+    lab.page.keyboard.press("Escape")
 
 
 def test_panel_and_dialog_fit_a_narrow_page_and_every_theme(lab_with_panel: LabPage) -> None:
@@ -254,6 +225,13 @@ def test_panel_and_dialog_fit_a_narrow_page_and_every_theme(lab_with_panel: LabP
         lab.set_theme(theme)
         shown = panel(lab)
         assert shown.evaluate("(node) => node.scrollWidth <= node.clientWidth")
+        # The tabs stand in one line, and what was said stays in sight, however long a tab is.
+        tabs = shown.get_by_role("tablist").bounding_box()
+        assert tabs is not None and tabs["height"] < 40
+        assert (
+            shown.locator(".jp-SandboxPanel-body:visible").evaluate("(node) => getComputedStyle(node).overflowY")
+            == "auto"
+        )
         for text in (states(lab).nth(1).locator("code"), shown.locator(".jp-SandboxPanel-changed").nth(1)):
             expect_contrast(text, theme)
         lab.screenshot(f"side-panel-480-{theme[11:].lower()}")

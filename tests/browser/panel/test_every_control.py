@@ -1,0 +1,324 @@
+"""Every command, button, dialog and hint, behind each wall: one walk through one notebook that presses them all.
+
+``tests/as_ordinary_user.sh`` runs this file too: server, kernel and browser belong to that user then. What there is to
+press is read from the code (``pressed.py``), so a new control fails here until the walk presses it. The files beside this
+one look closer at single controls, as root behind the strongest walls.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from sandbox_kernel.jail.rules.landlock import landlock_abi
+from sandbox_kernel.model import notes
+from tests.browser.lab_page import LabPage
+from tests.browser.loopback_kernel import HOST
+from tests.browser.panel.pressed import hint_makers, pressable, pressed, record
+from tests.browser.panel.test_side_panel import lab_with_panel, panel, said, states, tool
+from tests.browser.panel.walk import BUBBLEWRAP, LANDLOCK, Fine, Walk, menu, palette
+from tests.loopback_server import serving
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(400)]
+__all__ = ["lab_with_panel"]
+
+KERNELS = [
+    BUBBLEWRAP,
+    pytest.param(LANDLOCK, marks=pytest.mark.skipif(landlock_abi() < 1, reason="this kernel has no Landlock")),
+]
+
+#: What this walk does not press, and what does.
+PRESSED_ELSEWHERE = {
+    "control stop-frame": "tests/browser/test_frames.py: it ends a frame of the page, whatever the walls",
+    "widget Run again": "tests/browser/test_sandbox_kernel.py: it measures as the report of the panel does",
+    "widget Try this browser": "tests/browser/frames/test_report_page.py: it tries the browser alone",
+}
+#: Hints that no notebook behind these walls shows.
+SHOWN_ELSEWHERE = {
+    "hint_missing": "the library alone: tests/test_hints.py",
+    "hint_domain": "the library alone: tests/test_hints.py",
+    "hint_package_in_wasm": "WebAssembly has no other walls: tests/test_hints.py",
+    "network_open": "the policy of a file alone",
+    "network_beside_proxy": "a program with sockets of its own: tests/backends/test_network.py",
+}
+#: Each of these belongs to one kind of walls.
+OF_WALLS = {
+    BUBBLEWRAP: {"hint_read_only", "hint_rename", "no_network"},
+    LANDLOCK: {"hint_denied", "never_network"},
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_control_is_pressed_and_every_hint_is_shown(lab_with_panel: LabPage, kernel: str) -> None:
+    lab = lab_with_panel
+    record(lab)
+    with serving(Fine, host=HOST) as port:
+        walk = Walk(lab, kernel, port)
+        stumble(walk)
+        give_rights(walk)
+    look_at_changes(walk)
+    stumble_in_the_folder(walk)
+    go_back_and_forth(walk)
+    change_limits(walk)
+    restart_and_measure(walk)
+    stop(walk)
+    read_receipts(walk)
+    lab.screenshot(f"every-control-{kernel}")
+    assert pressable() - pressed(lab) == set(PRESSED_ELSEWHERE)
+    others = {name for walls, names in OF_WALLS.items() if walls != kernel for name in names}
+    assert hint_makers() - walk.hinted == set(SHOWN_ELSEWHERE) | others
+
+
+def stumble(walk: Walk) -> None:
+    """Each stumble is one sentence with what to write."""
+    walk.run("refused", "begin", "lacks", "secret", "folder", "place", "time", "memory", "package")
+    at_work = "%sandbox restart --keep --here"
+    walk.expect_hint("lacks", hint_file=notes.hint_file("%sandbox --here", "once.txt", "the notebook", at_work))
+    # The program caught the refusal, and it is told all the same.
+    expect(walk.output("refused")).to_contain_text("caught")
+    if walk.kernel == LANDLOCK:
+        walk.expect_hint("refused", never_network=notes.never_network("nowhere.invalid"))
+        expect(walk.offer("refused", "Allow")).to_have_count(0)
+        walk.expect_hint("place", hint_denied=notes.hint_denied("", "/usr"))
+    else:
+        walk.expect_hint("refused", no_network=notes.no_network("nowhere.invalid"))
+        walk.expect_hint("place", hint_read_only=notes.hint_read_only("", "/usr"))
+    walk.expect_hint("time", hint_time=notes.hint_time("%%sandbox --timeout 2s"))
+    walk.expect_hint("memory", hint_memory=notes.hint_memory("%sandbox --memory 1G"))
+    walk.expect_hint("package", hint_package=notes.hint_package("%sandbox --python PATH", "no_such_package"))
+
+
+def give_rights(walk: Walk) -> None:
+    """Once, for the session, never, and the whole folder: each answer runs the cell again, or not."""
+    lab = walk.lab
+    walk.offer("lacks", "Allow once: once.txt").focus()
+    lab.page.keyboard.press("Enter")
+    expect(walk.output("lacks")).to_contain_text("7 for one cell")
+    lab.wait_for_idle()
+    walk.run("lacks")
+    expect(walk.output("lacks")).to_contain_text("FileNotFoundError")
+    walk.offer("secret", "Never: secret.txt").click()
+    expect(walk.output("secret").get_by_role("status")).to_contain_text("Not asked again")
+    walk.run("secret")
+    expect(walk.output("secret").get_by_role("button")).to_have_count(0)
+    if walk.kernel == LANDLOCK:
+        walk.offer("lacks", "Allow for this session: once.txt").click()
+        expect(walk.output("lacks")).to_contain_text("7 for one cell")
+        lab.wait_for_idle()
+    else:
+        walk.run("fetch", "no_port")
+        walk.offer("fetch", f"Allow once: {HOST}:{walk.port}").click()
+        expect(walk.output("fetch")).to_contain_text("7 reached it")
+        lab.wait_for_idle()
+        walk.run("fetch")
+        expect(walk.output("fetch")).to_contain_text("caught")
+        walk.offer("fetch", f"Allow for this session: {HOST}:{walk.port}").click()
+        expect(walk.output("fetch")).to_contain_text("7 reached it")
+        lab.wait_for_idle()
+        walk.run("fetch")
+        expect(walk.output("fetch")).to_contain_text("7 reached it")
+        walk.offer("no_port", f"Never: {HOST}:1").click()
+        expect(walk.output("no_port").get_by_role("status")).to_contain_text("Not asked again")
+    # The folder: the button in the panel opens the dialog, the one below the cell does it at once.
+    tool(lab, "changes").click()
+    walk.button("Work on the notebook’s folder…").click()
+    expect(lab.page.get_by_role("checkbox", name="Work on the notebook’s folder")).to_be_checked()
+    lab.page.keyboard.press("Escape")
+    walk.offer("folder", "Work on the whole folder").click()
+    expect(walk.output("folder")).to_contain_text("7 one")
+    lab.wait_for_idle()
+
+
+def look_at_changes(walk: Walk) -> None:
+    """What a change is, applied and dropped one by one and all; a conflict stops it all."""
+    lab, folder = walk.lab, walk.folder
+    walk.run("writes")
+    expect(walk.cell("writes").locator(".jp-SandboxReceipt summary")).to_contain_text("5 files changed")
+    rows = panel(lab).get_by_role("list", name="changes").get_by_role("listitem")
+    expect(rows).to_have_count(5)
+    row = {name: rows.and_(lab.page.locator(f'[data-path="{name}"]')) for name in ("notes.txt", "mine.txt", "dot.png")}
+    row["notes.txt"].locator("summary").focus()
+    lab.page.keyboard.press("Enter")
+    expect(row["notes.txt"].locator('[data-line="add"]')).to_have_text("+two <b>\n")
+    row["dot.png"].locator("summary").click()
+    for when in ("before", "after"):
+        expect(row["dot.png"].get_by_role("img", name=f"dot.png {when}")).to_be_visible()
+    (folder / "mine.txt").write_text("changed by its owner")
+    walk.button("Apply all").click()
+    expect(row["mine.txt"]).to_have_attribute("data-conflict", "true")
+    assert (folder / "notes.txt").read_text() == "one\n"
+    walk.button("Discard mine.txt").click()
+    walk.dialog("Drop")
+    expect(rows).to_have_count(4)
+    # Who uses no mouse stays in the list: the focus goes to the same button of the next change.
+    walk.button("Apply new.txt").focus()
+    lab.page.keyboard.press("Enter")
+    expect(rows).to_have_count(3)
+    expect(walk.button("Apply notes.txt")).to_be_focused()
+    assert (folder / "new.txt").read_text() == "made"
+    walk.button("Discard all").click()
+    walk.dialog("Drop")
+    expect(panel(lab)).to_contain_text("nothing differs")
+    assert (folder / "notes.txt").read_text() == "one\n"
+    assert (folder / "mine.txt").read_text() == "changed by its owner"
+
+
+def stumble_in_the_folder(walk: Walk) -> None:
+    """Stumbles of programs that work on the user's folder."""
+    walk.run("hidden", "rename", "git")
+    walk.expect_hint("hidden", hint_hidden=notes.hint_hidden("%sandbox --env NAME=VALUE", ".env"))
+    walk.expect_hint("git", git_sees_deleted=notes.git_sees_deleted([".env"], 1))
+    if walk.kernel == BUBBLEWRAP:
+        walk.expect_hint("rename", hint_rename=notes.hint_rename("shutil.move('data', 'old')", "data"))
+
+
+def go_back_and_forth(walk: Walk) -> None:
+    """Undo, redo and the tree of states, from everywhere."""
+    lab = walk.lab
+    walk.run("one", "two")
+    tool(lab, "time").click()
+    present = panel(lab).locator('[role=treeitem][aria-current="true"]')
+    expect(present).to_contain_text("x = 2")
+    ways = (
+        (lambda: tool(lab, "undo").click(), lambda: tool(lab, "redo").click()),
+        (lambda: menu(lab, "Take Back the Last Cell"), lambda: menu(lab, "Go Forward Again")),
+        (lambda: palette(lab, "undo"), lambda: palette(lab, "redo")),
+        (lambda: walk.button("Undo").click(), lambda: walk.button("Redo").click()),
+    )
+    for back, forward in ways:
+        back()
+        expect(present).to_contain_text("x = 1")
+        expect(said(lab)).to_contain_text(re.compile(r"took back cell \[\d+\]: x = 2"))
+        expect(walk.cell("two")).to_have_class(re.compile("jp-SandboxPast"))
+        forward()
+        expect(present).to_contain_text("x = 2")
+    name_it(walk, "Name the present state…", "named first")
+    present.focus()
+    for key in ("ArrowUp", "Enter"):
+        lab.page.keyboard.press(key)
+    expect(present).to_contain_text("x = 1")
+    walk.run("show")
+    expect(walk.output("show")).to_contain_text("1")
+    states(lab).filter(has_text="x = 2").click()
+    panel(lab).get_by_label("state to compare with").select_option(index=0)
+    walk.button("Compare with").click()
+    expect(panel(lab).get_by_role("region", name="difference")).to_contain_text("x")
+    name_it(walk, "Name it…", "named second")
+    name_it(walk, "Branch from here…", "named third")
+    expect(present).to_contain_text("named third")
+    states(lab).filter(has_text="print(x)").click()
+    walk.button("Go there").click()
+    expect(present).to_contain_text("print(x)")
+
+
+def name_it(walk: Walk, button: str, name: str) -> None:
+    walk.button(button).click()
+    walk.lab.page.locator(".jp-Dialog input").fill(name)
+    walk.dialog("Name it")
+    expect(states(walk.lab).filter(has_text=name)).to_have_count(1)
+    expect(panel(walk.lab)).not_to_have_attribute("aria-busy", "true")
+
+
+def change_limits(walk: Walk) -> None:
+    """The dialog, from each place that opens it; what it cannot do is said in it."""
+    lab = walk.lab
+    dialog = lab.page.locator(".jp-SandboxDialog")
+    panel(lab).get_by_role("tab", name="Access").click()
+    panel(lab).locator("[data-control=long-text]").click()
+    ways = (tool(lab, "limits").click, lambda: menu(lab, "Change Limits and Access…"), lambda: palette(lab, "limits"))
+    for opens in (*ways, walk.button("Change…").click, lab.limits.click):
+        opens()
+        expect(dialog.get_by_label("Memory")).to_have_value("512M")
+        lab.page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+    lab.limits.focus()
+    lab.page.keyboard.press("Enter")
+    dialog.get_by_label("Time for each cell").fill("soon")
+    dialog.get_by_label("Memory").fill("600M")
+    domains = dialog.get_by_label("Network").input_value()
+    dialog.get_by_label("Network").fill(f"{domains}\nno domain")
+    dialog.get_by_label("Folders that cells may see").fill(f"{walk.folder}/data:{walk.shown}")
+    walk.dialog("Change")
+    expect(dialog.get_by_role("alert")).to_contain_text("soon")
+    expect(dialog.get_by_label("Folders that cells may see")).to_have_value(f"{walk.folder}/data:{walk.shown}")
+    dialog.get_by_label("Time for each cell").fill("9s")
+    walk.dialog("Change")
+    expect(dialog.get_by_role("alert")).to_contain_text("no domain")
+    dialog.get_by_label("Network").fill(domains)
+    walk.dialog("Change")
+    if walk.kernel == LANDLOCK:
+        expect(dialog.get_by_role("alert")).to_contain_text("nothing can be added to a running session")
+    else:
+        # The running session gains them, and keeps its variables.
+        expect(dialog).to_have_count(0)
+        walk.run("mounted", "show")
+        expect(walk.output("mounted")).to_contain_text("shown")
+        expect(walk.output("show")).to_contain_text("1")
+        expect(panel(lab).locator("dl")).to_contain_text("/data at /data")
+        lab.limits.click()
+    # What no running session can follow is refused in the dialog; a new session with the variables can.
+    lab.page.get_by_label("Work on the notebook’s folder").uncheck()
+    walk.dialog("Change")
+    expect(dialog.get_by_role("alert")).to_contain_text("session")
+    walk.dialog("Restart, keeping variables")
+    expect(dialog).to_have_count(0)
+    expect(said(lab)).to_contain_text("has the variables of the one before")
+    expect(lab.limits).to_contain_text("9 s · 600 MB")
+    walk.run("mounted", "show")
+    expect(walk.output("mounted")).to_contain_text("shown")
+    expect(walk.output("show")).to_contain_text("1")
+
+
+def restart_and_measure(walk: Walk) -> None:
+    """A new session with the variables, the tabs, and the report of what holds."""
+    lab = walk.lab
+    for opens in (lambda: menu(lab, "Restart, Keeping Variables…"), lambda: palette(lab, "restart")):
+        opens()
+        lab.page.keyboard.press("Escape")
+        expect(lab.page.locator(".jp-Dialog")).to_have_count(0)
+    walk.button("Restart, keeping variables…").click()
+    walk.dialog("Restart")
+    expect(said(lab)).to_contain_text("has the variables of the one before")
+    for name, words, label in (
+        ("changes", "Files and Changes", "Files and changes"),
+        ("time", "Tree of States", "Time"),
+        ("access", "What Cells May Touch", "Access"),
+    ):
+        tab = panel(lab).get_by_role("tab", name=label)
+        for opens in (tool(lab, name).click, lambda w=words: menu(lab, w), lambda n=name: palette(lab, n), tab.click):
+            opens()
+            expect(tab).to_have_attribute("aria-selected", "true")
+    measured = panel(lab).get_by_role("region", name="measured report")
+    ways = (walk.button("Measure what holds (report)").click, tool(lab, "report").click)
+    for measure in (*ways, lambda: menu(lab, "Measure What Holds (Report)"), lambda: palette(lab, "report")):
+        measure()
+        expect(said(lab)).to_contain_text("lines are enforced", timeout=200_000)
+        expect(measured).to_be_in_viewport()
+        panel(lab).get_by_role("tab", name="Time").click()
+        expect(panel(lab).locator(".jp-SandboxPanel-status")).to_have_text("")
+        panel(lab).get_by_role("tab", name="Access").click()
+
+
+def stop(walk: Walk) -> None:
+    """Four ways to stop a cell; what is pressed meanwhile waits and says so."""
+    lab = walk.lab
+    ways = (tool(lab, "stop").click, lambda: menu(lab, "Stop the Running Cells"), lambda: palette(lab, "stop"))
+    for stops in (*ways, walk.output("slow").get_by_role("button", name="Stop").click):
+        walk.start("slow")
+        expect(walk.output("slow")).to_contain_text("going")
+        stops()
+        expect(walk.output("slow")).to_contain_text("KeyboardInterrupt")
+        lab.wait_for_idle()
+
+
+def read_receipts(walk: Walk) -> None:
+    """The receipt of a run unfolds, and the option in it is copied."""
+    lab = walk.lab
+    receipt = walk.cell("receipt").locator(".jp-SandboxReceipt")
+    receipt.locator("summary").click()
+    expect(receipt.locator("dl")).to_be_visible()
+    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    receipt.get_by_role("button", name="Copy").click()
+    expect(receipt.get_by_role("button")).to_have_text("Copied")
