@@ -47,8 +47,10 @@ def first_to_go(candidates: Sequence[LivingNode], *, newest: int, for_memory: bo
         if farther:
             return min(farther, key=lambda node: node.id).id
     tips = [node for node in candidates if node.steps_back is None and not node.named]
-    named = [node for node in candidates if node.named]
-    for group in (tips, near if for_memory else [], named):
+    # The beginning goes last: it holds little, and what was given up is made again from there if from nowhere else.
+    named = [node for node in candidates if node.named and node.id]
+    beginning = [node for node in candidates if node.named and not node.id]
+    for group in (tips, near if for_memory else [], named, beginning):
         if group:
             return min(group, key=lambda node: node.id).id
     return None

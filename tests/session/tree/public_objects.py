@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.markdown_section import replace_section, table
-from sandbox_kernel import Sandbox, SandboxPolicy
+from sandbox_kernel import Limits, Sandbox, SandboxPolicy
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.session.session import Session
 
 MARKERS = ("<!-- table: public objects -->", "<!-- /table: public objects -->")
-#: Seconds that one cell of a case may take.
-CELL_S = 120
+#: Seconds that one cell of a case may take, and what Spark takes more of than others.
+CELL_S, LIMITS = 120, Limits(processes=500, open_files=4096)
 #: Prints a text that is the same for equal values and different for others: what a pickle would hold, without its
 #: sharing of equal strings, which another process does differently. What cannot be pickled is described by its parts,
 #: and a drawing by its pixels.
@@ -103,6 +103,10 @@ def _mark():
         for name, said in sorted(artist.properties().items()):
             if isinstance(said, (bool, int, float, str, tuple)):
                 parts.append(re.sub(" at 0x[0-9a-f]+", "", f"{name} {said!r}"))
+        if figure is None:
+            for inner in vars(artist).values():
+                if isinstance(inner, sys.modules["matplotlib.artist"].Artist):
+                    visit(inner)
     visit(VARIABLE)
     print(hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest())
 _mark(); del _mark
@@ -179,8 +183,10 @@ def mark_of_copy(session: Session, case: Case) -> str:
 
 
 def policy_with(seaborn_data: Path | None) -> SandboxPolicy:
-    """Return the standard policy, with seaborn's files to read where they are given."""
+    """Return the standard policy, with the settings of Java, for Spark, and seaborn's files where they are given."""
     policy = SandboxPolicy.preset("standard")
+    for settings in Path("/etc").glob("java-*-openjdk"):
+        policy = policy.allow_read(str(settings))
     if seaborn_data is None:
         return policy
     return policy.mount(str(seaborn_data), "/seaborn-data").with_env("SEABORN_DATA", "/seaborn-data")
@@ -188,7 +194,7 @@ def policy_with(seaborn_data: Path | None) -> SandboxPolicy:
 
 def tried(case: Case, policy: SandboxPolicy) -> Verdict:
     """Send one case through every move."""
-    with Sandbox(policy=policy) as box, box.session(checkpoints=10, memory_mb=4096) as session:
+    with Sandbox(policy=policy) as box, box.session(checkpoints=10, memory_mb=4096, limits=LIMITS) as session:
         try:
             _run(session, f"import warnings; warnings.simplefilter('ignore')\n{case.declare}")
             session.checkpoint("declared")
@@ -296,8 +302,8 @@ def main(arguments: Iterable[str]) -> int:
     asked = parser.parse_args(list(arguments))
     found: dict[Case, Verdict] = {}
     policy = policy_with(asked.seaborn_data)
-    known = read_found(asked.found)
     for case in cases_of(asked.cases.read_text()):
+        known = read_found(asked.found)  # another run may have found it meanwhile
         if case in known:
             found[case] = known[case]
         elif not asked.packages or case.package in asked.packages:

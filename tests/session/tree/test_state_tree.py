@@ -89,7 +89,7 @@ def test_named_states_tips_and_the_beginning_outlive_others_which_are_spaced_eve
     assert gaps[0] > gaps[-1], "wider into the past"
 
 
-def test_for_memory_all_but_the_present_state_can_be_given_up_and_named_ones_go_last() -> None:
+def test_for_memory_all_but_the_present_state_can_be_given_up_and_named_ones_and_the_beginning_go_last() -> None:
     tree = grown(3, 2)
     tree.name_node("keep me")
     step(tree)
@@ -97,7 +97,7 @@ def test_for_memory_all_but_the_present_state_can_be_given_up_and_named_ones_go_
     order = []
     while (node := tree.give_up(for_memory=True)) is not None:
         order.append(node)
-    assert order == [1, 3, 0, 2]
+    assert order == [1, 3, 2, 0], "from the beginning every other one can be made again"
     assert living(tree) == [4]
 
 
