@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 import tokenize
 from dataclasses import field, replace
 
@@ -141,6 +142,8 @@ def parse_line(line: str) -> LineCommand:
         target = rest.pop(0) if name.startswith("check") else parse_name(rest.pop(0), f"%sandbox {name}")
     if name == "checkpoint" and rest and rest[0].isascii() and rest[0].isdigit():
         targets = (rest.pop(0),)
+    if name.startswith("check") and rest and not rest[0].startswith("-"):
+        _refuse_words(name, [str(target), *targets, *rest])
     if name == "diff":
         while rest and not rest[0].startswith("-"):
             targets = (*targets, rest.pop(0))
@@ -157,6 +160,15 @@ def parse_line(line: str) -> LineCommand:
         raise InvalidRequest(f"%sandbox {name} takes a language or --session NAME, got {' '.join(rest)!r}")
     options = options.check_together()
     return LineCommand(name=name, count=count, target=target, targets=targets, keep=keep, options=options)
+
+
+def _refuse_words(name: str, words: list[str]) -> None:
+    """Raise ``InvalidRequest`` for the name of a state that has spaces and no quotes around it."""
+    try:
+        Language.parse(words[-1])
+    except InvalidRequest:
+        meant = f"%sandbox {name} {shlex.quote(' '.join(words)[:80])}"
+        raise InvalidRequest(f"%sandbox {name}: a name with spaces stands in quotes: {meant}") from None
 
 
 def _right(name: str, rest: list[str]) -> LineCommand:

@@ -379,3 +379,14 @@ def test_sizes_and_durations_are_read_back_as_they_were_written(size, millisecon
 def test_a_flag_of_a_command_was_not_known_to_did_you_mean(line: str, meant: str) -> None:
     with pytest.raises(InvalidRequest, match=meant):
         parse_line(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["checkpoint before training", "checkout before training", "checkpoint before 3 rounds"]
+)
+def test_a_name_of_two_words_was_taken_for_a_language(line: str) -> None:
+    command, _, name = line.partition(" ")
+    with pytest.raises(InvalidRequest) as caught:
+        parse_line(line)
+    assert f"a name with spaces stands in quotes: %sandbox {command} '{name}'" in str(caught.value)
+    assert parse_line(f"{command} '{name}' python").target == name

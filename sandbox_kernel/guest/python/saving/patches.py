@@ -7,6 +7,7 @@ modules that lie in the work folder. A change that a function of a library makes
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import sys
 import types
@@ -21,6 +22,8 @@ _MAIN = "__main__"
 _OURS = __name__.partition(".")[0]
 #: How many of the last cells are read, and how many attributes are stored.
 MOST_CELLS, MOST = 2000, 500
+#: How many functions and classes of cells are traced to what holds them.
+_MOST_TRACED = 64
 
 
 class Known:
@@ -67,10 +70,68 @@ def _holder(module: str, path: str) -> Any:
     return found if isinstance(found, (types.ModuleType, type)) else None
 
 
-def _is_of_cells(value: Any) -> bool:
+#: Types of attributes that hold nothing of a cell: most of them are of these.
+_PLAIN = (str, int, float, bool, bytes, type(None), tuple, frozenset, dict, list, set, types.ModuleType)
+_OF_C = (
+    types.BuiltinFunctionType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)
+_NOTHING_OF_CELLS = frozenset((*_PLAIN, *_OF_C))
+_module_of: Any = type.__dict__["__module__"].__get__
+
+
+def _is_of_cells(value: Any, space: Dict[str, Any]) -> bool:
+    """Whether a value is a function or a class of a cell; ``space`` are the session's variables."""
     if type(value) is types.FunctionType:
-        return value.__globals__ is vars(sys.modules[_MAIN])
-    return isinstance(value, type) and type.__dict__["__module__"].__get__(value) == _MAIN
+        return value.__globals__ is space
+    return isinstance(value, type) and _module_of(value) == _MAIN
+
+
+def _held_by_libraries() -> Iterator[Place]:
+    """Find functions and classes of cells in modules of libraries and in their classes. This looks at everything."""
+    space = vars(sys.modules[_MAIN])
+    for name, module in _libraries() if _may_be_held(space) else ():
+        for attribute, value in list(vars(module).items()):
+            if type(value) in _NOTHING_OF_CELLS:
+                continue
+            if type(value) is types.FunctionType:
+                if value.__globals__ is space:
+                    yield name, attribute
+            elif isinstance(value, type):
+                home = _module_of(value)
+                if home == _MAIN:
+                    yield name, attribute
+                elif home == name:
+                    for inner, held in list(vars(value).items()):
+                        if type(held) is types.FunctionType:
+                            if held.__globals__ is space:
+                                yield name, f"{attribute}.{inner}"
+                        elif type(held) not in _NOTHING_OF_CELLS and any(
+                            _is_of_cells(part, space) for part in (held, *_parts(held))
+                        ):
+                            yield name, f"{attribute}.{inner}"
+
+
+def _may_be_held(space: Dict[str, Any]) -> bool:
+    """Whether anything but the cells themselves holds a function or a class of theirs. Takes a tenth of looking."""
+    functions = [each for each in gc.get_referrers(space) if type(each) is types.FunctionType]
+    classes = [each for each in space.values() if isinstance(each, type) and _module_of(each) == _MAIN]
+    if len(functions) + len(classes) > _MOST_TRACED:
+        return True
+    own = {id(space), *(id(part) for each in classes for part in gc.get_referents(each) if type(part) is dict)}
+    holders = gc.get_referrers(*functions, *classes) if functions or classes else []
+    passing = (list, tuple, types.FrameType, types.CellType, types.FunctionType, types.MethodType)
+    return any(
+        id(each) not in own
+        and type(each) not in passing
+        and not (isinstance(each, type) and _module_of(each) == _MAIN)
+        and getattr(type(each), "__module__", "") != _MAIN
+        for each in holders
+    )
 
 
 def _parts(held: Any) -> List[Any]:
@@ -79,7 +140,7 @@ def _parts(held: Any) -> List[Any]:
         return [held.fget, held.fset, held.fdel]
     if isinstance(held, (staticmethod, classmethod)):
         return [held.__func__]
-    if isinstance(held, (type, types.FunctionType, types.ModuleType)):
+    if isinstance(held, type):
         return []
     own = getattr(type(held), "__dictoffset__", 0) and getattr(held, "__dict__", None)
     return list(own.values()) if type(own) is dict else []
@@ -90,17 +151,6 @@ def _libraries() -> Iterator[Tuple[str, types.ModuleType]]:
         known = type(name) is str and isinstance(module, types.ModuleType) and module.__name__ == name
         if known and name.partition(".")[0] not in (_MAIN, _OURS):
             yield name, module
-
-
-def _held_by_libraries() -> Iterator[Place]:
-    for name, module in _libraries():
-        for attribute, value in list(vars(module).items()):
-            if _is_of_cells(value):
-                yield name, attribute
-            elif isinstance(value, type) and value.__module__ == name:
-                for inner, held in list(vars(value).items()):
-                    if _is_of_cells(held) or any(map(_is_of_cells, _parts(held))):
-                        yield name, f"{attribute}.{inner}"
 
 
 def _parsed(cells: List[str], *words: str) -> Iterator[Any]:
@@ -179,11 +229,11 @@ def _place(holder: Any, name: Any) -> Place | None:
 
 def own_modules(folder: str) -> Dict[str, types.ModuleType]:
     """Return the imported modules whose files lie in the work folder, without packages that were installed there."""
-    root = os.path.realpath(folder) + "/"
+    roots = (f"{folder}/", f"{os.path.realpath(folder)}/")
     found = {}
     for name, module in _libraries():
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and os.path.realpath(file).startswith(root) and "/packages/" not in file:
+        file = vars(module).get("__file__")
+        if isinstance(file, str) and file.startswith(roots) and "/packages/" not in file:
             found[name] = module
     return found
 

@@ -54,8 +54,16 @@ def write_reducers(pairs: List[Tuple[Any, Any]]) -> None:
         sys.modules["copyreg"].pickle(kind, how)
 
 
+class Virtual:
+    """Whether cells may have registered classes with abstract ones: to look at all classes takes long."""
+
+    likely = False
+
+
 def read_virtual() -> Any:
     """Return the classes of cells that were registered with abstract classes of libraries."""
+    if not Virtual.likely:
+        return UNCHANGED
     dump: Any = sys.modules["_abc"]._get_dump
     found, seen, todo = [], {object}, list(type.__subclasses__(object))
     while todo:
@@ -72,6 +80,7 @@ def read_virtual() -> Any:
 
 def write_virtual(pairs: List[Tuple[Any, Any]]) -> None:
     """Register classes with abstract ones."""
+    Virtual.likely = True
     for kind, each in pairs:
         kind.register(each)
 

@@ -21,7 +21,7 @@ from .altered import altered
 from .array_views import SharedArrays
 from .broken_values import MAX_REASON, PatientUnpickler
 from .fresh_process import FreshProcess, TrialUnpickler, places_of
-from .registrations import UNCHANGED
+from .registrations import UNCHANGED, Virtual
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ def beside(
     What cannot be read is noted in ``lost``.
     """
     found: Tuple[Dict[str, Any], Dict[str, Any]] = ({}, {})
+    Virtual.likely = Virtual.likely or any("register" in text for text in cells)
     for held, group in zip(found, (settings.EARLY, settings.LATE)):  # noqa: B905 - Python 3.8
         for name in group:
             try:
