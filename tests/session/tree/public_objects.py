@@ -28,7 +28,7 @@ from sandbox_kernel.session.session import Session
 
 MARKERS = ("<!-- table: public objects -->", "<!-- /table: public objects -->")
 #: Seconds that one cell of a case may take, and what Spark takes more of than others.
-CELL_S, LIMITS = 120, Limits(processes=500, open_files=4096)
+CELL_S, LIMITS = 240, Limits(processes=500, open_files=4096)
 #: Prints a text that is the same for equal values and different for others: what a pickle would hold, without its
 #: sharing of equal strings, which another process does differently. What cannot be pickled is described by its parts,
 #: and a drawing by its pixels.
@@ -165,7 +165,7 @@ def _run(session: Session, code: str) -> str:
     if not result.ok:
         lines = result.stderr.strip().splitlines() or [str(result.error or result.status)]
         errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Timeout)\b", line)]
-        raise _NotRun((errors or lines)[-1][:160])
+        raise _NotRun(errors[-1][:160] if errors else f"{result.status}: {lines[-1]}"[:160])
     return result.stdout
 
 
@@ -269,6 +269,11 @@ def read_found(place: Path | None) -> dict[Case, Verdict]:
     return {Case(**case): Verdict(**verdict) for case, verdict in lines}
 
 
+def plain(reason: str) -> str:
+    """Return a reason without places and addresses, which are others on each machine."""
+    return re.sub(r" \(/[^)]*\)?| at 0x[0-9a-f]+", "", reason).replace("<", "&lt;")
+
+
 def told(found: dict[Case, Verdict]) -> str:
     """Return the table, and below it each case that is not simply right, with the reason."""
     header = ["package", "cases", "ran", "exact by undo, redo, checkout", "stored", "named as lost", "stored wrongly"]
@@ -282,7 +287,7 @@ def told(found: dict[Case, Verdict]) -> str:
         ("Named as lost", "lost"),
     ):
         lines = [
-            f"- {case.package}, `{case.kind}`: {getattr(verdict, field)}"
+            f"- {case.package}, `{case.kind}`: {plain(getattr(verdict, field))}"
             for case, verdict in found.items()
             if getattr(verdict, field)
         ]
