@@ -119,7 +119,7 @@ def _held_by_libraries() -> Iterator[Place]:
 
 
 def _may_be_held(space: Dict[str, Any]) -> bool:
-    """Whether anything but the cells themselves holds a function or a class of theirs. Takes a tenth of looking."""
+    """Whether anything but the cells themselves holds a function or a class of theirs. Takes less time than looking."""
     functions = [each for each in gc.get_referrers(space) if type(each) is types.FunctionType]
     classes = [each for each in space.values() if issubclass(type(each), type) and _module_of(each) == _MAIN]
     if len(functions) + len(classes) > _MOST_TRACED:
