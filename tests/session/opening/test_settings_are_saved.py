@@ -205,3 +205,12 @@ report, _ = state.load(io.BytesIO(json.dumps(header).encode() + b'\\n' + data), 
 """
     run(session, code)
     assert run(session, "space, report") == "({'x': [7]}, {'stored': ['x'], 'lost': {}, 'changed': {}})"
+
+
+def test_an_object_that_cannot_even_be_looked_at_kept_everything_from_being_saved(session: PythonSession) -> None:
+    run(session, "class Proxy:\n    @property\n    def __class__(self): raise RuntimeError('no context')")
+    run(session, "import string, sys; string.proxy = sys.modules['odd'] = Proxy(); x = [1]; string.mine = lambda: x")
+    run(session, "string.Formatter.proxy = Proxy()")
+    with session.fork() as other:
+        assert set(other.restored.lost) == {"string.proxy", "string.Formatter.proxy"}, other.restored
+        assert run(other, "x, string.mine()") == "([1], [1])"

@@ -15,6 +15,6 @@ def altered(value: Any) -> str:
     if type(value) is functools._lru_cache_wrapper and value.cache_info().currsize:
         return f"the cache of {value.__name__} is empty"
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.memmap) and getattr(value, "_mmap", None) is not None:
+    if numpy is not None and issubclass(type(value), numpy.memmap) and getattr(value, "_mmap", None) is not None:
         return "it is in memory and no longer mapped to its file"
     return ""

@@ -110,11 +110,14 @@ def _function(value: types.FunctionType) -> Any:
 def _class(value: type) -> Any:
     meta = type(value)
     space: Dict[str, Any] = {"__qualname__": value.__qualname__}
-    space.update({name: vars(value)[name] for name in ("__slots__", "__orig_bases__") if name in vars(value)})
+    # Set later, these would change the class itself.
+    space.update(
+        {name: vars(value)[name] for name in ("__slots__", "__orig_bases__", "__class__") if name in vars(value)}
+    )
     held = {
         name: part
         for name, part in vars(value).items()
-        if name not in _OF_CLASSES
+        if name not in (*_OF_CLASSES, "__class__")
         and not isinstance(part, (types.MemberDescriptorType, types.GetSetDescriptorType))
         and not (meta is not type and name[:2] == "__" and _put_by_library(part))
     }

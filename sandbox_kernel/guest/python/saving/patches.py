@@ -2,6 +2,8 @@
 
 Found in three ways: what holds a function or a class of a cell, what the text of a cell assigns, and the data of
 modules that lie in the work folder. A change that a function of a library makes for a cell is not found.
+
+Objects are asked for their type, and not for their class: ``__class__`` may be code of a program.
 """
 
 from __future__ import annotations
@@ -66,8 +68,8 @@ def _holder(module: str, path: str) -> Any:
     """Return the module or class that has an attribute; None when it is not there."""
     found: Any = sys.modules.get(module)
     for name in path.split(".")[:-1]:
-        found = vars(found).get(name) if isinstance(found, (types.ModuleType, type)) else None
-    return found if isinstance(found, (types.ModuleType, type)) else None
+        found = vars(found).get(name) if issubclass(type(found), (types.ModuleType, type)) else None
+    return found if issubclass(type(found), (types.ModuleType, type)) else None
 
 
 #: Types of attributes that hold nothing of a cell: most of them are of these.
@@ -88,7 +90,7 @@ def _is_of_cells(value: Any, space: Dict[str, Any]) -> bool:
     """Whether a value is a function or a class of a cell; ``space`` are the session's variables."""
     if type(value) is types.FunctionType:
         return value.__globals__ is space
-    return isinstance(value, type) and _module_of(value) == _MAIN
+    return issubclass(type(value), type) and _module_of(value) == _MAIN
 
 
 def _held_by_libraries() -> Iterator[Place]:
@@ -101,7 +103,7 @@ def _held_by_libraries() -> Iterator[Place]:
             if type(value) is types.FunctionType:
                 if value.__globals__ is space:
                     yield name, attribute
-            elif isinstance(value, type):
+            elif issubclass(type(value), type):
                 home = _module_of(value)
                 if home == _MAIN:
                     yield name, attribute
@@ -117,9 +119,9 @@ def _held_by_libraries() -> Iterator[Place]:
 
 
 def _may_be_held(space: Dict[str, Any]) -> bool:
-    """Whether anything but the cells themselves holds a function or a class of theirs. Takes a tenth of looking."""
+    """Whether anything but the cells themselves holds a function or a class of theirs. Takes less time than looking."""
     functions = [each for each in gc.get_referrers(space) if type(each) is types.FunctionType]
-    classes = [each for each in space.values() if isinstance(each, type) and _module_of(each) == _MAIN]
+    classes = [each for each in space.values() if issubclass(type(each), type) and _module_of(each) == _MAIN]
     if len(functions) + len(classes) > _MOST_TRACED:
         return True
     own = {id(space), *(id(part) for each in classes for part in gc.get_referents(each) if type(part) is dict)}
@@ -128,7 +130,7 @@ def _may_be_held(space: Dict[str, Any]) -> bool:
     return any(
         id(each) not in own
         and type(each) not in passing
-        and not (isinstance(each, type) and _module_of(each) == _MAIN)
+        and not (issubclass(type(each), type) and _module_of(each) == _MAIN)
         and getattr(type(each), "__module__", "") != _MAIN
         for each in holders
     )
@@ -136,11 +138,11 @@ def _may_be_held(space: Dict[str, Any]) -> bool:
 
 def _parts(held: Any) -> List[Any]:
     """Return what an attribute of a class consists of: a property, a static method, an object of a library."""
-    if isinstance(held, property):
+    if issubclass(type(held), property):
         return [held.fget, held.fset, held.fdel]
-    if isinstance(held, (staticmethod, classmethod)):
+    if issubclass(type(held), (staticmethod, classmethod)):
         return [held.__func__]
-    if isinstance(held, type):
+    if issubclass(type(held), type):
         return []
     own = getattr(type(held), "__dictoffset__", 0) and getattr(held, "__dict__", None)
     return list(own.values()) if type(own) is dict else []
@@ -148,7 +150,7 @@ def _parts(held: Any) -> List[Any]:
 
 def _libraries() -> Iterator[Tuple[str, types.ModuleType]]:
     for name, module in list(sys.modules.items()):
-        known = type(name) is str and isinstance(module, types.ModuleType) and module.__name__ == name
+        known = type(name) is str and issubclass(type(module), types.ModuleType) and module.__name__ == name
         if known and name.partition(".")[0] not in (_MAIN, _OURS):
             yield name, module
 
@@ -213,16 +215,17 @@ def _value_of(node: Any, space: Dict[str, Any]) -> Any:
         return space.get(node.id)
     if isinstance(node, ast.Attribute):
         holder = _value_of(node.value, space)
-        return vars(holder).get(node.attr) if isinstance(holder, (types.ModuleType, type)) else None
+        return vars(holder).get(node.attr) if issubclass(type(holder), (types.ModuleType, type)) else None
     return None
 
 
 def _place(holder: Any, name: Any) -> Place | None:
     if not isinstance(name, str) or not name.isidentifier() or name[:2] == "__":
         return None
-    if isinstance(holder, types.ModuleType) and sys.modules.get(holder.__name__) is holder:
-        return (holder.__name__, name) if holder.__name__ != _MAIN else None
-    if isinstance(holder, type) and holder.__module__ != _MAIN and "<" not in holder.__qualname__:
+    if issubclass(type(holder), types.ModuleType):
+        home = str(holder.__name__)
+        return (home, name) if home != _MAIN and sys.modules.get(home) is holder else None
+    if issubclass(type(holder), type) and holder.__module__ != _MAIN and "<" not in holder.__qualname__:
         return holder.__module__, f"{holder.__qualname__}.{name}"
     return None
 
@@ -242,7 +245,7 @@ def _of_own_modules(folder: str) -> Iterator[Place]:
     code = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
     for name, module in own_modules(folder).items():
         for attribute, value in list(vars(module).items()):
-            if attribute[:2] != "__" and not isinstance(value, code):
+            if attribute[:2] != "__" and not issubclass(type(value), code):
                 yield name, attribute
 
 
@@ -257,7 +260,10 @@ def changed_files(folder: str) -> Dict[str, str]:
             continue
         parts = [*vars(module).values()]
         parts += [
-            each for kind in parts if isinstance(kind, type) and kind.__module__ == name for each in vars(kind).values()
+            each
+            for kind in parts
+            if issubclass(type(kind), type) and kind.__module__ == name
+            for each in vars(kind).values()
         ]
         functions = [each for each in parts if type(each) is types.FunctionType and each.__module__ == name]
         if any(each.__code__ not in now for each in functions if each.__code__.co_filename == module.__file__):

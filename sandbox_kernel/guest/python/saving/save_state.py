@@ -176,13 +176,22 @@ def beside(
                 continue
             if value is not UNCHANGED:
                 held[name] = value
-    attributes = patches.patches(cells, folder)
+    attributes = _found(lambda: patches.patches(cells, folder), "sys.modules", lost)
     for name, (module, _, _) in attributes.items():
         if not fresh.has(module):
             lost.setdefault(name, f"a new session cannot import the module {module}")
-    lost.update({**settings.lost_hooks(), **patches.registered(cells)})
+    lost.update(_found(lambda: {**settings.lost_hooks(), **patches.registered(cells)}, "IPython", lost))
     found[1].update({name: value for name, value in attributes.items() if name not in settings.ALL})
     return found
+
+
+def _found(look: Callable[[], Dict[str, Any]], name: str, lost: Dict[str, str]) -> Dict[str, Any]:
+    """Return what was found by looking at objects of the session; what keeps us from that is noted under a name."""
+    try:
+        return look()
+    except Exception as error:
+        lost[name] = f"what cells changed there could not be found: {type(error).__name__}: {str(error)[:MAX_REASON]}"
+        return {}
 
 
 def save(
@@ -217,7 +226,8 @@ def save(
             lost[name] = _reason(stored[name], error)
     trial.begin("")
     parts: List[Any] = [out.getbuffer(), *(buffer.raw() for buffer in buffers)]
-    changed = {**patches.changed_files(folder), **trial.arrays.apart(), **trial.altered}
+    files = _found(lambda: patches.changed_files(folder), "sys.modules", lost)
+    changed = {**files, **trial.arrays.apart(), **trial.altered}
     changed = {name: why for name, why in changed.items() if name not in lost and name not in settings.ALL}
     report = {"stored": [name for name in variables if name in stored], "lost": lost, "changed": changed}
     sizes = [part.nbytes for part in parts]
