@@ -82,7 +82,7 @@ def _widgets() -> set[str]:
 def hint_makers() -> set[str]:
     """The functions that write a hint, and those that tell why there is no network."""
     source = ast.parse(inspect.getsource(notes))
-    kinds = {NoteKind.HINT.name, NoteKind.NETWORK.name}
+    kinds = {NoteKind.HINT.name, NoteKind.NETWORK.name, NoteKind.NO_NETWORK.name}
     return {
         made.name
         for made in source.body

@@ -83,7 +83,7 @@ def stumble(walk: Walk) -> None:
         expect(walk.offer("refused", "Allow")).to_have_count(0)
         walk.expect_hint("place", hint_denied=notes.hint_denied("", "/usr"))
     else:
-        walk.expect_hint("refused", no_network=notes.no_network("nowhere.invalid"))
+        walk.expect_hint("refused", no_network=notes.no_network("nowhere.invalid", "%sandbox "))
         walk.expect_hint("place", hint_read_only=notes.hint_read_only("", "/usr"))
     walk.expect_hint("time", hint_time=notes.hint_time("%%sandbox --timeout 2s"))
     walk.expect_hint("memory", hint_memory=notes.hint_memory("%sandbox --memory 1G"))

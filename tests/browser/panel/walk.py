@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 
 from playwright.sync_api import Locator, expect
@@ -86,6 +87,7 @@ class Walk:
         self.shown = str(self.folder / "data") if kernel == LANDLOCK else "/data"
         sources = cells_of(kernel, port, self.shown)
         self._index = {name: at for at, name in enumerate([*sources, "receipt"])}
+        shutil.rmtree(self.folder, ignore_errors=True)  # of an earlier try
         (self.folder / "data").mkdir(parents=True)
         for name, data in {
             "once.txt": b"for one cell",
