@@ -269,8 +269,14 @@ def read_found(place: Path | None) -> dict[Case, Verdict]:
     return {Case(**case): Verdict(**verdict) for case, verdict in lines}
 
 
+#: What libraries say, each in its way, when they cannot fetch a file.
+_FETCHES = re.compile(r"URLError|ConnectionError|couldn't connect|Retrying in")
+
+
 def plain(reason: str) -> str:
-    """Return a reason without places and addresses, which are others on each machine."""
+    """Return a reason without places and addresses, which are others on each machine, and in short where a file is fetched."""
+    if _FETCHES.search(reason):
+        return "it fetches a file, and the sandbox has no network"
     return re.sub(r" \(/[^)]*\)?| at 0x[0-9a-f]+", "", reason).replace("<", "&lt;")
 
 
