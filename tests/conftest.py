@@ -8,7 +8,9 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -209,6 +211,7 @@ def nothing_left() -> Iterator[None]:
     Spares and templates are processes, and they are meant to stay. Those of earlier tests are ended first, and those
     of this one at its end.
     """
+    end_heartbeats()
     before = holdings()
     yield
     names = ("processes", "control groups", "descriptors", "mounts", "temporary folders")
@@ -222,11 +225,16 @@ def nothing_left() -> Iterator[None]:
     assert not more, f"left behind: {more} {open_descriptors() if 'descriptors' in more else ''}"
 
 
-def descriptors_by_kind() -> set[tuple[str, int]]:
-    """Descriptors of this process, each as what it is and a count of its kind.
+def end_heartbeats() -> None:
+    """End the threads of Jupyter clients that earlier tests left behind: they open and close sockets at any time."""
+    known = sys.modules.get("jupyter_client.channels")
+    for thread in threading.enumerate() if known is not None else ():
+        if isinstance(thread, known.HBChannel):
+            thread.stop()
 
-    Not their numbers: a Jupyter client that an earlier test left behind makes its heartbeat's socket anew now and then.
-    """
+
+def descriptors_by_kind() -> set[tuple[str, int]]:
+    """Descriptors of this process, each as what it is and a count of its kind; its number may change."""
     kinds = Counter(re.sub(r"\[\d+\]", "", target) for target in open_descriptors().values())
     return {(kind, number) for kind, count in kinds.items() for number in range(count)}
 
