@@ -103,14 +103,10 @@ class Stumble:
         return tool if self.spelling is Spelling.TOOL else f"{line}{option} {value}".rstrip()
 
 
-#: Refusals whose remedy is ``--allow-net`` with their subject.
-_REFUSED_HOSTS = ("domain_not_allowed", "port_not_allowed")
-
-
 def spelled(result: ExecResult, stumble: Stumble) -> ExecResult:
-    """Return the result with the options in its notes and refusals as a user writes them at this door.
+    """Return the result with the option in its notes as a user writes it at this door.
 
-    Backends name the option alone: ``--allow-net example.org``.
+    Backends name the option alone: ``--allow-net example.org``. The remedies of refusals stay so: they are data.
     """
     told = tuple(
         notes.no_network(note.wanted.what if note.wanted else "", stumble.line)
@@ -118,11 +114,7 @@ def spelled(result: ExecResult, stumble: Stumble) -> ExecResult:
         else note
         for note in result.notes
     )
-    refused = tuple(
-        replace(each, remedy=stumble.write("--allow-net", each.subject)) if each.rule in _REFUSED_HOSTS else each
-        for each in result.violations
-    )
-    return replace(result, notes=told, violations=refused)
+    return replace(result, notes=told)
 
 
 def hints(result: ExecResult, stumble: Stumble) -> tuple[Note, ...]:

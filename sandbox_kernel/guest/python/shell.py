@@ -27,14 +27,15 @@ from IPython.core.events import EventManager  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from . import own_history, top_level_await  # noqa: E402
+from . import top_level_await  # noqa: E402
 from .between import belonging  # noqa: E402
 from .cell_files import CELL_FILES, cell_file  # noqa: E402
 from .debugger.cell_names import PREFIX as CELL_FOLDER  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
-from .kernel_magics import add_magics  # noqa: E402
-from .pip_magic import TOOLS, Installer  # noqa: E402
+from .magics import own_history  # noqa: E402
+from .magics.kernel_magics import add_magics  # noqa: E402
+from .magics.pip_magic import TOOLS, Installer  # noqa: E402
 from .plain_cells import PlainCells  # noqa: E402
 from .shell_command import run_command  # noqa: E402
 

@@ -149,9 +149,10 @@ def test_a_look_that_a_rollback_met_was_lost_where_no_checkpoint_waits(
 def test_a_cell_that_nobody_could_look_at_says_so(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BetweenCells, "_let_go", lambda self, present: None)  # however long the cells take
     session = open_one(checkpoints=1)
-    live = cells_back_to_back(session)
-    gone = live.leaving.nodes()
-    assert gone
-    live._end_leaving()
+    cells_back_to_back(session)
+    with session._supervisor.turn() as live:
+        gone = live.leaving.nodes()
+        assert gone
+        live._end_leaving()
     told = {node.id: node.changed for node in session.history()}
     assert all(told[node].unknown and not told[node].added for node in gone)
