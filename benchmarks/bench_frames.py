@@ -113,7 +113,7 @@ def measured(rounds: int) -> tuple[dict[str, list[float]], dict[str, list[list[f
     """Return the milliseconds of drawings and of round trips (a list for each round), by kernel."""
     from playwright.sync_api import sync_playwright
 
-    from tests.browser.conftest import _FLAGS
+    from tests.browser.conftest import FLAGS
     from tests.browser.lab_page import LabPage, code_cell, notebook_of
     from tests.browser.lab_server import running_lab
 
@@ -123,7 +123,7 @@ def measured(rounds: int) -> tuple[dict[str, list[float]], dict[str, list[list[f
     found = shutil.which("chromium") or shutil.which("google-chrome")
     try:
         with sync_playwright() as playwright, running_lab(home) as server:
-            browser = playwright.chromium.launch(executable_path=found, args=[*_FLAGS])
+            browser = playwright.chromium.launch(executable_path=found, args=[*FLAGS])
             labs = {}
             for name, kernel in KERNELS.items():
                 lab = LabPage(server, browser.new_page(viewport={"width": 1280, "height": 1000}), home)
