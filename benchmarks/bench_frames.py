@@ -141,12 +141,12 @@ def measured(rounds: int) -> tuple[dict[str, list[float]], dict[str, list[list[f
             for _ in range(rounds):
                 for name, lab in labs.items():
                     lab.page.bring_to_front()
-                    lab.page.wait_for_timeout(REST_MS)
-                    trips[name].append(keys(lab.page))
                     lab.select_cell(2)
                     lab.page.wait_for_timeout(REST_MS)
                     drawn[name].append(drawn_after(lab.page, lab.page.evaluate(DRAW)))
                     lab.wait_for_idle()
+                    lab.page.wait_for_timeout(REST_MS)
+                    trips[name].append(keys(lab.page))
             for lab in labs.values():
                 lab.end_kernels()
             browser.close()
