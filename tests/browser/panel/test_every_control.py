@@ -12,6 +12,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.model import notes
 from tests.browser.lab_page import LabPage
@@ -236,7 +237,8 @@ def change_limits(walk: Walk) -> None:
     lab.limits.focus()
     lab.page.keyboard.press("Enter")
     dialog.get_by_label("Time for each cell").fill("soon")
-    dialog.get_by_label("Memory").fill("600M")
+    # A running session gains memory only where a control group counts it.
+    dialog.get_by_label("Memory").fill("600M" if find_hierarchies() is not None else "512M")
     domains = dialog.get_by_label("Network").input_value()
     dialog.get_by_label("Network").fill(f"{domains}\nno domain")
     dialog.get_by_label("Folders that cells may see").fill(f"{walk.folder}/data:{walk.shown}")
@@ -259,6 +261,7 @@ def change_limits(walk: Walk) -> None:
         expect(panel(lab).locator("dl")).to_contain_text("/data at /data")
         lab.limits.click()
     # What no running session can follow is refused in the dialog; a new session with the variables can.
+    dialog.get_by_label("Memory").fill("600M")
     lab.page.get_by_label("Work on the notebook’s folder").uncheck()
     walk.dialog("Change")
     expect(dialog.get_by_role("alert")).to_contain_text("session")
