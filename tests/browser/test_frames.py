@@ -70,6 +70,23 @@ def test_javascript_of_a_cell_draws_in_its_frame_and_reaches_no_page(lab: LabPag
     assert "taken" not in lab.page.title()
 
 
+ADDED = """%%javascript
+const outer = document.createElement('div'), inner = document.createElement('div');
+element.append(outer);
+outer.append(inner);
+inner.innerHTML = "<button onclick='this.textContent += 1'>pressed </button>";"""
+
+
+def test_a_handler_in_nodes_that_are_added_one_into_the_other_is_called_once(lab: LabPage) -> None:
+    lab.server.write_notebook("added.ipynb", notebook_of(code_cell(ADDED), kernel="sandbox"))
+    lab.open("added.ipynb")
+    lab.run_all()
+    button = lab.output(0).frame_locator("iframe").frame_locator("iframe").locator("button")
+    expect(button).to_have_text("pressed ")
+    button.click()
+    expect(button).to_have_text("pressed 1")
+
+
 def test_a_page_without_our_extension_shows_the_same_frame(chromium: Browser, tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(PLOTLY), nbformat.v4.new_code_cell("fig")])
     notebook.metadata["kernelspec"] = {"name": "sandbox", "display_name": "Sandbox", "language": "python"}

@@ -100,12 +100,17 @@
     // Nothing here has an address to load, so a load event would never come.
     node.addEventListener(event, run);
   };
-  const handlers = (root, use = listen) => {
+  // `looked` holds the nodes that were looked at: of nodes that were added one into the other, each is reported.
+  const handlers = (root, use = listen, looked = new Set()) => {
+    if (looked.has(root)) return;
     for (const node of [root, ...root.querySelectorAll('*')]) {
-      for (const { name, value } of [...(node.attributes ?? [])]) {
+      if (looked.has(node)) continue;
+      looked.add(node);
+      for (const name of node.getAttributeNames?.() ?? []) {
         if (!/^(?:x-)?on[a-z]/.test(name)) continue;
+        const code = node.getAttribute(name);
         node.removeAttribute(name);
-        use(node, name, value);
+        use(node, name, code);
       }
     }
   };
@@ -123,7 +128,8 @@
     document.body.innerHTML = inert.head.innerHTML + inert.body.innerHTML;
     for (const { name, value } of inert.body.attributes) if (name === 'class' || name === 'style') document.body.setAttribute(name, value);
     new MutationObserver((list) => {
-      for (const { addedNodes } of list) for (const node of addedNodes) if (node.querySelectorAll) handlers(node);
+      const looked = new Set();
+      for (const { addedNodes } of list) for (const node of addedNodes) if (node.querySelectorAll) handlers(node, listen, looked);
     }).observe(document.documentElement, { childList: true, subtree: true });
     handlers(document.body);
     for (const { source, isModule } of sources) {
