@@ -150,7 +150,7 @@ def _part(path: str, old: _Side | None, new: _Side | None) -> str:
         "/dev/null" if new is None else _quoted(f"b/{path}", in_header=True),
     )
     was, now = (_lines(side.text or "") if side is not None else [] for side in (old, new))
-    lines = difflib.unified_diff(was, now, *names) if _is_quick(was, now) else _replaced(was, now, names)
+    lines = difflib.unified_diff(was, now, *names) if is_quick(was, now) else _replaced(was, now, names)
     return _head(path, old, new) + "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
@@ -161,7 +161,7 @@ def _lines(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def _is_quick(was: list[str], now: list[str]) -> bool:
+def is_quick(was: list[str], now: list[str]) -> bool:
     """Whether difflib finds the difference in a moment: its work grows with the pairs of equal lines."""
     counts = Counter(was)
     return sum(counts[line] for line in now) <= MOST_PAIRS
