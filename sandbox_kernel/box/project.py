@@ -12,7 +12,7 @@ from sandbox_kernel.workspace.box_folder import BoxFolder
 
 if TYPE_CHECKING:
     from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.patch import WholePatch
+    from sandbox_kernel.workspace.here.showing.patch import WholePatch
 
 
 class BoxProject:

@@ -18,7 +18,7 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DEVICE, FILE
 
 if TYPE_CHECKING:
-    from sandbox_kernel.workspace.here.states_diff import FileChange
+    from sandbox_kernel.workspace.here.showing.states_diff import FileChange
 
 #: How often a running session looks for secrets that were put into a large folder meanwhile, in seconds.
 HIDE_AGAIN_S = 2.0
@@ -55,7 +55,7 @@ class SessionLayer:
 
     def compare(self, before: int, after: int) -> tuple[list[FileChange], str]:
         """Return how the folder differs between the states after two cells, and what could not be found out."""
-        from sandbox_kernel.workspace.here.states_diff import compare_layers  # brings difflib
+        from sandbox_kernel.workspace.here.showing.states_diff import compare_layers  # brings difflib
 
         first, second = self._copies.of(before), self._copies.of(after)
         problem = first.problem or second.problem

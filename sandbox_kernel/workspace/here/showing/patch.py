@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.workspace.here.binary_patch import binary_part
 from sandbox_kernel.workspace.here.change_log import Kept
 from sandbox_kernel.workspace.here.hidden import is_hidden
+from sandbox_kernel.workspace.here.showing.binary_patch import binary_part
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK

@@ -14,9 +14,9 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.layer_copies import CopiedFile
-from sandbox_kernel.workspace.here.patch import is_quick
 from sandbox_kernel.workspace.here.placing import look
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
+from sandbox_kernel.workspace.here.showing.patch import is_quick
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK
 
 #: The most files that are told, the longest text of which the lines are told, and the most characters of all.
