@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.folder_state import FolderState, SavedEntry, folder_of
+from sandbox_kernel.workspace.folder_state import FolderState, folder_of, with_gone
 from sandbox_kernel.workspace.here.change_log import GONE, ChangeLog, Kept
 from sandbox_kernel.workspace.here.layer_look import same_file
 from sandbox_kernel.workspace.here.placing import look, place, place_folder, place_link
@@ -87,8 +87,7 @@ class KeptChanges:
             lambda entry: self.root.read(entry.names, max_bytes=entry.size),
         )
         known = {path: replace(each, mtime_ns=times(tuple(path.split("/")))) for path, each in found.entries.items()}
-        gone = {path: SavedEntry(GONE) for path, kept in self.entries.items() if kept.is_gone}
-        return replace(found, entries={**known, **gone}, is_layer=True)
+        return with_gone(replace(found, entries=known), [path for path, kept in self.entries.items() if kept.is_gone])
 
     def copy_to(self, log: ChangeLog) -> None:
         """Copy all changes to another place, for the next kernel."""

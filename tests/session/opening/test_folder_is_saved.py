@@ -51,6 +51,25 @@ def test_modes_times_links_and_empty_folders_were_not_in_a_saved_session(tmp_pat
         assert report.files["second"] == "it and run.sh were one file, and are two files now"
 
 
+@pytest.mark.parametrize("then", ["", "; open('data', 'w').write('a file now')", "; os.mkdir('data')"])
+def test_a_session_that_had_removed_a_folder_of_the_user_was_saved_and_could_not_be_loaded(
+    tmp_path: Path, then: str
+) -> None:
+    project = tmp_path / "project"
+    (project / "data/deep").mkdir(parents=True)
+    for name in ("data/a.csv", "data/deep/b.csv", "odd\\name", "kept.txt"):
+        (project / name).write_text(name)
+    with Sandbox(here=project) as box:
+        session = box.session()
+        printed(session, "import os, shutil; kept = 41; os.remove('odd\\\\name'); shutil.rmtree('data')" + then)
+        listed = {(change.path, change.kind) for change in box.diff()}
+        assert session.save(tmp_path / "s").files.keys() == {"odd\\name"}
+    with Sandbox(here=project) as box:
+        again = box.load_session(tmp_path / "s")
+        assert printed(again, "print(kept)") == "41\n"
+        assert {(change.path, change.kind) for change in box.diff()} == listed - {("odd\\name", "deleted")}
+
+
 def test_a_session_on_a_folder_of_the_user_saved_all_of_that_folder_and_no_deletion(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
