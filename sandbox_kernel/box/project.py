@@ -12,6 +12,7 @@ from sandbox_kernel.workspace.box_folder import BoxFolder
 
 if TYPE_CHECKING:
     from sandbox_kernel.workspace.here.here_folder import HereFolder
+    from sandbox_kernel.workspace.here.showing.patch import WholePatch
 
 
 class BoxProject:
@@ -32,6 +33,18 @@ class BoxProject:
 
         """
         return self._works_on("patch").patch(paths)
+
+    def whole_patch(self, paths: Iterable[str] | None = None) -> WholePatch:
+        """Return the changes to the folder ``here`` as a patch for ``git apply``, files that are not text included.
+
+        Args:
+            paths: Files, folders or patterns; all by default.
+
+        Returns:
+            ``text``, and in ``left_out`` the changes that no patch can carry or that are too large for one.
+
+        """
+        return self._works_on("whole_patch").whole_patch(paths)
 
     def apply(self, paths: Iterable[str] | None = None, *, by_user: bool = True) -> tuple[FsChange, ...]:
         """Write changes to the folder ``here``: all of them or none.

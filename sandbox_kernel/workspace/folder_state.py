@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
@@ -89,11 +89,25 @@ def folder_of(entries: Iterable[TreeEntry], read: Callable[[TreeEntry], bytes]) 
     return FolderState(files, known, dict(list(left_out.items())[:MOST_LEFT_OUT]))
 
 
-def _why_not(entry: TreeEntry) -> str:
+def with_gone(state: FolderState, paths: Iterable[str]) -> FolderState:
+    """Return a state of changes to the user's folder, with the paths that were removed there."""
+    unnamed = {path: why for path in paths if (why := _why_no_name(path))}
+    gone = {path: SavedEntry(GONE) for path in paths if path not in unnamed}
+    left_out = dict(list({**state.left_out, **unnamed}.items())[:MOST_LEFT_OUT])
+    return replace(state, entries={**state.entries, **gone}, left_out=left_out, is_layer=True)
+
+
+def _why_no_name(path: str) -> str:
     try:
-        check_file_name(entry.path)
+        check_file_name(path)
     except InvalidRequest:
         return "no sandbox could be given a file of this name"
+    return ""
+
+
+def _why_not(entry: TreeEntry) -> str:
+    if why := _why_no_name(entry.path):
+        return why
     if entry.type == SYMLINK:
         return "the link leads out of the work folder" if leads_out(entry.path, entry.target or "") else ""
     return "" if entry.type in (FILE, DIRECTORY) else f"a {entry.type} is not saved; only files, folders and links are"
@@ -166,7 +180,8 @@ def check_entries(entries: Mapping[str, SavedEntry], files: Iterable[str]) -> No
         if entry.type == SYMLINK and (len(entry.target or "") > _MOST_TARGET or leads_out(path, entry.target or "")):
             raise ValueError("a link that leads out")
     closed = {path for path in (*entries, *named) if path not in entries or entries[path].type != DIRECTORY}
-    for path in (*entries, *named):
+    # What was removed may lie in a folder that was removed too, or has become a file.
+    for path in {path for path in entries if entries[path].type != GONE} | named:
         parts = path.split("/")
         if any("/".join(parts[:count]) in closed for count in range(1, len(parts))):
             raise ValueError("a path below a file or a link")

@@ -26,7 +26,9 @@ def add_here_options(parser: argparse.ArgumentParser) -> None:
         "--apply-also", action="append", metavar="PATH",
         help="with --apply: write this change too, which is written only when named (.git, .vscode, …); repeatable",
     )  # fmt: skip
-    parser.add_argument("--diff", metavar="FILE", help="write what changed to FILE as a patch; - prints it")
+    parser.add_argument(
+        "--diff", metavar="FILE", help="write what changed to FILE as a patch for git apply; - prints it"
+    )
 
 
 def sort_out_here(options: argparse.Namespace) -> None:
@@ -52,15 +54,10 @@ def settle_changes(box: Sandbox, options: argparse.Namespace, *, ended_well: boo
     """
     changes = box.diff()
     if options.diff is not None:
-        patch = box.patch()
         if options.diff == "-":
-            print(patch, end="")
+            print(box.patch(), end="")
         else:
-            try:
-                with open(options.diff, "w", encoding="utf-8") as file:
-                    file.write(patch)
-            except OSError as error:
-                raise InvalidRequest(f"--diff {options.diff!r} cannot be written: {error.strerror}") from None
+            _write_patch(box, options)
     if not changes:
         return
     files = _counted(changes)
@@ -74,6 +71,17 @@ def settle_changes(box: Sandbox, options: argparse.Namespace, *, ended_well: boo
         _say(options, f"[{files} and only the diff was written: add --apply to write to the folder]")
     else:
         _say(options, f"[{files} and nothing was written: add --apply to write to the folder, --diff FILE for a patch]")
+
+
+def _write_patch(box: Sandbox, options: argparse.Namespace) -> None:
+    patch = box.whole_patch()
+    try:
+        with open(options.diff, "w", encoding="utf-8") as file:
+            file.write(patch.text)
+    except OSError as error:
+        raise InvalidRequest(f"--diff {options.diff!r} cannot be written: {error.strerror}") from None
+    if patch.left_out:
+        _say(options, f"[not in the patch, which cannot hold them: {_few(patch.left_out)}; --apply writes them]")
 
 
 def _ask(box: Sandbox, files: str, options: argparse.Namespace) -> None:

@@ -263,6 +263,7 @@ class PythonSession(Session):
 
     def _make_again(self, worker: JailedWorker, state: State, recipes: Mapping[str, str]) -> SaveReport:
         """Put the files of a state into the work folder and let the worker make its variables again."""
+        self._supervisor.files.before_loading(worker)
         with Rooted(worker.jail.box_fd) as box:
             files = {**state.folder.left_out, **put_folder(state.folder, box)}
         if state.folder.is_layer and not self._supervisor.files.here(worker):

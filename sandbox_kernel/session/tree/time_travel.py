@@ -80,7 +80,7 @@ class TimeTravel:
             tree = worker.tree
             before, after = tree.find(a), tree.find(b) if b is not None else tree.present
             looks = tree.seen(before), tree.seen(after)
-            return compare((before, after), looks, *worker.gate.compare(before, after))
+            return compare((before, after), looks, *worker.compare_files(before, after))
 
     def explore(self, codes: Sequence[str], timeout: float = DEFAULT_TIMEOUT_S, *, at_once: int = 1) -> Exploration:
         """Run candidates one after another, each from the present state, and return their results side by side.

@@ -75,6 +75,11 @@ class HereFiles(WorkFiles):
                 self._settle(worker, box)
         return [*found, *more]
 
+    def before_loading(self, worker: JailedWorker) -> None:
+        """See ``WorkFiles``: a private copy of the user's folder comes first, not over the state at the first cell."""
+        if worker.layer is None:
+            self._early_missing += self.bring(worker)
+
     def _keep_early(self, worker: JailedWorker) -> None:
         """Keep what programs have changed between two cells, before the host writes into their folder."""
         changes, missing = self.after(worker)

@@ -58,6 +58,9 @@ class WorkFiles:
                     self._settle(worker, box)
         return found
 
+    def before_loading(self, worker: JailedWorker) -> None:
+        """Prepare the work folder for the files of a saved session, which are put into it next."""
+
     def after(self, worker: JailedWorker) -> tuple[tuple[FsChange, ...], list[Note]]:
         """Return the changes since the last scan, and notes on them; copies the changes to the shared folder."""
         with Rooted(worker.jail.box_fd) as box:

@@ -31,6 +31,7 @@ from sandbox_kernel.session.cell.late_output import LateOutput
 from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
 from sandbox_kernel.session.debugging.pause_clock import PauseClock
 from sandbox_kernel.session.tree.node import CellText
+from sandbox_kernel.session.tree.state_diff import FileDiff
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, room_beside_cells
@@ -38,7 +39,7 @@ from sandbox_kernel.session.worker.fork_permits import ForkPermits, receive_perm
 from sandbox_kernel.session.worker.gate_client import GateClient
 from sandbox_kernel.session.worker.leaving import LOOKS_AT_ONCE, MOST_LEAVING, Leaving
 from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes
-from sandbox_kernel.session.worker.message_reader import MAX_FRAME
+from sandbox_kernel.session.worker.message_reader import MAX_FRAME, clean_text
 from sandbox_kernel.session.worker.messages import (
     Answer,
     Ask,
@@ -583,6 +584,13 @@ class JailedWorker:
         self.names = restored.names
         self._freeze()
         return RolledBack(cell=target.cell, names=restored.names, threads=restored.threads, files=files)
+
+    def compare_files(self, before: int, after: int) -> tuple[tuple[FileDiff, ...], str]:
+        """Return how the folder differs between two states, and what of that could not be found out."""
+        if self.layer is None:
+            return self.gate.compare(before, after)
+        found, problem = self.layer.compare(before, after)
+        return tuple(FileDiff(clean_text(path), kind, clean_text(patch)) for path, kind, patch in found), problem
 
     def recover(self, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
         """Go back to the present state, or its nearest ancestor that is alive; returns None when none is."""

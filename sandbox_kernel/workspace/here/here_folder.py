@@ -24,11 +24,11 @@ from sandbox_kernel.workspace.here.change_log import ChangeLog
 from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.kept_changes import KeptChanges
 from sandbox_kernel.workspace.here.layer_look import LayerChanges, LayerLook, Now
-from sandbox_kernel.workspace.here.patch import make_patch
 from sandbox_kernel.workspace.here.placing import place, take_away
 from sandbox_kernel.workspace.here.private_copy import CopyLook, copy_folder
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.here.seen_files import SeenFiles
+from sandbox_kernel.workspace.here.showing.patch import WholePatch, make_patch, make_whole_patch
 from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.tree.paths import display_name
@@ -95,6 +95,11 @@ class HereFolder(BoxFolder):
         """Return the changes as a unified diff; a line for each file that is not text."""
         with self.lock:
             return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
+
+    def whole_patch(self, paths: Iterable[str] | None = None) -> WholePatch:
+        """Return the changes as a patch that also has the files that are not text."""
+        with self.lock:
+            return make_whole_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
 
     def apply(self, paths: Iterable[str] | None = None, *, by_user: bool = True) -> tuple[FsChange, ...]:
         """Write changes to the user's folder, all or nothing; returns what was written. Raises ``Conflict``.

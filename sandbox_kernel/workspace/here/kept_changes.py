@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.folder_state import FolderState, SavedEntry, folder_of
+from sandbox_kernel.workspace.folder_state import FolderState, folder_of, with_gone
 from sandbox_kernel.workspace.here.change_log import GONE, ChangeLog, Kept
 from sandbox_kernel.workspace.here.layer_look import same_file
 from sandbox_kernel.workspace.here.placing import look, place, place_folder, place_link
@@ -87,8 +87,7 @@ class KeptChanges:
             lambda entry: self.root.read(entry.names, max_bytes=entry.size),
         )
         known = {path: replace(each, mtime_ns=times(tuple(path.split("/")))) for path, each in found.entries.items()}
-        gone = {path: SavedEntry(GONE) for path, kept in self.entries.items() if kept.is_gone}
-        return replace(found, entries={**known, **gone}, is_layer=True)
+        return with_gone(replace(found, entries=known), [path for path, kept in self.entries.items() if kept.is_gone])
 
     def copy_to(self, log: ChangeLog) -> None:
         """Copy all changes to another place, for the next kernel."""
@@ -108,7 +107,7 @@ class KeptChanges:
                 if entry.size > MOST_KEPT_BYTES - held or len(self.entries) >= MOST_KEPT_FILES:
                     return Skipped(path=path, type=entry.type, reason="the sandbox keeps no more changes")
                 if path not in self.entries or self.entries[path].type != FILE:
-                    self._clear(path)
+                    self.clear(path)
                 fd = source.open_file(names)
                 try:
                     with self.root.replacing(names, entry.mode & 0o777 | 0o600) as target:
@@ -117,10 +116,10 @@ class KeptChanges:
                     os.close(fd)
             elif entry.type == DIRECTORY:
                 if path in self.entries and self.entries[path].type not in (DIRECTORY, GONE):
-                    self._clear(path)
+                    self.clear(path)
                 place_folder(self.root, names, 0o700)
             elif entry.type == SYMLINK and entry.target is not None:
-                self._clear(path)
+                self.clear(path)
                 place_link(self.root, names, entry.target)
             else:
                 return Skipped(path=path, type=entry.type, reason="only files, folders and links are kept")
@@ -134,12 +133,12 @@ class KeptChanges:
         if self._project.mark(path) is None:
             self.forget(path)
         else:
-            self._clear(path)
+            self.clear(path)
             self._set(path, GONE, 0, 0, None, began_ns)
 
     def forget(self, path: str) -> None:
         """Keep nothing of a path: it is as the user has it."""
-        self._clear(path)
+        self.clear(path)
         known = self.entries.pop(path, None)
         self._held -= _bytes(known)
         if known is not None and self._log is not None:
@@ -181,23 +180,32 @@ class KeptChanges:
         if self._log is not None:
             self._log.note(path, self.entries[path])
 
-    def _clear(self, path: str) -> None:
+    def clear(self, path: str) -> None:
         """Remove what is kept at a path. What is below a folder has entries of its own, and stays with them."""
         kept = self.entries.get(path)
-        if kept is None or kept.is_gone:
-            return
-        above = path.split("/")
+        names = tuple(path.split("/"))
         try:
-            if kept.type == DIRECTORY:
-                folder = open_folder(self.root.fileno(), tuple(above[:-1]), PASS)
-                try:
-                    os.rmdir(above[-1], dir_fd=folder)
-                finally:
-                    os.close(folder)
+            if kept is not None and kept.type in (FILE, SYMLINK):
+                self.root.remove(names)
             else:
-                self.root.remove(tuple(above))
+                self._remove_empty(names)
         except (SandboxError, OSError):
             pass  # not there any more, or not empty
+
+    def _remove_empty(self, names: Names) -> None:
+        """Remove a folder in which nothing is kept. Folders are also made for changes in them, without an entry."""
+        there = look(self.root, names)
+        if there is None or there.type != DIRECTORY:
+            return
+        for below in self.root.list_dir(names):
+            kept = self.entries.get("/".join((*names, below.name)))
+            if below.type == DIRECTORY and (kept is None or kept.is_gone):
+                self._remove_empty((*names, below.name))
+        folder = open_folder(self.root.fileno(), names[:-1], PASS)
+        try:
+            os.rmdir(names[-1], dir_fd=folder)
+        finally:
+            os.close(folder)
 
 
 def _bytes(kept: Kept | None) -> int:

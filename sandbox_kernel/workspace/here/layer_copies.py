@@ -29,6 +29,7 @@ MOST_COPY_BYTES = 64 * MIB
 MOST_BYTES = 192 * MIB
 #: File times have the resolution of the kernel's clock: a younger file can change and keep its time.
 _CLOCK_STEP_NS = 50_000_000
+_NO_COPY = "no copy of them was kept"
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,7 @@ class LayerCopies:
 
     def restore(self, cell: int) -> str:
         """Restore the folder from the copy of a cell. Returns an empty string, or why it could not be restored."""
-        copy = self._copies.get(cell)
-        if copy is None:
-            return "no copy of them was kept"
+        copy = self.of(cell)
         if copy.problem:
             return copy.problem
         now = LayerCopy(time.time_ns())
@@ -96,6 +95,10 @@ class LayerCopies:
         finally:
             self._last = LayerCopy(0)
         return ""
+
+    def of(self, cell: int) -> LayerCopy:
+        """Return the copy of a cell; one with a problem when there is none."""
+        return self._copies.get(cell) or LayerCopy(0, problem=_NO_COPY)
 
     def _read(self, copy: LayerCopy) -> None:
         size = 0

@@ -42,6 +42,8 @@ class SeenFiles:
             known, mark = self._kept.entries.get(name), self._project.mark(name)
             users = 0o644 if mark is None or mark.is_folder else mark.mode
             has = known.mode if known is not None and not known.is_gone else users
+            if known is not None and known.is_gone:
+                self._kept.clear(name)
             self._kept.root.write(name, content, has & 0o777)
             self._kept.note_written(name)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.hidden import is_hidden
@@ -15,6 +16,9 @@ from sandbox_kernel.workspace.here.renewal import forget_names
 from sandbox_kernel.workspace.tree.beneath import open_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DEVICE, FILE
+
+if TYPE_CHECKING:
+    from sandbox_kernel.workspace.here.showing.states_diff import FileChange
 
 #: How often a running session looks for secrets that were put into a large folder meanwhile, in seconds.
 HIDE_AGAIN_S = 2.0
@@ -48,6 +52,14 @@ class SessionLayer:
     def restore(self, cell: int) -> str:
         """Restore the folder as it was after a cell. Returns why not; empty when it was restored."""
         return self._copies.restore(cell)
+
+    def compare(self, before: int, after: int) -> tuple[list[FileChange], str]:
+        """Return how the folder differs between the states after two cells, and what could not be found out."""
+        from sandbox_kernel.workspace.here.showing.states_diff import compare_layers  # brings difflib
+
+        first, second = self._copies.of(before), self._copies.of(after)
+        problem = first.problem or second.problem
+        return ([], problem) if problem else compare_layers(self._project, first.entries, second.entries)
 
     def renew(self) -> bool:
         """Let programs see the user's folder as it is now; returns whether that is possible here."""

@@ -28,14 +28,17 @@ def test_a_run_changed_the_folder_unasked(project: Path) -> None:
 
 
 def test_apply_and_diff_were_not_done(project: Path, tmp_path: Path) -> None:
-    (project / "prog.py").write_text(CODE)
+    (project / "prog.py").write_text(CODE + "; open('b', 'wb').write(bytes(9)); __import__('os').mkdir('empty')")
     patch = tmp_path / "out.patch"
     done = cli("run", "--here", "--diff", str(patch), "prog.py")
     assert done.returncode == 0, done.stderr
     assert "+3,4" in patch.read_text() and not (project / "n").exists()
-    assert b"2 files changed and only the diff was written: add --apply" in done.stderr
+    assert b"3 files changed and only the diff was written: add --apply" in done.stderr
+    # What is not text is in the patch too, and what no patch can hold is named.
+    assert "b/b\nnew file mode 100644\n" in patch.read_text() and "GIT binary patch\nliteral 9\n" in patch.read_text()
+    assert b"not in the patch, which cannot hold them: empty;" in done.stderr
     done = cli("run", f"--here={project}", "--apply", "prog.py", env={"PYTHONSAFEPATH": "1"})
-    assert done.returncode == 0 and b"2 written" in done.stderr, done.stderr
+    assert done.returncode == 0 and b"4 written" in done.stderr, done.stderr
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
 
 

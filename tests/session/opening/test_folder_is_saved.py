@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy, SessionError
+from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.session.opening import python_state, saved_file
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.folder_state import FolderState, SavedEntry, folder_of, leads_out, put_folder, take_folder
@@ -49,6 +50,45 @@ def test_modes_times_links_and_empty_folders_were_not_in_a_saved_session(tmp_pat
         assert "file out: the link leads out of the work folder" in str(report)
         assert "a fifo is not saved" in report.files["pipe"]
         assert report.files["second"] == "it and run.sh were one file, and are two files now"
+
+
+def test_behind_landlock_a_loaded_session_lost_its_changes_to_the_folder_of_the_user(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("gone.txt", "changed.txt"):
+        (project / name).write_text(name)
+    changed = {("changed.txt", "modified"), ("gone.txt", "deleted"), ("new", "created")}
+    for cell in (
+        "import os; os.remove('gone.txt'); open('changed.txt', 'a').write('!'); open('new', 'w').write('n')",
+        "",
+    ):
+        with Sandbox(here=project) as box:
+            box.backend = ProcessBackend(enforcer="landlock", policy=box.policy)
+            session = box.session() if cell else box.load_session(tmp_path / "s")
+            result = session.run(cell or "print(sorted(os.listdir()), open('changed.txt').read())")
+            assert result.ok and "copy" in str(result.notes), result.stderr
+            assert {(change.path, change.kind) for change in box.diff()} == changed
+            session.save(tmp_path / "s")
+    assert result.stdout == "['changed.txt', 'new'] changed.txt!\n"
+
+
+@pytest.mark.parametrize("then", ["", "; open('data', 'w').write('a file now')", "; os.mkdir('data')"])
+def test_a_session_that_had_removed_a_folder_of_the_user_was_saved_and_could_not_be_loaded(
+    tmp_path: Path, then: str
+) -> None:
+    project = tmp_path / "project"
+    (project / "data/deep").mkdir(parents=True)
+    for name in ("data/a.csv", "data/deep/b.csv", "odd\\name", "kept.txt"):
+        (project / name).write_text(name)
+    with Sandbox(here=project) as box:
+        session = box.session()
+        printed(session, "import os, shutil; kept = 41; os.remove('odd\\\\name'); shutil.rmtree('data')" + then)
+        listed = {(change.path, change.kind) for change in box.diff()}
+        assert session.save(tmp_path / "s").files.keys() == {"odd\\name"}
+    with Sandbox(here=project) as box:
+        again = box.load_session(tmp_path / "s")
+        assert printed(again, "print(kept)") == "41\n"
+        assert {(change.path, change.kind) for change in box.diff()} == listed - {("odd\\name", "deleted")}
 
 
 def test_a_session_on_a_folder_of_the_user_saved_all_of_that_folder_and_no_deletion(tmp_path: Path) -> None:

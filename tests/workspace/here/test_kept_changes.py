@@ -43,6 +43,29 @@ def test_the_files_of_a_folder_were_lost_with_its_mode(project: Path) -> None:
         assert [change.path for change in box.apply()] == ["data/rows.csv"]
 
 
+@pytest.mark.parametrize("made", ["open('data', 'w').write('hours of computing')", "os.symlink('src', 'data')"])
+def test_a_file_in_the_place_of_a_folder_with_earlier_changes_was_lost(box: Sandbox, project: Path, made: str) -> None:
+    with box.session() as session:
+        session.run("import os, shutil; os.mkdir('data/sub'); open('data/sub/new.csv', 'w').write('1')")
+        session.run("open('data/rows.csv', 'w').write('2')")
+        session.run("shutil.rmtree('data')")
+        result = session.run(made)
+        assert not result.notes and {change.path: change.kind for change in box.diff()}["data"] == "modified"
+        session.undo(3)
+        session.redo(3)
+    box.apply()
+    assert not (project / "data").is_dir() or (project / "data").is_symlink()
+
+
+def test_the_host_could_not_write_a_file_in_the_place_of_a_folder_with_earlier_changes(project: Path) -> None:
+    here = HereFolder(project)
+    here.write("data/rows.csv", "2")
+    here.remove("data")
+    here.write("data", "a file now")
+    here.apply()
+    assert (project / "data").read_text() == "a file now"
+
+
 def test_undo_left_folders_deleted_and_links_changed(box: Sandbox, project: Path) -> None:
     (project / "empty").mkdir()
     with box.session() as session:

@@ -86,3 +86,38 @@ def test_lines_in_another_order_kept_the_host_busy_for_minutes(project: Path) ->
     assert "@@ -1,19000 +1,19000 @@" in patch
     taken(project, patch)
     assert (project / "data/rows.csv").read_text() == "".join(sorted(lines))
+
+
+def test_a_mode_that_git_does_not_carry_had_git_refuse_the_whole_patch(project: Path) -> None:
+    with Sandbox(here=project) as box:
+        assert box.run("import os; os.chmod('data/more.csv', 0o600); open('data/rows.csv', 'w').write('new\\n')").ok
+        assert box.run("open('data/new.csv', 'w').write('new\\n')").ok
+        assert "more.csv" not in box.patch() and box.whole_patch().left_out == ("data/more.csv",)
+        taken(project, box.patch())
+    assert (project / "data/new.csv").read_text() == "new\n"
+
+
+def test_git_refused_an_empty_file_in_a_folder_whose_name_ends_in_a_blank(project: Path) -> None:
+    here = HereFolder(project)
+    here.write("my /empty", "")
+    taken(project, here.patch())
+    assert (project / "my /empty").read_bytes() == b""
+
+
+def test_a_patch_in_a_file_lost_what_is_not_text(project: Path) -> None:
+    binary = bytes(range(256)) * 50
+    (project / "old.bin").write_bytes(binary)
+    (project / "gone.bin").write_bytes(binary)
+    here = HereFolder(project)
+    here.write("new.bin", binary[::-1])
+    here.write("old.bin", b"\0")
+    here.write("form.txt", "one\x0ctwo\n")
+    here.write("fine.txt", "fine\n")
+    here.remove("gone.bin")
+    here.write(".env", "TOKEN=other\n")
+    patch = here.whole_patch()
+    assert patch.left_out == (".env",) and patch.text.isascii()
+    taken(project, patch.text)
+    assert (project / "new.bin").read_bytes() == binary[::-1] and (project / "old.bin").read_bytes() == b"\0"
+    assert (project / "form.txt").read_text() == "one\x0ctwo\n" and (project / "fine.txt").exists()
+    assert not (project / "gone.bin").exists() and (project / ".env").read_text() == "TOKEN=secret\n"

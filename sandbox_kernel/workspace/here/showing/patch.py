@@ -1,8 +1,8 @@
 """Changes as a unified diff in git's form: ``git apply`` makes the same bytes of its text parts, names and links.
 
 Text goes in as it is. A file that is not text, or holds characters with which a terminal can be deceived, is one line
-with its size, so that a patch is safe to print. The user's version of a file that is hidden from programs is never in
-it: agents and programs may read a patch.
+with its size, so that a patch is safe to print and to read; in a whole patch it is a part in git's binary form. The
+user's version of a file that is hidden from programs is never in it: agents and programs may read a patch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.here.change_log import Kept
 from sandbox_kernel.workspace.here.hidden import is_hidden
+from sandbox_kernel.workspace.here.showing.binary_patch import binary_part
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK
@@ -27,6 +28,9 @@ MOST_TEXT = MIB
 #: The most lines of one file, and characters of all: difflib takes quadratic time.
 MOST_LINES = 20_000
 MOST_PATCH = 16 * MIB
+#: The largest file of a whole patch, and the most characters of all.
+MOST_BINARY = 64 * MIB
+MOST_WHOLE = 256 * MIB
 #: The most pairs of equal lines in two versions for which the shortest difference is looked for.
 MOST_PAIRS = 200_000
 
@@ -36,6 +40,13 @@ _LINK, _PLAIN, _PROGRAM = "120000", "100644", "100755"
 _ESCAPES = {0x07: "\\a", 0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0B: "\\v", 0x0C: "\\f", 0x0D: "\\r"} | {
     0x22: '\\"', 0x5C: "\\\\",
 }  # fmt: skip
+
+
+class WholePatch(NamedTuple):
+    """A patch with everything that git can carry, and the paths of the changes that are not in it."""
+
+    text: str
+    left_out: tuple[str, ...]
 
 
 class _Side(NamedTuple):
@@ -59,18 +70,67 @@ def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept]) -> st
     return "".join(parts)
 
 
+def make_whole_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept]) -> WholePatch:
+    """Return one patch of all changes, for ``git apply``: what is not text goes in as git's binary form."""
+    parts: list[str] = []
+    left_out: list[str] = []
+    size = 0
+    for path, kept in sorted(entries.items()):
+        part = _whole(before, after, path, kept) if size < MOST_WHOLE else None
+        if part is None or size + len(part) > MOST_WHOLE or (not part and not _is_implied(path, kept, entries)):
+            left_out.append(path)
+        else:
+            parts.append(part)
+            size += len(part)
+    return WholePatch("".join(parts), tuple(left_out))
+
+
+def _is_implied(path: str, kept: Kept, entries: Mapping[str, Kept]) -> bool:
+    """Whether git makes or removes a folder by itself, with the files in it."""
+    if kept.is_gone:
+        return kept.base is not None and kept.base.is_folder
+    inside = any(other.startswith(f"{path}/") and not each.is_gone for other, each in entries.items())
+    return kept.type == DIRECTORY and inside and (kept.base is None or not kept.base.is_folder)
+
+
 def one_file(before: Rooted, after: Rooted, path: str, kept: Kept) -> str:
     """Return the patch of one change; empty for a folder. A file that became a link is removed and made anew."""
-    old = _old(before, path, kept)
-    new = _new(after, path, kept)
+    old, new = _old(before, path, kept), _new(after, path, kept)
+    if any(side is not None and side.text is None for side in (old, new)):
+        # Without a header of git's: it would make an empty file of one.
+        why = "your version is hidden from programs" if is_hidden(path) and old is not None else "not shown as text"
+        how = "deleted" if new is None else "created" if old is None else "modified"
+        return f"# {display_name(path)}: {how}, {why}, {kept.size} bytes\n"
+    return "".join(_part(path, *sides) for sides in _steps(old, new))
+
+
+def _whole(before: Rooted, after: Rooted, path: str, kept: Kept) -> str | None:
+    """Return the part of one change in a whole patch; None when git cannot carry it."""
+    old, new = _old(before, path, kept), _new(after, path, kept)
+    parts = []
+    for was, now in _steps(old, new):
+        if all(side is None or side.text is not None for side in (was, now)):
+            parts.append(_part(path, was, now))
+            continue
+        if was is not None and is_hidden(path):
+            return None
+        try:
+            contents = [
+                None if side is None else _bytes(root, path, side) for root, side in ((before, was), (after, now))
+            ]
+        except SandboxError:
+            return None
+        parts.append(binary_part(_head(path, was, now), *contents))
+    return "".join(parts)
+
+
+def _steps(old: _Side | None, new: _Side | None) -> tuple[tuple[_Side | None, _Side | None], ...]:
     if old is not None and new is not None and (old.mode == _LINK) != (new.mode == _LINK):
-        return _part(path, old, None, kept) + _part(path, None, new, kept)
-    return _part(path, old, new, kept)
+        return (old, None), (None, new)
+    return ((old, new),)
 
 
-def _part(path: str, old: _Side | None, new: _Side | None, kept: Kept) -> str:
-    if old is None and new is None:
-        return ""
+def _head(path: str, old: _Side | None, new: _Side | None) -> str:
     head = f"diff --git {_quoted(f'a/{path}')} {_quoted(f'b/{path}')}\n"
     if new is None and old is not None:
         head += f"deleted file mode {old.mode}\n"
@@ -78,18 +138,22 @@ def _part(path: str, old: _Side | None, new: _Side | None, kept: Kept) -> str:
         head += f"new file mode {new.mode}\n"
     elif old is not None and new is not None and old.mode != new.mode:
         head += f"old mode {old.mode}\nnew mode {new.mode}\n"
-    if (old is not None and old.text is None) or (new is not None and new.text is None):
-        # Without a header of git's: it would make an empty file of one.
-        why = "your version is hidden from programs" if is_hidden(path) and old is not None else "not shown as text"
-        how = "deleted" if new is None else "created" if old is None else "modified"
-        return f"# {display_name(path)}: {how}, {why}, {kept.size} bytes\n"
+    return head
+
+
+def _part(path: str, old: _Side | None, new: _Side | None) -> str:
+    if old == new:
+        # Nothing, or a mode that git does not carry: a header alone has git refuse the whole patch.
+        return ""
     names = (
         "/dev/null" if old is None else _quoted(f"a/{path}", in_header=True),
         "/dev/null" if new is None else _quoted(f"b/{path}", in_header=True),
     )
     was, now = (_lines(side.text or "") if side is not None else [] for side in (old, new))
-    lines = difflib.unified_diff(was, now, *names) if _is_quick(was, now) else _replaced(was, now, names)
-    return head + "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    lines = difflib.unified_diff(was, now, *names) if is_quick(was, now) else _replaced(was, now, names)
+    return _head(path, old, new) + "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
 
 
 def _lines(text: str) -> list[str]:
@@ -97,7 +161,7 @@ def _lines(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def _is_quick(was: list[str], now: list[str]) -> bool:
+def is_quick(was: list[str], now: list[str]) -> bool:
     """Whether difflib finds the difference in a moment: its work grows with the pairs of equal lines."""
     counts = Counter(was)
     return sum(counts[line] for line in now) <= MOST_PAIRS
@@ -137,6 +201,14 @@ def _link(target: str) -> _Side:
     return _Side(_LINK, target if target.isprintable() else None)
 
 
+def _bytes(root: Rooted, path: str, side: _Side) -> bytes:
+    """Return what git has as the content of a side: of a link, where it leads."""
+    names = tuple(path.split("/"))
+    if side.mode == _LINK:
+        return os.fsencode(root.stat(names).target or "")
+    return root.read(names, max_bytes=MOST_BINARY)
+
+
 def _text(root: Rooted, path: str) -> str | None:
     """Return a file as text; None when it is none, or one that must not be printed."""
     try:
@@ -148,7 +220,7 @@ def _text(root: Rooted, path: str) -> str | None:
 
 def _quoted(name: str, *, in_header: bool = False) -> str:
     """Return a name as git writes it in a patch: quoted when it holds anything that could be misread."""
-    if name.isprintable() and '"' not in name and "\\" not in name:
+    if name.isprintable() and '"' not in name and "\\" not in name and " /" not in name:
         # A tab after the name tells git where a name with a blank ends.
         return f"{name}\t" if in_header and " " in name else name
     return '"' + "".join(_byte(byte) for byte in os.fsencode(name)) + '"'

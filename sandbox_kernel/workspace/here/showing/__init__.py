@@ -1,0 +1,1 @@
+"""Changes as people read them: patches, and the difference of two states."""
