@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -118,6 +119,44 @@ def test_links_handlers_and_programs_of_markup_do_what_they_do_in_a_page(lab: La
     expect(inner.locator("h4")).to_have_text("changed")
     expect(lab.output(0)).to_contain_text("This output wanted to load something from elsewhere.example: blocked")
     expect(inner.locator("i")).to_have_text("placed")
+
+
+FILES = """from IPython.display import HTML
+HTML('''<a download="../table.csv" href="data:text/csv,a%2Cb%0A1%2C2">table</a> <button>picture</button><script>
+const save = (name, text) => {
+  const link = document.createElementNS('http://www.w3.org/1999/xhtml', 'a');
+  link.href = URL.createObjectURL(new Blob([text]));
+  link.download = name;
+  link.dispatchEvent(new MouseEvent('click'));
+  URL.revokeObjectURL(link.href);
+};
+save('unasked.txt', 'unasked');
+document.querySelector('button').onclick = () => save('picture.svg', '<svg/>');</script>''')"""
+
+
+def test_a_file_that_an_output_offers_is_saved_when_the_user_says_so(lab: LabPage) -> None:
+    lab.server.write_notebook("files.ipynb", notebook_of(code_cell(FILES), code_cell(PLOTLY), kernel="sandbox"))
+    lab.open("files.ipynb")
+    lab.run_all()
+    inner = lab.output(0).frame_locator("iframe").frame_locator("iframe")
+    bar = lab.output(0).locator(".jp-SandboxFrame-bar")
+    for press, said, saved, text in (
+        ("a", "table.csv (7 bytes)", "table.csv", "a,b\n1,2"),
+        ("button", "picture.svg (6 bytes)", "picture.svg", "<svg/>"),
+    ):
+        inner.locator(press).click()
+        expect(bar).to_contain_text(f"This output offers a file: {said}.")
+        expect(bar).not_to_contain_text("unasked")
+        with lab.page.expect_download() as download:
+            bar.locator("button").click()
+        assert download.value.suggested_filename == saved
+        assert download.value.path().read_text() == text
+        expect(bar).to_have_count(0)
+    # Plotly's camera.
+    inner = lab.output(1).frame_locator("iframe").frame_locator("iframe")
+    inner.locator(".nsewdrag").first.hover()
+    inner.locator(".modebar-btn[data-title*='ownload plot']").click()
+    expect(lab.output(1).locator(".jp-SandboxFrame-bar")).to_contain_text(re.compile(r"offers a file: [\w-]+\.png"))
 
 
 def test_a_page_without_our_extension_shows_the_same_frame(chromium: Browser, tmp_path: Path) -> None:

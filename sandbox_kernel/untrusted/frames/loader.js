@@ -34,12 +34,17 @@
   };
   // A library's own policy returns plain strings, which the default policy then sees.
   wrap(TrustedTypePolicyFactory.prototype, 'createPolicy', () => (name, rules) => ({ name, ...rules }));
+  // Libraries press links that are in no document: the window does not hear of it.
+  const heard = (made) => {
+    if (made instanceof HTMLAnchorElement) made.addEventListener('click', linkClicked);
+    return made;
+  };
   wrap(Document.prototype, 'createElement', (real) => function createElement(name, options) {
     const safe = harmless(name);
-    return options === undefined ? apply(real, this, [safe]) : apply(real, this, [safe, options]);
+    return heard(options === undefined ? apply(real, this, [safe]) : apply(real, this, [safe, options]));
   });
   wrap(Document.prototype, 'createElementNS', (real) => function createElementNS(space, name) {
-    return apply(real, this, [space, harmless(name)]);
+    return heard(apply(real, this, [space, harmless(name)]));
   });
   wrap(DOMImplementation.prototype, 'createDocument', (real) => function createDocument(space, name) {
     return apply(real, this, [space, name === null ? null : harmless(name ?? '')]);
@@ -124,6 +129,24 @@
   // A link would load another page in place of the output, and the policy would leave an empty frame. As a link to a new
   // window, which the sandbox refuses, it does nothing by itself, whoever stops the event on its way.
   const XLINK = 'http://www.w3.org/1999/xlink';
+  // A file that an output offers goes to the page, which asks the user: the sandbox saves nothing.
+  const blobs = new Map();
+  wrap(URL, 'createObjectURL', (real) => function createObjectURL(thing) {
+    const address = apply(real, URL, [thing]);
+    if (thing instanceof Blob) blobs.set(address, thing);
+    return address;
+  });
+  wrap(URL, 'revokeObjectURL', (real) => function revokeObjectURL(address) {
+    blobs.delete(`${address}`);
+    return apply(real, URL, [address]);
+  });
+  const fileAt = (address) => {
+    const [, kind, text] = /^data:([^,]*),(.*)$/s.exec(address) ?? [];
+    if (kind === undefined) return blobs.get(address);
+    if (!/;\s*base64\s*$/i.test(kind)) return new Blob([decodeURIComponent(text)]);
+    return new Blob([Uint8Array.from(atob(decodeURIComponent(text)), (letter) => letter.charCodeAt(0))]);
+  };
+  const offer = (name, file) => file.arrayBuffer().then((bytes) => tell({ type: 'save', name, file: bytes }, [bytes]));
   const follow = (address, url) => {
     if (address.startsWith('#')) {
       const name = decodeURIComponent(address.slice(1));
@@ -131,18 +154,25 @@
     } else if (url?.protocol === 'javascript:') (0, eval)(decodeURIComponent(url.href.slice('javascript:'.length)));
     else if (url) tellRefused('page', url.href);
   };
-  addEventListener('click', (event) => {
+  const clicked = new WeakSet();
+  const linkClicked = (event) => {
+    if (clicked.has(event)) return;
+    clicked.add(event);
     const link = event.composedPath().find((node) => node instanceof Element && /^(?:a|area)$/i.test(node.localName));
     const address = link?.getAttribute('href') ?? link?.getAttributeNS(XLINK, 'href');
     if (typeof address !== 'string') return;
+    const file = link.hasAttribute('download') ? fileAt(address) : undefined; // its address may be taken back at once
     const target = link.getAttribute('target');
     link.setAttribute('target', '_blank');
     setTimeout(() => {
       if (target === null) link.removeAttribute('target');
       else link.setAttribute('target', target);
-      if (!event.defaultPrevented) follow(address, URL.parse(address, 'about:srcdoc'));
+      if (event.defaultPrevented) return;
+      if (file) offer(link.getAttribute('download'), file);
+      else follow(address, URL.parse(address, 'about:srcdoc'));
     });
-  }, true);
+  };
+  addEventListener('click', linkClicked, true);
 
   // A program asks which element it stands in to find its place.
   let current = null;
