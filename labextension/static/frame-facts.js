@@ -46,6 +46,6 @@ export function droppedSentence({ bytes, most, isFile, isSaved }) {
 export function offeredFile({ name, file }) {
   if (!(file instanceof ArrayBuffer)) return null;
   // Letters, digits and signs that are seen as they are; what turns the direction of writing is none of them.
-  const shown = String(name).split(/[\\/]/).at(-1).replace(/[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|[<>:"|?*]/gu, '').replace(/^[. ]+|[. ]+$/g, '');
-  return { name: shown.slice(-100) || 'output', file };
+  const shown = String(name).split(/[\\/]/).at(-1).replace(/[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|[<>:"|?*]/gu, '').replace(/^[. ]+$|[. ]+$/g, '');
+  return { name: (/^[^. ]/.test(shown) ? shown : `output${shown.trim()}`).slice(-100), file };
 }

@@ -77,7 +77,9 @@ def test_a_file_that_is_too_large_is_said_with_its_size_the_limit_and_what_to_do
     ("name", "shown"),
     [
         ("newplot.png", "newplot.png"),
-        ("../../.bashrc", "bashrc"),
+        ("../../.bashrc", "output.bashrc"),
+        (".csv", "output.csv"),
+        ("..", "output"),
         ("a\\b.txt", "b.txt"),
         ("report\u202egnp.exe", "reportgnp.exe"),
         ("a\nb\0.txt", "ab.txt"),
