@@ -42,6 +42,7 @@ export const CONTROLS = {
   receipt: '',
   copy: 'Copy',
   'stop-frame': 'Stop it',
+  'save-file': 'Save it',
 };
 
 // Buttons of dialogs, which JupyterLab draws.

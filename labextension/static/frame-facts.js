@@ -33,10 +33,19 @@ export function refusedSentence({ what, host }, html) {
 }
 
 // The sentence for a message that was larger than a frame may send; its numbers come from our own outer document.
-export function droppedSentence({ bytes, most, isFile }) {
+export function droppedSentence({ bytes, most, isFile, isSaved }) {
   if (bytes === Infinity) return 'This output sent a message that is not passed on: only text, numbers, lists, tables and buffers are';
   const inMegabytes = (number, round) => `${round((Number(number) || 0) / 1048576)} MB`;
   const [size, limit] = [inMegabytes(bytes, Math.ceil), inMegabytes(most, Math.floor)];
   if (isFile !== true) return `This output sent ${size} at once: dropped, ${limit} is the most`;
+  if (isSaved === true) return `Not offered: a file of ${size}, and ${limit} in 10 seconds is the most. Let the program write it into a folder (--here)`;
   return `Not uploaded: ${size}, and ${limit} in 10 seconds is the most. Put larger files into a folder of the session (--here, --mount)`;
+}
+
+// A file that an output offers: a name that can be shown and saved, without a path, and its bytes; null when it is none.
+export function offeredFile({ name, file }) {
+  if (!(file instanceof ArrayBuffer)) return null;
+  // Letters, digits and signs that are seen as they are; what turns the direction of writing is none of them.
+  const shown = String(name).split(/[\\/]/).at(-1).replace(/[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|[<>:"|?*]/gu, '').replace(/^[. ]+$|[. ]+$/g, '');
+  return { name: (/^[^. ]/.test(shown) ? shown : `output${shown.trim()}`).slice(-100), file };
 }

@@ -1,9 +1,10 @@
 // One frame on the page: made when it comes into view, filled when it is ready, watched while it is there.
 import { control } from './controls.js';
-import { element } from './dom.js';
-import { droppedSentence, fittingHeight, refusedSentence } from './frame-facts.js';
+import { element, saveFile } from './dom.js';
+import { droppedSentence, fittingHeight, offeredFile, refusedSentence } from './frame-facts.js';
 import { withLibrary } from './frame-libraries.js';
 import { themeVariables } from './theme-variables.js';
+import { bytesText } from './units.js';
 
 // Frames this far outside of the window are made, so that they are there when the user scrolls to them.
 const MARGIN = 400;
@@ -97,6 +98,7 @@ export class FrameView {
     else if (data.type === 'pong') this.revive();
     else if (data.type === 'dropped') this.tell(droppedSentence(data));
     else if (data.type === 'refused') this.tell(refusedSentence(data, this.facts.html));
+    else if (data.type === 'save') this.offerFile(offeredFile(data));
     else if (this.facts.widget) this.page.comms?.receive(this, data);
   }
 
@@ -133,6 +135,25 @@ export class FrameView {
     if (!sentence || this.sentences.has(sentence) || this.sentences.size >= MOST_SENTENCES) return;
     this.sentences.add(sentence);
     this.notes.append(element('div', { text: sentence }));
+  }
+
+  // A file that the output wants to save: the user sees its name and decides. A later one takes its place.
+  offerFile(offered) {
+    if (!offered) return;
+    const button = control('save-file', 'button', { attributes: { type: 'button', 'data-lm-suppress-shortcuts': 'true' } });
+    button.addEventListener('click', () => {
+      saveFile(offered.name, offered.file);
+      this.withdrawFile();
+    });
+    this.withdrawFile();
+    const text = `This output offers a file: ${offered.name} (${bytesText(offered.file.byteLength)}).`;
+    this.offered = element('div', { className: 'jp-SandboxFrame-bar', children: [element('span', { text }), button] });
+    this.node.prepend(this.offered);
+  }
+
+  withdrawFile() {
+    this.offered?.remove();
+    this.offered = null;
   }
 
   // What callbacks of widgets print, below their frame; the newest stays.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -85,6 +86,77 @@ def test_a_handler_in_nodes_that_are_added_one_into_the_other_is_called_once(lab
     expect(button).to_have_text("pressed ")
     button.click()
     expect(button).to_have_text("pressed 1")
+
+
+MARKUP = """from IPython.display import HTML
+HTML('''<form oninput="sum.value = Number(a.value) + Number(b.value)">
+<input name=a value=1> <input name=b value=2> <output name=sum></output></form>
+<form><input name=getAttributeNames><input name=querySelectorAll><input name=attributes></form>
+<button onclick="this is no program">wrong</button>
+<button class=set>set</button><i></i>
+<script>document.currentScript.previousElementSibling.textContent = 'placed';
+document.querySelector('.set').setAttribute('onclick', "this.textContent = 'first'");
+document.querySelector('.set').setAttribute('onclick', "this.textContent += ' second'");</script>
+<p><a href="https://elsewhere.example/">elsewhere</a> <a href="#below">below</a> <a href="">empty</a>
+<a href="#" onclick="this.textContent = 'answered'; return false">handler</a>
+<span onclick="event.stopPropagation()"><a href="https://elsewhere.example/">held</a></span>
+<a href="javascript:void(document.querySelector('h4').textContent = 'changed')">program</a></p><h4 id=below>heading</h4>''')"""
+
+
+def test_links_handlers_and_programs_of_markup_do_what_they_do_in_a_page(lab: LabPage) -> None:
+    lab.server.write_notebook("markup.ipynb", notebook_of(code_cell(MARKUP), kernel="sandbox"))
+    lab.open("markup.ipynb")
+    lab.run_all()
+    inner = lab.output(0).frame_locator("iframe").frame_locator("iframe")
+    expect(inner.locator("i")).to_have_text("placed")
+    inner.locator("[name=a]").fill("5")
+    expect(inner.locator("output")).to_have_text("7")
+    inner.locator(".set").click()
+    expect(inner.locator(".set")).to_have_text("set second")
+    for name in ("below", "empty", "handler", "held", "program", "elsewhere"):
+        inner.locator("a", has_text=name).click()
+    expect(inner.locator("a", has_text="answered")).to_be_visible()
+    expect(inner.locator("h4")).to_have_text("changed")
+    expect(lab.output(0)).to_contain_text("This output wanted to load something from elsewhere.example: blocked")
+    expect(inner.locator("i")).to_have_text("placed")
+
+
+FILES = """from IPython.display import HTML
+HTML('''<a download="../table.csv" href="data:text/csv,a%2Cb%0A1%2C2">table</a> <button>picture</button><script>
+const save = (name, text) => {
+  const link = document.createElementNS('http://www.w3.org/1999/xhtml', 'a');
+  link.href = URL.createObjectURL(new Blob([text]));
+  link.download = name;
+  link.dispatchEvent(new MouseEvent('click'));
+  URL.revokeObjectURL(link.href);
+};
+save('unasked.txt', 'unasked');
+document.querySelector('button').onclick = () => save('picture.svg', '<svg/>');</script>''')"""
+
+
+def test_a_file_that_an_output_offers_is_saved_when_the_user_says_so(lab: LabPage) -> None:
+    lab.server.write_notebook("files.ipynb", notebook_of(code_cell(FILES), code_cell(PLOTLY), kernel="sandbox"))
+    lab.open("files.ipynb")
+    lab.run_all()
+    inner = lab.output(0).frame_locator("iframe").frame_locator("iframe")
+    bar = lab.output(0).locator(".jp-SandboxFrame-bar")
+    for press, said, saved, text in (
+        ("a", "table.csv (7 bytes)", "table.csv", "a,b\n1,2"),
+        ("button", "picture.svg (6 bytes)", "picture.svg", "<svg/>"),
+    ):
+        inner.locator(press).click()
+        expect(bar).to_contain_text(f"This output offers a file: {said}.")
+        expect(bar).not_to_contain_text("unasked")
+        with lab.page.expect_download() as download:
+            bar.locator("button").click()
+        assert download.value.suggested_filename == saved
+        assert download.value.path().read_text() == text
+        expect(bar).to_have_count(0)
+    # Plotly's camera.
+    inner = lab.output(1).frame_locator("iframe").frame_locator("iframe")
+    inner.locator(".nsewdrag").first.hover()
+    inner.locator(".modebar-btn[data-title*='ownload plot']").click()
+    expect(lab.output(1).locator(".jp-SandboxFrame-bar")).to_contain_text(re.compile(r"offers a file: [\w-]+\.png"))
 
 
 def test_a_page_without_our_extension_shows_the_same_frame(chromium: Browser, tmp_path: Path) -> None:

@@ -71,3 +71,33 @@ def test_a_file_that_is_too_large_is_said_with_its_size_the_limit_and_what_to_do
     )
     uncounted = evaluate("frame-facts.js", "droppedSentence({ ...values[0], bytes: Infinity })", {"most": 1 << 20})
     assert "not passed on" in str(uncounted)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("newplot.png", "newplot.png"),
+        ("../../.bashrc", "output.bashrc"),
+        (".csv", "output.csv"),
+        ("..", "output"),
+        ("a\\b.txt", "b.txt"),
+        ("report\u202egnp.exe", "reportgnp.exe"),
+        ("a\nb\0.txt", "ab.txt"),
+        ("x" * 200 + ".csv", "x" * 96 + ".csv"),
+        ("Übersicht 1.csv", "Übersicht 1.csv"),
+        ("", "output"),
+        (None, "null"),
+    ],
+)
+def test_the_name_of_an_offered_file_is_the_one_that_is_seen(evaluate: Evaluate, name: object, shown: str) -> None:
+    call = "offeredFile({ name: values[0], file: new ArrayBuffer(1) }).name"
+    assert evaluate("frame-facts.js", call, name) == shown
+    assert evaluate("frame-facts.js", "offeredFile({ name: 'a', file: values[0] })", name) is None
+
+
+def test_an_offered_file_that_is_too_large_is_said_with_its_size_and_what_to_do(evaluate: Evaluate) -> None:
+    dropped = {"bytes": 70 << 20, "most": 64 << 20, "isFile": True, "isSaved": True}
+    assert evaluate("frame-facts.js", "droppedSentence(values[0])", dropped) == (
+        "Not offered: a file of 70 MB, and 64 MB in 10 seconds is the most. "
+        "Let the program write it into a folder (--here)"
+    )

@@ -15,7 +15,8 @@ from sandbox_kernel.untrusted.json_value import check_json
 COMM = "application/vnd.sandbox-kernel.comm+json"
 #: The only target: everything else is for the kernel's own comms.
 TARGET = "jupyter.widget"
-MAX_JSON = 1 << 20
+#: The most text of a message, of a page and of a session. Widgets bring their program in their state: Plotly 5 MB.
+MAX_JSON, MAX_SESSION_JSON = 1 << 20, 12 << 20
 MAX_BUFFERS, MAX_BUFFER_BYTES = 64, 12 << 20
 #: The most bytes that a page sends with one message, a file of ``FileUpload`` for example; ``relay.js`` has the same.
 MAX_UPLOAD_BYTES = 64 << 20
@@ -90,7 +91,7 @@ def comm_of_kernel(
 def _from_inside(found: Mapping[str, object], parent_id: object, buffers: tuple[bytes, ...]) -> CommMessage:
     if found.get("msg_type") == "comm_open" and found.get("target_name") != TARGET:
         raise ContentRefused(f"only comms of {TARGET} reach the page")
-    return _checked(found, parent_id, buffers, MAX_BUFFER_BYTES)
+    return _checked(found, parent_id, buffers, MAX_BUFFER_BYTES, MAX_SESSION_JSON)
 
 
 def comm_of_page(value: object, buffers: list[object]) -> CommMessage:
@@ -99,7 +100,7 @@ def comm_of_page(value: object, buffers: list[object]) -> CommMessage:
     if found.get("msg_type") != "comm_msg":
         raise ContentRefused("a page only sends messages of comms that are open")
     parts = tuple(bytes(part) for part in buffers if isinstance(part, bytes | bytearray | memoryview))
-    return _checked(found, found.get("msg_id"), parts, MAX_UPLOAD_BYTES)
+    return _checked(found, found.get("msg_id"), parts, MAX_UPLOAD_BYTES, MAX_JSON)
 
 
 def _table(value: object) -> Mapping[str, object]:
@@ -108,7 +109,9 @@ def _table(value: object) -> Mapping[str, object]:
     return value
 
 
-def _checked(found: Mapping[str, object], name: object, buffers: tuple[bytes, ...], most: int) -> CommMessage:
+def _checked(
+    found: Mapping[str, object], name: object, buffers: tuple[bytes, ...], most: int, most_text: int
+) -> CommMessage:
     comm_id, data, metadata = found.get("comm_id"), found.get("data"), found.get("metadata") or {}
     if not isinstance(comm_id, str) or not _COMM_ID.match(comm_id):
         raise ContentRefused("its comm id is malformed")
@@ -116,8 +119,8 @@ def _checked(found: Mapping[str, object], name: object, buffers: tuple[bytes, ..
         raise ContentRefused("its data is malformed")
     if len(buffers) > MAX_BUFFERS or sum(map(len, buffers)) > most:
         raise ContentRefused(f"its buffers are larger than {most >> 20} MB")
-    if len(json.dumps([data, metadata])) > MAX_JSON:
-        raise ContentRefused(f"it is larger than {MAX_JSON >> 20} MB")
+    if len(json.dumps([data, metadata])) > most_text:
+        raise ContentRefused(f"it is larger than {most_text >> 20} MB")
     known = name if isinstance(name, str) and _MESSAGE_ID.match(name) else ""
     return CommMessage(
         kind=str(found["msg_type"]), comm_id=comm_id, data=data, metadata=metadata, message_id=known, buffers=buffers

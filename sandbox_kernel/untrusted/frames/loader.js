@@ -34,12 +34,17 @@
   };
   // A library's own policy returns plain strings, which the default policy then sees.
   wrap(TrustedTypePolicyFactory.prototype, 'createPolicy', () => (name, rules) => ({ name, ...rules }));
+  // Libraries press links that are in no document: the window does not hear of it.
+  const heard = (made) => {
+    if (made instanceof HTMLAnchorElement) made.addEventListener('click', linkClicked);
+    return made;
+  };
   wrap(Document.prototype, 'createElement', (real) => function createElement(name, options) {
     const safe = harmless(name);
-    return options === undefined ? apply(real, this, [safe]) : apply(real, this, [safe, options]);
+    return heard(options === undefined ? apply(real, this, [safe]) : apply(real, this, [safe, options]));
   });
   wrap(Document.prototype, 'createElementNS', (real) => function createElementNS(space, name) {
-    return apply(real, this, [space, harmless(name)]);
+    return heard(apply(real, this, [space, harmless(name)]));
   });
   wrap(DOMImplementation.prototype, 'createDocument', (real) => function createDocument(space, name) {
     return apply(real, this, [space, name === null ? null : harmless(name ?? '')]);
@@ -93,27 +98,85 @@
     tellRefused(WORDS[effectiveDirective.replace(/-(?:elem|attr)$/, '')] ?? 'page', blockedURI);
   });
 
-  // Event handler attributes do not run under this policy: they become listeners.
+  // Event handler attributes do not run under this policy: their code becomes the handler, with the names that it has in a
+  // page: those of its element, of its form and of the document. Wrong code is the loss of that handler alone.
   const listen = (node, name, code) => {
-    const run = new Function('event', code);
-    const event = name.replace(/^(?:x-)?on/, '');
-    // Nothing here has an address to load, so a load event would never come.
-    node.addEventListener(event, run);
+    try {
+      const called = new Function('event', `with (document) with (this.form ?? {}) with (this) {${code}\n}`);
+      node[name.replace(/^x-/, '')] = called;
+    } catch (error) {
+      console.error(error);
+    }
   };
+  // Fields of a form can have the names of these methods.
+  const { querySelectorAll: below, getAttributeNames, getAttribute, removeAttribute } = Element.prototype;
   // `looked` holds the nodes that were looked at: of nodes that were added one into the other, each is reported.
   const handlers = (root, use = listen, looked = new Set()) => {
     if (looked.has(root)) return;
-    for (const node of [root, ...root.querySelectorAll('*')]) {
+    for (const node of [root, ...apply(below, root, ['*'])]) {
       if (looked.has(node)) continue;
       looked.add(node);
-      for (const name of node.getAttributeNames?.() ?? []) {
+      for (const name of apply(getAttributeNames, node, [])) {
         if (!/^(?:x-)?on[a-z]/.test(name)) continue;
-        const code = node.getAttribute(name);
-        node.removeAttribute(name);
+        const code = apply(getAttribute, node, [name]);
+        apply(removeAttribute, node, [name]);
         use(node, name, code);
       }
     }
   };
+  const HANDLERS = Object.getOwnPropertyNames(HTMLElement.prototype).filter((name) => /^on[a-z]/.test(name));
+
+  // A link would load another page in place of the output, and the policy would leave an empty frame. As a link to a new
+  // window, which the sandbox refuses, it does nothing by itself, whoever stops the event on its way.
+  const XLINK = 'http://www.w3.org/1999/xlink';
+  // A file that an output offers goes to the page, which asks the user: the sandbox saves nothing.
+  const blobs = new Map();
+  wrap(URL, 'createObjectURL', (real) => function createObjectURL(thing) {
+    const address = apply(real, URL, [thing]);
+    if (thing instanceof Blob) blobs.set(address, thing);
+    return address;
+  });
+  wrap(URL, 'revokeObjectURL', (real) => function revokeObjectURL(address) {
+    blobs.delete(`${address}`);
+    return apply(real, URL, [address]);
+  });
+  const fileAt = (address) => {
+    const [, kind, text] = /^data:([^,]*),(.*)$/s.exec(address) ?? [];
+    if (kind === undefined) return blobs.get(address);
+    if (!/;\s*base64\s*$/i.test(kind)) return new Blob([decodeURIComponent(text)]);
+    return new Blob([Uint8Array.from(atob(decodeURIComponent(text)), (letter) => letter.charCodeAt(0))]);
+  };
+  const offer = (name, file) => file.arrayBuffer().then((bytes) => tell({ type: 'save', name, file: bytes }, [bytes]));
+  const follow = (address, url) => {
+    if (address.startsWith('#')) {
+      const name = decodeURIComponent(address.slice(1));
+      (document.getElementById(name) ?? document.getElementsByName(name)[0])?.scrollIntoView();
+    } else if (url?.protocol === 'javascript:') (0, eval)(decodeURIComponent(url.href.slice('javascript:'.length)));
+    else if (url) tellRefused('page', url.href);
+  };
+  const clicked = new WeakSet();
+  const linkClicked = (event) => {
+    if (clicked.has(event)) return;
+    clicked.add(event);
+    const link = event.composedPath().find((node) => node instanceof Element && /^(?:a|area)$/i.test(node.localName));
+    const address = link?.getAttribute('href') ?? link?.getAttributeNS(XLINK, 'href');
+    if (typeof address !== 'string') return;
+    const file = link.hasAttribute('download') ? fileAt(address) : undefined; // its address may be taken back at once
+    const target = link.getAttribute('target');
+    link.setAttribute('target', '_blank');
+    setTimeout(() => {
+      if (target === null) link.removeAttribute('target');
+      else link.setAttribute('target', target);
+      if (event.defaultPrevented) return;
+      if (file) offer(link.getAttribute('download'), file);
+      else follow(address, URL.parse(address, 'about:srcdoc'));
+    });
+  };
+  addEventListener('click', linkClicked, true);
+
+  // A program asks which element it stands in to find its place.
+  let current = null;
+  Object.defineProperty(document, 'currentScript', { get: () => current, configurable: true });
   const run = (source) => (0, eval)(source);
   const runModule = (source) => import(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })));
   const SCRIPT = /^(?:(?:text|application)\/(?:x-)?(?:java|ecma)script|module)?$/i;
@@ -123,16 +186,24 @@
     for (const { href } of inert.querySelectorAll('link[href]')) tellRefused('style', href);
     const scripts = [...inert.querySelectorAll('script')].filter(({ src, type }) => !src && SCRIPT.test(type));
     const sources = scripts.map(({ textContent, type }) => ({ source: textContent, isModule: type === 'module' }));
-    for (const script of scripts) script.textContent = ''; // the element stays: libraries look for what follows it
-    handlers(inert, (node, name, code) => node.setAttribute(`x-${name}`, code)); // before the policy complains of each
+    scripts.forEach((script, number) => {
+      script.textContent = ''; // the element stays: libraries look for what follows it
+      script.setAttribute('x-number', number);
+    });
+    handlers(inert.documentElement, (node, name, code) => node.setAttribute(`x-${name}`, code)); // before the policy complains of each
     document.body.innerHTML = inert.head.innerHTML + inert.body.innerHTML;
     for (const { name, value } of inert.body.attributes) if (name === 'class' || name === 'style') document.body.setAttribute(name, value);
     new MutationObserver((list) => {
       const looked = new Set();
-      for (const { addedNodes } of list) for (const node of addedNodes) if (node.querySelectorAll) handlers(node, listen, looked);
-    }).observe(document.documentElement, { childList: true, subtree: true });
+      for (const { type, target, addedNodes } of list) {
+        for (const node of type === 'attributes' ? [target] : addedNodes) if (node instanceof Element) handlers(node, listen, looked);
+      }
+    }).observe(document.documentElement, { childList: true, subtree: true, attributeFilter: HANDLERS });
     handlers(document.body);
-    for (const { source, isModule } of sources) {
+    const places = sources.map((_, number) => document.querySelector(`script[x-number="${number}"]`));
+    for (const place of places) place?.removeAttribute('x-number');
+    for (const [number, { source, isModule }] of sources.entries()) {
+      current = isModule ? null : places[number];
       try {
         if (isModule) runModule(source).catch((error) => console.error(error));
         else run(source);
@@ -140,6 +211,7 @@
         console.error(error);
       }
     }
+    current = null;
     document.dispatchEvent(new Event('DOMContentLoaded'));
     dispatchEvent(new Event('load'));
   };

@@ -5,7 +5,7 @@
   const inner = document.querySelector('iframe');
   const payload = JSON.parse(document.getElementById('payload').textContent);
   const LIMITS = { perSecond: 240, bytes: 1 << 20, answers: 200, source: 32 << 20, upload: 64 << 20, uploadSeconds: 10, message: 80 << 20 };
-  const KINDS = new Set(['ready', 'height', 'pong', 'refused', 'comm', 'widgets']);
+  const KINDS = new Set(['ready', 'height', 'pong', 'refused', 'comm', 'widgets', 'save']);
   const kept = new Map();
   let budget = LIMITS.perSecond;
   let answers = LIMITS.answers;
@@ -87,11 +87,15 @@
       if (budget-- <= 0 || !KINDS.has(data.type)) return;
       if (data.type === 'ready') fill();
       if (data.type === 'widgets') widgetsStarted();
-      // Files of widgets are the buffers of a comm message; they have a budget of their own.
-      const files = data.type === 'comm' && Array.isArray(data.buffers) ? size(data.buffers) : 0;
+      // A file is offered only in an output in which the user has clicked or typed.
+      const isSaved = data.type === 'save';
+      if (isSaved && !navigator.userActivation.hasBeenActive) return;
+      // Files of widgets are the buffers of a comm message; they have a budget of their own, with files that are offered.
+      const held = isSaved ? data.file : data.type === 'comm' && Array.isArray(data.buffers) ? data.buffers : null;
+      const files = held ? size(held) : 0;
       if (size(data) - files > LIMITS.bytes || (files > LIMITS.bytes && uploaded + files > LIMITS.upload)) {
         const isFile = files > LIMITS.bytes;
-        parent.postMessage({ type: 'dropped', bytes: size(data), most: isFile ? LIMITS.upload : LIMITS.bytes, isFile, sandboxFrame: 1 }, '*');
+        parent.postMessage({ type: 'dropped', bytes: size(data), most: isFile ? LIMITS.upload : LIMITS.bytes, isFile, isSaved, sandboxFrame: 1 }, '*');
         return;
       }
       if (files > LIMITS.bytes) uploaded += files;

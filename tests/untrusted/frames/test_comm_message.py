@@ -26,7 +26,7 @@ def test_a_message_keeps_its_parts() -> None:
     [
         None, [], {}, {**GOOD, "msg_type": "execute_request"}, {**GOOD, "comm_id": "../x"}, {**GOOD, "comm_id": 1}, {**GOOD, "comm_id": "a" * 65},
         {**GOOD, "data": []}, {**GOOD, "metadata": "x"}, {**GOOD, "buffers": "x"}, {**GOOD, "buffers": ["!"]}, {**GOOD, "buffers": [1]},
-        {**GOOD, "buffers": [""] * 65}, {**GOOD, "data": {"x": "y" * (1 << 20)}}, {**OPEN, "target_name": "sandbox-kernel.frames"},
+        {**GOOD, "buffers": [""] * 65}, {**GOOD, "data": {"x": "y" * (12 << 20)}}, {**OPEN, "target_name": "sandbox-kernel.frames"},
         {**OPEN, "target_name": "jupyter.widget.control"}, {**OPEN, "target_name": None},
     ],
 )  # fmt: skip
@@ -39,6 +39,13 @@ def test_what_is_no_message_of_a_widget_is_refused(value: object) -> None:
 def test_a_page_sends_only_messages_of_comms_that_are_open(kind: object) -> None:
     with pytest.raises(ContentRefused):
         comm_of_page({**GOOD, "msg_type": kind}, [])
+
+
+def test_a_widget_brings_the_program_of_a_large_library_and_a_page_sends_no_such_text() -> None:
+    state = {"state": {"_esm": "x" * (5 << 20)}}  # plotly.graph_objects.FigureWidget
+    assert comm_of_session({**OPEN, "data": state}).data == state
+    with pytest.raises(ContentRefused):
+        comm_of_page({**GOOD, "data": state}, [])
 
 
 def test_buffers_of_a_page_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
