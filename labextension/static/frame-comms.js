@@ -4,6 +4,7 @@ const TARGET = 'sandbox-kernel.frames';
 // Servers of Jupyter close a connection that gets more than 10 MB at once.
 const PIECE_BYTES = 4 << 20;
 const ENDED = 'This widget belongs to a session that has ended: run its cell again';
+const NOT_KEPT = 'This widget is not shown: its session has ended (then run its cell again), or it is larger than 12 MB';
 
 export class FrameComms {
   constructor(tracker) {
@@ -86,7 +87,7 @@ export class FrameComms {
     if (data.type === 'state') {
       for (const view of views.filter(({ facts, isDrawn }) => !isDrawn && facts.widget.model === data.model)) {
         view.isDrawn = true;
-        if (messages.length === 0) view.tell(ENDED);
+        if (messages.length === 0) view.tell(NOT_KEPT);
         messages.forEach((message) => view.say(message));
         if (messages.length > 0) view.say({ type: 'view', model_id: data.model });
       }
