@@ -42,10 +42,16 @@ export function droppedSentence({ bytes, most, isFile, isSaved }) {
   return `Not uploaded: ${size}, and ${limit} in 10 seconds is the most. Put larger files into a folder of the session (--here, --mount)`;
 }
 
+// What a browser adds to the name of a file that has no ending.
+const ENDINGS = new Map(Object.entries({
+  'image/png': '.png', 'image/jpeg': '.jpg', 'image/svg+xml': '.svg', 'text/csv': '.csv', 'text/plain': '.txt', 'application/json': '.json',
+}));
+
 // A file that an output offers: a name that can be shown and saved, without a path, and its bytes; null when it is none.
-export function offeredFile({ name, file }) {
+export function offeredFile({ name, kind, file }) {
   if (!(file instanceof ArrayBuffer)) return null;
   // Letters, digits and signs that are seen as they are; what turns the direction of writing is none of them.
   const shown = String(name).split(/[\\/]/).at(-1).replace(/[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|[<>:"|?*]/gu, '').replace(/^[. ]+$|[. ]+$/g, '');
-  return { name: (/^[^. ]/.test(shown) ? shown : `output${shown.trim()}`).slice(-100), file };
+  const begun = /^[^. ]/.test(shown) ? shown : `output${shown.trim()}`;
+  return { name: `${begun}${begun.includes('.') ? '' : (ENDINGS.get(kind) ?? '')}`.slice(-100), file };
 }

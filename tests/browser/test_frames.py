@@ -123,15 +123,15 @@ def test_links_handlers_and_programs_of_markup_do_what_they_do_in_a_page(lab: La
 
 FILES = """from IPython.display import HTML
 HTML('''<a download="../table.csv" href="data:text/csv,a%2Cb%0A1%2C2">table</a> <button>picture</button><script>
-const save = (name, text) => {
+const save = (name, text, type) => {
   const link = document.createElementNS('http://www.w3.org/1999/xhtml', 'a');
-  link.href = URL.createObjectURL(new Blob([text]));
+  link.href = URL.createObjectURL(new Blob([text], {type}));
   link.download = name;
   link.dispatchEvent(new MouseEvent('click'));
   URL.revokeObjectURL(link.href);
 };
 save('unasked.txt', 'unasked');
-document.querySelector('button').onclick = () => save('picture.svg', '<svg/>');</script>''')"""
+document.querySelector('button').onclick = () => save(prompt('Enter filename', 'picture'), '<svg/>', 'image/svg+xml');</script>''')"""
 
 
 def test_a_file_that_an_output_offers_is_saved_when_the_user_says_so(lab: LabPage) -> None:

@@ -95,6 +95,23 @@ def test_the_name_of_an_offered_file_is_the_one_that_is_seen(evaluate: Evaluate,
     assert evaluate("frame-facts.js", "offeredFile({ name: 'a', file: values[0] })", name) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "shown"),
+    [
+        ("bokeh_plot", "image/png", "bokeh_plot.png"),
+        ("plot.svg", "image/png", "plot.svg"),
+        ("plot", "text/html", "plot"),
+        ("plot", "constructor", "plot"),
+        ("plot", None, "plot"),
+    ],
+)
+def test_a_file_without_an_ending_gets_that_of_its_kind(
+    evaluate: Evaluate, name: str, kind: object, shown: str
+) -> None:
+    call = "offeredFile({ name: values[0], kind: values[1], file: new ArrayBuffer(1) }).name"
+    assert evaluate("frame-facts.js", call, name, kind) == shown
+
+
 def test_an_offered_file_that_is_too_large_is_said_with_its_size_and_what_to_do(evaluate: Evaluate) -> None:
     dropped = {"bytes": 70 << 20, "most": 64 << 20, "isFile": True, "isSaved": True}
     assert evaluate("frame-facts.js", "droppedSentence(values[0])", dropped) == (

@@ -75,7 +75,8 @@
   gone(Document.prototype, (name) => /^(?:write|writeln|open|close|execCommand|requestStorageAccess.*)$/.test(name));
   const NO_POLICY = /RTC|XSLT|^WebTransport|^Worker$|^SharedWorker$|Worklet|^fetchLater$|^PaymentRequest$|[sS]peech|^documentPictureInPicture$/;
   gone(window, (name) => NO_POLICY.test(name));
-  for (const name of ['open', 'alert', 'confirm', 'prompt', 'print']) window[name] = () => null;
+  for (const name of ['open', 'alert', 'confirm', 'print']) window[name] = () => null;
+  window.prompt = (_question, usual) => (usual === undefined ? null : `${usual}`); // as if the user had pressed Enter
 
   const post = parent.postMessage.bind(parent);
   const tell = (message, transfer) => post(message, '*', transfer);
@@ -143,10 +144,11 @@
   const fileAt = (address) => {
     const [, kind, text] = /^data:([^,]*),(.*)$/s.exec(address) ?? [];
     if (kind === undefined) return blobs.get(address);
-    if (!/;\s*base64\s*$/i.test(kind)) return new Blob([decodeURIComponent(text)]);
-    return new Blob([Uint8Array.from(atob(decodeURIComponent(text)), (letter) => letter.charCodeAt(0))]);
+    const type = kind.split(';')[0];
+    if (!/;\s*base64\s*$/i.test(kind)) return new Blob([decodeURIComponent(text)], { type });
+    return new Blob([Uint8Array.from(atob(decodeURIComponent(text)), (letter) => letter.charCodeAt(0))], { type });
   };
-  const offer = (name, file) => file.arrayBuffer().then((bytes) => tell({ type: 'save', name, file: bytes }, [bytes]));
+  const offer = (name, file) => file.arrayBuffer().then((bytes) => tell({ type: 'save', name, kind: file.type, file: bytes }, [bytes]));
   const follow = (address, url) => {
     if (address.startsWith('#')) {
       const name = decodeURIComponent(address.slice(1));
