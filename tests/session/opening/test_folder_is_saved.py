@@ -72,7 +72,10 @@ def test_behind_landlock_a_loaded_session_lost_its_changes_to_the_folder_of_the_
     assert result.stdout == "['changed.txt', 'new'] changed.txt!\n"
 
 
-@pytest.mark.parametrize("then", ["", "; open('data', 'w').write('a file now')", "; os.mkdir('data')"])
+LINK = "; os.mkdir('other'); open('other/a.csv', 'w').write('mine'); os.symlink('other', 'data')"
+
+
+@pytest.mark.parametrize("then", ["", "; open('data', 'w').write('a file now')", "; os.mkdir('data')", LINK])
 def test_a_session_that_had_removed_a_folder_of_the_user_was_saved_and_could_not_be_loaded(
     tmp_path: Path, then: str
 ) -> None:
@@ -89,6 +92,8 @@ def test_a_session_that_had_removed_a_folder_of_the_user_was_saved_and_could_not
         again = box.load_session(tmp_path / "s")
         assert printed(again, "print(kept)") == "41\n"
         assert {(change.path, change.kind) for change in box.diff()} == listed - {("odd\\name", "deleted")}
+        if then == LINK:  # nothing was removed through it
+            assert printed(again, "print(open('data/a.csv').read())") == "mine\n"
 
 
 def test_a_session_on_a_folder_of_the_user_saved_all_of_that_folder_and_no_deletion(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def with_header(saved: Path, **fields: object) -> None:
         {"entries": {"sub": ["symlink", 0o777, None, "a.txt"]}},
         {"entries": {"a.txt": ["symlink", 0o777, None, "sub"]}},
         {"entries": {"a.txt/x": ["directory", 0o777, None, None]}},
-        {"entries": {"l": ["symlink", 0o777, None, "x"], "l/y": ["gone", 0, None, None]}},
+        {"entries": {"l": ["symlink", 0o777, None, "x"], "l/y": ["directory", 0o755, None, None]}},
         {"entries": {"d": ["device", 0o666, None, None]}},
         {"entries": {"d": ["directory", 0o4755, None, None]}},
         {"entries": {"d": ["directory", -1, None, None]}},
