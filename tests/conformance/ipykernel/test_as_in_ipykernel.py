@@ -18,7 +18,12 @@ def error(outputs):
     [("raise SystemExit", ""), ("import sys; sys.exit()", ""), ("raise SystemExit('Stop here')", "Stop here"), ("exit()", "0")],
 )  # fmt: skip
 def test_a_cell_that_exits_let_the_cells_after_it_run(kernel, code, said):
-    first, second = kernel.kc.execute(code), kernel.kc.execute("print('goes on')")
+    # The first cell waits until the second has been sent.
+    first = kernel.kc.execute(f"input()\n{code}", allow_stdin=True)
+    kernel.kc.get_stdin_msg(timeout=100)
+    second = kernel.kc.execute("print('goes on')")
+    kernel.reply(kernel.send("kernel_info_request", {}, channel="control"), channel="control")
+    kernel.kc.input("")
     ename, evalue, lines = error(kernel.outputs(first))
     assert (ename, evalue) == ("SystemExit", said)
     assert lines[0].startswith("An exception has occurred")
