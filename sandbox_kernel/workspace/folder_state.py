@@ -8,7 +8,7 @@ taken and never made. The owner of a file can always read and write it; set-user
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
@@ -89,7 +89,7 @@ def folder_of(entries: Iterable[TreeEntry], read: Callable[[TreeEntry], bytes]) 
     return FolderState(files, known, dict(list(left_out.items())[:MOST_LEFT_OUT]))
 
 
-def with_gone(state: FolderState, paths: Iterable[str]) -> FolderState:
+def with_gone(state: FolderState, paths: Collection[str]) -> FolderState:
     """Return a state of changes to the user's folder, with the paths that were removed there."""
     unnamed = {path: why for path in paths if (why := _why_no_name(path))}
     gone = {path: SavedEntry(GONE) for path in paths if path not in unnamed}
@@ -180,7 +180,7 @@ def check_entries(entries: Mapping[str, SavedEntry], files: Iterable[str]) -> No
         if entry.type == SYMLINK and (len(entry.target or "") > _MOST_TARGET or leads_out(path, entry.target or "")):
             raise ValueError("a link that leads out")
     closed = {path for path in (*entries, *named) if path not in entries or entries[path].type != DIRECTORY}
-    # What was removed may lie in a folder that was removed too, or has become a file.
+    # What was removed may lie in a folder that was removed too, or has become a file or a link.
     for path in {path for path in entries if entries[path].type != GONE} | named:
         parts = path.split("/")
         if any("/".join(parts[:count]) in closed for count in range(1, len(parts))):
