@@ -38,7 +38,7 @@ export function droppedSentence({ bytes, most, isFile, isSaved }) {
   const inMegabytes = (number, round) => `${round((Number(number) || 0) / 1048576)} MB`;
   const [size, limit] = [inMegabytes(bytes, Math.ceil), inMegabytes(most, Math.floor)];
   if (isFile !== true) return `This output sent ${size} at once: dropped, ${limit} is the most`;
-  if (isSaved === true) return `Not offered: a file of ${size}, and ${limit} in 10 seconds is the most. Let the program write it into a folder (--here)`;
+  if (isSaved === true) return `Not saved: a file of ${size}, and ${limit} in 10 seconds is the most. Let the program write it into a folder (--here)`;
   return `Not uploaded: ${size}, and ${limit} in 10 seconds is the most. Put larger files into a folder of the session (--here, --mount)`;
 }
 
@@ -47,8 +47,8 @@ const ENDINGS = new Map(Object.entries({
   'image/png': '.png', 'image/jpeg': '.jpg', 'image/svg+xml': '.svg', 'text/csv': '.csv', 'text/plain': '.txt', 'application/json': '.json',
 }));
 
-// A file that an output offers: a name that can be shown and saved, without a path, and its bytes; null when it is none.
-export function offeredFile({ name, kind, file }) {
+// A file that an output wants to save: a name that can be shown and saved, without a path, and its bytes; null when it is none.
+export function fileToSave({ name, kind, file }) {
   if (!(file instanceof ArrayBuffer)) return null;
   // Letters, digits and signs that are seen as they are; what turns the direction of writing is none of them.
   const shown = String(name).split(/[\\/]/).at(-1).replace(/[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|[<>:"|?*]/gu, '').replace(/^[. ]+$|[. ]+$/g, '');

@@ -3,6 +3,7 @@
 // are read for one answer only. It goes to its place without being loaded again, which needs Element.moveBefore.
 import { element } from './dom.js';
 import { withLibrary } from './frame-libraries.js';
+import { hearPresses } from './frame-presses.js';
 
 // Smaller libraries are evaluated quickly enough.
 const LEAST_CHARACTERS = 500000;
@@ -52,6 +53,7 @@ export class FrameSpares {
     spare.listen = ({ source, data }) => {
       if (source !== iframe.contentWindow || data?.sandboxFrame !== 1) return;
       if (data.type === 'ready') {
+        hearPresses(iframe);
         for (const library of [...sources, WARM_UP]) say({ type: 'library', source: library });
         say({ type: 'ping' });
       } else if (data.type === 'pong') iframe.dataset.loaded = 'true';

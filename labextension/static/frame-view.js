@@ -1,8 +1,9 @@
 // One frame on the page: made when it comes into view, filled when it is ready, watched while it is there.
 import { control } from './controls.js';
 import { element, saveFile } from './dom.js';
-import { droppedSentence, fittingHeight, offeredFile, refusedSentence } from './frame-facts.js';
+import { droppedSentence, fileToSave, fittingHeight, refusedSentence } from './frame-facts.js';
 import { withLibrary } from './frame-libraries.js';
+import { hearPresses } from './frame-presses.js';
 import { themeVariables } from './theme-variables.js';
 import { bytesText } from './units.js';
 
@@ -10,7 +11,6 @@ import { bytesText } from './units.js';
 const MARGIN = 400;
 const PING_MILLISECONDS = 2000;
 const SILENT_MILLISECONDS = 8000;
-const ACTIVATION_MILLISECONDS = 150;
 const MOST_SENTENCES = 8;
 const MOST_PRINTED = 10000;
 
@@ -93,20 +93,20 @@ export class FrameView {
     if (!this.iframe || source !== this.iframe.contentWindow || data?.sandboxFrame !== 1) return;
     this.answered = performance.now();
     if (data.type === 'ready') this.fill();
-    else if (data.type === 'activation') this.activation?.(data.isActive === true);
     else if (data.type === 'height') this.place.style.height = `${fittingHeight(data.height)}px`;
     else if (data.type === 'pong') this.revive();
     else if (data.type === 'dropped') this.tell(droppedSentence(data));
     else if (data.type === 'refused') this.tell(refusedSentence(data, this.facts.html));
-    else if (data.type === 'save') this.offerFile(offeredFile(data));
+    else if (data.type === 'save') this.askToSave(fileToSave(data));
     else if (this.facts.widget) this.page.comms?.receive(this, data);
   }
 
   // Called each time that the outer document is loaded: moving a frame on the page loads it again.
   async fill() {
     this.isReady = true;
-    this.theme();
     const iframe = this.iframe;
+    hearPresses(iframe);
+    this.theme();
     for (const name of this.facts.libraries) {
       const source = await new Promise((use) => {
         withLibrary(name, use, () => this.tell('This output needs code that is not in this notebook: run its cell again'));
@@ -122,15 +122,6 @@ export class FrameView {
     this.page.spares.prepare(this.facts.libraries);
   }
 
-  // Whether the user has clicked or typed inside, by the word of the outer document; no when it does not answer at once.
-  isActivated() {
-    return new Promise((use) => {
-      this.activation = use;
-      setTimeout(() => use(false), ACTIVATION_MILLISECONDS);
-      this.say({ type: 'activation' });
-    });
-  }
-
   tell(sentence) {
     if (!sentence || this.sentences.has(sentence) || this.sentences.size >= MOST_SENTENCES) return;
     this.sentences.add(sentence);
@@ -138,22 +129,22 @@ export class FrameView {
   }
 
   // A file that the output wants to save: the user sees its name and decides. A later one takes its place.
-  offerFile(offered) {
-    if (!offered) return;
+  askToSave(asked) {
+    if (!asked) return;
     const button = control('save-file', 'button', { attributes: { type: 'button', 'data-lm-suppress-shortcuts': 'true' } });
     button.addEventListener('click', () => {
-      saveFile(offered.name, offered.file);
-      this.withdrawFile();
+      saveFile(asked.name, asked.file);
+      this.dropFile();
     });
-    this.withdrawFile();
-    const text = `This output offers a file: ${offered.name} (${bytesText(offered.file.byteLength)}).`;
-    this.offered = element('div', { className: 'jp-SandboxFrame-bar', children: [element('span', { text }), button] });
-    this.node.prepend(this.offered);
+    this.dropFile();
+    const text = `This output wants to save a file: ${asked.name} (${bytesText(asked.file.byteLength)}).`;
+    this.asked = element('div', { className: 'jp-SandboxFrame-bar', children: [element('span', { text }), button] });
+    this.node.prepend(this.asked);
   }
 
-  withdrawFile() {
-    this.offered?.remove();
-    this.offered = null;
+  dropFile() {
+    this.asked?.remove();
+    this.asked = null;
   }
 
   // What callbacks of widgets print, below their frame; the newest stays.
@@ -174,7 +165,7 @@ export class FrameView {
   offerStop() {
     if (this.bar) return;
     const button = control('stop-frame', 'button', { attributes: { type: 'button', 'data-lm-suppress-shortcuts': 'true' } });
-    button.addEventListener('click', () => this.stop('This output was stopped: it did not answer any more.'));
+    button.addEventListener('click', () => this.stop());
     this.bar = element('div', {
       className: 'jp-SandboxFrame-bar',
       attributes: { role: 'alert' },
@@ -189,13 +180,17 @@ export class FrameView {
   }
 
   // Frames of a page share one process: a loop in one stops all, so the others are loaded again.
-  stop(why) {
+  stop() {
+    this.end('This output was stopped: it did not answer any more.');
+    this.page.reloadOthers(this);
+  }
+
+  end(why) {
     this.stopped = true;
     this.unload();
     this.revive();
     this.place.style.height = '';
     this.tell(why);
-    this.page.reloadOthers(this);
   }
 
   dispose() {

@@ -22,6 +22,13 @@ async function servedDocument(base, text) {
   }
 }
 
+// The cell that the user goes into becomes the active one, as when the output were in the page.
+function activateCell(tracker, frame) {
+  const notebook = tracker?.find(({ node }) => node.contains(frame))?.content;
+  const index = notebook?.widgets.findIndex(({ node }) => node.contains(frame)) ?? -1;
+  if (index >= 0) notebook.activeCellIndex = index;
+}
+
 export async function framesPlugin(shared) {
   const [{ IRenderMimeRegistry }, { Widget }, { IThemeManager }, { INotebookTracker }, { PageConfig }] = await Promise.all(
     ['@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils', '@jupyterlab/notebook', '@jupyterlab/coreutils'].map(shared),
@@ -106,14 +113,15 @@ export async function framesPlugin(shared) {
       skipFrames(registry.sanitizer);
       registry.addFactory({ safe: true, mimeTypes: [FRAME], createRenderer: () => new Frame() }, 0);
       registry.addFactory({ safe: true, mimeTypes: [LIBRARY], createRenderer: () => new Library() }, 0);
-      guardFocus(
-        () => [...[...views].map(({ iframe }) => iframe).filter(Boolean), ...page.spares.frames()],
-        async (frame) => (await viewOf(frame)?.isActivated()) ?? false,
-        (frame) => {
-          viewOf(frame)?.stop('This output was stopped: it took the keyboard.');
+      guardFocus({
+        frames: () => [...[...views].map(({ iframe }) => iframe).filter(Boolean), ...page.spares.frames()],
+        enter: (frame) => viewOf(frame)?.say({ type: 'focus' }),
+        entered: (frame) => activateCell(tracker, frame),
+        remove: (frame) => {
+          viewOf(frame)?.end('This output was stopped: it took the keyboard.');
           page.spares.dismiss(frame);
         },
-      );
+      });
     },
   };
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
-from playwright.sync_api import FrameLocator, Locator, expect
+from playwright.sync_api import FrameLocator, expect
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
 from tests.browser.lab_server import WRAPPED
@@ -41,16 +41,6 @@ def inner(lab: LabPage, index: int) -> FrameLocator:
     return lab.output(index).frame_locator("iframe").frame_locator("iframe")
 
 
-def click(lab: LabPage, target: Locator) -> None:
-    """Click as a user does, whose pointer crosses the page: a frame does not get the keyboard otherwise."""
-    target.scroll_into_view_if_needed()
-    box = target.bounding_box()
-    assert box is not None
-    lab.page.mouse.move(box["x"], box["y"] - 60)
-    lab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=12)
-    target.click()
-
-
 @pytest.mark.parametrize("kernel", ["sandbox", WRAPPED])
 def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage, kernel: str) -> None:
     cells = [SLIDER, "slider.value", "slider.value = 8", INTERACT, OUTPUTS]
@@ -59,7 +49,7 @@ def test_a_slider_moves_the_value_in_python_and_back(lab: LabPage, kernel: str) 
     lab.command("notebook:run-cell")
     handle = inner(lab, 0).locator(".noUi-handle")
     expect(inner(lab, 0).locator(".widget-readout")).to_have_text("3")
-    click(lab, handle)
+    handle.click()
     lab.page.keyboard.press("ArrowRight")
     expect(inner(lab, 0).locator(".widget-readout")).to_have_text("4")
     lab.wait_for_idle()

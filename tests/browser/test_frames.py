@@ -134,7 +134,7 @@ save('unasked.txt', 'unasked');
 document.querySelector('button').onclick = () => save(prompt('Enter filename', 'picture'), '<svg/>', 'image/svg+xml');</script>''')"""
 
 
-def test_a_file_that_an_output_offers_is_saved_when_the_user_says_so(lab: LabPage) -> None:
+def test_a_file_that_an_output_wants_to_save_is_saved_when_the_user_says_so(lab: LabPage) -> None:
     lab.server.write_notebook("files.ipynb", notebook_of(code_cell(FILES), code_cell(PLOTLY), kernel="sandbox"))
     lab.open("files.ipynb")
     lab.run_all()
@@ -145,7 +145,7 @@ def test_a_file_that_an_output_offers_is_saved_when_the_user_says_so(lab: LabPag
         ("button", "picture.svg (6 bytes)", "picture.svg", "<svg/>"),
     ):
         inner.locator(press).click()
-        expect(bar).to_contain_text(f"This output offers a file: {said}.")
+        expect(bar).to_contain_text(f"This output wants to save a file: {said}.")
         expect(bar).not_to_contain_text("unasked")
         with lab.page.expect_download() as download:
             bar.locator("button").click()
@@ -156,7 +156,9 @@ def test_a_file_that_an_output_offers_is_saved_when_the_user_says_so(lab: LabPag
     inner = lab.output(1).frame_locator("iframe").frame_locator("iframe")
     inner.locator(".nsewdrag").first.hover()
     inner.locator(".modebar-btn[data-title*='ownload plot']").click()
-    expect(lab.output(1).locator(".jp-SandboxFrame-bar")).to_contain_text(re.compile(r"offers a file: [\w-]+\.png"))
+    expect(lab.output(1).locator(".jp-SandboxFrame-bar")).to_contain_text(
+        re.compile(r"wants to save a file: [\w-]+\.png")
+    )
 
 
 def test_a_page_without_our_extension_shows_the_same_frame(chromium: Browser, tmp_path: Path) -> None:

@@ -89,10 +89,10 @@ def test_a_file_that_is_too_large_is_said_with_its_size_the_limit_and_what_to_do
         (None, "null"),
     ],
 )
-def test_the_name_of_an_offered_file_is_the_one_that_is_seen(evaluate: Evaluate, name: object, shown: str) -> None:
-    call = "offeredFile({ name: values[0], file: new ArrayBuffer(1) }).name"
+def test_the_name_of_a_file_to_save_is_the_one_that_is_seen(evaluate: Evaluate, name: object, shown: str) -> None:
+    call = "fileToSave({ name: values[0], file: new ArrayBuffer(1) }).name"
     assert evaluate("frame-facts.js", call, name) == shown
-    assert evaluate("frame-facts.js", "offeredFile({ name: 'a', file: values[0] })", name) is None
+    assert evaluate("frame-facts.js", "fileToSave({ name: 'a', file: values[0] })", name) is None
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_the_name_of_an_offered_file_is_the_one_that_is_seen(evaluate: Evaluate,
 def test_a_file_without_an_ending_gets_that_of_its_kind(
     evaluate: Evaluate, name: str, kind: object, shown: str
 ) -> None:
-    call = "offeredFile({ name: values[0], kind: values[1], file: new ArrayBuffer(1) }).name"
+    call = "fileToSave({ name: values[0], kind: values[1], file: new ArrayBuffer(1) }).name"
     assert evaluate("frame-facts.js", call, name, kind) == shown
 
 
-def test_an_offered_file_that_is_too_large_is_said_with_its_size_and_what_to_do(evaluate: Evaluate) -> None:
+def test_a_file_to_save_that_is_too_large_is_said_with_its_size_and_what_to_do(evaluate: Evaluate) -> None:
     dropped = {"bytes": 70 << 20, "most": 64 << 20, "isFile": True, "isSaved": True}
     assert evaluate("frame-facts.js", "droppedSentence(values[0])", dropped) == (
-        "Not offered: a file of 70 MB, and 64 MB in 10 seconds is the most. "
+        "Not saved: a file of 70 MB, and 64 MB in 10 seconds is the most. "
         "Let the program write it into a folder (--here)"
     )

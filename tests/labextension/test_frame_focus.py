@@ -10,20 +10,17 @@ LONG = 60_000
 
 
 @pytest.mark.parametrize(
-    ("tab", "own", "left", "active", "there", "asked"),
+    ("press", "own", "users"),
     [
-        (50, 50, LONG, True, False, "yes"),  # Tab
-        (LONG, 100, LONG, True, True, "yes"),  # a click, after a click or a key in the page
-        (LONG, LONG, LONG, True, False, "yes"),  # a click, long after anything in the page
-        (LONG, 100, LONG, True, False, "ask"),  # the user clicks there at once after the page, or types in the page
-        (LONG, 100, 100, True, False, "no"),  # the user has just left the frame, whose activation is not over
-        (LONG, 100, 100, True, True, "yes"),  # and goes back there
-        (LONG, LONG, LONG, False, False, "no"),  # nobody did anything
-        (LONG, LONG, LONG, False, True, "no"),  # the pointer only lies there
+        (20, 100, True),  # a press in the frame, right after one in the page
+        (20, LONG, True),
+        (100, 20, False),  # the user has pressed or typed in the page since
+        (2000, LONG, False),  # the press was for something else
+        (LONG, LONG, False),  # nobody did anything
     ],
 )
-def test_a_frame_gets_the_keyboard_when_the_user_goes_there(
-    evaluate: Evaluate, tab: int, own: int, left: int, active: bool, there: bool, asked: str
+def test_a_frame_gets_the_keyboard_when_the_user_pressed_in_it_last(
+    evaluate: Evaluate, press: int, own: int, users: bool
 ) -> None:
-    facts = {"sinceTab": tab, "sinceOwnEvent": own, "sinceLeft": left, "isActive": active, "isPointerThere": there}
-    assert evaluate("frame-focus.js", "whoAsked(values[0])", facts) == asked
+    facts = {"sincePress": press, "sinceOwnEvent": own}
+    assert evaluate("frame-focus.js", "isPressed(values[0])", facts) is users

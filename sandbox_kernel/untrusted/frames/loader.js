@@ -130,7 +130,7 @@
   // A link would load another page in place of the output, and the policy would leave an empty frame. As a link to a new
   // window, which the sandbox refuses, it does nothing by itself, whoever stops the event on its way.
   const XLINK = 'http://www.w3.org/1999/xlink';
-  // A file that an output offers goes to the page, which asks the user: the sandbox saves nothing.
+  // A file that an output wants to save goes to the page, which asks the user: the sandbox saves nothing.
   const blobs = new Map();
   wrap(URL, 'createObjectURL', (real) => function createObjectURL(thing) {
     const address = apply(real, URL, [thing]);
@@ -148,7 +148,7 @@
     if (!/;\s*base64\s*$/i.test(kind)) return new Blob([decodeURIComponent(text)], { type });
     return new Blob([Uint8Array.from(atob(decodeURIComponent(text)), (letter) => letter.charCodeAt(0))], { type });
   };
-  const offer = (name, file) => file.arrayBuffer().then((bytes) => tell({ type: 'save', name, kind: file.type, file: bytes }, [bytes]));
+  const askToSave = (name, file) => file.arrayBuffer().then((bytes) => tell({ type: 'save', name, kind: file.type, file: bytes }, [bytes]));
   const follow = (address, url) => {
     if (address.startsWith('#')) {
       const name = decodeURIComponent(address.slice(1));
@@ -170,7 +170,7 @@
       if (target === null) link.removeAttribute('target');
       else link.setAttribute('target', target);
       if (event.defaultPrevented) return;
-      if (file) offer(link.getAttribute('download'), file);
+      if (file) askToSave(link.getAttribute('download'), file);
       else follow(address, URL.parse(address, 'about:srcdoc'));
     });
   };
@@ -231,8 +231,20 @@
     observer.observe(document.documentElement);
     observer.observe(document.body);
   };
-  addEventListener('message', ({ source, data }) => {
+  // The page must know where the user presses: it gives the keyboard to that frame only. It hears of it through a port that
+  // came before any code of the output and that this code cannot reach; nor can it make an event that is trusted.
+  let presses = null;
+  const send = MessagePort.prototype.postMessage;
+  for (const name of ['pointerdown', 'pointerup']) {
+    addEventListener(name, (event) => { if (presses && event.isTrusted) apply(send, presses, [name]); }, { capture: true, passive: true });
+  }
+  // Where the user was, for a frame that gets the keyboard back after another one took it.
+  let focused = null;
+  addEventListener('focusin', ({ target }) => { focused = target; });
+  addEventListener('message', ({ source, data, ports }) => {
     if (source !== parent || typeof data !== 'object' || data === null || isArray(data)) return;
+    if (data.type === 'presses') presses ??= ports[0];
+    if (data.type === 'focus') (focused?.isConnected ? focused : document.body).focus();
     if (data.type === 'ping') tell({ type: 'pong' });
     if (data.type === 'theme') {
       document.documentElement.style.colorScheme = data.dark ? 'dark' : 'light';

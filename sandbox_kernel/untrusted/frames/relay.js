@@ -10,9 +10,10 @@
   let budget = LIMITS.perSecond;
   let answers = LIMITS.answers;
   let uploaded = 0;
+  let isReady = false;
   setInterval(() => { uploaded = 0; }, LIMITS.uploadSeconds * 1000);
   setInterval(() => { budget = LIMITS.perSecond; }, 1000);
-  const down = (item) => inner.contentWindow.postMessage(item, '*');
+  const down = (item, ports = []) => inner.contentWindow.postMessage(item, '*', [...ports]);
 
   // What JSON and buffers hold can be counted; a Map or an error would carry anything uncounted. Values may stand in a
   // message many times over, so counting ends at a limit too.
@@ -81,16 +82,20 @@
     }
   };
 
-  addEventListener('message', ({ source, data }) => {
+  addEventListener('message', ({ source, data, ports }) => {
     if (typeof data !== 'object' || data === null) return;
     if (source === inner.contentWindow) {
       if (budget-- <= 0 || !KINDS.has(data.type)) return;
-      if (data.type === 'ready') fill();
+      if (data.type === 'ready') {
+        if (isReady) return; // code of the output says so: it would get the port that is for our loader
+        isReady = true;
+        fill();
+      }
       if (data.type === 'widgets') widgetsStarted();
-      // A file is offered only in an output in which the user has clicked or typed.
+      // A file is passed on only from an output in which the user has clicked or typed.
       const isSaved = data.type === 'save';
       if (isSaved && !navigator.userActivation.hasBeenActive) return;
-      // Files of widgets are the buffers of a comm message; they have a budget of their own, with files that are offered.
+      // Files of widgets are the buffers of a comm message; they have a budget of their own, with files to be saved.
       const held = isSaved ? data.file : data.type === 'comm' && Array.isArray(data.buffers) ? data.buffers : null;
       const files = held ? size(held) : 0;
       if (size(data) - files > LIMITS.bytes || (files > LIMITS.bytes && uploaded + files > LIMITS.upload)) {
@@ -101,9 +106,7 @@
       if (files > LIMITS.bytes) uploaded += files;
       parent.postMessage({ ...data, sandboxFrame: 1 }, '*');
     } else if (source === parent && data.sandboxFrame === 1) {
-      // Whether the user has clicked in here; the inner document cannot send this kind.
-      if (data.type === 'activation') parent.postMessage({ type: 'activation', isActive: navigator.userActivation.isActive, sandboxFrame: 1 }, '*');
-      else down(data);
+      down(data, ports);
     } else if (typeof data.sandboxWants === 'string' && kept.has(data.sandboxWants) && answers-- > 0) {
       source?.postMessage({ sandboxHas: data.sandboxWants, source: kept.get(data.sandboxWants) }, '*');
     } else if (typeof data.sandboxHas === 'string') {

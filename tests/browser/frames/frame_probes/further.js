@@ -61,5 +61,5 @@
   getters_of_markup: `let n = 0; document.body.innerHTML = {toString: () => n++ ? '<' + 'link rel=preconnect href=' + TCP + '>' : '<p>'}`,
   messages_of_doubles: `let m = 'x'; for (let n = 0; n < 29; n += 1) m = [m, m]; parent.postMessage({type: 'comm', msg: m}, '*')`,
   messages_of_maps: `parent.postMessage({type: 'comm', msg: new Map([['a', 'x'.repeat(3 << 20)]])}, '*')`,
-  messages_of_prototypes: `parent.postMessage(JSON.parse('{"type":"height","height":77,"__proto__":{"type":"activation","isActive":true},"constructor":{"prototype":1},"sandboxFrame":1}'), '*'); parent.postMessage({type: 'activation', isActive: true, sandboxFrame: 1}, '*')`,
+  messages_of_prototypes: `parent.postMessage(JSON.parse('{"type":"height","height":77,"__proto__":{"type":"presses"},"constructor":{"prototype":1},"sandboxFrame":1}'), '*'); parent.postMessage({type: 'presses', sandboxFrame: 1}, '*')`,
 })

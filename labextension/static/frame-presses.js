@@ -1,0 +1,16 @@
+// When the user has pressed in a frame, which the page does not see. The loader of a frame tells it through a port that it
+// gets before any code of the output.
+const times = new WeakMap();
+
+// Called each time that the outer document of a frame is ready.
+export function hearPresses(iframe) {
+  const { port1, port2 } = new MessageChannel();
+  port1.addEventListener('message', () => times.set(iframe, performance.now()));
+  port1.start();
+  iframe.contentWindow.postMessage({ type: 'presses', sandboxFrame: 1 }, '*', [port2]);
+}
+
+// The time of the last press in a frame, by the clock of the page.
+export function lastPress(iframe) {
+  return times.get(iframe) ?? -Infinity;
+}
