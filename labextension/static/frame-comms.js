@@ -82,6 +82,10 @@ export class FrameComms {
       }
       return;
     }
+    if (data.type === 'again') {
+      views.forEach((view) => view.reload());
+      return;
+    }
     line.epochs.set(data.gate, data.epoch);
     const messages = split(data, buffers);
     if (data.type === 'state') {

@@ -11,15 +11,22 @@ MAX_VALUES = 100_000
 MAX_CHARACTERS = 1 << 20
 
 
-def check_json(value: object) -> object:
-    """Return a copy of dict, list, str, int, float, bool and None values, or raise ``ContentRefused``."""
-    return _Copier().copy(value, 0)
+def check_json(value: object, most: int = MAX_CHARACTERS) -> object:
+    """Return a copy of dict, list, str, int, float, bool and None values, or raise ``ContentRefused``.
+
+    Args:
+        value: What a sandbox sent.
+        most: The most characters of all its texts together.
+
+    """
+    return _Copier(most).copy(value, 0)
 
 
 class _Copier:
     """Copies a value and counts its parts, so that the value as a whole is bounded."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.values = 0
         self.characters = 0
 
@@ -51,8 +58,8 @@ class _Copier:
 
     def text(self, value: str) -> str:
         self.characters += len(value)
-        if self.characters > MAX_CHARACTERS:
-            raise ContentRefused(f"it holds more than {MAX_CHARACTERS >> 20} MB of text")
+        if self.characters > self.most:
+            raise ContentRefused(f"it holds more than {self.most >> 20} MB of text")
         return encodable(value)
 
 

@@ -36,6 +36,20 @@ counter = Counter()
 counter
 '''
 
+#: Draws what it is told to; it has no state.
+CANVAS = '''
+import anywidget
+class Lines(anywidget.AnyWidget):
+    _esm = """const lines = []; let draw = () => {};
+      export default {
+        initialize({ model }) { model.on("msg:custom", (line) => { lines.push(line); draw(); }); },
+        render({ el }) { draw = () => { el.textContent = "lines " + lines.join(); }; draw(); } }"""
+lines = Lines()
+lines.send("a")
+lines
+'''
+FIGURE = "import plotly.graph_objects as go\nfigure = go.FigureWidget()\nfigure.add_scatter(y=[1, 3, 2])\nfigure"
+
 
 def inner(lab: LabPage, index: int) -> FrameLocator:
     return lab.output(index).frame_locator("iframe").frame_locator("iframe")
@@ -90,3 +104,34 @@ def test_an_anywidget_with_bytes_runs_unchanged(lab: LabPage) -> None:
     lab.select_cell(1)
     lab.command("notebook:run-cell")
     expect(lab.output(1)).to_contain_text("1")
+
+
+@pytest.mark.parametrize("kernel", ["sandbox", WRAPPED])
+def test_what_is_sent_before_the_frame_is_there_is_drawn(lab: LabPage, kernel: str) -> None:
+    """The frame was made after the next cells had run: what they changed, besides the state, was not seen."""
+    need(importlib.util.find_spec("anywidget"), "anywidget is not installed")
+    later = "lines.send('b')\nfigure.add_bar(y=[1, 2])\nfigure.update_layout(title='later')\nfigure.data[0].name = 'renamed'"
+    cells = [CANVAS, FIGURE, later, "lines.send('c')"]
+    lab.server.write_notebook(f"later-{kernel}.ipynb", notebook_of(*map(code_cell, cells), kernel=kernel))
+    lab.open(f"later-{kernel}.ipynb")
+    lab.run_all()
+    expect(inner(lab, 0).locator("body")).to_contain_text("lines a,b,c")
+    figure = inner(lab, 1)
+    expect(figure.locator(".gtitle")).to_have_text("later")
+    expect(figure.locator(".legendtext").first).to_have_text("renamed")
+
+
+def test_a_figure_is_drawn_as_before_when_the_cell_that_changed_it_is_rolled_back(lab: LabPage) -> None:
+    change = "figure.update_layout(title='{}')"
+    ending = f"%%sandbox python --timeout 8s\n{change.format('gone')}\nwhile True: pass"
+    cells = [FIGURE, change.format("before"), ending]
+    lab.server.write_notebook("rolled.ipynb", notebook_of(*map(code_cell, cells), kernel="sandbox"))
+    lab.open("rolled.ipynb")
+    title = inner(lab, 0).locator(".gtitle")
+    for index, shown in enumerate((None, "before", "gone")):
+        lab.select_cell(index)
+        lab.page.evaluate("() => void window.jupyterapp.commands.execute('notebook:run-cell')")  # the last one runs on
+        expect(inner(lab, 0).locator(".main-svg").first).to_be_visible()
+        if shown:
+            expect(title).to_have_text(shown)
+    expect(title).to_have_text("before")

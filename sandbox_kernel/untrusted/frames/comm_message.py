@@ -84,7 +84,7 @@ def comm_of_kernel(
     """
     found = _table({**content, "msg_type": kind})
     # What the gate keeps is sent again later, so it must be JSON that can be sent.
-    plain = {"data": check_json(found.get("data")), "metadata": check_json(metadata)}
+    plain = {"data": check_json(found.get("data"), MAX_SESSION_JSON), "metadata": check_json(metadata)}
     return _from_inside({**found, **plain}, parent_id, tuple(buffers))
 
 

@@ -169,6 +169,9 @@ class GatedPages:
         data = {"type": "comms", "gate": name, "epoch": gate.epoch, **_packed(messages)}
         for page in self._pages:
             page.send(data, buffers=[part for message in messages for part in message.buffers])
+            if gate.is_outdated:
+                page.send({"type": "again", "gate": name}, buffers=[])
+        gate.is_outdated = False
 
 
 def _packed(messages: list[CommMessage]) -> dict[str, object]:

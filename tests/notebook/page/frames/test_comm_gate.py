@@ -145,3 +145,116 @@ def test_an_echo_waits_for_one_message_and_no_second_echo() -> None:
     pages.send_echo("gate")
     pages.take("gate", echo(5))
     assert page.got == [[0], [1], [2, 3], [4], [5]]
+
+
+def custom(name: str, content: object) -> CommMessage:
+    data = {"method": "custom", "content": content}
+    return CommMessage(kind="comm_msg", comm_id=name, data=data, metadata={}, buffers=(b"picture",))
+
+
+def test_a_page_that_comes_later_gets_what_is_no_state_too() -> None:
+    """Commands to draw that were sent before the frame was there were lost."""
+    gate = CommGate()
+    gate.from_session(opened("aa", value=1))
+    sent = [custom("aa", {"draw": number}) for number in range(3)]
+    for message in sent:
+        assert gate.from_session(message)
+    first, *events = gate.replay("aa")
+    assert first.kind == "comm_open"
+    assert [(event.data, event.buffers) for event in events] == [(message.data, message.buffers) for message in sent]
+
+
+def test_what_is_set_and_cleared_at_once_is_told_to_a_page_that_comes_later() -> None:
+    """Plotly's figures send changes so: those made before the frame was there were lost."""
+    gate = CommGate()
+    gate.from_session(opened("aa", change=None, value=1))
+    for value in ("first", "second"):
+        setting = update("aa", change={"what": value})
+        gate.from_session(replace(setting, data={**setting.data, "buffer_paths": [["change", "x"]]}, buffers=(b"12",)))
+        gate.from_session(update("aa", change=None))
+    for value in range(2, 9):
+        gate.from_session(update("aa", value=value))
+    opening, *events = gate.replay("aa")
+    assert opening.data["state"] == {"change": None, "value": 1}
+    assert [event.data["state"] for event in events] == [
+        {"change": {"what": "first"}},
+        {"change": None},
+        {"change": {"what": "second"}},
+        {"change": None},
+        {"value": 8},
+    ]
+    assert [event.buffers for event in events] == [(b"12",), (), (b"12",), (), ()]
+
+
+def test_state_that_was_set_after_a_command_is_told_after_it() -> None:
+    """Plotly sets all traces of a figure when it is shown, after those were added one by one: they were drawn twice."""
+    gate = CommGate()
+    gate.from_session(opened("aa", traces=[]))
+    gate.from_session(custom("aa", "add a trace"))
+    gate.from_session(update("aa", traces=["one"]))
+    opening, command, change = gate.replay("aa")
+    assert opening.data["state"] == {"traces": []}
+    assert command.data["content"] == "add a trace"
+    assert change.data["state"] == {"traces": ["one"]}
+
+
+def test_a_journal_that_begins_with_a_closed_model_is_not_told() -> None:
+    gate = CommGate()
+    for message in (
+        opened("bb"),
+        opened("aa", children=["IPY_MODEL_bb"]),
+        custom("aa", 1),
+        update("aa", children=[]),
+        closed("bb"),
+    ):
+        gate.from_session(message)
+    assert states(gate.replay("aa")) == [("comm_open", "aa", {"children": []})]
+
+
+def test_a_value_that_is_cleared_later_begins_no_journal() -> None:
+    gate = CommGate()
+    gate.from_session(opened("aa", value=5, other=1))
+    gate.from_session(update("aa", value=None))
+    gate.from_session(update("aa", value=6))
+    gate.from_session(update("aa", other=2))
+    gate.from_session(update("aa", value=None))
+    assert len(gate.replay("aa")) == 1
+
+
+def test_a_journal_is_bounded_in_number_and_size_and_the_newest_messages_stay() -> None:
+    gate = CommGate()
+    gate.from_session(opened("aa"))
+    for number in range(comm_gate.MAX_JOURNAL + 5):
+        assert gate.from_session(custom("aa", number))
+    kept = [message.data["content"] for message in gate.replay("aa")[1:]]
+    assert kept == list(range(5, comm_gate.MAX_JOURNAL + 5))
+    for _ in range(5):
+        assert gate.from_session(custom("aa", "x" * (comm_gate.MAX_JOURNAL_BYTES // 4)))
+    assert len(gate.replay("aa")[1:]) == 3
+    assert gate.from_session(custom("aa", "x" * comm_gate.MAX_JOURNAL_BYTES))
+    assert gate.replay("aa")[1:] == []
+
+
+class Page:
+    """A page that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.got: list[str] = []
+
+    def send(self, data: dict[str, object], *, buffers: list[bytes]) -> None:
+        self.got.append(str(data["type"]))
+
+
+def test_pages_draw_anew_when_what_they_have_shown_is_taken_back() -> None:
+    pages, page = GatedPages(), Page()
+    pages.connect(page)
+    pages.take("gate", opened("aa", value=1))
+    pages.settled("gate", 1, went_back=False)
+    pages.take("gate", update("aa", value=2))
+    pages.settled("gate", 1, went_back=True)
+    assert page.got == ["comms", "comms", "comms"]
+    pages.take("gate", custom("aa", "draw"))
+    pages.settled("gate", 1, went_back=True)
+    assert page.got[3:] == ["comms", "comms", "again"]
+    pages.settled("gate", 1, went_back=True)
+    assert page.got[6:] == ["comms"]
