@@ -6,10 +6,13 @@ import errno
 import fcntl
 import hashlib
 import os
+import time
 import weakref
 from collections.abc import Callable
 
 _PART = 1 << 20
+#: How long memory that is in use is tried to be sealed, in seconds.
+_BUSY_S, _PAUSE_S = 1.0, 0.02
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
@@ -79,8 +82,21 @@ class SealedMemory:
             data = data[written:]
 
     def seal(self) -> None:
-        """Let nobody change it any more."""
-        fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _ALL_SEALS)
+        """Let nobody change it any more.
+
+        Raises ``OSError`` when somebody maps it for writing. The system also refuses while it uses a page of it itself,
+        for a moment on a busy machine, so this is tried again for a while.
+        """
+        end = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _ALL_SEALS)
+            except OSError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > end:
+                    raise
+                time.sleep(_PAUSE_S)
+            else:
+                return
 
     def fileno(self) -> int:
         """Return the descriptor."""

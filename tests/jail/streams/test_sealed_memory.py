@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_kernel.jail.streams import sealed_memory
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 
 
@@ -108,3 +109,16 @@ def test_memory_that_a_stranger_still_maps_or_has_sealed_itself_is_refused() -> 
     with pytest.raises(OSError) as caught:
         SealedMemory.filled(lambda descriptor: fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL) and None)
     assert caught.value.errno == errno.EPERM
+
+
+def test_memory_that_is_in_use_for_a_moment_is_sealed_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session could not be forked once: the system used a page of its memory just then."""
+    maps: list[mmap.mmap] = []
+
+    def map_it(descriptor: int) -> None:
+        os.ftruncate(descriptor, 4096)
+        maps.append(mmap.mmap(descriptor, 4096))
+
+    monkeypatch.setattr(sealed_memory.time, "sleep", lambda _seconds: maps.pop().close())
+    assert len(SealedMemory.filled(map_it)) == 4096
+    assert not maps
