@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import ARTIFACTS
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
+from tests.conftest import need
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -195,3 +197,20 @@ def test_a_frame_that_loops_gets_a_button_that_stops_it(own_lab: LabPage) -> Non
     bar.locator("button").click()
     expect(lab.output(0)).to_contain_text("This output was stopped")
     expect(lab.output(0).locator("iframe")).to_have_count(0)
+
+
+ITABLES = "import pandas as pd\nfrom itables import show\nshow(pd.DataFrame({'city': ['Bern']}))"
+
+
+def test_a_table_of_itables_was_white_on_white_in_a_dark_page(lab: LabPage) -> None:
+    need(importlib.util.find_spec("itables"), "itables is not installed")
+    lab.set_theme("JupyterLab Dark")
+    try:
+        lab.server.write_notebook("dark.ipynb", notebook_of(code_cell(ITABLES), kernel="sandbox"))
+        lab.open("dark.ipynb")
+        lab.run_all()
+        shown = lab.output(0).frame_locator("iframe").frame_locator("iframe").locator(".dt-container")
+        expect(shown).to_contain_text("Bern")
+        expect(shown).not_to_have_css("background-color", "rgb(255, 255, 255)")
+    finally:
+        lab.set_theme("JupyterLab Light")

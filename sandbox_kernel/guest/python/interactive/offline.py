@@ -96,4 +96,9 @@ def _text(path: str) -> str:
 def _itables() -> str:
     module = sys.modules["itables.javascript"]
     made = module.generate_init_offline_itables_html(module.opt.dt_bundle)
-    return str(made[made.index("<script>") + len("<script>") : made.index("</script>")])
+    source = str(made[made.index("<script>") + len("<script>") : made.index("</script>")])
+    # Without it tables have light colours on a dark page too: white text on white.
+    follow = "".join(
+        f"window.{name}.then((made) => made.set_or_remove_dark_class?.());" for name in _ITABLES.findall(source)[:1]
+    )
+    return source + follow
