@@ -309,7 +309,7 @@ shown = {p.split('/')[2] for p in (sys.prefix, sys.base_prefix, sys.executable) 
 home, tmp = os.environ['HOME'], os.environ.get('TMPDIR', '/tmp')
 files = os.listdir(home) + [n for n in os.listdir(tmp) if n not in shown]
 if home == '/box': files += os.listdir('/dev/shm')
-names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG', 'TMPDIR'})
+names = sorted(set(os.environ) - {'PATH', 'HOME', 'LANG', 'TMPDIR', 'GIT_CONFIG_NOSYSTEM'})
 ignored = [s for s in (1, 2, 3, 13, 15) if signal.getsignal(s) not in (signal.SIG_DFL, signal.default_int_handler)
            and s != signal.SIGPIPE]
 print('clean' if not files and not names and not ignored and os.getcwd() == home else (files, names, ignored))

@@ -33,6 +33,14 @@ class Places:
     guest: str = GUEST
     tmp: str = TMP
 
+    @property
+    def for_tools(self) -> dict[str, str]:
+        """Variables that tools need where the paths are those of the host, behind Landlock.
+
+        git takes a missing configuration of the system for none, and one that it may not read for a mistake.
+        """
+        return {} if self.tmp == TMP else {"GIT_CONFIG_NOSYSTEM": "1"}
+
 
 #: The uid of programs inside.
 INNER_UID = 1000

@@ -139,8 +139,8 @@ class StepBuilder:
     def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the whole environment of a step."""
         home = self.home or self.places.work
-        own = {"PATH": self.path, "HOME": home, "LANG": "C.UTF-8", **self._tmpdir(), **self.network_env}
-        return {**own, **(toolchain or {}), **self.policy_env, **request.env}
+        own = {"PATH": self.path, "HOME": home, "LANG": "C.UTF-8", **self._tmpdir(), **self.places.for_tools}
+        return {**own, **self.network_env, **(toolchain or {}), **self.policy_env, **request.env}
 
     def _tmpdir(self) -> dict[str, str]:
         """Return TMPDIR unless it is /tmp, which programs use by themselves."""

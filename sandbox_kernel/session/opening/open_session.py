@@ -286,6 +286,7 @@ def session_step(
         # Caches are not the user's work: they stay out of the work folder, which is scanned and shared.
         "XDG_CACHE_HOME": f"{places.tmp}/.cache",
         **({} if places.tmp == TMP else {"TMPDIR": places.tmp}),
+        **places.for_tools,
         **engine.environment(places, checkpoints),
         **backend.network_env(),
         **backend.policy.env,

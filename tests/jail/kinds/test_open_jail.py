@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,7 +117,14 @@ def test_the_environment_is_what_was_asked_and_where_things_are(
 ) -> None:
     monkeypatch.setenv("HOST_SECRET", "leaked")
     result = either.run(python("import os; print(*sorted(os.environ))", env={"MINE": "1"}))
-    assert result.stdout.split() == ["HOME", "LANG", "MINE", "PATH", "TMPDIR"]
+    assert result.stdout.split() == ["GIT_CONFIG_NOSYSTEM", "HOME", "LANG", "MINE", "PATH", "TMPDIR"]
+
+
+def test_git_took_the_hosts_configuration_that_it_may_not_read_for_a_mistake(either: ProcessBackend) -> None:
+    """A host with /etc/gitconfig: no command of git worked behind Landlock."""
+    need(shutil.which("git"), "git is not installed")
+    result = either.run(python("import subprocess; print(subprocess.run(['git', 'init', '-q', '.']).returncode)"))
+    assert (result.stdout, result.stderr) == ("0\n", "")
 
 
 def test_temporary_files_work_and_standard_streams_have_their_names(either: ProcessBackend) -> None:

@@ -93,7 +93,7 @@ def test_a_change_on_the_page_reaches_the_kernel_and_its_answer_the_page(widgets
         {"comm_id": "../" * 10},
         {"comm_id": ["a"]},
         {"data": []},
-        {"data": {"state": {"value": "x" * (2 << 20)}}},
+        {"data": {"state": {"value": "x" * (13 << 20)}}},
         {"data": {"state": {"value": float("nan")}}},
         {"data": {"state": {str(number): 1 for number in range(2000)}}},
         {"buffers": [b"x"] * 100},
