@@ -88,8 +88,10 @@ class LabPage:
         )
 
     def command(self, name: str, **arguments: object) -> None:
-        """Run one of JupyterLab's commands, as a menu entry would."""
-        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments])
+        """Run one of JupyterLab's commands, as a menu entry would, and wait until it has ended."""
+        # What a command returns stays in the page: it may be a whole notebook, which Playwright would copy part by part.
+        run = "async ([name, args]) => { await window.jupyterapp.commands.execute(name, args) }"
+        self.page.evaluate(run, [name, arguments])
 
     def run_all(self) -> None:
         """Run every cell and wait for the last."""
