@@ -242,7 +242,7 @@ class InnerKernel:
             "XDG_CACHE_HOME": f"{places.tmp}/.cache",
             "IPYTHONDIR": f"{places.tmp}/{_IPYTHON}",
             "MPLCONFIGDIR": f"{places.tmp}/.matplotlib",
-            **places.for_tools,
+            **places.environment,
         }
         # The kernelspec's own variables, and those that lead the program to its packages.
         wanted = {**self.options.env, **self._files.env}

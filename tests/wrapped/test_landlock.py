@@ -66,6 +66,14 @@ def test_cells_run_with_packages_state_interrupts_and_questions(walled):
     walled.reply(request)
 
 
+def test_temporary_files_were_made_in_the_work_folder(walled):
+    paths = walled.text(
+        "import os, tempfile\nprint(tempfile.gettempdir())\nprint(os.path.dirname(os.environ['IPYTHONDIR']))"
+    )
+    used, own = paths.split()
+    assert used == own
+
+
 def test_no_network_no_unix_socket_of_the_host_and_no_home_folder(walled, tmp_path):
     heard = tmp_path / "host.sock"
     with socket.socket(socket.AF_UNIX) as listener, socket.create_server(("127.0.0.1", 0)) as server:

@@ -34,12 +34,13 @@ class Places:
     tmp: str = TMP
 
     @property
-    def for_tools(self) -> dict[str, str]:
-        """Variables that tools need where the paths are those of the host, behind Landlock.
+    def environment(self) -> dict[str, str]:
+        """Variables that programs need where the paths are those of the host, behind Landlock; none elsewhere.
 
-        git takes a missing configuration of the system for none, and one that it may not read for a mistake.
+        They may not use the host's /tmp. git takes a missing configuration of the system for none, and one that it may
+        not read for a mistake.
         """
-        return {} if self.tmp == TMP else {"GIT_CONFIG_NOSYSTEM": "1"}
+        return {} if self.tmp == TMP else {"TMPDIR": self.tmp, "GIT_CONFIG_NOSYSTEM": "1"}
 
 
 #: The uid of programs inside.

@@ -15,7 +15,7 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.interpreter import interpreter_name
-from sandbox_kernel.jail.core.walls import TMP, Places, sizes
+from sandbox_kernel.jail.core.walls import Places, sizes
 from sandbox_kernel.languages.support.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits, quoted
 from sandbox_kernel.model import ExecRequest, Language, Note
@@ -138,13 +138,11 @@ class StepBuilder:
 
     def environment(self, request: ExecRequest, toolchain: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the whole environment of a step."""
-        home = self.home or self.places.work
-        own = {"PATH": self.path, "HOME": home, "LANG": "C.UTF-8", **self._tmpdir(), **self.places.for_tools}
+        own = self._own_variables(self.home or self.places.work)
         return {**own, **self.network_env, **(toolchain or {}), **self.policy_env, **request.env}
 
-    def _tmpdir(self) -> dict[str, str]:
-        """Return TMPDIR unless it is /tmp, which programs use by themselves."""
-        return {} if self.places.tmp == TMP else {"TMPDIR": self.places.tmp}
+    def _own_variables(self, home: str) -> dict[str, str]:
+        return {"PATH": self.path, "HOME": home, "LANG": "C.UTF-8", **self.places.environment}
 
     def waiting(self, request: ExecRequest, argv: Sequence[str]) -> Step:
         """Return the step that gives the request to the program that waits in the jail (``Recipe.warm``)."""
@@ -181,7 +179,7 @@ class StepBuilder:
             argv=[f"{self.places.guest}/gate/run_compiler.py", style, messages, *argv],
             source=_COMPILE,
             cwd=self.places.cell,
-            env={"PATH": self.path, "HOME": self.places.tmp, "LANG": "C.UTF-8", **self._tmpdir(), **(toolchain or {})},
+            env={**self._own_variables(self.places.tmp), **(toolchain or {})},
             rlimits=self.rlimits,
             no_stdin=True,
             compiles=True,

@@ -18,7 +18,7 @@ from sandbox_kernel.jail.core.gate_messages import Step
 from sandbox_kernel.jail.core.interpreter import Interpreter, find_python, interpreter_name
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
-from sandbox_kernel.jail.core.walls import TMP, Places, Walls, sizes, with_gpu
+from sandbox_kernel.jail.core.walls import Places, Walls, sizes, with_gpu
 from sandbox_kernel.jail.kinds.template_cache import NoLayer
 from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.pool import Pool
@@ -285,8 +285,7 @@ def session_step(
         "SHELL": shell(),
         # Caches are not the user's work: they stay out of the work folder, which is scanned and shared.
         "XDG_CACHE_HOME": f"{places.tmp}/.cache",
-        **({} if places.tmp == TMP else {"TMPDIR": places.tmp}),
-        **places.for_tools,
+        **places.environment,
         **engine.environment(places, checkpoints),
         **backend.network_env(),
         **backend.policy.env,
