@@ -81,6 +81,7 @@ def test_a_file_that_is_too_large_is_said_with_its_size_the_limit_and_what_to_do
         (".csv", "output.csv"),
         ("..", "output"),
         ("a\\b.txt", "b.txt"),
+        (r"""a<b>:"c|?*.txt""", "abc.txt"),
         ("report\u202egnp.exe", "reportgnp.exe"),
         ("a\nb\0.txt", "ab.txt"),
         ("x" * 200 + ".csv", "x" * 96 + ".csv"),
