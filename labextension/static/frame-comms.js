@@ -5,6 +5,15 @@ const TARGET = 'sandbox-kernel.frames';
 const PIECE_BYTES = 4 << 20;
 const ENDED = 'This widget belongs to a session that has ended: run its cell again';
 const NOT_KEPT = 'This widget is not shown: its session has ended (then run its cell again), or it is larger than 12 MB';
+const TOO_OFTEN = 'This output was taken back too often to be drawn anew each time: run its cell again';
+const MOST_REDRAWN = 10;
+const REDRAWN_MILLISECONDS = 60000;
+
+// The times at which the outputs of a session were drawn anew, with now; null when that was often enough.
+export function mayRedraw(times, now) {
+  const recent = times.filter((time) => now - time < REDRAWN_MILLISECONDS);
+  return recent.length < MOST_REDRAWN ? [...recent, now] : null;
+}
 
 export class FrameComms {
   constructor(tracker) {
@@ -14,7 +23,8 @@ export class FrameComms {
 
   // A message of a view's frame: it is ready, or a widget has changed.
   receive(view, data) {
-    if (data.type === 'widgets') this.attach(view);
+    // Once for each time that the frame is loaded: the whole state is sent for it.
+    if (data.type === 'widgets' && !view.line) this.attach(view);
     else if (data.type === 'comm') this.send(view, data);
   }
 
@@ -27,7 +37,7 @@ export class FrameComms {
     const known = this.lines.get(kernel);
     if (known && !known.comm.isDisposed) return known;
     const comm = kernel.createComm(TARGET);
-    const line = { comm, views: new Set(), epochs: new Map() };
+    const line = { comm, views: new Set(), epochs: new Map(), redrawn: new Map() };
     Object.assign(comm, { onMsg: ({ content, buffers = [] }) => this.answer(line, content.data, buffers) });
     comm.open();
     this.lines.set(kernel, line);
@@ -83,7 +93,9 @@ export class FrameComms {
       return;
     }
     if (data.type === 'again') {
-      views.forEach((view) => view.reload());
+      const times = mayRedraw(line.redrawn.get(data.gate) ?? [], performance.now());
+      if (times) line.redrawn.set(data.gate, times);
+      views.forEach((view) => (times ? view.reload() : view.tell(TOO_OFTEN)));
       return;
     }
     line.epochs.set(data.gate, data.epoch);

@@ -23,12 +23,15 @@ export function fittingHeight(height) {
   return Math.min(Math.max(Number(height) || 0, LEAST_HEIGHT), MOST.height);
 }
 
+// The hosts that tags of a markup name, in lower case: the receipt tells of these.
+export function namedHosts(html) {
+  const tags = /<(?:script|link|img|iframe|audio|video|source)\s[^<>]{0,2000}?\b(?:src|href)\s*=\s*["']?(?:https?:)?\/\/([A-Za-z0-9.:-]{1,100})/gi;
+  return new Set(Array.from(html.matchAll(tags), ([, host]) => host.toLowerCase()));
+}
+
 // The sentence for something that a frame wanted to load; null when it is none, or when the receipt says it already.
-export function refusedSentence({ what, host }, html) {
-  if (typeof host !== 'string' || !/^[A-Za-z0-9.:-]{1,100}$/.test(host)) return null;
-  // The receipt tells of what stands as a tag in the markup.
-  const named = new RegExp(`<(?:script|link|img|iframe|audio|video|source)\\s[^<>]{0,2000}?\\b(?:src|href)\\s*=\\s*["']?(?:https?:)?//${host.replaceAll('.', '\\.')}`, 'i');
-  if (named.test(html)) return null;
+export function refusedSentence({ what, host }, named) {
+  if (typeof host !== 'string' || !/^[A-Za-z0-9.:-]{1,100}$/.test(host) || named.has(host.toLowerCase())) return null;
   return `This output wanted to load ${Object.hasOwn(REFUSED, what) ? REFUSED[what] : REFUSED.page} from ${host}: blocked`;
 }
 
@@ -47,11 +50,15 @@ const ENDINGS = new Map(Object.entries({
   'image/png': '.png', 'image/jpeg': '.jpg', 'image/svg+xml': '.svg', 'text/csv': '.csv', 'text/plain': '.txt', 'application/json': '.json',
 }));
 
+// All but letters, digits and signs that are seen as they are: what turns the direction of writing, letters that are drawn as
+// nothing or as a blank; and what a system does not take.
+const UNSEEN = /[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|\p{Default_Ignorable_Code_Point}|[\u2800<>:"|?*]/gu;
+
 // A file that an output wants to save: a name that can be shown and saved, without a path, and its bytes; null when it is none.
 export function fileToSave({ name, kind, file }) {
   if (!(file instanceof ArrayBuffer)) return null;
-  // Letters, digits and signs that are seen as they are; what turns the direction of writing is none of them.
-  const shown = String(name).split(/[\\/]/).at(-1).replace(/[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|[<>:"|?*]/gu, '').replace(/^[. ]+$|[. ]+$/g, '');
-  const begun = /^[^. ]/.test(shown) ? shown : `output${shown.trim()}`;
-  return { name: `${begun}${begun.includes('.') ? '' : (ENDINGS.get(kind) ?? '')}`.slice(-100), file };
+  const seen = String(name).split(/[\\/]/).at(-1).replace(UNSEEN, '').replace(/ +/g, ' ').replace(/^[. ]+$|[. ]+$/g, '');
+  const named = [...seen].slice(-100).join('');
+  const begun = /^[^. ]/.test(named) ? named : `output${named.trim()}`;
+  return { name: `${begun}${begun.includes('.') ? '' : (ENDINGS.get(kind) ?? '')}`, file };
 }

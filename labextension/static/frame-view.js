@@ -1,7 +1,7 @@
 // One frame on the page: made when it comes into view, filled when it is ready, watched while it is there.
 import { control } from './controls.js';
 import { element, saveFile } from './dom.js';
-import { droppedSentence, fileToSave, fittingHeight, refusedSentence } from './frame-facts.js';
+import { droppedSentence, fileToSave, fittingHeight, namedHosts, refusedSentence } from './frame-facts.js';
 import { withLibrary } from './frame-libraries.js';
 import { hearPresses } from './frame-presses.js';
 import { themeVariables } from './theme-variables.js';
@@ -96,7 +96,7 @@ export class FrameView {
     else if (data.type === 'height') this.place.style.height = `${fittingHeight(data.height)}px`;
     else if (data.type === 'pong') this.revive();
     else if (data.type === 'dropped') this.tell(droppedSentence(data));
-    else if (data.type === 'refused') this.tell(refusedSentence(data, this.facts.html));
+    else if (data.type === 'refused') this.tellRefused(data);
     else if (data.type === 'save') this.askToSave(fileToSave(data));
     else if (this.facts.widget) this.page.comms?.receive(this, data);
   }
@@ -104,6 +104,7 @@ export class FrameView {
   // Called each time that the outer document is loaded: moving a frame on the page loads it again.
   async fill() {
     this.isReady = true;
+    this.page.comms?.detach(this);
     const iframe = this.iframe;
     hearPresses(iframe);
     this.theme();
@@ -120,6 +121,13 @@ export class FrameView {
   draw() {
     this.say({ type: 'show', html: this.facts.html });
     this.page.spares.prepare(this.facts.libraries);
+  }
+
+  // A frame can send this as often as it likes: its markup is searched once.
+  tellRefused(data) {
+    if (this.sentences.size >= MOST_SENTENCES) return;
+    this.named ??= namedHosts(this.facts.html);
+    this.tell(refusedSentence(data, this.named));
   }
 
   tell(sentence) {

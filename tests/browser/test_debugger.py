@@ -17,7 +17,9 @@ def test_a_breakpoint_stops_a_cell_and_the_panel_shows_its_variables(own_lab: La
     lab = own_lab
     lab.server.write_notebook("debugged.ipynb", notebook_of(code_cell(CELL), kernel="sandbox"))
     lab.open("debugged.ipynb")
-    lab.notebook.locator(".jp-DebuggerBugButton[aria-disabled=false]").click()  # Playwright does not see that it is disabled
+    lab.notebook.locator(
+        ".jp-DebuggerBugButton[aria-disabled=false]"
+    ).click()  # Playwright does not see that it is disabled
     gutter = lab.cell(0).locator(".cm-gutter.cm-breakpoint-gutter")
     expect(gutter).to_be_visible()
     # The gutter's first element is for its width.

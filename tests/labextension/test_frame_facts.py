@@ -37,7 +37,7 @@ def test_a_frame_is_never_higher_or_lower_than_a_page_can_bear(
 
 
 def test_what_a_frame_was_refused_is_said_in_a_sentence(evaluate: Evaluate) -> None:
-    call = "refusedSentence(values[0], values[1])"
+    call = "refusedSentence(values[0], namedHosts(values[1]))"
     known = evaluate("frame-facts.js", call, {"what": "script", "host": "cdn.example"}, "")
     assert known == "This output wanted to load a script from cdn.example: blocked"
     for lie in ({"what": "script", "host": "<b>"}, {"what": "x", "host": 1}, {"what": "x", "host": "a" * 101}):
@@ -48,6 +48,8 @@ def test_what_a_frame_was_refused_is_said_in_a_sentence(evaluate: Evaluate) -> N
     )
     said = {"what": "script", "host": "said.example"}
     assert evaluate("frame-facts.js", call, said, "<script async src=//said.example/x></script>") is None
+    assert evaluate("frame-facts.js", call, said, "<img src='https://SAID.example'>") is None
+    assert evaluate("frame-facts.js", call, said, "<img src='https://said.example.other/'>") is not None
     assert evaluate("frame-facts.js", call, said, "<script>load('https://said.example/x')</script>") is not None
 
 
@@ -84,6 +86,10 @@ def test_a_file_that_is_too_large_is_said_with_its_size_the_limit_and_what_to_do
         (r"""a<b>:"c|?*.txt""", "abc.txt"),
         ("report\u202egnp.exe", "reportgnp.exe"),
         ("a\nb\0.txt", "ab.txt"),
+        ("report.pdf" + "\u2800" * 60 + ".exe", "report.pdf.exe"),
+        ("report.pdf" + " " * 60 + ".exe", "report.pdf .exe"),
+        ("a\u3164\u115f\ufe0f\u034fb.txt", "ab.txt"),
+        ("x." + "y" * 99, "output." + "y" * 99),
         ("x" * 200 + ".csv", "x" * 96 + ".csv"),
         ("Übersicht 1.csv", "Übersicht 1.csv"),
         ("", "output"),

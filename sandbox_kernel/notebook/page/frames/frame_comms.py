@@ -22,6 +22,10 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.frames.comm_message import COMM, comm_of_session
 
+#: The most messages of pages that wait for their session, and the most bytes that they take.
+MAX_WAITING, MAX_WAITING_BYTES = 200, 256 << 20
+_BUSY = "[messages of this widget were not delivered: its session has not yet answered those before]\n"
+
 
 class FrameComms:
     """The widgets of a notebook's sessions; a gate for each session. Thread-safe."""
@@ -31,6 +35,9 @@ class FrameComms:
         self._pages = GatedPages()
         self._lock = threading.Lock()
         self._work: ThreadPoolExecutor | None = None
+        #: How many messages wait, and what they take.
+        self._waiting, self._bytes = 0, 0
+        self._has_refused = False
         #: The gate whose callbacks run.
         self._answering = ""
 
@@ -83,12 +90,27 @@ class FrameComms:
         data = message.get("content", {}).get("data", {})
         with self._lock:  # messages are delivered in the order in which they came
             sent = self._pages.received(page, data, list(message.get("buffers") or []))
-            if sent is not None:
-                self._work = self._work or ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-widgets")
-                self._work.submit(self._deliver, page, sent)
+            if sent is None:
+                return
+            size = sent.message.kept_size
+            if self._waiting >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
+                self._pages.done(page, sent.gate, sent.message.message_id, "" if self._has_refused else _BUSY)
+                self._has_refused = True
+                return
+            self._waiting, self._bytes, self._has_refused = self._waiting + 1, self._bytes + size, False
+            self._work = self._work or ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-widgets")
+            self._work.submit(self._take_turn, page, sent, size)
+
+    def _take_turn(self, page: Any, sent: ToWidget, size: int) -> None:
+        """Deliver one message; on the thread for widgets."""
+        try:
+            self._deliver(page, sent)
+        finally:
+            with self._lock:
+                self._waiting, self._bytes = self._waiting - 1, self._bytes - size
 
     def _deliver(self, page: Any, sent: ToWidget) -> None:
-        """Run the callbacks of one message in its session; on the thread for widgets."""
+        """Run the callbacks of one message in its session."""
         session = next((one for one in self._sessions() if one.present_state[0] == sent.gate), None)
         printed: list[str] = []
         if session is None or not self._pages.is_current(sent):

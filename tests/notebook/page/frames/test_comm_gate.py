@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sandbox_kernel.notebook.page.frames import comm_gate
+from sandbox_kernel.notebook.page.frames import comm_gate, open_comm
 from sandbox_kernel.notebook.page.frames.comm_gate import CommGate
 from sandbox_kernel.notebook.page.frames.gated_pages import GatedPages
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
@@ -117,6 +118,91 @@ def test_marks_are_few() -> None:
     for state in range(1000):
         gate.settled(state, went_back=False)
     assert len(gate._marks) == comm_gate.MAX_MARKS
+    assert len(gate._names) == comm_gate.MAX_NAMED
+
+
+def test_widgets_of_a_first_cell_that_was_rolled_back_stayed_open() -> None:
+    gate = CommGate()
+    gate.from_session(opened("aa", value=1))
+    assert states(gate.settled(3, went_back=True)) == [("comm_close", "aa", None)]
+
+
+def test_widgets_stayed_open_when_the_user_went_to_a_state_before_all_widgets() -> None:
+    gate = CommGate()
+    gate.from_session(opened("aa", value=1))
+    gate.settled(3, went_back=False)
+    assert states(gate.settled(1, went_back=False)) == [("comm_close", "aa", None)]
+    assert states(gate.settled(3, went_back=False)) == [("comm_open", "aa", {"value": 1})]
+
+
+def test_earlier_states_took_memory_that_nobody_counted() -> None:
+    gate = CommGate()
+    gate.from_session(opened("aa"))
+    for state in range(1, 60):
+        assert gate.from_session(update("aa", value=f"{state}" * (8 << 20)))
+        gate.settled(state, went_back=False)
+    held = {id(text): len(text) for text in _texts_of(gate)}
+    assert sum(held.values()) <= comm_gate.MAX_HELD
+    # The last states are whole; older ones know which comms they had.
+    gate.from_session(opened("bb"))
+    assert [kind for kind, *_ in states(gate.settled(58, went_back=False))] == ["comm_close", "comm_msg"]
+    gate.from_session(opened("bb"))
+    assert states(gate.settled(2, went_back=False)) == [("comm_close", "bb", None)]
+
+
+def _texts_of(gate: CommGate) -> list[str]:
+    versions = [version for comms in (gate._open, *gate._marks.values()) for version in comms.values()]
+    return [entry.content for version in versions for entry in version.comm.now.state.values()]
+
+
+def test_a_state_of_many_small_values_took_twenty_times_what_was_counted() -> None:
+    gate = CommGate()
+    tracemalloc.start()
+    try:
+        for number in range(10):
+            value = [[] for _ in range(100_000)]
+            assert gate.from_session(opened(f"{number}", value=value))
+        del value
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 2 * gate._store.held
+
+
+def test_metadata_of_comms_is_counted() -> None:
+    gate = CommGate()
+    large = replace(opened("aa"), metadata={"x": "y" * (1 << 20)})
+    assert gate.from_session(large)
+    assert gate._store.held > 1 << 20
+    assert gate.from_session(closed("aa"))
+    assert gate._store.held == 0
+
+
+def test_what_is_too_large_for_the_gate_is_refused_and_leaves_nothing() -> None:
+    gate = CommGate()
+    part = comm_gate.MAX_HELD // 8
+    texts = [f"{number}" * part for number in range(8)]
+    assert [gate.from_session(opened(f"{n}", value=text)) for n, text in enumerate(texts)] == [True] * 7 + [False]
+    held = gate._store.held
+    assert not gate.from_session(opened("aa", value=texts[7]))
+    assert gate._store.held == held
+    assert gate.from_session(custom("1", "x" * (1 << 20)))
+    assert gate._store.held > held + (1 << 20)  # a journal is counted, too
+
+
+def test_the_library_that_each_figure_brings_is_kept_once() -> None:
+    gate = CommGate()
+    library = "code" * (2 << 20)
+    assert all(gate.from_session(opened(f"{n:x}", _esm=f"{library}")) for n in range(100))
+    assert gate._store.held < 2 * len(library)
+
+
+def test_a_widget_shown_in_an_output_before_that_was_shown_was_missing() -> None:
+    gate = CommGate()
+    gate.from_session(opened("bb", value=5))
+    shown = {"data": {"application/vnd.jupyter.widget-view+json": {"model_id": "bb", "version_major": 2}}}
+    gate.from_session(opened("aa", outputs=[{"output_type": "display_data", **shown}]))
+    assert [name for _, name, _ in states(gate.replay("aa"))] == ["bb", "aa"]
 
 
 def test_an_echo_waits_for_one_message_and_no_second_echo() -> None:
@@ -224,14 +310,18 @@ def test_a_value_that_is_cleared_later_begins_no_journal() -> None:
 def test_a_journal_is_bounded_in_number_and_size_and_the_newest_messages_stay() -> None:
     gate = CommGate()
     gate.from_session(opened("aa"))
-    for number in range(comm_gate.MAX_JOURNAL + 5):
+    for number in range(open_comm.MAX_JOURNAL + 5):
         assert gate.from_session(custom("aa", number))
     kept = [message.data["content"] for message in gate.replay("aa")[1:]]
-    assert kept == list(range(5, comm_gate.MAX_JOURNAL + 5))
+    assert kept == list(range(5, open_comm.MAX_JOURNAL + 5))
     for _ in range(5):
-        assert gate.from_session(custom("aa", "x" * (comm_gate.MAX_JOURNAL_BYTES // 4)))
+        assert gate.from_session(custom("aa", "x" * (open_comm.MAX_JOURNAL_BYTES // 4)))
     assert len(gate.replay("aa")[1:]) == 3
-    assert gate.from_session(custom("aa", "x" * comm_gate.MAX_JOURNAL_BYTES))
+    assert gate.from_session(update("aa", value=1))
+    for _ in range(5):
+        assert gate.from_session(custom("aa", "x" * (open_comm.MAX_JOURNAL_BYTES // 4)))
+    assert gate.replay("aa")[0].data["state"] == {"value": 1}  # the change went out of the journal, into the state
+    assert gate.from_session(custom("aa", "x" * open_comm.MAX_JOURNAL_BYTES))
     assert gate.replay("aa")[1:] == []
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sandbox_kernel import ExecResult, Sandbox
+from sandbox_kernel.notebook.page.frames import frame_comms
 from sandbox_kernel.notebook.page.frames.frame_comms import FrameComms
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
@@ -92,6 +93,33 @@ def test_a_change_on_the_page_runs_callbacks_in_the_session_and_is_told_to_every
     assert value_of(session, "slider.value") == "9"
     echoes = [message for message in second.messages() if message["data"].get("method") == "echo_update"]  # type: ignore[attr-defined]
     assert [(echo["comm_id"], echo["parent_id"]) for echo in echoes] == [(model, "v-1")]
+
+
+def test_messages_of_a_page_piled_up_while_their_session_was_busy(
+    session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, may_go_on = connect(comms), threading.Event()
+    run(session, comms, SLIDER)
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    deliver = comms._deliver
+    monkeypatch.setattr(comms, "_deliver", lambda *given: (may_go_on.wait(60), deliver(*given)))
+    monkeypatch.setattr(frame_comms, "MAX_WAITING", 3)
+    for value in range(10, 15):
+        move(page, session, model, value)
+    refused = [data["printed"] for data in page.got if data["type"] == "done"]
+    assert refused == [
+        "[messages of this widget were not delivered: its session has not yet answered those before]\n",
+        "",
+    ]
+    monkeypatch.setattr(frame_comms, "MAX_WAITING", 100)
+    monkeypatch.setattr(frame_comms, "MAX_WAITING_BYTES", comms._bytes)
+    move(page, session, model, 15)
+    assert len([data for data in page.got if data["type"] == "done"]) == 3
+    may_go_on.set()
+    assert comms._work is not None
+    comms._work.shutdown(wait=True)
+    assert value_of(session, "slider.value") == "12"
+    assert (comms._waiting, comms._bytes) == (0, 0)
 
 
 def test_an_answer_waited_for_the_checkpoint_and_came_in_two_messages(
