@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from sandbox_kernel.notebook.page.frames.kept import Kept, Store
+from sandbox_kernel.notebook.page.frames.counted import Counted, CountedStore
 from sandbox_kernel.notebook.page.frames.open_comm import (
     OpenComm,
     change_of,
@@ -40,10 +40,10 @@ class CommGate:
 
     def __init__(self) -> None:
         self.epoch = 0
-        self._store = Store()
-        self._open: dict[str, _Version] = {}
+        self._store = CountedStore()
+        self._open: dict[str, _KeptComm] = {}
         #: The comms of each state that can be gone back to, and the names of those of older states.
-        self._marks: dict[int, dict[str, _Version]] = {}
+        self._marks: dict[int, dict[str, _KeptComm]] = {}
         self._names: dict[int, frozenset[str]] = {}
         self._state, self._newest = -1, -1
         #: Whether pages have shown what was taken back and is no state: they must draw anew.
@@ -71,7 +71,7 @@ class CommGate:
         """Keep a comm with its state, unless that is too large; comms of earlier states go before it."""
         if len(comm.now.state) > MAX_ENTRIES or len(comm.now.buffers) > MAX_ENTRIES:
             return False
-        version = _Version(comm, self._store)
+        version = _KeptComm(comm, self._store)
         while self._store.held > MAX_HELD and self._let_go():
             pass
         if self._store.held > MAX_HELD:
@@ -133,7 +133,7 @@ class CommGate:
             self._let_go()
         return news
 
-    def _comms_at(self, state: int) -> dict[str, _Version]:
+    def _comms_at(self, state: int) -> dict[str, _KeptComm]:
         """Return the comms of an earlier state. One that is not known was there before the first comm."""
         if state in self._marks:
             return self._marks[state]
@@ -144,7 +144,7 @@ class CommGate:
         """Return what the pages must get when the session has ended."""
         return self._rewind({})
 
-    def _rewind(self, marked: Mapping[str, _Version]) -> list[CommMessage]:
+    def _rewind(self, marked: Mapping[str, _KeptComm]) -> list[CommMessage]:
         self.epoch += 1
         news = [version.comm.closing() for name, version in self._open.items() if name not in marked]
         for name, was in marked.items():
@@ -158,12 +158,12 @@ class CommGate:
         return news
 
 
-class _Version:
+class _KeptComm:
     """A comm as it was at one time, and the space that its tables take."""
 
-    def __init__(self, comm: OpenComm, store: Store) -> None:
+    def __init__(self, comm: OpenComm, store: CountedStore) -> None:
         self.comm = comm
-        self._tables: Kept[bytes] = store.bytes(b"", comm.tables)
+        self._tables: Counted[bytes] = store.bytes(b"", comm.tables)
 
 
 def _is_link(comm: OpenComm) -> bool:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from sandbox_kernel.notebook.page.frames.kept import OVERHEAD, Kept, Store
+from sandbox_kernel.notebook.page.frames.counted import OVERHEAD, Counted, CountedStore
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
 
 #: The most messages in the journal of one comm, and their bytes.
@@ -24,11 +24,11 @@ Path = tuple[object, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class StateChange:
     """An update of some entries of a state, and of the buffers that belong into it by their paths."""
 
-    state: Mapping[str, Kept[str]] = field(default_factory=dict)
-    buffers: Mapping[Path, Kept[bytes]] = field(default_factory=dict)
+    state: Mapping[str, Counted[str]] = field(default_factory=dict)
+    buffers: Mapping[Path, Counted[bytes]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -45,8 +45,8 @@ class Change:
 class Command:
     """A message that is no state, with its buffers."""
 
-    content: Kept[str]
-    parts: tuple[Kept[bytes], ...]
+    content: Counted[str]
+    parts: tuple[Counted[bytes], ...]
 
     @property
     def size(self) -> int:
@@ -59,17 +59,17 @@ class OpenComm:
     """A comm that is open, and its state now."""
 
     name: str
-    metadata: Kept[str]
-    now: Change = field(default_factory=Change)
+    metadata: Counted[str]
+    now: StateChange = field(default_factory=StateChange)
     #: The entries that the newest update has set.
     newest: frozenset[str] = frozenset()
     #: What was sent since the state was ``base``, in its order; empty while the state says it all.
-    journal: tuple[Change | Command, ...] = ()
+    journal: tuple[StateChange | Command, ...] = ()
     journal_size: int = 0
-    base: Change | None = None
+    base: StateChange | None = None
 
     @property
-    def first(self) -> Change:
+    def first(self) -> StateChange:
         """Its state before its journal."""
         return self.base or self.now
 
@@ -79,7 +79,7 @@ class OpenComm:
         entries = [len(change.state) + len(change.buffers) for change in (self.now, self.base) if change is not None]
         return OVERHEAD * (1 + (sum(entries) + len(self.journal)) // 4)
 
-    def message(self, kind: str, state: Change) -> CommMessage:
+    def message(self, kind: str, state: StateChange) -> CommMessage:
         """Return a message with a whole state: ``comm_open``, or ``comm_msg`` with an update."""
         data = state.data() if kind == "comm_open" else {**state.data(), "method": "update"}
         return self._message(kind, data, state.buffers.values())
@@ -88,7 +88,7 @@ class OpenComm:
         """Return the messages of its journal."""
         return [
             self.message("comm_msg", one)
-            if isinstance(one, Change)
+            if isinstance(one, StateChange)
             else self._message("comm_msg", json.loads(one.content.content), one.parts)
             for one in self.journal
         ]
@@ -97,38 +97,38 @@ class OpenComm:
         """Return the message that closes it."""
         return self._message("comm_close", {}, ())
 
-    def _message(self, kind: str, data: dict[str, object], parts: Iterable[Kept[bytes]]) -> CommMessage:
+    def _message(self, kind: str, data: dict[str, object], parts: Iterable[Counted[bytes]]) -> CommMessage:
         metadata = json.loads(self.metadata.content)
         buffers = tuple(part.content for part in parts)
         return CommMessage(kind=kind, comm_id=self.name, data=data, metadata=metadata, buffers=buffers)
 
 
-def refers_to(state: Change) -> set[str]:
+def refers_to(state: StateChange) -> set[str]:
     """Return the names of the comms that a state refers to."""
     return {name for entry in state.state.values() for name in _REFERENCE.findall(entry.content)}
 
 
-def opened(message: CommMessage, store: Store) -> OpenComm:
+def opened(message: CommMessage, store: CountedStore) -> OpenComm:
     """Return the comm that a message opens."""
     change = change_of(message, store)
-    return OpenComm(name=message.comm_id, metadata=store.json(message.metadata), now=merged(Change(), [change]))
+    return OpenComm(name=message.comm_id, metadata=store.json(message.metadata), now=merged(StateChange(), [change]))
 
 
-def change_of(message: CommMessage, store: Store) -> Change:
+def change_of(message: CommMessage, store: CountedStore) -> StateChange:
     """Return the change of state that a message makes."""
     state, paths = message.data.get("state"), message.data.get("buffer_paths")
     if not isinstance(state, Mapping):
-        return Change()
+        return StateChange()
     entries = {str(name): store.json(value) for name, value in state.items()}
-    buffers: dict[Path, Kept[bytes]] = {}
+    buffers: dict[Path, Counted[bytes]] = {}
     if isinstance(paths, list) and len(paths) == len(message.buffers):
         for path, part in zip(paths, message.buffers, strict=True):
             if isinstance(path, list) and all(isinstance(step, str | int) for step in path):
                 buffers[tuple(path)] = store.bytes(part)
-    return Change(state=entries, buffers=buffers)
+    return StateChange(state=entries, buffers=buffers)
 
 
-def merged(state: Change, changes: Iterable[Change]) -> Change:
+def merged(state: StateChange, changes: Iterable[StateChange]) -> StateChange:
     """Return a state with changes made to it, one after the other."""
     entries, buffers = dict(state.state), dict(state.buffers)
     for change in changes:
@@ -137,10 +137,10 @@ def merged(state: Change, changes: Iterable[Change]) -> Change:
         entries.update(change.state)
         # The place of a buffer was taken out of the state, so the first step is not always among its entries.
         buffers.update(change.buffers)
-    return Change(state=entries, buffers=buffers)
+    return StateChange(state=entries, buffers=buffers)
 
 
-def changed(comm: OpenComm, change: Change) -> OpenComm:
+def changed(comm: OpenComm, change: StateChange) -> OpenComm:
     """Return the comm after an update. An entry that is cleared right after it was set begins a journal."""
     now = merged(comm.now, [change])
     after = replace(comm, now=now, newest=frozenset(change.state))
@@ -153,11 +153,11 @@ def changed(comm: OpenComm, change: Change) -> OpenComm:
     parts = {path: part for path, part in comm.now.buffers.items() if path and path[0] in was_set}
     others = {path: part for path, part in comm.now.buffers.items() if path not in parts}
     nothing = {name: change.state[name] for name in was_set}
-    base = Change(state={**comm.now.state, **nothing}, buffers=others)
-    return _told(after, base, Change(state=was_set, buffers=parts), change)
+    base = StateChange(state={**comm.now.state, **nothing}, buffers=others)
+    return _told(after, base, StateChange(state=was_set, buffers=parts), change)
 
 
-def commanded(comm: OpenComm, message: CommMessage, store: Store) -> OpenComm:
+def commanded(comm: OpenComm, message: CommMessage, store: CountedStore) -> OpenComm:
     """Return the comm after a message that is no state."""
     command = Command(content=store.json(dict(message.data)), parts=tuple(map(store.bytes, message.buffers)))
     return _told(comm, comm.first, command)
@@ -168,7 +168,7 @@ def without_journal(comm: OpenComm) -> OpenComm:
     return replace(comm, base=None, journal=(), journal_size=0)
 
 
-def _told(comm: OpenComm, base: Change, *news: Change | Command) -> OpenComm:
+def _told(comm: OpenComm, base: StateChange, *news: StateChange | Command) -> OpenComm:
     """Return the comm with more in its journal. What is too much goes, the oldest first, into the state before it."""
     journal, size = [*comm.journal], comm.journal_size
     for one in news:
@@ -182,13 +182,13 @@ def _told(comm: OpenComm, base: Change, *news: Change | Command) -> OpenComm:
         going += 1
     if going == len(journal):
         return without_journal(comm)
-    base = merged(base, [one for one in journal[:going] if isinstance(one, Change)])
+    base = merged(base, [one for one in journal[:going] if isinstance(one, StateChange)])
     return replace(comm, base=base, journal=tuple(journal[going:]), journal_size=size)
 
 
-def _is_same_change(earlier: Change | Command, later: Change | Command) -> bool:
+def _is_same_change(earlier: StateChange | Command, later: StateChange | Command) -> bool:
     """Whether the later of two messages makes the earlier one needless, as at the moves of a slider."""
-    if not isinstance(earlier, Change) or not isinstance(later, Change) or not later.state:
+    if not isinstance(earlier, StateChange) or not isinstance(later, StateChange) or not later.state:
         return False
     values = (*earlier.state.values(), *later.state.values())
     return earlier.state.keys() == later.state.keys() and all(entry.content != _NONE for entry in values)

@@ -17,13 +17,13 @@ _LARGE = 16 << 10
 Content = TypeVar("Content", str, bytes)
 
 
-class Kept(Generic[Content]):
+class Counted(Generic[Content]):
     """A text, or bytes, of a store."""
 
     __slots__ = ("__weakref__", "_store", "content", "size")
 
-    def __init__(self, store: Store, content: Content, more: int = OVERHEAD) -> None:
-        self._store: Store = store
+    def __init__(self, store: CountedStore, content: Content, more: int = OVERHEAD) -> None:
+        self._store: CountedStore = store
         self.content: Content = content
         self.size: int = len(content) + more
         store.held += self.size
@@ -32,23 +32,23 @@ class Kept(Generic[Content]):
         self._store.held -= self.size
 
 
-class Store:
+class CountedStore:
     """Counts what it keeps: ``held``, in bytes. For one thread at a time."""
 
     def __init__(self) -> None:
         self.held = 0
-        self._large: WeakValueDictionary[str, Kept[str]] = WeakValueDictionary()
+        self._large: WeakValueDictionary[str, Counted[str]] = WeakValueDictionary()
 
-    def json(self, value: object) -> Kept[str]:
+    def json(self, value: object) -> Counted[str]:
         """Keep a value as JSON text."""
         text = json.dumps(value, separators=(",", ":"))
         if len(text) < _LARGE:
-            return Kept(self, text)
+            return Counted(self, text)
         known = self._large.get(text)
         if known is None:
-            known = self._large[text] = Kept(self, text)
+            known = self._large[text] = Counted(self, text)
         return known
 
-    def bytes(self, content: bytes, more: int = OVERHEAD) -> Kept[bytes]:
+    def bytes(self, content: bytes, more: int = OVERHEAD) -> Counted[bytes]:
         """Keep bytes; ``more`` is what they take besides."""
-        return Kept(self, content, more)
+        return Counted(self, content, more)
