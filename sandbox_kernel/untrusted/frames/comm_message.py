@@ -36,11 +36,18 @@ class CommMessage:
     metadata: Mapping[str, object]
     message_id: str = ""
     buffers: tuple[bytes, ...] = ()
+    #: The characters of its data and metadata as JSON.
+    characters: int = 0
+
+    @property
+    def size(self) -> int:
+        """Its bytes when it is sent."""
+        return self.characters + sum(map(len, self.buffers))
 
     @property
     def kept_size(self) -> int:
         """The most bytes that it takes while it waits: ``[]`` has two characters and is an object of 64 bytes."""
-        return 32 * len(json.dumps(self.data)) + sum(map(len, self.buffers))
+        return 32 * self.characters + sum(map(len, self.buffers))
 
     def for_page(self) -> dict[str, object]:
         """Return the message without its buffers, as a page gets it."""
@@ -124,9 +131,15 @@ def _checked(
         raise ContentRefused("its data is malformed")
     if len(buffers) > MAX_BUFFERS or sum(map(len, buffers)) > most:
         raise ContentRefused(f"its buffers are larger than {most >> 20} MB")
-    if len(json.dumps([data, metadata])) > most_text:
+    characters = len(json.dumps([data, metadata]))
+    if characters > most_text:
         raise ContentRefused(f"it is larger than {most_text >> 20} MB")
-    known = name if isinstance(name, str) and _MESSAGE_ID.match(name) else ""
     return CommMessage(
-        kind=str(found["msg_type"]), comm_id=comm_id, data=data, metadata=metadata, message_id=known, buffers=buffers
+        kind=str(found["msg_type"]),
+        comm_id=comm_id,
+        data=data,
+        metadata=metadata,
+        message_id=name if isinstance(name, str) and _MESSAGE_ID.match(name) else "",
+        buffers=buffers,
+        characters=characters,
     )

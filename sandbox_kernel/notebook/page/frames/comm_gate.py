@@ -30,7 +30,10 @@ MAX_HELD = 256 << 20
 MAX_ENTRIES = 1000
 #: The most states with their comms, and with the names of their comms alone.
 MAX_MARKS, MAX_NAMED = 64, 256
+#: The most messages of a page in a second.
 PER_SECOND = 400
+#: What pages get of a session: so many bytes at once, and then so many in a second.
+MAX_BURST, BYTES_PER_SECOND = 256 << 20, 8 << 20
 #: Models that ``jslink`` and ``jsdlink`` make, as JSON.
 _LINKS = ('"LinkModel"', '"DirectionalLinkModel"')
 
@@ -48,10 +51,25 @@ class CommGate:
         self._state, self._newest = -1, -1
         #: Whether pages have shown what was taken back and is no state: they must draw anew.
         self.is_outdated = False
+        #: Whether pages have missed something, because the session has sent too much.
+        self.is_behind = False
         self._window, self._count = 0.0, 0
+        self._room, self._refilled = float(MAX_BURST), time.monotonic()
 
     def from_session(self, message: CommMessage) -> bool:
         """Take a message of the session; whether the pages get it."""
+        now = time.monotonic()
+        self._room = min(MAX_BURST, self._room + (now - self._refilled) * BYTES_PER_SECOND) - message.size
+        self._refilled = now
+        if not self._taken(message):
+            return False
+        if self._room < 0:
+            self._room, self.is_behind = 0.0, True
+            return False
+        return True
+
+    def _taken(self, message: CommMessage) -> bool:
+        """Take a message of the session; whether it is for one of its comms, and fits."""
         known = self._open.get(message.comm_id)
         if message.kind == "comm_open":
             if known is not None or len(self._open) >= MAX_COMMS:
@@ -121,6 +139,8 @@ class CommGate:
 
     def settled(self, state: int, *, went_back: bool) -> list[CommMessage]:
         """Note that the session is in this state; returns what the pages must get if it has gone back to it."""
+        self.is_outdated |= self.is_behind
+        self.is_behind = False
         moved, self._state = state != self._state, state
         is_known = state in self._marks or state in self._names
         is_earlier = is_known or went_back or state < self._newest

@@ -24,6 +24,7 @@ MAX_PAGES = 32
 #: How long the callbacks of one message may run, in seconds.
 CALLBACK_S = 30.0
 MAX_PRINTED = 10_000
+_BEHIND = "[this session sends more to its widgets than pages can take: what is shown may not be the newest]\n"
 
 
 class FramePage(Protocol):
@@ -79,7 +80,10 @@ class GatedPages:
         """
         with self._lock:
             gate = self._gates.setdefault(name, CommGate())
-            passes = gate.from_session(message)
+            was_behind, passes = gate.is_behind, gate.from_session(message)
+            if gate.is_behind and not was_behind:
+                for page in self._pages:
+                    self.done(page, name, "", _BEHIND)
             if passes and answers and message.data.get("method") == "echo_update":
                 self.send_echo(name)
                 self._echo[name] = message
@@ -111,7 +115,8 @@ class GatedPages:
             if gate is None:
                 return
             epoch, news = gate.epoch, gate.settled(state, went_back=went_back)
-            if gate.epoch != epoch:  # also without news: the gate refuses messages of another epoch
+            # Also without news: the gate refuses messages of another epoch.
+            if gate.epoch != epoch or gate.is_outdated:
                 self._tell(name, gate, news)
 
     def keep_only(self, names: set[str]) -> None:

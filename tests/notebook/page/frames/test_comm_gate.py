@@ -5,6 +5,9 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
 
 from sandbox_kernel.notebook.page.frames import comm_gate, open_comm
 from sandbox_kernel.notebook.page.frames.comm_gate import CommGate
@@ -195,6 +198,24 @@ def test_the_library_that_each_figure_brings_is_kept_once() -> None:
     library = "code" * (2 << 20)
     assert all(gate.from_session(opened(f"{n:x}", _esm=f"{library}")) for n in range(100))
     assert gate._store.held < 2 * len(library)
+
+
+def test_a_session_filled_the_pages_and_what_lies_between_with_changes_of_its_widgets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(comm_gate, "time", SimpleNamespace(monotonic=lambda: now))
+    pages, page = GatedPages(), Page()
+    pages.connect(page)
+    pages.take("gate", opened("aa", value=1))
+    pages.settled("gate", 1, went_back=False)
+    quarter = replace(update("aa", value=2), buffers=(b"x" * (comm_gate.MAX_BURST // 4),))
+    assert [pages.take("gate", quarter) for _ in range(9)] == [True] * 4 + [False] * 5
+    assert page.got.count("done") == 1
+    now += comm_gate.MAX_BURST / 4 / comm_gate.BYTES_PER_SECOND
+    assert [pages.take("gate", quarter) for _ in range(2)] == [True, False]
+    pages.settled("gate", 2, went_back=False)
+    assert page.got[-1] == "again"
 
 
 def test_a_widget_shown_in_an_output_before_that_was_shown_was_missing() -> None:
