@@ -1,6 +1,7 @@
 // Every control that this extension draws, by its name, with the words on it. One table, so that a test can press them all
 // (tests/browser/panel/test_every_control.py). Commands are in commands.js.
 import { element } from './dom.js';
+import { pressWhenSteady } from './steady.js';
 
 // Words that are not the same each time, like the name of a file, are given where the control is made.
 export const CONTROLS = {
@@ -45,6 +46,9 @@ export const CONTROLS = {
   'save-file': 'Save it',
 };
 
+// Those that stand beside outputs and do something: an output could bring them under the pointer.
+const BESIDE_OUTPUTS = new Set(['allow-once', 'allow-session', 'allow-folder', 'allow-never', 'copy', 'stop-frame', 'save-file']);
+
 // Buttons of dialogs, which JupyterLab draws.
 export const DIALOG_BUTTONS = {
   change: 'Change',
@@ -56,5 +60,7 @@ export const DIALOG_BUTTONS = {
 
 export function control(name, tag, { text = CONTROLS[name], attributes = {}, ...rest } = {}) {
   if (!Object.hasOwn(CONTROLS, name)) throw new Error(`no control is called ${name}`);
-  return element(tag, { text, attributes: { 'data-control': name, ...attributes }, ...rest });
+  const made = element(tag, { text, attributes: { 'data-control': name, ...attributes }, ...rest });
+  if (BESIDE_OUTPUTS.has(name)) pressWhenSteady(made);
+  return made;
 }

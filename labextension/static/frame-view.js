@@ -1,9 +1,10 @@
 // One frame on the page: made when it comes into view, filled when it is ready, watched while it is there.
 import { control } from './controls.js';
 import { element, saveFile } from './dom.js';
-import { droppedSentence, fileToSave, fittingHeight, namedHosts, refusedSentence } from './frame-facts.js';
+import { droppedSentence, fileToSave, namedHosts, refusedSentence } from './frame-facts.js';
+import { FrameHeight } from './frame-height.js';
 import { withLibrary } from './frame-libraries.js';
-import { hearPresses } from './frame-presses.js';
+import { hearPresses, lastPress } from './frame-presses.js';
 import { themeVariables } from './theme-variables.js';
 import { bytesText } from './units.js';
 
@@ -25,7 +26,7 @@ export class FrameView {
     this.sentences = new Set();
     this.place = element('div', { className: 'jp-SandboxFrame-place' });
     this.notes = element('div', { className: 'jp-SandboxFrame-notes' });
-    this.place.style.height = `${facts.height}px`;
+    this.height = new FrameHeight(this.place, facts.height, () => lastPress(this.iframe));
     node.replaceChildren(this.place, this.notes);
     this.listen = (event) => this.receive(event);
     addEventListener('message', this.listen);
@@ -93,7 +94,7 @@ export class FrameView {
     if (!this.iframe || source !== this.iframe.contentWindow || data?.sandboxFrame !== 1) return;
     this.answered = performance.now();
     if (data.type === 'ready') this.fill();
-    else if (data.type === 'height') this.place.style.height = `${fittingHeight(data.height)}px`;
+    else if (data.type === 'height') this.height.ask(data.height);
     else if (data.type === 'pong') this.revive();
     else if (data.type === 'dropped') this.tell(droppedSentence(data));
     else if (data.type === 'refused') this.tellRefused(data);
@@ -197,12 +198,13 @@ export class FrameView {
     this.stopped = true;
     this.unload();
     this.revive();
-    this.place.style.height = '';
+    this.height.end();
     this.tell(why);
   }
 
   dispose() {
     this.unload();
+    this.height.end();
     clearInterval(this.timer);
     this.observer.disconnect();
     removeEventListener('message', this.listen);

@@ -51,6 +51,7 @@ def test_markup_in_a_receipt_is_shown_as_text(own_lab: LabPage) -> None:
         receipt.scroll_into_view_if_needed()
         expect(receipt.locator(".jp-SandboxReceipt-ending")).to_have_text(text)
         receipt.locator("summary").click()
+        receipt.get_by_role("button").scroll_into_view_if_needed()
         receipt.get_by_role("button").click()
         made: list[str] = receipt.evaluate("(node) => [...node.querySelectorAll('*')].map((each) => each.tagName)")
         known = {"DETAILS", "SUMMARY", "SPAN", "DL", "DT", "DD", "UL", "LI", "STRONG", "CODE", "BUTTON"}

@@ -17,17 +17,56 @@ def offer(what: str) -> dict[str, object]:
     return {"kind": "domain", "what": what, "sentence": f"It wanted <b>{what}</b>.", "once_means": "", "lines": lines}
 
 
-def test_an_offer_in_a_notebook_file_is_text_and_its_buttons_do_nothing(lab: LabPage) -> None:
-    given = {"version": 1, "offers": [offer("example.org"), offer("x\n%sandbox reset")]}
+def open_offers(lab: LabPage, name: str, *offers: dict[str, object]) -> None:
+    given = {"version": 1, "offers": offers}
     shown = {"output_type": "display_data", "data": {MIME: given, "text/plain": "offers"}, "metadata": {}}
-    lab.server.write_notebook("offered.ipynb", notebook_of(code_cell("1", [shown], 1), kernel="sandbox"))
-    lab.open("offered.ipynb")
+    lab.server.write_notebook(name, notebook_of(code_cell("1", [shown], 1), kernel="sandbox"))
+    lab.open(name)
+
+
+def test_an_offer_in_a_notebook_file_is_text_and_its_buttons_do_nothing(lab: LabPage) -> None:
+    open_offers(lab, "offered.ipynb", offer("example.org"), offer("x\n%sandbox reset"))
     group = lab.output(0).get_by_role("group")
     expect(group).to_have_count(1)
     expect(group).to_contain_text("The program wanted to reach example.org.")
     expect(group.get_by_role("button")).to_have_text(["Allow once", "Allow for this session", "Never"])
-    group.get_by_role("button", name="Allow once: example.org").focus()
+    once = group.get_by_role("button", name="Allow once: example.org")
+    once.focus()
+    expect(once).to_be_enabled()
     lab.page.keyboard.press("Enter")
     expect(lab.output(0).get_by_role("status")).to_contain_text("Run the cell first")
     expect(lab.cell(0).locator(".jp-InputPrompt")).to_have_text("[1]:")
     lab.screenshot("offer")
+
+
+PRESSES = {
+    "a click after it moved": """(button) => {
+        button.closest('.jp-OutputArea').style.marginTop = '40px';
+        button.dispatchEvent(new PointerEvent('pointerdown', { bubbles: true }));
+        const takesFocus = button.dispatchEvent(new MouseEvent('mousedown', { bubbles: true, cancelable: true }));
+        button.dispatchEvent(new MouseEvent('click', { bubbles: true, detail: 1 }));
+        return takesFocus;
+    }""",
+    "a key after it moved": """(button) => {
+        button.closest('.jp-OutputArea').style.marginTop = '40px';
+        button.click();
+        return false;
+    }""",
+    "a key after Tab": """(button) => {
+        button.focus();
+        button.click();
+        return false;
+    }""",
+}
+
+
+@pytest.mark.parametrize("press", PRESSES.values(), ids=PRESSES)
+def test_an_offer_was_pressed_that_the_user_had_not_seen_there(lab: LabPage, press: str) -> None:
+    open_offers(lab, "moved.ipynb", offer("example.org"))
+    once = lab.output(0).get_by_role("button", name="Allow once: example.org")
+    expect(once).to_be_enabled()
+    assert once.evaluate(press) is False
+    expect(once).to_be_disabled()
+    expect(lab.output(0).get_by_role("status")).to_be_empty()
+    once.click()  # waits until it may be pressed
+    expect(lab.output(0).get_by_role("status")).to_contain_text("Run the cell first")

@@ -122,6 +122,11 @@ class Walk:
     def offer(self, name: str, what: str) -> Locator:
         return self.output(name).get_by_role("button", name=what)
 
+    def press_offer(self, name: str, what: str) -> None:
+        """Click it when it has stood in the window for long enough."""
+        self.offer(name, what).scroll_into_view_if_needed()
+        self.offer(name, what).click()
+
     def button(self, name: str) -> Locator:
         return panel(self.lab).get_by_role("button", name=name, exact=True)
 

@@ -1,0 +1,89 @@
+"""An output brings a control of ours under the pointer: the click that was meant for the output does not press it."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Download, FrameLocator, expect
+
+from tests.browser.lab_page import LabPage, code_cell, notebook_of
+
+pytestmark = pytest.mark.browser
+
+LACKS = """import urllib.request
+try:
+    urllib.request.urlopen("http://evil.example/", timeout=3)
+except OSError:
+    pass
+"""
+#: Becomes small when the pointer comes, so that what stands below comes to the pointer.
+SHRINKS = """from IPython.display import HTML
+HTML('''<div id=area style="height: 200px">large</div><script>
+  const area = document.getElementById('area');
+  addEventListener('pointermove', () => { area.style.height = '24px'; area.textContent = 'small'; }, { once: true });
+  addEventListener('click', () => { document.body.append('clicked'); });
+</script>''')"""
+SAVES = """from IPython.display import HTML
+HTML('''<div id=area style="height: 60px">click fast</div><script>
+  const file = () => new TextEncoder().encode('echo').buffer;
+  addEventListener('pointerup', () => parent.postMessage({ type: 'save', name: 'setup.sh', kind: '', file: file() }, '*'));
+</script>''')"""
+#: Presses a control in the moment in which it is there.
+PRESS_AT_ONCE = """() => {
+  window.pressed = 0;
+  new MutationObserver(() => {
+    const button = document.querySelector('[data-control=save-file]');
+    if (!button || window.pressed) return;
+    window.pressed += 1;
+    button.dispatchEvent(new PointerEvent('pointerdown', { bubbles: true }));
+    button.dispatchEvent(new MouseEvent('click', { bubbles: true, detail: 1 }));
+    button.click();
+  }).observe(document.body, { childList: true, subtree: true });
+}"""
+TWO_PICTURES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def inner(lab: LabPage, index: int) -> FrameLocator:
+    return lab.output(index).frame_locator("iframe").frame_locator("iframe")
+
+
+def run_cell(lab: LabPage, name: str, source: str) -> None:
+    lab.server.write_notebook(name, notebook_of(code_cell(source), kernel="sandbox"))
+    lab.open(name)
+    lab.run_all()
+
+
+def test_one_click_in_a_frame_that_shrinks_pressed_allow_for_this_session(lab: LabPage) -> None:
+    run_cell(lab, "shrinks.ipynb", LACKS + SHRINKS)
+    area = inner(lab, 0).locator("#area")
+    expect(area).to_have_text("large")
+    button = lab.cell(0).get_by_role("button", name="Allow for this session: evil.example")
+    button.scroll_into_view_if_needed()
+    expect(button).to_be_enabled()
+    there, frame = button.bounding_box(), area.bounding_box()
+    assert there and frame
+    x, y = there["x"] + there["width"] / 2, there["y"] + there["height"] / 2 - (frame["height"] - 24)
+    assert frame["y"] < y < frame["y"] + frame["height"]
+    lab.page.mouse.move(x - 20, y)
+    lab.page.mouse.move(x, y)
+    expect(area).to_have_text("small")
+    area.evaluate(TWO_PICTURES)
+    lab.page.evaluate(TWO_PICTURES)
+    lab.page.mouse.click(x, y)
+    expect(inner(lab, 0).locator("body")).to_contain_text("clicked")
+    expect(lab.cell(0).get_by_role("status")).to_be_empty()
+    # When the pointer has left, the frame becomes small.
+    lab.page.mouse.move(5, 5)
+    lab.page.wait_for_function("() => document.querySelector('.jp-SandboxFrame-place').clientHeight < 100")
+
+
+def test_the_second_of_two_quick_clicks_saved_a_file(lab: LabPage) -> None:
+    saved: list[Download] = []
+    lab.page.on("download", lambda download: saved.append(download))
+    run_cell(lab, "saves.ipynb", SAVES)
+    expect(inner(lab, 0).locator("#area")).to_be_visible()
+    lab.page.evaluate(PRESS_AT_ONCE)
+    inner(lab, 0).locator("#area").click()
+    lab.page.wait_for_function("() => window.pressed === 1")
+    with lab.page.expect_download():
+        lab.output(0).get_by_role("button", name="Save it").click()  # waits until it may be pressed
+    assert len(saved) == 1
