@@ -24,6 +24,7 @@ MAX_ENTRIES = 1000
 #: The most messages in the journal of one comm, and their bytes.
 MAX_JOURNAL, MAX_JOURNAL_BYTES = 1000, 4 << 20
 MAX_MARKS = 64
+MAX_CLOSED = 10_000
 PER_SECOND = 400
 _REFERENCE = re.compile(r"IPY_MODEL_([0-9a-f-]{1,64})")
 #: Models that ``jslink`` and ``jsdlink`` make.
@@ -74,6 +75,8 @@ class CommGate:
     def __init__(self) -> None:
         self.epoch = 0
         self._open: dict[str, OpenComm] = {}
+        #: Comms that the session has closed; the newest come last.
+        self._closed: dict[str, None] = {}
         self._held = 0
         self._marks: dict[int, dict[str, OpenComm]] = {}
         self._state = -1
@@ -93,11 +96,18 @@ class CommGate:
             return False
         if message.kind == "comm_close":
             self._held -= self._open.pop(message.comm_id).held
+            self._closed[message.comm_id] = None
+            if len(self._closed) > MAX_CLOSED:
+                del self._closed[next(iter(self._closed))]
         elif message.data.get("method") in ("update", "echo_update"):
             return self._keep(_changed(_journaled(known, message), message), known.held)
         elif message.data.get("method") == "custom":
             self._keep(_journaled(known, message), known.held)
         return True
+
+    def has_closed(self, model: str) -> bool:
+        """Whether the session itself has closed a model."""
+        return model in self._closed and model not in self._open
 
     def _keep(self, comm: OpenComm, before: int) -> bool:
         """Keep a comm with its state, unless that is too large; ``before`` is what it took until now."""
