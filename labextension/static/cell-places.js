@@ -12,6 +12,16 @@ export function findCell(cells, { cell, code }, places) {
   return place && same[place[1]];
 }
 
+// Pairs of a cell and its newest run. `shown` has all runs that the kernel keeps, in the order in which they began.
+export function newestRuns(cells, shown, places) {
+  const newest = new Map();
+  for (const run of shown) {
+    const cell = findCell(cells, run, places);
+    if (cell) newest.set(cell, run);
+  }
+  return [...newest];
+}
+
 // The noted places and that of a cell which is about to run; only cells that share their source with others need one.
 export function withPlace(cells, id, places) {
   const source = cells.find((cell) => cell.id === id)?.source;

@@ -29,7 +29,7 @@ export class FrameComms {
   }
 
   kernelOf(view) {
-    const panel = this.tracker.find(({ node }) => node.contains(view.node));
+    const panel = this.tracker.find(({ node }) => node.contains(view.node)) ?? this.tracker.find(({ content }) => shows(content, view));
     return panel?.sessionContext.session?.kernel ?? null;
   }
 
@@ -103,15 +103,43 @@ export class FrameComms {
     if (data.type === 'state') {
       for (const view of views.filter(({ facts, isDrawn }) => !isDrawn && facts.widget.model === data.model)) {
         view.isDrawn = true;
-        if (messages.length === 0) view.tell(NOT_KEPT);
+        if (data.closed === true) this.vanish(view);
+        else if (messages.length === 0) view.tell(NOT_KEPT);
         messages.forEach((message) => view.say(message));
         if (messages.length > 0) view.say({ type: 'view', model_id: data.model });
       }
     } else {
       // A view that waits for its state gets the newest then.
       for (const view of views.filter(({ isDrawn }) => isDrawn)) messages.forEach((message) => view.say(message));
+      this.followOwn(views, messages);
     }
   }
+
+  // The widget of a view was closed, or the session went back to where it was open.
+  followOwn(views, messages) {
+    for (const { msg } of messages) {
+      for (const view of views.filter(({ facts }) => facts.widget.model === msg.comm_id)) {
+        if (msg.msg_type === 'comm_open') view.appear();
+        else if (msg.msg_type === 'comm_close' && view.isDrawn) this.attach(view); // the answer says who has closed it
+      }
+    }
+  }
+
+  // A view without a place still hears of its widget.
+  vanish(view) {
+    const { line } = view;
+    view.vanish();
+    view.line = line;
+    line.views.add(view);
+  }
+}
+
+// Whether a view lies in another view of an output of this notebook ("Create New View for Output").
+function shows(notebook, { widget }) {
+  for (let at = widget; at; at = at.parent) {
+    if (at.model && notebook.widgets.some(({ model }) => model.outputs === at.model)) return true;
+  }
+  return false;
 }
 
 // Sends without waiting: the kernel sends no status for these messages, because the page would draw it at each move of a

@@ -16,8 +16,11 @@ const MOST_SENTENCES = 8;
 const MOST_PRINTED = 10000;
 
 export class FrameView {
-  // `page` gives what all frames share: outer(), isDark(), reloadOthers(view), visible(view), spares, comms.
-  constructor(node, facts, page) {
+  // `widget` is the renderer on the page. `page` gives what all frames share: outer(), isDark(), reloadOthers(view),
+  // visible(view), spares, comms.
+  constructor(widget, facts, page) {
+    const { node } = widget;
+    this.widget = widget;
     this.node = node;
     this.facts = facts;
     this.page = page;
@@ -46,10 +49,11 @@ export class FrameView {
     this.isSeen = isSeen;
     if (!isSeen || this.stopped) return;
     this.page.visible(this);
-    if (!this.iframe) this.make();
+    if (!this.iframe && !this.isGone) this.make();
   }
 
   make() {
+    this.page.comms?.detach(this);
     this.answered = performance.now();
     const spare = this.node.isConnected ? this.page.spares.take(this.facts.libraries) : null;
     if (spare) {
@@ -73,6 +77,19 @@ export class FrameView {
     this.iframe = null;
     this.isReady = false;
     this.place.replaceChildren();
+  }
+
+  // Its session has closed the widget: it takes no place, unless the session goes back to where it was open.
+  vanish() {
+    this.isGone = true;
+    this.unload();
+    this.node.dataset.gone = '';
+  }
+
+  appear() {
+    if (!this.isGone) return;
+    this.isGone = false;
+    delete this.node.dataset.gone;
   }
 
   reload() {

@@ -74,7 +74,7 @@ export async function framesPlugin(shared) {
         this.node.textContent = '[this output is damaged]';
         return;
       }
-      this.view = new FrameView(this.node, facts, page);
+      this.view = new FrameView(this, facts, page);
       views.add(this.view);
       if (this.isAttached) this.view.attached();
     }

@@ -1,11 +1,13 @@
 // Shows the output of a cell that another page has started: a tab was closed, or loaded anew, while a cell ran.
 // JupyterLab gives output to the page that ran the cell only. The kernel keeps it (notebook/page/kept_output.py).
-import { findCell, withPlace } from './cell-places.js';
+import { newestRuns, withPlace } from './cell-places.js';
 
 const TARGET = 'sandbox-kernel.output';
 const PATIENCE_MS = 10_000;
 const IMPLEMENTATION = 'sandbox-kernel';
 const PLACES = 'sandbox-kernel:places';
+// Cells that this page has run: JupyterLab itself shows what they give.
+const ranHere = new WeakSet();
 
 export async function reopenedPlugin(shared) {
   const { INotebookTracker, NotebookActions } = await shared('@jupyterlab/notebook');
@@ -17,7 +19,10 @@ export async function reopenedPlugin(shared) {
     activate: (_app, tracker) => {
       tracker.forEach(follow);
       tracker.widgetAdded.connect((_tracker, panel) => follow(panel));
-      NotebookActions.executionScheduled.connect((_actions, { notebook, cell }) => notePlace(notebook, cell));
+      NotebookActions.executionScheduled.connect((_actions, { notebook, cell }) => {
+        ranHere.add(cell.model);
+        notePlace(notebook, cell);
+      });
     },
   };
 }
@@ -33,7 +38,7 @@ async function follow(panel) {
   kernel.iopubMessage.connect((_kernel, message) => {
     const request = message.parent_header.msg_id;
     const cell = followed.get(request);
-    if (!cell || cell.view.isDisposed) return;
+    if (!cell || cell.view.isDisposed || ranHere.has(cell.view.model)) return;
     const { msg_type: kind } = message.header;
     if (kind !== 'status') cell.take(kind, message.content);
     else if (message.content.execution_state === 'idle') cell.end();
@@ -43,9 +48,8 @@ async function follow(panel) {
   await Promise.race([comm.subshellStarted, new Promise((done) => setTimeout(done, PATIENCE_MS))]);
   Object.assign(comm, {
     onMsg: ({ content }) => {
-      for (const shown of content.data.shown) {
-        const view = findCell(cellsOf(panel.content), shown, places())?.view;
-        if (!view || shown.client === kernel.clientId) continue;
+      for (const [{ view }, shown] of newestRuns(cellsOf(panel.content), content.data.shown, places())) {
+        if (shown.client === kernel.clientId || ranHere.has(view.model)) continue;
         if (!shown.running && view.model.executionCount !== null) continue;
         const cell = new ReopenedCell(view, shown.count);
         cell.show(shown);

@@ -173,3 +173,47 @@ def test_a_tab_that_is_opened_again_while_a_cell_runs_has_its_output_and_its_sto
     lab.output(0).get_by_role("button", name="Stop").click()
     expect(lab.output(0)).to_contain_text("KeyboardInterrupt")
     expect(lab.output(0)).to_contain_text("line 0")
+
+
+COUNT = "n = globals().get('n', 0) + 1\nprint('run number', n)"
+CLOSE = "() => [...window.jupyterapp.shell.widgets('main')].forEach((widget) => widget.dispose())"
+
+
+def prints(lab: LabPage, index: int) -> list[str]:
+    return [text.strip() for text in lab.output(index).locator("pre", has_text="run number").all_inner_texts()]
+
+
+def test_a_notebook_that_was_closed_unsaved_showed_its_first_run_instead_of_its_newest(lab: LabPage) -> None:
+    name = "closed-unsaved.ipynb"
+    open_sandbox(lab, name, COUNT, "n")
+    lab.run_all()
+    for number in (2, 3):
+        lab.page.evaluate(CLOSE)
+        lab.open(name)
+        expect(lab.output(0)).to_contain_text(f"run number {number - 1}")
+        lab.run_all()
+        expect(lab.output(0)).to_contain_text(f"run number {number}")
+    lab.page.evaluate(CLOSE)
+    lab.open(name)
+    expect(lab.output(0)).to_contain_text("run number 3")
+    expect(lab.cell(1).locator(".jp-OutputPrompt").first).to_have_text("[6]:")
+    assert prints(lab, 0) == ["run number 3"]
+
+
+def test_cells_that_ran_again_at_once_after_reopening_showed_old_and_new_output_together(lab: LabPage) -> None:
+    name = "run-at-once.ipynb"
+    answer = lab.notebook.locator(".jp-Stdin-input")
+    open_sandbox(lab, name, COUNT, "input('go? ')", COUNT)
+    lab.start_all()
+    answer.press("Enter")
+    expect(lab.output(2)).to_contain_text("run number 2")
+    lab.page.evaluate(CLOSE)
+    with lab.page.expect_websocket(lambda socket: "/channels" in socket.url) as opened:
+        lab.command("docmanager:open", path=name, factory="Notebook")
+    with opened.value.expect_event("framereceived", lambda data: '"shown"' in str(data)):
+        lab.page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
+        lab.start_all()
+    # The earlier output is here, and this run waits in its second cell.
+    answer.press("Enter")
+    expect(lab.output(2)).to_contain_text("run number 4")
+    assert [prints(lab, index) for index in (0, 2)] == [["run number 3"], ["run number 4"]]

@@ -20,3 +20,9 @@ def test_of_two_cells_with_the_same_source_nobody_knew_which_one_ran(evaluate: E
 def test_a_place_is_not_believed_when_the_notebook_has_other_cells_by_now(evaluate: Evaluate) -> None:
     find = "findCell(values[0], {cell: 'a', code: 'x'}, [['a', 0, 2], ['b', 7, 2], 'a', null].filter(Array.isArray))"
     assert evaluate("cell-places.js", f"({find}) ?? null", [*OTHERS, {"id": "n", "source": "x"}]) is None
+
+
+def test_of_several_runs_of_a_cell_the_first_was_shown_instead_of_the_newest(evaluate: Evaluate) -> None:
+    runs = [{"cell": cell, "code": "", "count": count} for count, cell in enumerate(["a", "b", "a", "gone", "a"], 1)]
+    newest = "newestRuns(values[0], values[1], []).map(([{ id }, { count }]) => [id, count])"
+    assert evaluate("cell-places.js", newest, CELLS, runs) == [["a", 5], ["b", 2]]

@@ -38,6 +38,7 @@ from .magics.kernel_magics import add_magics  # noqa: E402
 from .magics.pip_magic import TOOLS, Installer  # noqa: E402
 from .plain_cells import PlainCells  # noqa: E402
 from .shell_command import run_command  # noqa: E402
+from .shell_kernel import ShellKernel  # noqa: E402
 
 #: The folder of all guest programs; tracebacks do not show frames from it.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -73,6 +74,7 @@ class WorkerShell(InteractiveShell):
         self.display_error: BaseException | None = None
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
         self._plain = PlainCells(self)
+        self.kernel = ShellKernel(self)
 
     def init_events(self) -> None:
         """Use our own callbacks in place of IPython's."""

@@ -105,6 +105,17 @@ def test_libraries_took_the_session_for_a_terminal(kernel):
     assert kernel.text(asked) == "True True\n"
 
 
+def test_pandas_took_the_session_for_a_terminal_and_showed_other_columns(kernel):
+    assert kernel.text("import pandas\nprint(pandas.get_option('display.max_columns'))") == "20\n"
+
+
+def test_the_shell_had_no_kernel_that_libraries_may_ask(kernel):
+    asked = "kernel = get_ipython().kernel\nprint(kernel.shell is get_ipython(), kernel.language_info['name'])"
+    assert kernel.text(asked) == "True python\n"
+    assert kernel.text("import comm\nprint(kernel.comm_manager is comm.get_comm_manager())") == "True\n"
+    assert kernel.text("print(kernel.get_parent()['header']['msg_type'])") == "execute_request\n"
+
+
 def test_programs_that_a_notebook_starts_had_no_colours_and_a_pager_that_waits(kernel):
     asked = "import os\nprint([os.environ.get(n) for n in ('TERM', 'PAGER', 'GIT_PAGER', 'FORCE_COLOR', 'CLICOLOR')])"
     assert kernel.text(asked) == "['xterm-color', 'cat', 'cat', '1', '1']\n"

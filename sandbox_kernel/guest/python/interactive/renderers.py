@@ -55,6 +55,8 @@ def bokeh_notebook(module: Any) -> None:
     def show_doc(obj: Any, state: Any, notebook_handle: Any = None) -> None:
         if notebook_handle:
             raise RuntimeError("notebook_handle=True needs a connection to the page, which a sandbox does not give it")
+        if obj not in state.document.roots:
+            state.document.add_root(obj)
         show({FRAME: bokeh(obj), "text/plain": repr(obj)})
 
     module.load_notebook, module.show_doc = load_notebook, show_doc

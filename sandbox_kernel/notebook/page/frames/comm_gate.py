@@ -30,6 +30,8 @@ MAX_HELD = 256 << 20
 MAX_ENTRIES = 1000
 #: The most states with their comms, and with the names of their comms alone.
 MAX_MARKS, MAX_NAMED = 64, 256
+#: The most names of closed comms that are kept.
+MAX_CLOSED = 10_000
 #: The most messages of a page in a second.
 PER_SECOND = 400
 #: What pages get of a session: so many bytes at once, and then so many in a second.
@@ -45,6 +47,8 @@ class CommGate:
         self.epoch = 0
         self._store = CountedStore()
         self._open: dict[str, _KeptComm] = {}
+        #: Comms that the session has closed; the newest come last.
+        self._closed: dict[str, None] = {}
         #: The comms of each state that can be gone back to, and the names of those of older states.
         self._marks: dict[int, dict[str, _KeptComm]] = {}
         self._names: dict[int, frozenset[str]] = {}
@@ -79,11 +83,18 @@ class CommGate:
             return False
         if message.kind == "comm_close":
             del self._open[message.comm_id]
+            self._closed[message.comm_id] = None
+            if len(self._closed) > MAX_CLOSED:
+                del self._closed[next(iter(self._closed))]
         elif message.data.get("method") in ("update", "echo_update"):
             return self._keep(changed(known.comm, change_of(message, self._store)))
         elif message.data.get("method") == "custom":
             self._keep(commanded(known.comm, message, self._store))
         return True
+
+    def has_closed(self, model: str) -> bool:
+        """Whether the session itself has closed a model."""
+        return model in self._closed and model not in self._open
 
     def _keep(self, comm: OpenComm) -> bool:
         """Keep a comm with its state, unless that is too large; comms of earlier states go before it."""

@@ -164,7 +164,8 @@ class GatedPages:
             gate = self._gates.get(name)
             found = gate.replay(model) if gate is not None else []
             epoch = gate.epoch if gate is not None else 0
-            data = {"type": "state", "gate": name, "model": model, "epoch": epoch, **_packed(found)}
+            closed = gate is not None and gate.has_closed(model)
+            data = {"type": "state", "gate": name, "model": model, "epoch": epoch, "closed": closed, **_packed(found)}
             page.send(data, buffers=[part for message in found for part in message.buffers])
 
     def _tell(self, name: str, gate: CommGate, messages: list[CommMessage]) -> None:

@@ -124,3 +124,17 @@ def test_code_that_a_library_sends_beside_html_makes_no_frame_of_its_own(session
     (display,) = result.displays
     assert FRAME not in display.data
     assert "<b>x</b>" in str(display.data["text/html"])
+
+
+def test_two_bokeh_figures_with_one_data_source_could_not_be_shown(session: Session) -> None:
+    needed("bokeh")
+    code = (
+        "from bokeh.io import output_notebook, show\nfrom bokeh.models import ColumnDataSource\n"
+        "from bokeh.plotting import figure\noutput_notebook()\nsource = ColumnDataSource({'x': [1, 2], 'y': [3, 4]})\n"
+        "for height in (200, 210, 220):\n    p = figure(height=height)\n    p.line('x', 'y', source=source)\n    show(p)\n"
+        "show(p)"
+    )
+    made = frames(session, code)
+    assert [frame["height"] for frame in made] == [260, 270, 280, 280]
+    # Each frame has one figure, not all that were shown before.
+    assert [str(frame["html"]).count('"name":"Figure"') for frame in made] == [1, 1, 1, 1]

@@ -33,6 +33,20 @@ def states(messages: list[CommMessage]) -> list[tuple[str, str, object]]:
     return [(message.kind, message.comm_id, message.data.get("state")) for message in messages]
 
 
+def test_a_widget_that_its_session_closed_is_told_from_one_that_is_not_kept() -> None:
+    gate = CommGate()
+    gate.from_session(opened("aa"))
+    gate.settled(1, went_back=False)
+    assert not gate.has_closed("aa")
+    gate.from_session(closed("aa"))
+    gate.from_session(closed("bb"))
+    assert gate.has_closed("aa")
+    assert not gate.has_closed("bb")
+    # The session goes back to where it was open.
+    gate.settled(1, went_back=True)
+    assert not gate.has_closed("aa")
+
+
 def test_only_comms_that_the_session_has_opened_and_not_closed_pass() -> None:
     gate = CommGate()
     assert gate.from_session(opened("aa"))
