@@ -2,7 +2,7 @@
 
 Pure. The policy lets exactly two scripts start in either document (``relay.js`` and ``loader.js``, by hash). What a
 sandbox wants to show stands in the outer document as JSON; ``loader.js`` evaluates it after it has taken away
-everything that the policy does not govern. The same texts are in the labextension (``frame-document.js``, written by
+everything that the policy does not govern. The same texts are in the labextension (``frame-document.txt``, written by
 ``docs/generate.py``), which draws frames in JupyterLab and never uses documents from a notebook.
 """
 
@@ -18,6 +18,14 @@ from importlib import resources
 
 #: The rights of both documents: scripts, and nothing else. Their origin is opaque.
 SANDBOX = "allow-scripts"
+#: What browsers allow in frames unless told otherwise: a window over all others, the state of a game pad, tokens.
+_DENIED = (
+    "picture-in-picture",
+    "gamepad",
+    "storage-access",
+    "private-state-token-issuance",
+    "private-state-token-redemption",
+)
 #: Sent with the outer document where a server of ours serves it; closes what a policy cannot (WebRTC, hints).
 CONNECTION_ALLOWLIST = "()"
 #: The height of a frame where no extension of ours adapts it, in pixels.
@@ -56,10 +64,11 @@ def outer_document(payload: Sequence[Mapping[str, object]] = ()) -> str:
         '<!doctype html><meta charset=utf-8><meta http-equiv="x-dns-prefetch-control" content="off">'
         f"<style>{_INNER_STYLE}</style><body><script>{script('loader')}</script>"
     )
+    denied = "; ".join(f"{feature} 'none'" for feature in _DENIED)
     return (
         "<!doctype html><meta charset=utf-8>"
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy())}"><style>{_STYLE}</style>'
-        f'<iframe sandbox="{SANDBOX}" srcdoc="{html.escape(inner)}"></iframe>'
+        f'<iframe sandbox="{SANDBOX}" allow="{denied}" srcdoc="{html.escape(inner)}"></iframe>'
         f'<script type="application/json" id="payload">{_json(payload)}</script><script>{script("relay")}</script>'
     )
 

@@ -73,8 +73,12 @@
   gone(Document, html);
   gone(TrustedHTML, (name) => /literal/i.test(name));
   gone(Document.prototype, (name) => /^(?:write|writeln|open|close|execCommand|requestStorageAccess.*)$/.test(name));
-  const NO_POLICY = /RTC|XSLT|^WebTransport|^Worker$|^SharedWorker$|Worklet|^fetchLater$|^PaymentRequest$|[sS]peech|^documentPictureInPicture$/;
+  const NO_POLICY = /RTC|XSLT|^WebTransport|^Worker$|^SharedWorker$|Worklet|^fetchLater$|^PaymentRequest$|[sS]peech|^documentPictureInPicture$|^EyeDropper$/;
   gone(window, (name) => NO_POLICY.test(name));
+  // Of the browser itself an output may know what it is, and little more: no media keys, no badge, no vibration.
+  const KNOWN = /^(?:constructor|vendor|vendorSub|product|productSub|app[A-Z].*|platform|userAgent.*|language|languages|onLine|webdriver|plugins|mimeTypes|pdfViewerEnabled|maxTouchPoints|hardwareConcurrency|deviceMemory|doNotTrack|cookieEnabled|javaEnabled|userActivation|connection|gpu|clipboard|permissions|sendBeacon)$/;
+  gone(Navigator.prototype, (name) => !KNOWN.test(name));
+  gone(HTMLVideoElement.prototype, (name) => /PictureInPicture|PresentationMode/.test(name));
   for (const name of ['open', 'alert', 'confirm', 'print']) window[name] = () => null;
   window.prompt = (_question, usual) => (usual === undefined ? null : `${usual}`); // as if the user had pressed Enter
 

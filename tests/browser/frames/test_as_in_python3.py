@@ -12,7 +12,9 @@ from tests.conftest import need
 
 pytestmark = pytest.mark.browser
 
-BARS = "from tqdm.auto import tqdm, trange\nfor i in trange(3):\n    for j in tqdm(range(20), leave=False):\n        pass"
+BARS = (
+    "from tqdm.auto import tqdm, trange\nfor i in trange(3):\n    for j in tqdm(range(20), leave=False):\n        pass"
+)
 
 
 def run(lab: LabPage, name: str, *sources: str) -> None:
