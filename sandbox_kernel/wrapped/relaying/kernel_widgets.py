@@ -74,8 +74,9 @@ class KernelWidgets:
     # From the kernel
 
     def begin(self) -> None:
-        """A cell begins: it may send as many messages as each cell may."""
+        """A cell begins: it may send as many messages as each cell may, and pages get what they have missed."""
         self._left = MAX_COMMS
+        self._gated.catch_up(self.gate)
 
     def from_kernel(self, kind: str, parent_id: str, content: Table, metadata: Table, buffers: Sequence[bytes]) -> bool:
         """Take a comm message of the kernel; whether the pages got it."""

@@ -150,8 +150,7 @@ class CommGate:
 
     def settled(self, state: int, *, went_back: bool) -> list[CommMessage]:
         """Note that the session is in this state; returns what the pages must get if it has gone back to it."""
-        self.is_outdated |= self.is_behind
-        self.is_behind = False
+        self.catch_up()
         moved, self._state = state != self._state, state
         is_known = state in self._marks or state in self._names
         is_earlier = is_known or went_back or state < self._newest
@@ -163,6 +162,11 @@ class CommGate:
         if len(self._marks) > MAX_MARKS:
             self._let_go()
         return news
+
+    def catch_up(self) -> None:
+        """Let pages draw anew if they have missed something."""
+        self.is_outdated |= self.is_behind
+        self.is_behind = False
 
     def _comms_at(self, state: int) -> dict[str, _KeptComm]:
         """Return the comms of an earlier state. One that is not known was there before the first comm."""

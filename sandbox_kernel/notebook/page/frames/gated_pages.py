@@ -119,6 +119,14 @@ class GatedPages:
             if gate.epoch != epoch or gate.is_outdated:
                 self._tell(name, gate, news)
 
+    def catch_up(self, name: str) -> None:
+        """Let pages draw the widgets behind a gate anew if they have missed something."""
+        with self._lock:
+            gate = self._gates.get(name)
+            if gate is not None and gate.is_behind:
+                gate.catch_up()
+                self._tell(name, gate, [])
+
     def keep_only(self, names: set[str]) -> None:
         """Close the gates of all others, and their widgets on the pages."""
         with self._lock:

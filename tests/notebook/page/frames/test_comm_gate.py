@@ -230,6 +230,12 @@ def test_a_session_filled_the_pages_and_what_lies_between_with_changes_of_its_wi
     assert [pages.take("gate", quarter) for _ in range(2)] == [True, False]
     pages.settled("gate", 2, went_back=False)
     assert page.got[-1] == "again"
+    # A wrapped kernel has no states; its pages are brought up to date when its next cell begins.
+    assert not pages.take("gate", quarter)
+    del page.got[:]
+    for _ in range(2):
+        pages.catch_up("gate")
+    assert page.got == ["comms", "again"]
 
 
 def test_a_widget_shown_in_an_output_before_that_was_shown_was_missing() -> None:
