@@ -4,7 +4,7 @@ const TARGET = 'sandbox-kernel.frames';
 // Servers of Jupyter close a connection that gets more than 10 MB at once.
 const PIECE_BYTES = 4 << 20;
 const ENDED = 'This widget belongs to a session that has ended: run its cell again';
-const NOT_KEPT = 'This widget is not shown: its session has ended (then run its cell again), or it is larger than 12 MB';
+const NOT_KEPT = 'This widget is not shown: its cell was taken back or its session has ended (then run the cell again), or it is larger than 12 MB';
 const TOO_OFTEN = 'This output was taken back too often to be drawn anew each time: run its cell again';
 const MOST_REDRAWN = 10;
 const REDRAWN_MILLISECONDS = 60000;
