@@ -79,8 +79,8 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
 
 
 def _with_html(data: Mapping[object, object], metadata: object, markup: str, taken: tuple[str, ...]) -> SanitizedBundle:
-    """Clean a bundle whose HTML is clean already."""
-    others = {mime: value for mime, value in data.items() if mime != "text/html"}
+    """Clean a bundle whose HTML is clean already. Beside HTML a page shows neither LaTeX nor Markdown."""
+    others = {mime: value for mime, value in data.items() if mime not in ("text/html", "text/latex", "text/markdown")}
     clean = sanitize_bundle(others, metadata) if others else SanitizedBundle({}, {})
     words = (f"HTML was shown without {', '.join(taken)}",) if taken else ()
     return SanitizedBundle({**clean.data, "text/html": markup}, clean.metadata, (*clean.removed, *words))
