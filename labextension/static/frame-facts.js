@@ -2,8 +2,11 @@
 export const FRAME = 'application/vnd.sandbox-kernel.frame+json';
 
 const MOST = { markup: 12 << 20, libraries: 16, height: 2000 };
-const LEAST_HEIGHT = 24;
-const REFUSED = { script: 'a script', style: 'a style sheet', picture: 'a picture', font: 'a font', data: 'data', page: 'something' };
+const LEAST_HEIGHT = 4;
+const REFUSED = {
+  script: 'a script', style: 'a style sheet', picture: 'a picture', font: 'a font', data: 'data', media: 'a sound or video',
+  page: 'something',
+};
 
 export function readFrame(data) {
   const { html, libraries = [], height, widget } = data ?? {};

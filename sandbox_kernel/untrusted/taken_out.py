@@ -30,8 +30,15 @@ def is_worth_a_word(tag: str) -> bool:
     return tag not in _NOT_WORTH_A_WORD
 
 
-def in_words(tags: Iterable[str], handlers: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds of removed elements and the names of removed event handlers, sorted, at most ``_MOST`` each."""
+def in_words(tags: Iterable[str], handlers: Iterable[str], pictures: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the kinds of removed elements, and the names of removed event handlers, sorted, at most ``_MOST`` each.
+
+    Args:
+        tags: the names of removed elements.
+        handlers: the names of removed event handlers.
+        pictures: where removed pictures would come from: hosts, or words.
+
+    """
     kinds = set()
     for tag in tags:
         if tag not in _NOT_WORTH_A_WORD:
@@ -40,4 +47,6 @@ def in_words(tags: Iterable[str], handlers: Iterable[str]) -> tuple[str, ...]:
     actions = (
         [f"reactions to events ({', '.join(names[:_MOST])}{', …' if len(names) > _MOST else ''})"] if names else []
     )
-    return (*sorted(kinds)[:_MOST], *actions)
+    places = sorted(set(pictures))
+    loaded = [f"pictures from {', '.join(places[:_MOST])}{', …' if len(places) > _MOST else ''}"] if places else []
+    return (*sorted(kinds)[:_MOST], *loaded, *actions)

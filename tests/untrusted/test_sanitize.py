@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox_kernel.untrusted.markup.html import ATTRIBUTES, TAGS
+from sandbox_kernel.untrusted.markup.html import ATTRIBUTES, CLASSES, TAGS
 from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -108,7 +108,11 @@ class Audit(HTMLParser):
             assert not name.startswith("on"), name
             assert name in ATTRIBUTES["*"] | ATTRIBUTES.get(tag, set()) | {"rel", "class"}, name
             if name == "class":
-                assert value in ("dataframe", "") or re.match(r"sk[a-z2-7]{12}\b", value), value
+                assert (
+                    value in ("dataframe", "")
+                    or set(value.split()) <= CLASSES["div"]
+                    or re.match(r"sk[a-z2-7]{12}\b", value)
+                ), value
             if name in ("href", "src"):
                 assert value.startswith(("https://", "http://", "mailto:", "data:image/")), value
 
@@ -183,6 +187,17 @@ def test_a_bundle_that_loses_everything_says_so():
 def test_what_was_taken_out_of_html_is_said():
     _, bundle = html("<b onclick=x>hi</b><script>1</script><iframe></iframe><main>x</main><blink>y</blink>")
     assert bundle.removed == ("HTML was shown without <blink>, embedded pages, scripts, reactions to events (onclick)",)
+
+
+def test_a_picture_from_elsewhere_was_broken_without_a_word():
+    shown, bundle = html("<p>a <img src='https://pics.example/a.png' width=20> b <img src=plot.png alt='my plot'></p>")
+    assert shown == "<p>a [picture] b [my plot]</p>"
+    assert bundle.removed == ("HTML was shown without pictures from another file, pics.example",)
+
+
+def test_the_coloured_boxes_of_jupyterlab_lost_their_colour():
+    markup = "<div class='alert alert-block alert-info jp-Dialog dataframe'>x</div><p class='alert'>y</p>"
+    assert html(markup)[0] == '<div class="alert alert-info">x</div><p>y</p>'
 
 
 def test_a_pandas_table_looks_right_and_nothing_is_said():

@@ -80,8 +80,7 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
 
 def _with_html(data: Mapping[object, object], metadata: object, markup: str, taken: tuple[str, ...]) -> SanitizedBundle:
     """Clean a bundle whose HTML is clean already."""
-    others = {mime: value for mime, value in data.items() if mime != "text/html"}
-    clean = sanitize_bundle(others, metadata) if others else SanitizedBundle({}, {})
+    clean = sanitize_bundle({**data, "text/html": ""}, metadata)
     words = (f"HTML was shown without {', '.join(taken)}",) if taken else ()
     return SanitizedBundle({**clean.data, "text/html": markup}, clean.metadata, (*clean.removed, *words))
 

@@ -98,7 +98,9 @@
     refused.add(what + host);
     tell({ type: 'refused', what, host });
   };
-  const WORDS = { 'script-src': 'script', 'img-src': 'picture', 'style-src': 'style', 'font-src': 'font', 'connect-src': 'data' };
+  const WORDS = {
+    'script-src': 'script', 'img-src': 'picture', 'style-src': 'style', 'font-src': 'font', 'connect-src': 'data', 'media-src': 'media',
+  };
   addEventListener('securitypolicyviolation', ({ effectiveDirective, blockedURI }) => {
     tellRefused(WORDS[effectiveDirective.replace(/-(?:elem|attr)$/, '')] ?? 'page', blockedURI);
   });
@@ -186,11 +188,13 @@
   const run = (source) => (0, eval)(source);
   const runModule = (source) => import(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })));
   const SCRIPT = /^(?:(?:text|application)\/(?:x-)?(?:java|ecma)script|module)?$/i;
+  let height = 0;
   const show = (markup) => {
     const inert = parse(markup, 'text/html');
     for (const { src } of inert.querySelectorAll('script[src]')) tellRefused('script', src);
     for (const { href } of inert.querySelectorAll('link[href]')) tellRefused('style', href);
     const scripts = [...inert.querySelectorAll('script')].filter(({ src, type }) => !src && SCRIPT.test(type));
+    if (scripts.length === 0) height = -Infinity; // nothing is drawn later, so an empty output says that it is empty
     const sources = scripts.map(({ textContent, type }) => ({ source: textContent, isModule: type === 'module' }));
     scripts.forEach((script, number) => {
       script.textContent = ''; // the element stays: libraries look for what follows it
@@ -222,7 +226,6 @@
     dispatchEvent(new Event('load'));
   };
 
-  let height = 0;
   const grow = () => {
     const now = Math.ceil(Math.max(document.documentElement.getBoundingClientRect().height, document.body.scrollHeight));
     if (Math.abs(now - height) > 2) tell({ type: 'height', height: (height = now) });

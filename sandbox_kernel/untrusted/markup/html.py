@@ -2,10 +2,10 @@
 
 ``html_tokens`` reads the markup once, and ``html_tree`` writes the elements and attributes on the lists below anew.
 ``nh3``, a full HTML parser with the same lists, then cleans the result: only what both keep is shown. ``id`` is
-removed, and so is every ``class`` but that of pandas, because classes give access to the page's styles and commands.
-Styles are cleaned by ``css``. Pictures must be ``data:`` URLs: a remote picture would report when it is viewed. Links
-must be http, https or mailto: a relative link could send a request to the Jupyter server. Formulas are checked by
-``tex``.
+removed, and so is every ``class`` but those of pandas' tables and JupyterLab's coloured boxes, because classes give
+access to the page's styles and commands. Styles are cleaned by ``css``. Pictures must be ``data:`` URLs: a remote
+picture would report when it is viewed, so a word stands in its place. Links must be http, https or mailto: a relative
+link could send a request to the Jupyter server. Formulas are checked by ``tex``.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ ATTRIBUTES = {
     "*": {"style", "title", "dir", "lang", "align", "valign"},
     "a": {"href"},
     "img": {"src", "alt", "width", "height"},
+    "div": {"class"},
     "table": {"border", "cellpadding", "cellspacing", "width", "summary", "class"},
     "th": {"colspan", "rowspan", "scope", "width"},
     "td": {"colspan", "rowspan", "width"},
@@ -52,8 +53,14 @@ ATTRIBUTES = {
     "progress": {"value", "max"},
     "details": {"open"},
 }
+#: The classes that are kept: pandas' tables and the boxes that JupyterLab colours.
+CLASSES = {
+    "table": {"dataframe"},
+    "div": {"alert", "alert-info", "alert-success", "alert-warning", "alert-danger"},
+}
 _KEPT = {tag: ATTRIBUTES["*"] | ATTRIBUTES.get(tag, set()) for tag in TAGS}
 _SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
+_HOST = re.compile(r"\s*(?:https?:)?//([A-Za-z0-9.-]{1,100})", re.IGNORECASE)
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\\x00-\x1f]{1,2000}\Z", re.IGNORECASE)
 
 
@@ -70,8 +77,8 @@ def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
     if len(written) > 2 * MAX_HTML:
         raise ContentRefused(f"it is larger than {2 * MAX_HTML >> 20} MB once its tags are closed")
     attributes = {tag: set(names) - {"class"} for tag, names in ATTRIBUTES.items()}
-    cleaned = parsed_again(written, TAGS, GONE_WITH_CONTENT, attributes, {"table": {"dataframe"}})
-    return cleaned, in_words(reader.tags, reader.handlers)
+    cleaned = parsed_again(written, TAGS, GONE_WITH_CONTENT, attributes, CLASSES)
+    return cleaned, in_words(reader.tags, reader.handlers, reader.pictures)
 
 
 def parsed_again(
@@ -105,6 +112,8 @@ class HtmlReader:
     def __init__(self, *, typeset: bool) -> None:
         self.tags: set[str] = set()
         self.handlers: set[str] = set()
+        #: Where pictures would come from that are not shown.
+        self.pictures: set[str] = set()
         self.typeset = typeset
         self._tree = Tree()
         self._words: list[str] = []
@@ -120,6 +129,8 @@ class HtmlReader:
                 self._words.append(token)
             elif token.name not in self.allowed:
                 self._leave_out(token)
+            elif token.name == "img" and isinstance(token, Start) and self._is_elsewhere(token):
+                self._words.append(f"[{token.attributes.get('alt', '')[:1000] or 'picture'}]")
             else:
                 self._say()
                 if isinstance(token, Start):
@@ -135,6 +146,16 @@ class HtmlReader:
             text = "".join(self._words)
             self._words = []
             self._tree.text(as_html(text, typeset=self.typeset), is_space=not text.strip(" \t\n\r\f"))
+
+    def _is_elsewhere(self, token: Start) -> bool:
+        """Whether a picture would have to be loaded; notes from where."""
+        source = token.attributes.get("src", "")
+        if source.lstrip()[:5].lower() in ("", "data:"):
+            return False
+        self._note_handlers(token)
+        host = _HOST.match(source)
+        self.pictures.add(host[1].lower() if host else "another file")
+        return True
 
     def _leave_out(self, token: Start | End) -> None:
         self.tags.add(token.name[:30])
@@ -160,8 +181,10 @@ class HtmlReader:
         """Return the tokens of the markup."""
         return tokens(markup)
 
-    def attribute(self, _tag: str, name: str, value: str) -> str | None:
+    def attribute(self, tag: str, name: str, value: str) -> str | None:
         """Return the value of an allowed attribute, None if it is left out."""
+        if name == "class":
+            return " ".join(dict.fromkeys(word for word in value.split() if word in CLASSES[tag])) or None
         return _clean_attribute(name, value)
 
     def _attributes(self, token: Start) -> str:
@@ -186,8 +209,6 @@ def _clean_attribute(name: str, value: str) -> str | None:
         return check_data_url(value)
     if name == "href":
         return value.strip() if _LINK.match(value.strip()) else None
-    if name == "class":
-        return "dataframe" if "dataframe" in value.split() else None
     if name in ("title", "alt", "summary"):
         return value[:1000]
     return value if _SHORT.match(value) else None

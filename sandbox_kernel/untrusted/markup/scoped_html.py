@@ -82,7 +82,7 @@ def scoped_html(markup: str) -> tuple[str, tuple[str, ...]]:
     sheet = scoped_sheet("\n".join(reader.sheets), name, markup.count("<")) if reader.sheets else ""
     cleaned = parsed_again(written, _TAGS, _GONE, {tag: set(names) for tag, names in _ATTRIBUTES.items()})
     cleaned = _ASIDE.sub(reader.put_back, cleaned)
-    words = in_words(reader.tags & {_AUTOPLAY}, ())
+    words = in_words(reader.tags & {_AUTOPLAY}, (), reader.pictures)
     if not sheet:
         return cleaned, words
     return f'<div class="{name}"><style>{sheet}</style>{cleaned}</div>', words

@@ -62,3 +62,39 @@ def test_another_view_of_a_widget_said_that_its_session_has_ended(lab: LabPage) 
     mirrored = lab.page.locator(".jp-LinkedOutputView")
     expect(mirrored.frame_locator("iframe").frame_locator("iframe").locator(".widget-readout")).to_have_text("7")
     expect(mirrored).not_to_contain_text("has ended")
+
+
+def test_a_video_that_an_output_wanted_to_load_was_called_something(lab: LabPage) -> None:
+    make = (
+        "const player = document.createElement('video'); player.src = 'http://videos.example/x'; element.append(player)"
+    )
+    run(lab, "players.ipynb", f"%%javascript\n{make}")
+    expect(lab.output(0)).to_contain_text("wanted to load a sound or video from videos.example")
+
+
+def test_a_wide_table_made_the_whole_notebook_scroll_sideways(lab: LabPage) -> None:
+    row = "<tr>" + "<td>a wide table</td>" * 300 + "</tr>"
+    run(lab, "wide.ipynb", f"from IPython.display import HTML\nHTML('<table>{row}</table>')")
+    last = lab.output(0).locator("td").last
+    expect(last).to_be_attached()
+    assert lab.cell(0).evaluate("(node) => node.scrollWidth <= node.clientWidth")
+    before = lab.cell(0).bounding_box()
+    last.scroll_into_view_if_needed()
+    expect(last).to_be_in_viewport()
+    assert lab.cell(0).bounding_box() == before
+
+
+def test_an_output_with_nothing_in_it_left_a_large_blank(lab: LabPage) -> None:
+    empty = "import ipywidgets\ndisplay(ipywidgets.Output(), ipywidgets.Button(description='below'))"
+    run(
+        lab,
+        "empty.ipynb",
+        "from IPython.display import IFrame\nIFrame('https://page.example', width=400, height=100)",
+        empty,
+    )
+    shortest = "(node) => node.getBoundingClientRect().height < 30"
+    for index in (0, 1):
+        place = lab.output(index).locator(".jp-SandboxFrame-place").first
+        expect(place).to_be_visible()
+        lab.page.wait_for_function(shortest, arg=place.element_handle())
+    expect(lab.output(1).locator("iframe").nth(1)).to_be_visible()

@@ -60,6 +60,14 @@ def test_a_frame_that_is_none_leaves_the_rest_and_says_so() -> None:
     assert clean.removed == ("an interactive output was not shown: it is no frame",)
 
 
+def test_latex_was_said_to_be_missing_although_the_html_beside_it_is_drawn() -> None:
+    code = "<style>pre { color: red }</style><pre>x</pre>"
+    data = {"text/html": code, "text/latex": "\\begin{Verbatim}x\\end{Verbatim}", "text/plain": "x"}
+    clean = sanitize_display(data, {})
+    assert set(clean.data) == {"text/html", "text/plain"}
+    assert clean.removed == ()
+
+
 def test_what_an_output_wanted_to_load_is_told_in_one_sentence() -> None:
     markup = (
         '<script src="https://cdn.example/a.js"></script>' * 3

@@ -211,6 +211,14 @@
     await until(() => kernel.widget_manager);
     return kernel.widget_manager;
   };
+  // A widget without height, such as an empty Output, would not be noticed.
+  const tellWhenDrawn = (root) => {
+    new MutationObserver((_list, observer) => {
+      if (!root.querySelector('.lm-Widget, .jupyter-widgets')) return;
+      observer.disconnect();
+      root.style.minHeight = '4px';
+    }).observe(root, { childList: true, subtree: true });
+  };
   addEventListener('message', async ({ source, data }) => {
     if (source !== parent || typeof data !== 'object' || data === null) return;
     if (data.type === 'comm') receive(data);
@@ -220,6 +228,7 @@
       const found = await manager();
       await until(() => found.has_model(data.model_id));
       place(data.model_id, root);
+      tellWhenDrawn(root);
     }
   });
 
