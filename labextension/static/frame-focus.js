@@ -1,7 +1,8 @@
 // Keeps the keyboard for the user: code in a frame may call focus() at any time and would get what the user types
 // elsewhere. Focus that a frame takes without a press of the user in it goes back to where it was. A frame that has done it
 // is hidden while the user types or clicks in the page, because a hidden frame gets no focus (an inert one does); after the
-// fifth time in a short while it is removed.
+// fifth time in a short while it is removed. No frame can focus another one: see frame-place.js.
+import { placeOf } from './frame-place.js';
 import { lastPress } from './frame-presses.js';
 
 const HIDDEN_MILLISECONDS = 1000;
@@ -12,46 +13,81 @@ const BACK_MILLISECONDS = 1000;
 const LOOK_MILLISECONDS = 50;
 const SHORT_WHILE_MILLISECONDS = 10000;
 const MOST_THEFTS = 5;
+const NOBODY = { frame: null, until: -Infinity };
+const NOWHERE = { frame: null, since: -Infinity };
 
-// Whether the user has pressed in the frame last, and not in the page or on a key there.
-export function isPressed({ sincePress, sinceOwnEvent }) {
-  return sincePress < PRESS_MILLISECONDS && sincePress < sinceOwnEvent;
+// Whether the user has pressed in the frame last, and not in another frame, in the page or on a key there.
+export function isPressed({ sincePress, sinceElsewhere }) {
+  return sincePress < PRESS_MILLISECONDS && sincePress < sinceElsewhere;
 }
 
 // The frame that is next on the page, or the one before: Tab goes there, if not to something between.
 function nextFrame(frames, from, isBack) {
   const side = isBack ? Node.DOCUMENT_POSITION_PRECEDING : Node.DOCUMENT_POSITION_FOLLOWING;
-  const on = frames.filter((frame) => from.compareDocumentPosition(frame) & side && frame.checkVisibility({ visibilityProperty: true }));
-  return on.reduce((best, frame) => (best && !(frame.compareDocumentPosition(best) & side) ? best : frame), null);
+  const isAfter = (one, other) => placeOf(one).compareDocumentPosition(placeOf(other)) & side;
+  const on = frames.filter((frame) => isAfter(from, frame) && frame.checkVisibility({ visibilityProperty: true }));
+  return on.reduce((best, frame) => (best && !isAfter(frame, best) ? best : frame), null);
 }
 
 // `frames()` lists our frames. `enter(frame)` lets one take the focus (if the page gave it, the page would not see it go);
 // `entered(frame)` is told when the user has gone into one; `remove(frame)` ends one that does not leave the keyboard alone.
 export function guardFocus({ frames, enter, entered, remove }) {
   let last = null; // where the user is in the page
-  let inside = null; // the frame that the user is in
+  let inside = NOWHERE; // the frame that the user has gone into
   let showing = null;
   let looking = null;
-  let awaited = { frame: null, until: 0 }; // a frame that gets the focus by Tab, or back from another one
+  let awaited = NOBODY; // a frame that gets the focus by Tab, or back from another one
   let own = -Infinity;
   const thefts = new WeakMap();
   const now = () => performance.now();
-  addEventListener('focusin', ({ target }) => {
-    if (target.tagName === 'IFRAME') return;
-    last = target;
-    inside = null;
+  const pressedOutside = (frame) => Math.max(...frames().filter((other) => other !== frame).map(lastPress));
+  const isUsers = (frame) => isPressed({ sincePress: now() - lastPress(frame), sinceElsewhere: now() - Math.max(own, pressedOutside(frame)) });
+  const arrived = () => Math.max(inside.since, lastPress(inside.frame));
+  // The frame that the user is in: the newest press in any frame was in it.
+  const usersFrame = () => (frames().includes(inside.frame) && pressedOutside(inside.frame) <= arrived() ? inside.frame : null);
+  const focusedFrame = () => {
+    const focused = document.activeElement?.shadowRoot?.activeElement;
+    return frames().includes(focused) ? focused : null;
+  };
+  // The page has the focus, but nothing in it, and the user has done nothing there: code in a frame has called top.focus().
+  const isDrawnOut = () => document.activeElement === document.body && usersFrame() !== null && own <= arrived();
+  const goBack = (frame) => {
+    awaited = { frame, until: now() + BACK_MILLISECONDS };
+    enter(frame);
+  };
+  addEventListener('focusin', (event) => {
+    if (event.composedPath()[0].tagName === 'IFRAME') return;
+    last = event.target;
+    inside = NOWHERE;
+    awaited = NOBODY;
   });
+  // The page gets the focus. Where the user has left a frame by Tab, an element gets it in the same moment.
+  addEventListener('focus', () => {
+    if (own > arrived()) inside = NOWHERE;
+    setTimeout(() => {
+      if (isDrawnOut()) goBack(inside.frame);
+    });
+  });
+  // Keys that were meant for the frame would be commands of the notebook.
+  const hold = (event) => {
+    if (!isDrawnOut()) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+  };
+  for (const name of ['keydown', 'keypress', 'keyup']) addEventListener(name, hold, { capture: true });
   const show = () => {
     for (const frame of frames()) frame.style.display = '';
   };
   const hideThieves = () => {
     clearTimeout(showing);
-    for (const frame of frames()) if (thefts.has(frame)) frame.style.display = 'none';
+    const kept = usersFrame();
+    for (const frame of frames()) if (thefts.has(frame) && frame !== kept) frame.style.display = 'none';
     showing = setTimeout(show, HIDDEN_MILLISECONDS);
   };
   for (const name of ['keydown', 'pointerdown', 'pointerup', 'touchend']) {
     const note = () => {
       own = now();
+      awaited = NOBODY;
       hideThieves();
     };
     addEventListener(name, note, { capture: true, passive: true });
@@ -63,14 +99,11 @@ export function guardFocus({ frames, enter, entered, remove }) {
     awaited = { frame: nextFrame(frames(), document.activeElement, shiftKey), until: now() + TAB_MILLISECONDS };
   });
   const giveBack = (frame) => {
-    if (inside) {
-      awaited = { frame: inside, until: now() + BACK_MILLISECONDS };
-      enter(inside);
-    } else {
-      frame.blur();
-      window.focus();
-      last?.focus();
-    }
+    const users = usersFrame() ?? frames().find(isUsers);
+    frame.blur();
+    window.focus(); // at once: if it has the focus at the next look, it has taken it again
+    if (users) goBack(users);
+    else last?.focus();
     const recent = [...(thefts.get(frame) ?? []), now()].filter((time) => now() - time < SHORT_WHILE_MILLISECONDS);
     thefts.set(frame, recent);
     hideThieves();
@@ -78,16 +111,12 @@ export function guardFocus({ frames, enter, entered, remove }) {
   };
   const look = () => {
     clearTimeout(looking);
-    const frame = document.activeElement;
-    if (!frames().includes(frame)) {
-      inside = null;
-      return;
-    }
+    const frame = focusedFrame();
+    if (!frame) return;
     const isAwaited = awaited.frame === frame && now() < awaited.until;
-    const isEntered = isAwaited || isPressed({ sincePress: now() - lastPress(frame), sinceOwnEvent: now() - own });
-    if (!isEntered && frame !== inside) giveBack(frame);
-    else if (frame !== inside) {
-      inside = frame;
+    if (frame !== usersFrame() && !isAwaited && !isUsers(frame)) giveBack(frame);
+    else if (frame !== usersFrame()) {
+      inside = { frame, since: now() };
       entered(frame);
     }
     looking = setTimeout(look, LOOK_MILLISECONDS);

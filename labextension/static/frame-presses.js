@@ -10,7 +10,7 @@ export function hearPresses(iframe) {
   iframe.contentWindow.postMessage({ type: 'presses', sandboxFrame: 1 }, '*', [port2]);
 }
 
-// The time of the last press in a frame, by the clock of the page.
+// The time of the last press in a frame, by the clock of the page; there may be no frame.
 export function lastPress(iframe) {
   return times.get(iframe) ?? -Infinity;
 }

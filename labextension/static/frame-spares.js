@@ -1,8 +1,8 @@
 // Frames that wait with their libraries evaluated: the next output that needs the same ones is drawn at once. Evaluating
 // Plotly takes a second, drawing a figure a tenth of it. A spare is used once, by one output; until then its messages
 // are read for one answer only. It goes to its place without being loaded again, which needs Element.moveBefore.
-import { element } from './dom.js';
 import { withLibrary } from './frame-libraries.js';
+import { emptyFrame, framePlace } from './frame-place.js';
 import { hearPresses } from './frame-presses.js';
 
 // Smaller libraries are evaluated quickly enough.
@@ -47,7 +47,7 @@ export class FrameSpares {
     const sources = await Promise.all(libraries.map((name) => new Promise((use) => withLibrary(name, use, () => use('')))));
     if (this.spares.has(key) || sources.reduce((sum, { length }) => sum + length, 0) < LEAST_CHARACTERS) return;
     while (this.spares.size >= MOST_SPARES) this.end([...this.spares.keys()][0]);
-    const iframe = element('iframe', { attributes: { sandbox: 'allow-scripts', title: 'output of a sandbox' } });
+    const iframe = emptyFrame();
     const say = (message) => iframe.contentWindow.postMessage({ ...message, sandboxFrame: 1 }, '*');
     const spare = { iframe };
     spare.listen = ({ source, data }) => {
@@ -66,9 +66,9 @@ export class FrameSpares {
   }
 
   place() {
-    this.node ??= element('div', { className: 'jp-SandboxFrame-spares', attributes: { 'aria-hidden': 'true' } });
+    this.node ??= framePlace({ className: 'jp-SandboxFrame-spares', attributes: { 'aria-hidden': 'true' } });
     if (!this.node.isConnected) document.body.append(this.node);
-    return this.node;
+    return this.node.shadowRoot;
   }
 
   forget(key) {

@@ -4,6 +4,7 @@ import { element, saveFile } from './dom.js';
 import { droppedSentence, fileToSave, namedHosts, refusedSentence } from './frame-facts.js';
 import { FrameHeight } from './frame-height.js';
 import { withLibrary } from './frame-libraries.js';
+import { emptyFrame, framePlace } from './frame-place.js';
 import { hearPresses, lastPress } from './frame-presses.js';
 import { themeVariables } from './theme-variables.js';
 import { bytesText } from './units.js';
@@ -27,7 +28,7 @@ export class FrameView {
     this.iframe = null;
     this.stopped = false;
     this.sentences = new Set();
-    this.place = element('div', { className: 'jp-SandboxFrame-place' });
+    this.place = framePlace({ className: 'jp-SandboxFrame-place' });
     this.notes = element('div', { className: 'jp-SandboxFrame-notes' });
     this.height = new FrameHeight(this.place, facts.height, () => lastPress(this.iframe));
     node.replaceChildren(this.place, this.notes);
@@ -58,25 +59,25 @@ export class FrameView {
     const spare = this.node.isConnected ? this.page.spares.take(this.facts.libraries) : null;
     if (spare) {
       this.iframe = spare;
-      this.place.replaceChildren();
-      this.place.moveBefore(spare, null);
+      this.place.shadowRoot.replaceChildren();
+      this.place.shadowRoot.moveBefore(spare, null);
       this.isReady = true;
       this.theme();
       this.draw();
       return;
     }
-    const iframe = element('iframe', { attributes: { sandbox: 'allow-scripts', title: 'output of a sandbox' } });
+    const iframe = emptyFrame();
     this.page.outer(iframe);
     this.iframe = iframe;
     this.isReady = false;
-    this.place.replaceChildren(iframe);
+    this.place.shadowRoot.replaceChildren(iframe);
   }
 
   unload() {
     this.page.comms?.detach(this);
     this.iframe = null;
     this.isReady = false;
-    this.place.replaceChildren();
+    this.place.shadowRoot.replaceChildren();
   }
 
   // Its session has closed the widget: it takes no place, unless the session goes back to where it was open.

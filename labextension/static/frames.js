@@ -4,6 +4,7 @@ import { FrameComms } from './frame-comms.js';
 import { FRAME, readFrame } from './frame-facts.js';
 import { guardFocus } from './frame-focus.js';
 import { LIBRARY, keepLibrary, skipFrames } from './frame-libraries.js';
+import { placeOf } from './frame-place.js';
 import { FrameSpares } from './frame-spares.js';
 import { FrameView } from './frame-view.js';
 
@@ -24,8 +25,9 @@ async function servedDocument(base, text) {
 
 // The cell that the user goes into becomes the active one, as when the output were in the page.
 function activateCell(tracker, frame) {
-  const notebook = tracker?.find(({ node }) => node.contains(frame))?.content;
-  const index = notebook?.widgets.findIndex(({ node }) => node.contains(frame)) ?? -1;
+  const place = placeOf(frame);
+  const notebook = tracker?.find(({ node }) => node.contains(place))?.content;
+  const index = notebook?.widgets.findIndex(({ node }) => node.contains(place)) ?? -1;
   if (index >= 0) notebook.activeCellIndex = index;
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import FrameLocator, Locator, expect
 
@@ -99,3 +101,98 @@ def test_a_frame_does_not_get_what_is_typed_in_the_page_or_in_another_frame(lab:
         assert text.count("a") >= 30, text
         assert text.endswith("end"), text
         assert all(len(got) <= 10 for got in stolen.evaluate_all("(found) => found.map(({ value }) => value)"))
+
+
+#: Takes the keyboard back as soon as it loses it, once the user has pressed in it.
+CLINGS = """from IPython.display import HTML; HTML('''<input id=stolen><script>
+  let isPressed = false;
+  addEventListener('pointerup', () => { isPressed = true; });
+  addEventListener('blur', () => { if (isPressed) setTimeout(() => document.getElementById('stolen').focus()); });
+</script>''')"""
+#: Takes the keyboard when it is shown again, from the word of the test on.
+RETURNS = """from IPython.display import HTML; HTML('''<input id=stolen><script>
+  const field = document.getElementById('stolen');
+  new IntersectionObserver((seen) => { if (window.armed && seen.at(-1).isIntersecting) field.focus(); }).observe(field);
+</script>''')"""
+DRAWS_OUT = """from IPython.display import HTML; HTML('''<b id=evil>x</b><script>
+  addEventListener('click', () => setInterval(() => top.focus(), 20));
+</script>''')"""
+#: What a frame may get: keys of the moments before the focus goes back.
+MOST_STOLEN = 10
+
+
+def typed_by(lab: LabPage, text: str) -> None:
+    lab.page.keyboard.type(text, delay=60)
+
+
+def stolen_by(frame: FrameLocator) -> str:
+    """What a thief has got; nothing can be asked of one that was removed."""
+    got: list[str] = frame.locator("#stolen").evaluate_all("(found) => found.map(({ value }) => value)")
+    return "".join(got)
+
+
+def test_a_frame_got_at_the_windows_of_others_and_had_them_removed(lab: LabPage) -> None:
+    """It called focus() of an innocent frame, which then seemed to be the thief."""
+    open_cells(lab, "windows.ipynb", FIELD, FIELD)
+    fields = [inner(lab, number).locator("#field") for number in (0, 1)]
+    for field in fields:
+        expect(field).to_be_visible()
+    reached = "() => [top.length, ...Array.from({ length: top.length }, (_, at) => top[at] === parent)]"
+    assert [field.evaluate(reached) for field in fields] == [[0], [0]]
+
+
+def test_a_frame_kept_the_keyboard_when_the_user_clicked_on_the_status_bar(lab: LabPage) -> None:
+    open_cells(lab, "clings.ipynb", " ".join(CLINGS.split()), "# here")
+    stolen = inner(lab, 0).locator("#stolen")
+    expect(stolen).to_be_visible()
+    press(lab, stolen)
+    lab.page.keyboard.type("x")
+    expect(stolen).to_have_value("x")
+    bar = lab.page.locator("#jp-main-statusbar").bounding_box()
+    assert bar is not None
+    lab.page.mouse.click(bar["x"] + bar["width"] * 0.55, bar["y"] + bar["height"] / 2)
+    typed_by(lab, "q" * 30)
+    assert stolen_by(inner(lab, 0)).count("q") <= MOST_STOLEN
+
+
+def test_tab_gave_the_keyboard_to_a_frame_that_it_did_not_go_to(lab: LabPage) -> None:
+    open_cells(lab, "tab.ipynb", "# here", " ".join(RETURNS.split()))
+    stolen = inner(lab, 1).locator("#stolen")
+    expect(stolen).to_be_visible()
+    press(lab, lab.cell(0).locator(".cm-content"))
+    lab.page.keyboard.press("Control+f")
+    search = lab.page.get_by_placeholder("Find")
+    expect(search).to_be_focused()
+    stolen.evaluate("(field) => field.focus()")
+    expect(search).to_be_focused()
+    stolen.evaluate("() => { window.armed = true; }")
+    lab.page.keyboard.press("Shift")  # hides what has taken the keyboard
+    expect(lab.output(1).locator("iframe")).to_be_hidden()
+    lab.page.keyboard.press("Shift+Tab")  # shows it again
+    typed_by(lab, "q" * 30)
+    assert stolen_by(inner(lab, 1)).count("q") <= MOST_STOLEN
+
+
+def test_a_frame_took_the_keyboard_from_the_frame_that_was_clicked_after_it(lab: LabPage) -> None:
+    open_cells(lab, "two.ipynb", FIELD, " ".join(CLINGS.split()))
+    field, stolen = inner(lab, 0).locator("#field"), inner(lab, 1).locator("#stolen")
+    expect(field).to_be_visible()
+    expect(stolen).to_be_visible()
+    press(lab, stolen)
+    press(lab, field)
+    typed_by(lab, "q" * 30)
+    lab.page.keyboard.type("end")
+    expect(field).to_have_value(re.compile("q{20,}end$"))
+    assert stolen_by(inner(lab, 1)).count("q") <= MOST_STOLEN
+
+
+def test_a_frame_made_the_fields_of_others_unusable_and_keys_became_commands(lab: LabPage) -> None:
+    """`top.focus()` works from any frame: what was typed in a field went to the notebook, where `dd` deletes a cell."""
+    open_cells(lab, "draws.ipynb", FIELD, " ".join(DRAWS_OUT.split()), "1", "2")
+    field, evil = inner(lab, 0).locator("#field"), inner(lab, 1).locator("#evil")
+    expect(field).to_be_visible()
+    press(lab, evil)
+    press(lab, field)
+    typed_by(lab, "d" * 40)
+    expect(field).to_have_value(re.compile("d{10,}"))
+    assert lab.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.widgets.length") == 4
