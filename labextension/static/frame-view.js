@@ -15,6 +15,8 @@ const PING_MILLISECONDS = 2000;
 const SILENT_MILLISECONDS = 8000;
 const MOST_SENTENCES = 8;
 const MOST_PRINTED = 10000;
+const MOST_NEEDED = 16;
+const NO_CODE = 'This output needs code that is not in this notebook: run its cell again';
 
 export class FrameView {
   // `widget` is the renderer on the page. `page` gives what all frames share: outer(), isDark(), reloadOthers(view),
@@ -28,6 +30,7 @@ export class FrameView {
     this.iframe = null;
     this.stopped = false;
     this.sentences = new Set();
+    this.needed = new Set(); // libraries that this frame has asked for
     this.place = framePlace({ className: 'jp-SandboxFrame-place' });
     this.notes = element('div', { className: 'jp-SandboxFrame-notes' });
     this.height = new FrameHeight(this.place, facts.height, () => lastPress(this.iframe));
@@ -62,6 +65,7 @@ export class FrameView {
       this.place.shadowRoot.replaceChildren();
       this.place.shadowRoot.moveBefore(spare, null);
       this.isReady = true;
+      this.needed = new Set();
       this.theme();
       this.draw();
       return;
@@ -117,6 +121,7 @@ export class FrameView {
     else if (data.type === 'dropped') this.tell(droppedSentence(data));
     else if (data.type === 'refused') this.tellRefused(data);
     else if (data.type === 'save') this.askToSave(fileToSave(data));
+    else if (data.type === 'needs') this.give(data.sha256);
     else if (this.facts.widget) this.page.comms?.receive(this, data);
   }
 
@@ -124,17 +129,27 @@ export class FrameView {
   async fill() {
     this.isReady = true;
     this.page.comms?.detach(this);
+    this.needed = new Set();
     const iframe = this.iframe;
     hearPresses(iframe);
     this.theme();
     for (const name of this.facts.libraries) {
       const source = await new Promise((use) => {
-        withLibrary(name, use, () => this.tell('This output needs code that is not in this notebook: run its cell again'));
+        withLibrary(name, use, () => this.tell(NO_CODE));
       });
       if (this.iframe !== iframe) return;
       this.say({ type: 'library', source });
     }
     this.draw();
+  }
+
+  // A figure inside an Output widget needs code that the widget does not.
+  give(name) {
+    const { iframe } = this;
+    if (!/^[0-9a-f]{64}$/.test(name) || this.needed.has(name) || this.needed.size >= MOST_NEEDED) return;
+    this.needed.add(name);
+    const use = (source) => this.iframe === iframe && this.say({ type: 'library', sha256: name, source });
+    withLibrary(name, use, () => this.tell(NO_CODE));
   }
 
   draw() {

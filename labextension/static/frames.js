@@ -76,6 +76,10 @@ export async function framesPlugin(shared) {
         this.node.textContent = '[this output is damaged]';
         return;
       }
+      if (facts.html === '') {
+        this.node.dataset.gone = ''; // it only brought libraries
+        return;
+      }
       this.view = new FrameView(this, facts, page);
       views.add(this.view);
       if (this.isAttached) this.view.attached();

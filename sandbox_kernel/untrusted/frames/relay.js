@@ -5,7 +5,7 @@
   const inner = document.querySelector('iframe');
   const payload = JSON.parse(document.getElementById('payload').textContent);
   const LIMITS = { perSecond: 240, bytes: 1 << 20, answers: 200, source: 32 << 20, upload: 64 << 20, uploadSeconds: 10, message: 80 << 20 };
-  const KINDS = new Set(['ready', 'height', 'pong', 'refused', 'comm', 'widgets', 'save']);
+  const KINDS = new Set(['ready', 'height', 'pong', 'refused', 'comm', 'widgets', 'needs', 'save']);
   const kept = new Map();
   let budget = LIMITS.perSecond;
   let answers = LIMITS.answers;

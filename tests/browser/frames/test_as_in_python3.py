@@ -98,3 +98,32 @@ def test_an_output_with_nothing_in_it_left_a_large_blank(lab: LabPage) -> None:
         expect(place).to_be_visible()
         lab.page.wait_for_function(shortest, arg=place.element_handle())
     expect(lab.output(1).locator("iframe").nth(1)).to_be_visible()
+
+
+def test_figures_inside_an_output_widget_were_blank(lab: LabPage) -> None:
+    for package in ("plotly", "altair", "bokeh"):
+        need(importlib.util.find_spec(package), f"{package} is not installed")
+    shown = """import ipywidgets, altair, plotly.graph_objects as go
+from bokeh.io import output_notebook, show
+from bokeh.plotting import figure
+output_notebook()
+caught = ipywidgets.Output()
+with caught:
+    go.Figure(go.Bar(y=[1, 2]), layout={"title": "first"}).show()
+    go.Figure(go.Bar(y=[1, 2]), layout={"title": "second"}).show()
+    display(altair.Chart(altair.Data(values=[{"a": 1}])).mark_bar().encode(x="a:Q"))
+    plot = figure(height=200)
+    plot.line([1, 2], [1, 2])
+    show(plot)
+caught"""
+    again = """@ipywidgets.interact(x=(0, 10))
+def bars(x=4):
+    go.Figure(go.Bar(y=[x]), layout={"title": f"x is {x}"}).show()"""
+    run(lab, "caught.ipynb", shown, again)
+    expect(inner(lab, 0).locator(".gtitle")).to_have_text(["first", "second"])
+    expect(inner(lab, 0).locator(".vega-embed canvas, .vega-embed svg").first).to_be_visible()
+    expect(inner(lab, 0).locator(".bk-Figure")).to_be_visible()
+    expect(inner(lab, 1).locator(".gtitle")).to_have_text("x is 4")
+    inner(lab, 1).locator(".noUi-handle").click()
+    lab.page.keyboard.press("ArrowRight")
+    expect(inner(lab, 1).locator(".gtitle")).to_have_text("x is 5")

@@ -26,6 +26,8 @@ _JAVASCRIPT = ("application/javascript", "text/javascript")
 _NOT_ENABLED = "the renderer has not been properly enabled"
 #: The height of a frame whose content is not known; pages with our extension adapt it.
 _LEAST_HEIGHT = 24
+#: A figure finds its place beside its script: an ``Output`` widget may show several.
+_PLACE = "const place = document.currentScript.previousElementSibling;"
 _SCRIPTED = re.compile(r"<(?:script|iframe)\b", re.IGNORECASE)
 
 
@@ -35,11 +37,11 @@ def plotly(value: Any) -> Dict[str, Any]:
     layout, config = value.get("layout") or {}, {"responsive": True, **(value.get("config") or {})}
     config.pop("plotlyServerURL", None)
     code = (
-        f'Plotly.newPlot("plot", {as_json(value.get("data") or [])}, {as_json(layout)}, {as_json(config)})'
-        f'.then(() => Plotly.addFrames("plot", {as_json(value.get("frames") or [])}));'
+        f"{{ {_PLACE} Plotly.newPlot(place, {as_json(value.get('data') or [])}, {as_json(layout)}, {as_json(config)})"
+        f".then(() => Plotly.addFrames(place, {as_json(value.get('frames') or [])})); }}"
     )
     height = layout.get("height") or 360  # what JupyterLab gives a figure without one
-    markup = f'<div id="plot" style="width:100%;height:{int(height)}px"></div>{script(code)}'
+    markup = f'<div style="width:100%;height:{int(height)}px"></div>{script(code)}'
     return frame(markup, [library], height)
 
 
@@ -61,7 +63,9 @@ def _plotly_source() -> str:
 def vega(value: Any) -> Dict[str, Any]:
     """A Vega or Vega-Lite chart, as Altair shows it, drawn by the JavaScript that vl-convert-python has with it."""
     library = LIBRARIES.from_source("vega", _vega_source)
-    code = f'vegaEmbed("#vis", {as_json(value)}, {{actions: false}}).catch((e) => document.body.append(e.message));'
+    code = (
+        f"{{ {_PLACE} vegaEmbed(place, {as_json(value)}, {{actions: false}}).catch((e) => place.append(e.message)); }}"
+    )
     return frame(f'<div id="vis" style="width:100%"></div>{script(code)}', [library], _height(value.get("height"), 350))
 
 

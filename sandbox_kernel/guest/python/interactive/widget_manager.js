@@ -109,6 +109,31 @@
     });
     return made;
   };
+  // Code that a figure inside an Output widget needs: asked of the page once, and evaluated when it comes.
+  const libraries = new Map();
+  const library = (name) => {
+    if (!libraries.has(name)) {
+      delete window.define; // the widgets are loaded by now; other libraries then name themselves
+      let use;
+      const come = new Promise((called) => { use = called; });
+      libraries.set(name, Object.assign(come, { use }));
+      tell({ type: 'needs', sha256: name });
+    }
+    return libraries.get(name);
+  };
+  let current = null;
+  const fill = (root, markup) => {
+    root.innerHTML = markup;
+    for (const script of root.querySelectorAll('script:not([src])')) {
+      current = script; // figures ask for it to find their place
+      try {
+        (0, eval)(script.textContent);
+      } catch (error) {
+        console.error(error);
+      }
+    }
+    current = null;
+  };
   const drawn = (data, root) => {
     const widget = data['application/vnd.jupyter.widget-view+json'];
     if (widget) {
@@ -116,15 +141,21 @@
       return;
     }
     const frame = data['application/vnd.sandbox-kernel.frame+json'];
-    if (frame && !frame.libraries?.length) data = { 'text/html': frame.html, ...data };
+    if (frame) {
+      const made = root.appendChild(document.createElement('div'));
+      made.append(pre(text(data['text/plain'])));
+      const isCleared = () => made.parentNode !== root;
+      Promise.all((frame.libraries ?? []).map(library))
+        .then(() => until(() => made.isConnected || isCleared())) // figures look for their place in the document
+        .then(() => isCleared() || fill(made, frame.html))
+        .catch(nothing);
+      return;
+    }
     const type = STATIC_TYPES.find((name) => name in data);
     if (type === 'image/png' || type === 'image/jpeg') {
       root.append(Object.assign(new Image(), { src: `data:${type};base64,${text(data[type]).trim()}` }));
     } else if (type === 'text/html' || type === 'image/svg+xml') {
-      const made = document.createElement('div');
-      made.innerHTML = text(data[type]);
-      root.append(made);
-      for (const script of made.querySelectorAll('script:not([src])')) (0, eval)(script.textContent);
+      fill(root.appendChild(document.createElement('div')), text(data[type]));
     } else if (type) root.append(pre(text(data[type])));
   };
 
@@ -167,7 +198,8 @@
   const OURS = 'jupyter-js-widgets';
   const named = (name) => (/^@jupyter-widgets\/(?:base|controls|output)$/.test(name) ? OURS : name);
   // Files made by webpack ask where they were loaded from, and fail when nothing answers. They load nothing from there.
-  Object.defineProperty(document, 'currentScript', { value: { tagName: 'SCRIPT', src: 'data:text/javascript,' } });
+  const FROM_NOWHERE = { tagName: 'SCRIPT', src: 'data:text/javascript,' };
+  Object.defineProperty(document, 'currentScript', { get: () => current ?? FROM_NOWHERE });
   // AMD, for files that are evaluated one after the other; each names itself before it is evaluated.
   window.sandboxModule = OURS;
   window.define = (...given) => {
@@ -222,6 +254,7 @@
   addEventListener('message', async ({ source, data }) => {
     if (source !== parent || typeof data !== 'object' || data === null) return;
     if (data.type === 'comm') receive(data);
+    else if (data.type === 'library') libraries.get(data.sha256)?.use();
     else if (data.type === 'done') waiting.get(data.id)?.();
     else if (data.type === 'view') {
       const root = document.body.appendChild(document.createElement('div')); // before any wait: views keep their order
