@@ -12,6 +12,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -32,13 +33,19 @@ CONNECTION_ALLOWLIST = "()"
 USUAL_HEIGHT = 450
 
 _STYLE = "html,body,iframe{margin:0;border:0;width:100%;height:100%;overflow:hidden;display:block}"
-_INNER_STYLE = "html{background:transparent}body{margin:0;font-family:sans-serif;font-size:13px}"
 
 
 @cache
 def script(name: str) -> str:
     """Return one of our two scripts: ``relay`` or ``loader``."""
     return resources.files(__package__).joinpath(f"{name}.js").read_text("utf-8")
+
+
+@cache
+def _inner_style() -> str:
+    """Return the style of the inner document, in one line."""
+    text = resources.files(__package__).joinpath("inner.css").read_text("utf-8")
+    return " ".join(re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL).split())
 
 
 @cache
@@ -62,7 +69,7 @@ def outer_document(payload: Sequence[Mapping[str, object]] = ()) -> str:
     """
     inner = (
         '<!doctype html><meta charset=utf-8><meta http-equiv="x-dns-prefetch-control" content="off">'
-        f"<style>{_INNER_STYLE}</style><body><script>{script('loader')}</script>"
+        f"<style>{_inner_style()}</style><body><script>{script('loader')}</script>"
     )
     denied = "; ".join(f"{feature} 'none'" for feature in _DENIED)
     return (

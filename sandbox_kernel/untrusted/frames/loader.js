@@ -189,6 +189,7 @@
   const runModule = (source) => import(URL.createObjectURL(new Blob([source], { type: 'text/javascript' })));
   const SCRIPT = /^(?:(?:text|application)\/(?:x-)?(?:java|ecma)script|module)?$/i;
   let height = 0;
+  let hasLibrary = false;
   const show = (markup) => {
     const inert = parse(markup, 'text/html');
     for (const { src } of inert.querySelectorAll('script[src]')) tellRefused('script', src);
@@ -203,6 +204,7 @@
     handlers(inert.documentElement, (node, name, code) => node.setAttribute(`x-${name}`, code)); // before the policy complains of each
     document.body.innerHTML = inert.head.innerHTML + inert.body.innerHTML;
     for (const { name, value } of inert.body.attributes) if (name === 'class' || name === 'style') document.body.setAttribute(name, value);
+    if (!hasLibrary) document.body.classList.add('jp-RenderedHTMLCommon'); // figures of libraries have looks of their own
     new MutationObserver((list) => {
       const looked = new Set();
       for (const { type, target, addedNodes } of list) {
@@ -259,6 +261,7 @@
       for (const [name, value] of Object.entries(data.variables ?? {})) document.documentElement.style.setProperty(name, value);
     }
     if (data.type === 'library') {
+      hasLibrary = true;
       try {
         run(data.source);
       } catch (error) {

@@ -127,3 +127,15 @@ def bars(x=4):
     inner(lab, 1).locator(".noUi-handle").click()
     lab.page.keyboard.press("ArrowRight")
     expect(inner(lab, 1).locator(".gtitle")).to_have_text("x is 5")
+
+
+def test_html_in_a_frame_had_other_fonts_and_tables_than_in_the_page(lab: LabPage) -> None:
+    shown = "<p>some text</p><table><tr><td>1</td></tr></table><button>press</button>"
+    caught = f"import ipywidgets\nout = ipywidgets.Output()\nwith out:\n    display(HTML('{shown}'))\nout"
+    own = "<style>p { font-size: 20px; line-height: 30px }</style>"
+    run(lab, "fonts.ipynb", f"from IPython.display import HTML\nHTML('{shown}')", caught, f"HTML('{own}{shown}')")
+    for index, (size, height) in enumerate([("14px", "22.4px"), ("14px", "22.4px"), ("20px", "30px")]):
+        text = inner(lab, index).locator("p")
+        expect(text).to_have_css("font-size", size)
+        expect(text).to_have_css("line-height", height)
+        expect(inner(lab, index).locator("td")).to_have_css("text-align", "right")

@@ -155,7 +155,7 @@
     if (type === 'image/png' || type === 'image/jpeg') {
       root.append(Object.assign(new Image(), { src: `data:${type};base64,${text(data[type]).trim()}` }));
     } else if (type === 'text/html' || type === 'image/svg+xml') {
-      fill(root.appendChild(document.createElement('div')), text(data[type]));
+      fill(root.appendChild(Object.assign(document.createElement('div'), { className: 'jp-RenderedHTMLCommon' })), text(data[type]));
     } else if (type) root.append(pre(text(data[type])));
   };
 
