@@ -48,7 +48,9 @@ def test_the_next_figure_is_drawn_in_a_frame_that_has_the_library_already(own_la
     # Plotly makes this place when it draws: the frame that waits has drawn a figure, and has removed it.
     expect(inside.locator("#js-plotly-tester")).to_have_count(1)
     expect(inside.locator(".js-plotly-plot")).to_have_count(0)
-    lab.page.evaluate("() => { window.waited = document.querySelector('.jp-SandboxFrame-spares').shadowRoot.querySelector('iframe'); }")
+    lab.page.evaluate(
+        "() => { window.waited = document.querySelector('.jp-SandboxFrame-spares').shadowRoot.querySelector('iframe'); }"
+    )
     # A busy page calls its observers late. What is in view does not wait for them.
     lab.page.evaluate("() => { IntersectionObserver.prototype.observe = () => undefined; }")
     lab.select_cell(1)

@@ -112,7 +112,8 @@ CLINGS = """from IPython.display import HTML; HTML('''<input id=stolen><script>
 #: Takes the keyboard when it is shown again, from the word of the test on.
 RETURNS = """from IPython.display import HTML; HTML('''<input id=stolen><script>
   const field = document.getElementById('stolen');
-  new IntersectionObserver((seen) => { if (window.armed && seen.at(-1).isIntersecting) field.focus(); }).observe(field);
+  const take = () => { field.focus(); field.dataset.tried = 'yes'; };
+  new IntersectionObserver((seen) => { if (window.armed && seen.at(-1).isIntersecting) take(); }).observe(field);
 </script>''')"""
 DRAWS_OUT = """from IPython.display import HTML; HTML('''<b id=evil>x</b><script>
   addEventListener('click', () => setInterval(() => top.focus(), 20));
@@ -169,6 +170,7 @@ def test_tab_gave_the_keyboard_to_a_frame_that_it_did_not_go_to(lab: LabPage) ->
     lab.page.keyboard.press("Shift")  # hides what has taken the keyboard
     expect(lab.output(1).locator("iframe")).to_be_hidden()
     lab.page.keyboard.press("Shift+Tab")  # shows it again
+    expect(stolen).to_have_attribute("data-tried", "yes")
     typed_by(lab, "q" * 30)
     assert stolen_by(inner(lab, 1)).count("q") <= MOST_STOLEN
 

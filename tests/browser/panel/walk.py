@@ -125,6 +125,8 @@ class Walk:
     def press_offer(self, name: str, what: str) -> None:
         """Click it when it has stood in the window for long enough."""
         self.offer(name, what).scroll_into_view_if_needed()
+        self.offer(name, what).click(trial=True)  # scrolls as a click does
+        expect(self.offer(name, what)).to_be_enabled()
         self.offer(name, what).click()
 
     def button(self, name: str) -> Locator:
