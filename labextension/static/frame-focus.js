@@ -3,7 +3,7 @@
 // is hidden while the user types or clicks in the page, because a hidden frame gets no focus (an inert one does); after the
 // fifth time in a short while it is removed. No frame can focus another one: see frame-place.js.
 import { placeOf } from './frame-place.js';
-import { lastPress } from './frame-presses.js';
+import { lastPress, lastTab } from './frame-presses.js';
 
 const HIDDEN_MILLISECONDS = 1000;
 const TAB_MILLISECONDS = 200;
@@ -51,6 +51,11 @@ export function guardFocus({ frames, enter, entered, remove }) {
   };
   // The page has the focus, but nothing in it, and the user has done nothing there: code in a frame has called top.focus().
   const isDrawnOut = () => document.activeElement === document.body && usersFrame() !== null && own <= arrived();
+  // Tab in the frame that the user is in may lead to the next one.
+  const isTabbed = (frame) => {
+    const { time, isBack } = lastTab(usersFrame());
+    return now() - time < TAB_MILLISECONDS && nextFrame(frames(), usersFrame(), isBack) === frame;
+  };
   const goBack = (frame) => {
     awaited = { frame, until: now() + BACK_MILLISECONDS };
     enter(frame);
@@ -114,7 +119,7 @@ export function guardFocus({ frames, enter, entered, remove }) {
     const frame = focusedFrame();
     if (!frame) return;
     const isAwaited = awaited.frame === frame && now() < awaited.until;
-    if (frame !== usersFrame() && !isAwaited && !isUsers(frame)) giveBack(frame);
+    if (frame !== usersFrame() && !isAwaited && !isUsers(frame) && !isTabbed(frame)) giveBack(frame);
     else if (frame !== usersFrame()) {
       inside = { frame, since: now() };
       entered(frame);

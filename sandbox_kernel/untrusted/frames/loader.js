@@ -247,6 +247,10 @@
   for (const name of ['pointerdown', 'pointerup']) {
     addEventListener(name, (event) => { if (presses && event.isTrusted) apply(send, presses, [name]); }, { capture: true, passive: true });
   }
+  // Tab may go from this frame straight into the next one.
+  addEventListener('keydown', (event) => {
+    if (presses && event.isTrusted && event.key === 'Tab') apply(send, presses, [event.shiftKey ? 'tab back' : 'tab']);
+  }, { capture: true, passive: true });
   // Where the user was, for a frame that gets the keyboard back after another one took it.
   let focused = null;
   addEventListener('focusin', ({ target }) => { focused = target; });

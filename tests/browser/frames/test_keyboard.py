@@ -103,6 +103,26 @@ def test_a_frame_does_not_get_what_is_typed_in_the_page_or_in_another_frame(lab:
         assert all(len(got) <= 10 for got in stolen.evaluate_all("(found) => found.map(({ value }) => value)"))
 
 
+def test_tab_from_one_frame_into_the_next_was_taken_for_a_theft(lab: LabPage) -> None:
+    twice = (
+        "from IPython.display import HTML\nfor _ in range(2): display(HTML('<input class=field><script>1</script>'))"
+    )
+    open_cells(lab, "tabs.ipynb", twice)
+    frames = [lab.output(0).locator("iframe").nth(number) for number in (0, 1)]
+    fields = [frame.content_frame.frame_locator("iframe").locator(".field") for frame in frames]
+    for field in fields:
+        expect(field).to_be_visible()
+    press(lab, fields[0])
+    for number in range(6):
+        lab.page.keyboard.press("Tab" if number % 2 == 0 else "Shift+Tab")
+        there = fields[1 - number % 2]
+        expect(there).to_be_focused()
+        lab.page.keyboard.press("End")
+        lab.page.keyboard.type("x")
+        expect(there).to_have_value("x" * (number // 2 + 1))
+    expect(lab.output(0).locator(".jp-SandboxFrame-notes").first).to_be_empty()
+
+
 #: Takes the keyboard back as soon as it loses it, once the user has pressed in it.
 CLINGS = """from IPython.display import HTML; HTML('''<input id=stolen><script>
   let isPressed = false;
