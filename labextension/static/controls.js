@@ -46,8 +46,8 @@ export const CONTROLS = {
   'save-file': 'Save it',
 };
 
-// Those that stand beside outputs and do something: an output could bring them under the pointer.
-const BESIDE_OUTPUTS = new Set(['allow-once', 'allow-session', 'allow-folder', 'allow-never', 'copy', 'stop-frame', 'save-file']);
+// Those that stand beside outputs and do something: an output could bring them under the pointer. What is copied is our own text.
+const BESIDE_OUTPUTS = new Set(['allow-once', 'allow-session', 'allow-folder', 'allow-never', 'stop-frame', 'save-file']);
 
 // Buttons of dialogs, which JupyterLab draws.
 export const DIALOG_BUTTONS = {

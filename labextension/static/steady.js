@@ -60,9 +60,12 @@ function wait(node) {
 // Makes a new control ignore presses while it is not steady.
 export function pressWhenSteady(node) {
   let pressed = null; // what the pointer's press on it found; null for a press by a key
+  const released = () => setTimeout(() => { pressed = null; }); // after the click
   node.addEventListener('pointerdown', () => {
     pressed = look(node);
     if (!pressed) wait(node); // someone who clicks fast means something else
+    // Not when the control loses the focus: JupyterLab takes it for a cell that becomes the active one, before the click.
+    for (const name of ['pointerup', 'pointercancel']) addEventListener(name, released, { once: true, capture: true });
   });
   // An ignored press does not move the focus: the next Enter would press the control.
   node.addEventListener('mousedown', (event) => {
@@ -71,9 +74,6 @@ export function pressWhenSteady(node) {
   // Tab can come here by surprise too: from a field of an output, for example.
   node.addEventListener('focus', () => {
     if (pressed !== true) wait(node);
-  });
-  node.addEventListener('blur', () => {
-    pressed = null;
   });
   node.addEventListener('click', (event) => {
     const counts = event.detail > 0 ? pressed === true : look(node);

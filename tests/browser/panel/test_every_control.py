@@ -326,6 +326,5 @@ def read_receipts(walk: Walk) -> None:
     receipt.locator("summary").click()
     expect(receipt.locator("dl")).to_be_visible()
     lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    receipt.get_by_role("button", name="Copy").scroll_into_view_if_needed()
     receipt.get_by_role("button", name="Copy").click()
     expect(receipt.get_by_role("button")).to_have_text("Copied")

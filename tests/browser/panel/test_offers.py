@@ -70,3 +70,16 @@ def test_an_offer_was_pressed_that_the_user_had_not_seen_there(lab: LabPage, pre
     expect(lab.output(0).get_by_role("status")).to_be_empty()
     once.click()  # waits until it may be pressed
     expect(lab.output(0).get_by_role("status")).to_contain_text("Run the cell first")
+
+
+def test_a_press_was_ignored_when_the_button_lost_the_focus_before_the_click(lab: LabPage) -> None:
+    """JupyterLab gives the focus to the cell that a press makes the active one."""
+    open_offers(lab, "focus.ipynb", offer("example.org"))
+    once = lab.output(0).get_by_role("button", name="Allow once: example.org")
+    once.click(trial=True)
+    expect(once).to_be_enabled()
+    once.hover()
+    lab.page.mouse.down()
+    lab.page.evaluate("() => document.activeElement.blur()")
+    lab.page.mouse.up()
+    expect(lab.output(0).get_by_role("status")).to_contain_text("Run the cell first")
