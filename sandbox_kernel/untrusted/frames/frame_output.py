@@ -57,7 +57,9 @@ class FrameOutput:
         if self.model:
             data["widget"] = {"model_id": self.model, "gate": self.gate}
             payload = [{"type": "show", "html": _NEEDS_KERNEL}]
-        return {FRAME: data, "text/html": frame(payload, LEAST_HEIGHT if self.model else self.height)}
+        # Without markup it only brings libraries, for figures inside of a widget: nothing is seen of it.
+        height = LEAST_HEIGHT if self.model else self.height if self.html else 0
+        return {FRAME: data, "text/html": frame(payload, height)}
 
 
 def saved_widget(data: Mapping[str, object], messages: Sequence[CommMessage]) -> str | None:

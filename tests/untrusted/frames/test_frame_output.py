@@ -39,6 +39,11 @@ def test_what_is_no_frame_is_refused(value: object) -> None:
         check_frame(value)
 
 
+def test_an_output_that_only_brings_libraries_takes_no_space_in_a_page() -> None:
+    page = str(check_frame({"html": "", "libraries": [DIGEST], "height": 300}).bundle()["text/html"])
+    assert "position:absolute;width:0;height:0" in page and "height:300px" not in page
+
+
 @pytest.mark.parametrize(
     ("asked", "height"),
     [(None, 450), ("9", 450), (True, 450), (-5, 450), (float("nan"), 450), (1, 24), (10**9, 2000), (99.6, 100)],
