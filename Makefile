@@ -81,11 +81,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(STAMP): $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[javascript]'
 	touch $@
 
 $(TEST_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test,mcp,dask]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[all,test]'
 	$(BIN)/python tests/wrapped/classroom_environment.py
 	touch $@
 

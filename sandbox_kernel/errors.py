@@ -25,6 +25,16 @@ _CONFLICT = (
 _ENFORCER_UNAVAILABLE = "enforcer '{enforcer}' unavailable: {message}"
 
 
+def install_line(extra: str) -> str:
+    """Return the command that brings an optional part of this package into the environment that has it.
+
+    Args:
+        extra: The part's name below ``[project.optional-dependencies]`` in ``pyproject.toml``.
+
+    """
+    return f"pip install 'sandbox-kernel[{extra}]'"
+
+
 class SandboxError(Exception):
     """Base class of all exceptions here. ``code`` is stable and safe to match on."""
 

@@ -21,7 +21,7 @@ if [ -d "$ours" ] && [ "$(basename "$(dirname "$ours")")" = "$(basename "$(dirna
   # JupyterLab's pages lie outside of its package.
   cp -al .venv/share "$place/venv/" 2>/dev/null || cp -a .venv/share "$place/venv/"
 else
-  "$place/venv/bin/pip" install --quiet -c constraints.txt "$place/source[test]"
+  "$place/venv/bin/pip" install --quiet -c constraints.txt "$place/source[all,test]"
 fi
 # What was compiled for root is compiled for this user too; the store checks it before it is used.
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/sandbox-kernel"

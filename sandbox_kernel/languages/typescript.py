@@ -1,7 +1,7 @@
 """TypeScript: the waiting Node.js removes the types and transforms enums, namespaces and parameter properties.
 
 Node.js does not transform decorators. A cell with decorators is first transpiled by Deno, from the registry package
-``deno``, which also checks types if ``check_types`` is set. Both run inside the jail.
+``deno`` (the extra ``typescript``), which also checks types if ``check_types`` is set. Both run inside the jail.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 
+from sandbox_kernel.errors import install_line
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import Places
@@ -28,7 +29,7 @@ from sandbox_kernel.model import ExecRequest, Language, Note, notes
 from sandbox_kernel.policy import Grant
 
 SCRIPT, TRANSPILED = "cell.ts", "cell.js"
-REMEDY = "pip install deno"
+REMEDY = install_line("typescript")
 
 #: What is not closed goes to the end of its line or of the code, so that no character is read twice: code may be made
 #: to take the host's time.

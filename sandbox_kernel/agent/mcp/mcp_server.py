@@ -23,7 +23,7 @@ from sandbox_kernel.agent.mcp.tool_call import Reply, ToolCall
 from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, install_line
 from sandbox_kernel.policy import SandboxPolicy
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def need_sdk() -> None:
         from mcp.server import Server, ServerRequestContext  # noqa: F401
     except ImportError as error:
         raise BackendUnavailable(
-            f"the MCP server needs the mcp package, version 2 or later ({error}); install it with: pip install 'mcp>=2'"
+            f"the MCP server needs the mcp package, version 2 or later ({error}); {install_line('mcp')}"
         ) from None
 
 

@@ -28,7 +28,7 @@ from sandbox_kernel.backends.dask.dask_worker import (
 )
 from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.backends.requests.standard_input import read_to_end, unless_terminal
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, install_line
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.asking import OnInput
 from sandbox_kernel.jail.streams.readable import readable
@@ -205,8 +205,7 @@ def connected_client() -> Client:
         import dask
         import distributed
     except ImportError:
-        remedy = "pip install distributed"
-        raise BackendUnavailable(f"backend 'dask' needs the package distributed; {remedy}") from None
+        raise BackendUnavailable(f"backend 'dask' needs the package distributed; {install_line('dask')}") from None
     with contextlib.suppress(ValueError):
         found: Client = distributed.default_client()
         return found

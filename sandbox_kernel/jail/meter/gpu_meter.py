@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest
+from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest, install_line
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.policy.gpu import GpuRule
 
@@ -101,7 +101,7 @@ def open_counts() -> Nvml | str:
     try:
         return Nvml()
     except ImportError:
-        return "the package nvidia-ml-py is not installed (pip install nvidia-ml-py)"
+        return f"the package nvidia-ml-py is not installed; {install_line('gpu')}"
     except Exception as error:  # the library's own errors, whatever the driver lacks
         return f"NVIDIA's management library does not answer: {error}"
 

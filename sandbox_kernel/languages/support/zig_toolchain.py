@@ -1,4 +1,4 @@
-"""Zig from the registry package ``ziglang``: a language, and a C and C++ compiler for machines without one.
+"""Zig from the registry package ``ziglang`` (the extra ``c``): a language, and a C and C++ compiler for any machine.
 
 Zig builds the C and C++ libraries from source at their first use, which takes from seconds (C) to minutes (C++). This
 is done once for each version, on the host and with a program of ours, into a private folder. Jails see that folder
@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, install_line
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import TMP
@@ -25,7 +25,7 @@ from sandbox_kernel.languages.support.compile_cache import default_folder
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.workspace.own_folder import make_own_folder
 
-REMEDY = "pip install ziglang"
+REMEDY = install_line("c")
 _PREPARE_TIMEOUT_S = 1800
 
 #: Programs that are compiled in advance, one for each command; they use every library that cells need.

@@ -15,13 +15,13 @@ import tempfile
 
 from sandbox_kernel.jail.core.guest_programs import guest_folder
 from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.support.zig_toolchain import find_zig
+from sandbox_kernel.languages.support.zig_toolchain import REMEDY, find_zig
 
 #: The addon's file name inside the jail, in the folder of the cell's source.
 NAME = "freeze.node"
 _FLAGS = ("-shared", "-fPIC", "-O1", "-nostdlib", "-o", NAME)
 _TIMEOUT_S = 120
-MISSING = "no C compiler was found to build the addon for JavaScript checkpoints (pip install ziglang)"
+MISSING = f"no C compiler was found to build the addon for JavaScript checkpoints; {REMEDY}"
 
 
 @functools.lru_cache(maxsize=1)

