@@ -13,10 +13,8 @@ import sys
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 
-from .interactive.bundles import bundle, plain
-from .interactive.convert import converted
-from .interactive.frame import LIBRARIES
-from .interactive.in_output import in_output
+from .interactive.convert import converted, in_output
+from .interactive.frame import LIBRARIES, bundle, plain
 from .interactive.widgets import COMMS
 
 TYPE_CHECKING = False

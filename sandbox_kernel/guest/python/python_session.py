@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import getpass
 import os
+import subprocess
 import sys
 import traceback
 
@@ -18,13 +19,19 @@ from ..gate.python_once import limit_of
 from ..session import accelerator
 from ..session.worker import CellEngine, Worker
 from . import editor_answers, file_modes, look, tried_names
-from .between.background_loop import allow_own_loops, counts_as_running, renew, run_until_readable
-from .between.belonging import CELL, current, follow_threads
-from .between.cell_stream import replace_streams
-from .child_processes import plain_children
+from .background import (
+    CELL,
+    allow_own_loops,
+    counts_as_running,
+    current,
+    follow_threads,
+    renew,
+    replace_streams,
+    run_until_readable,
+)
 from .debugger.attachment import Attachment
 from .display import SCREEN
-from .interactive.bundles import bundle, plain
+from .interactive.frame import bundle, plain
 from .interactive.widgets import COMMS
 from .saving import save_answers, settings
 from .shell import WorkerShell, forget_all, make_shell
@@ -324,3 +331,26 @@ def rehearse() -> None:
 def main(channel: int, arguments: List[str]) -> None:
     """Become the worker of a session; never returns."""
     Worker(channel, PythonCells(SHELL)).serve()
+
+
+# Child interpreters of a session (``multiprocessing``, joblib's loky) start like ordinary Pythons.
+#
+# Our own interpreter runs with ``-I`` and ``-S``, and ``multiprocessing`` hands its options on: such a child would find
+# no installed package.
+
+#: The options that belong to our interpreter, and not to the user's.
+_OURS = ("-I", "-S", "-E", "-s", "-P")
+
+
+def plain_children() -> None:
+    """Leave our own options out of what children inherit. Called once, before the first cell."""
+    module: Any = subprocess
+    inherited = module._args_from_interpreter_flags
+
+    def of_the_user() -> List[str]:
+        return [option for option in inherited() if option not in _OURS]
+
+    module._args_from_interpreter_flags = of_the_user
+    util: Any = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util._args_from_interpreter_flags = of_the_user

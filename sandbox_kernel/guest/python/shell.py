@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import pdb
+import platform
 import re
 import subprocess
 import sys
 import traceback
 import warnings
 
+from IPython.core.autocall import IPyAutocall
+from IPython.core.macro import Macro
+
+from . import background
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any, Dict, Iterator, List
+    from typing import Any, Dict, Iterator, List, Tuple
 
 
 os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
@@ -27,18 +34,11 @@ from IPython.core.events import EventManager  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from . import top_level_await  # noqa: E402
-from .between import belonging  # noqa: E402
-from .cell_files import CELL_FILES, cell_file  # noqa: E402
-from .debugger.cell_names import PREFIX as CELL_FOLDER  # noqa: E402
+from .cell_names import CELL_FILES, cell_file  # noqa: E402
+from .cell_names import PREFIX as CELL_FOLDER  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
-from .magics import own_history  # noqa: E402
-from .magics.kernel_magics import add_magics  # noqa: E402
-from .magics.pip_magic import TOOLS, Installer  # noqa: E402
-from .plain_cells import PlainCells  # noqa: E402
-from .shell_command import run_command  # noqa: E402
-from .shell_kernel import ShellKernel  # noqa: E402
+from .magics import TOOLS, Installer, add_magics, keep_own_history, run_command  # noqa: E402
 
 #: The folder of all guest programs; tracebacks do not show frames from it.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -104,19 +104,19 @@ class WorkerShell(InteractiveShell):
 
     def get_parent(self) -> Dict[str, Any]:
         """Return a stand-in for the message that the front end sent for the cell to which this code belongs."""
-        return belonging.parent()
+        return background.parent()
 
     def set_parent(self, parent: Dict[str, Any]) -> None:
         """Let this thread, and what it starts, belong to the cell of a parent that ``get_parent`` returned."""
-        belonging.belong_to(parent)
+        background.belong_to(parent)
 
     def set_thread_parent(self, parent: Dict[str, Any]) -> Any:
         """Do the same; returns a token for ``reset_thread_parent``."""
-        return belonging.belong_to(parent)
+        return background.belong_to(parent)
 
     def reset_thread_parent(self, token: Any) -> None:
         """Let this thread belong to the cell that it belonged to before."""
-        belonging.CELL.reset(token)
+        background.CELL.reset(token)
 
     def set_next_input(self, text: str, replace: bool = False) -> None:
         """Ask the front end to put text into the next cell, or into this one; the host decides whether it may."""
@@ -225,7 +225,7 @@ def make_shell() -> WorkerShell:
         config=config, display_pub_class=WorkerPublisher, displayhook_class=WorkerDisplayHook, exiter=exiter
     )
     exiter.set_ip(shell)  # type: ignore[no-untyped-call]
-    own_history.install(shell)
+    keep_own_history(shell)
     shell.compile.get_code_name = cell_file  # type: ignore[method-assign, assignment]
     for name in TOOLS:
         shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ def make_shell() -> WorkerShell:
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
     # An interrupt may come before IPython awaits the cell.
     warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
-    top_level_await.watch_over(shell)
+    background.watch_over(shell)
     # ``pdb.set_trace()`` and ``breakpoint()`` show colours and the lines around, as in ipykernel.
     pdb.Pdb, pdb.set_trace = debugger.Pdb, debugger.set_trace  # type: ignore[misc, assignment]
     renderers.install()
@@ -271,3 +271,94 @@ def show_page(shell: Any, data: Any, start: int = 0, *args: object, **kwargs: ob
         return
     shown = {mime: _COLOURS.sub("", text) if isinstance(text, str) else text for mime, text in shown.items()}
     SCREEN.show("display", shown, {})
+
+
+# ``get_ipython().kernel``: what libraries ask of a kernel. pandas takes a shell without one for a terminal.
+#
+# The real kernel runs outside the sandbox. This object has only names, and what this session itself has.
+
+
+class ShellKernel:
+    """The kernel, as far as libraries inside the session see it."""
+
+    implementation = "ipython"
+    language = "python"
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+
+    @property
+    def language_info(self) -> Dict[str, Any]:
+        """Name the language, as ipykernel does."""
+        return {"name": "python", "version": platform.python_version(), "mimetype": "text/x-python"}
+
+    @property
+    def comm_manager(self) -> Any:
+        """Return the manager of this session's comms, which lead to the widgets' frames."""
+        return importlib.import_module("comm").get_comm_manager()
+
+    def get_parent(self, channel: str | None = None) -> Dict[str, Any]:
+        """Return a stand-in for the message that the front end sent for the running cell."""
+        return background.parent()
+
+
+# Tells cells of plain Python from those in which IPython has something to replace: magics, commands, help, prompts.
+#
+# IPython takes every cell apart into tokens to find out. That touches half a megabyte of memory, which each checkpoint
+# then holds for itself, and takes a third of the time of a small cell. A cell is plain only if IPython would certainly
+# leave it as it is; in doubt it is asked.
+
+#: What may be more than Python: a line that begins with an escape or a prompt, ``?`` and ``!`` anywhere, a magic that
+#: is assigned, an indented beginning, a line of spaces (IPython empties it), rare ends of lines.
+_MAYBE_MORE = re.compile(
+    r"\A\s|^[ \t]*(?:[%,;/$]|>>>|\.\.|In[ ]?\[)|\?|!(?!=)|=[\s\\]*%|^[ \t]+$|[\r\v\f\x1c-\x1e\x85\u2028\u2029]",
+    re.MULTILINE,
+)
+#: A single line is looked at again by IPython, for names that stand for magics. It leaves assignments to a name.
+_ASSIGNMENT = re.compile(r"([^\W\d]\w*) *=[^=\n#][^\n#]*\n\Z")
+
+
+class PlainCells:
+    """Knows the rules by which a shell replaces parts of cells, before the first cell; the user may change each."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        checkers = shell.prefilter_manager.checkers
+        self._assignments: Any = next(one for one in checkers if type(one).__name__ == "AssignmentChecker")
+        self._usual, self._usual_for_lines = self._rules(), self._rules_for_lines()
+
+    def _rules(self) -> Tuple[object, ...]:
+        shell = self._shell
+        found = shell.input_transformer_manager
+        return (
+            type(found),
+            vars(found).get("transform_cell"),
+            tuple(found.cleanup_transforms),
+            tuple(found.line_transforms),
+            tuple(found.token_transformers),
+            tuple(shell.input_transformers_post),
+        )
+
+    def _rules_for_lines(self) -> Tuple[object, ...]:
+        found = self._shell.prefilter_manager
+        return (
+            type(found),
+            vars(found).get("prefilter_lines"),
+            tuple(found.checkers),
+            tuple(found.transformers),
+            self._assignments.enabled,
+        )
+
+    def as_it_is(self, code: str) -> str | None:
+        """Return a cell with an end of its last line, if IPython would return just that; None if it may not be so."""
+        if not code or _MAYBE_MORE.search(code) is not None or self._rules() != self._usual:
+            return None
+        text = code if code.endswith("\n") else f"{code}\n"
+        if text.count("\n") == 1:
+            found, shell = _ASSIGNMENT.match(text), self._shell
+            if found is None or isinstance(shell.user_ns.get(found.group(1)), (Macro, IPyAutocall)):
+                return None
+            if self._rules_for_lines() != self._usual_for_lines:
+                return None
+            shell._last_input_line = text[:-1]
+        return text

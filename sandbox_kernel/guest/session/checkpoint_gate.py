@@ -26,9 +26,8 @@ import time
 
 from ..gate.alive import descendants as processes
 from ..gate.alive import thread_ticks
-from .cell_processes import end_others, only_the_worker
 from .folder_copies import WorkFolder
-from .held import Held, Refused, await_ends, await_no_signal
+from .held import Held, Refused, await_ends, await_no_signal, end_others, only_the_worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

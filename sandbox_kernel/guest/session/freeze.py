@@ -15,6 +15,7 @@ still kill it (the gate notices), lower its priority, and write to memory that b
 
 from __future__ import annotations
 
+import _socket
 import errno
 import fcntl
 import os
@@ -24,8 +25,7 @@ import sys
 import threading
 
 from ..gate import lockdown
-from . import accelerator, beside, sleeping_fork
-from .spare_descriptor import SpareDescriptor
+from . import accelerator, sleeping_fork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Marks:
     def __init__(self, checkpoints: List[int], own_threads: int = 0) -> None:
         self.positions: Dict[int, Tuple[int, int, int | None]] = {}
         #: What else the checkpoint cannot hold, counted: sockets, open databases, child processes.
-        self.beside = beside.Count(checkpoints)
+        self.beside = Count(checkpoints)
         for name in os.listdir("/proc/self/fd"):
             fd = int(name)
             try:
@@ -252,3 +252,103 @@ def read_score(who: str) -> int:
 def user_threads() -> int:
     """Return the number of threads besides the one that runs cells."""
     return threading.active_count() - 1
+
+
+# Keeps one descriptor in reserve, so that a checkpoint can be made of a session whose cells have used up all others.
+#
+# A checkpoint notes which files are open, which takes a descriptor for a moment. Runs inside the jail: standard library
+# only, Python 3.8 or later.
+
+#: References taken before the first cell, because a cell may replace these functions.
+_make, _close, _stat = getattr(os, "memfd_create", None), os.close, os.fstat
+
+
+class SpareDescriptor:
+    """One open file that nobody needs. A cell may close it, and its number may then belong to a file of the cell."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        self._file: Tuple[int, int] | None = None
+        self.take()
+
+    def take(self) -> None:
+        """Take a descriptor into reserve, if one is free."""
+        try:
+            self._fd = _make("spare") if _make is not None else -1
+            self._file = _which(self._fd)
+        except OSError:
+            self._file = None
+
+    def give(self) -> None:
+        """Give the descriptor back, if it is still ours."""
+        try:
+            if self._file is not None and _which(self._fd) == self._file:
+                _close(self._fd)
+        except OSError:
+            pass  # a cell has closed it
+        self._file = None
+
+
+def _which(fd: int) -> Tuple[int, int]:
+    """Return what tells a file in memory from every other file."""
+    found = _stat(fd)
+    return found.st_dev, found.st_ino
+
+
+# Counts what a checkpoint cannot hold: what lies outside of the process, or what a fork shares with all states.
+#
+# Measured when the checkpoint is made, and told at its node. A socket and the file of an open database are the same
+# ones in every state; a child process goes on by itself. Threads are counted by ``Marks``.
+#
+# Written with plain system calls: each object that is touched between two checkpoints costs a page of memory in each.
+
+_SO_DOMAIN = 39
+_NETWORK = (_socket.AF_INET, _socket.AF_INET6)
+_SQLITE = b"SQLite format 3\0"
+
+
+class Count:
+    """Network sockets and open database files, as ``see`` meets them, and child processes that are no checkpoints."""
+
+    def __init__(self, checkpoints: List[int]) -> None:
+        self.sockets = self.databases = self.children = 0
+        for thread in os.listdir("/proc/self/task"):
+            try:
+                fd = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                for pid in os.read(fd, 1 << 16).split():
+                    self.children += int(pid) not in checkpoints
+            finally:
+                os.close(fd)
+
+    def see(self, fd: int, mode: int) -> None:
+        """Count an open file; raises ``OSError`` for one that was closed meanwhile or cannot be read."""
+        if stat.S_ISSOCK(mode):
+            self.sockets += _is_network(fd)
+        elif stat.S_ISREG(mode):
+            try:
+                self.databases += os.pread(fd, len(_SQLITE), 0) == _SQLITE
+            except OSError:
+                pass  # open for writing only
+
+    def told(self) -> Dict[str, int]:
+        """Return the counts for the host."""
+        return {"sockets": self.sockets, "databases": self.databases, "children": self.children}
+
+
+def _is_network(fd: int) -> bool:
+    # With a default timeout of the program, the new object would let no call on this socket wait any more.
+    timeout = _socket.getdefaulttimeout()
+    if timeout is not None:
+        _socket.setdefaulttimeout(None)
+    try:
+        sock = _socket.socket(fileno=fd)
+        try:
+            return sock.getsockopt(_socket.SOL_SOCKET, _SO_DOMAIN) in _NETWORK
+        finally:
+            sock.detach()
+    finally:
+        if timeout is not None:
+            _socket.setdefaulttimeout(timeout)

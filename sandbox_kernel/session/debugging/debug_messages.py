@@ -14,7 +14,7 @@ from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.json_parts import has_too_many_parts
 from sandbox_kernel.session.worker.message_reader import clean
 
-#: How a page computes the path of a cell; the same as in ``guest/python/debugger/cell_names.py``.
+#: How a page computes the path of a cell; the same as in ``guest/python/cell_names.py``.
 CELL_FOLDER, CELL_SUFFIX, HASH_SEED = "/sandbox-cells/", ".py", 0xC70F6907
 #: The largest request of a page, and the largest message of a session, in bytes.
 MAX_REQUEST, MAX_MESSAGE = 2 << 20, 4 << 20

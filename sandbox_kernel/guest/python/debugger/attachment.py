@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict
 
-    from .cell_names import CellTexts
+    from ..cell_names import CellTexts
     from .debug_server import DebugServer
 
 
@@ -26,7 +26,7 @@ class Attachment:
             return {"ok": False, "reason": "the session got no socket"}
         self.detach()
         try:
-            from .cell_names import CellTexts
+            from ..cell_names import CellTexts
             from .debug_server import DebugServer
 
             if self._texts is None:

@@ -7,14 +7,16 @@ thread never waits for one of them: while an expression is evaluated, other requ
 
 from __future__ import annotations
 
+import json
 import re
 import select
+import socket
+import struct
 import sys
 import threading
 
-from ..interactive.bundles import bundle, plain
-from .cell_names import PREFIX, CellTexts, name_cells
-from .dap_stream import DapStream, HostStream
+from ..cell_names import PREFIX, CellTexts, name_cells
+from ..interactive.frame import bundle, plain
 from .tracer import Tracer
 
 TYPE_CHECKING = False
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     Message = Dict[str, Any]
     Steps = Generator[Message, Message, Message]
+
 
 #: Names that a page does not list: those that IPython and Python themselves put among the variables.
 _HIDDEN = re.compile(
@@ -272,7 +275,6 @@ class DebugServer:
 
     def _on_inspectVariables(self, request: Message) -> Steps:  # noqa: N802
         yield from ()
-        from .explorer import Explorer
 
         self._explorer = Explorer(self._shell.user_ns)
         return self._listed(self._explored(0))
@@ -295,7 +297,7 @@ class DebugServer:
             if found.get("status") != "ok":
                 return {"success": False, "body": nothing}
             return {"body": {"data": bundle(found["data"]), "metadata": plain(found.get("metadata") or {})}}
-        code = f"__import__('json').dumps(__import__('{__package__}.explorer', fromlist=['']).rich({name}))"
+        code = f"__import__('json').dumps(__import__('{__package__}.debug_server', fromlist=['']).rich({name}))"
         asked = {"expression": code, "frameId": arguments.get("frameId"), "context": "clipboard"}
         answer = yield {"command": "evaluate", "arguments": asked}
         if not answer.get("success"):
@@ -338,3 +340,125 @@ def _folders(*packages: str) -> List[str]:
     """Return the folders of packages whose code the user does not step into."""
     found = (getattr(sys.modules.get(name), "__file__", None) for name in packages)
     return [file.rpartition("/")[0] for file in found if file]
+
+
+# Looks at values for a debugger: the variables between cells, and one value in the form in which a cell shows it.
+
+
+class _Code:
+    co_filename, co_name = "<module>", "<module>"
+
+
+class _Frame:
+    """What the tracer's classes need of a frame; it stands for the variables of the session."""
+
+    def __init__(self, space: Dict[str, Any]) -> None:
+        self.f_code = _Code()
+        self.f_globals = self.f_locals = space
+        self.f_back = None
+
+
+class _Settings:
+    """What the tracer's classes need of a debugger."""
+
+    def __init__(self) -> None:
+        from _pydevd_bundle.pydevd_api import PyDevdAPI
+
+        self.variable_presentation = PyDevdAPI.VariablePresentation()
+
+
+class Explorer:
+    """The variables of a session as they are now, in the form that a stopped frame has."""
+
+    def __init__(self, space: Dict[str, Any]) -> None:
+        from _pydevd_bundle import pydevd_frame_utils
+        from _pydevd_bundle.pydevd_suspended_frames import SuspendedFramesManager, _FramesTracker
+
+        self._frames = SuspendedFramesManager()
+        self._frame = _Frame(space)
+        self._tracker = _FramesTracker(self._frames, _Settings())
+        self._tracker.track("thread1", pydevd_frame_utils.create_frames_list_from_frame(self._frame))
+
+    def children(self, reference: int) -> List[Dict[str, Any]]:
+        """Return the parts of a value that was listed before; 0 for the variables themselves."""
+        found = self._frames.get_variable(reference or id(self._frame))
+        return [item.get_var_data() for item in found.get_children_variables()]
+
+
+def rich(value: Any) -> Dict[str, Any]:
+    """Return the MIME bundle of a value and its metadata, as JSON can hold them."""
+    from IPython.core.getipython import get_ipython
+
+    data, metadata = get_ipython().display_formatter.format(value)  # type: ignore[union-attr]
+    return {"data": bundle(data), "metadata": plain(metadata)}
+
+
+# Two framings of JSON messages on sockets: that of the Debug Adapter Protocol, and that of the host's channel.
+
+#: References taken before the first cell, because a cell may replace these functions.
+_dumps, _loads = json.dumps, json.loads
+
+#: The largest message in bytes. The host accepts no larger one; of the tracer's a larger one is replaced by an error.
+MAX_MESSAGE = 4 << 20
+
+
+class HostStream:
+    """Messages to and from the host: four bytes of length, then JSON."""
+
+    def __init__(self, fd: int) -> None:
+        self.socket = socket.socket(fileno=fd)
+        self.socket.settimeout(None)  # the program may have set a default for all sockets
+        self._buffer = b""
+        self._lock = threading.Lock()
+
+    def send(self, message: Dict[str, Any]) -> bool:
+        """Send one message; False when it is too large."""
+        data = _dumps(message, default=str).encode()
+        if len(data) > MAX_MESSAGE:
+            return False
+        with self._lock:
+            self.socket.sendall(struct.pack(">I", len(data)) + data)
+        return True
+
+    def read(self) -> List[Dict[str, Any]] | None:
+        """Return the messages that are complete after one read; None at the end of the stream."""
+        part = self.socket.recv(1 << 18)
+        if not part:
+            return None
+        self._buffer += part
+        found: List[Dict[str, Any]] = []
+        while len(self._buffer) >= 4:
+            (size,) = struct.unpack(">I", self._buffer[:4])
+            if len(self._buffer) < 4 + size:
+                break
+            found.append(_loads(self._buffer[4 : 4 + size]))
+            self._buffer = self._buffer[4 + size :]
+        return found
+
+
+class DapStream:
+    """Messages to and from pydevd: HTTP-like headers, then JSON."""
+
+    def __init__(self, own: socket.socket) -> None:
+        self.socket = own
+        self._buffer = bytearray()
+
+    def send(self, message: Dict[str, Any]) -> None:
+        """Send one message."""
+        data = _dumps(message).encode()
+        self.socket.sendall(b"Content-Length: %d\r\n\r\n" % len(data) + data)
+
+    def read(self) -> List[Dict[str, Any]] | None:
+        """Return the messages that are complete after one read; None at the end of the stream."""
+        part = self.socket.recv(1 << 18)
+        if not part:
+            return None
+        self._buffer += part
+        found: List[Dict[str, Any]] = []
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            size = int(bytes(self._buffer[:end]).lower().partition(b"content-length:")[2].split()[0])
+            if len(self._buffer) < end + 4 + size:
+                break
+            found.append(_loads(bytes(self._buffer[end + 4 : end + 4 + size])))
+            del self._buffer[: end + 4 + size]
+        return found

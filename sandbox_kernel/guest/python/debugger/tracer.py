@@ -11,8 +11,7 @@ import socket
 import sys
 import threading
 
-from ..cell_files import CELL_FILES
-from .cell_names import PREFIX
+from ..cell_names import CELL_FILES, PREFIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

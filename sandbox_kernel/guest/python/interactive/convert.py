@@ -6,19 +6,24 @@ host then says what cannot be shown.
 
 from __future__ import annotations
 
+import base64
+import html
 import importlib
+import mimetypes
 import os
 import re
 import sys
 
-from .frame import FRAME, LIBRARIES, as_json, frame, script
+from IPython.core.getipython import get_ipython
+
+from .frame import FRAME, LIBRARIES, as_json, bundle, frame, script
 from .offline import offline
 from .widgets import VIEW, widget
-from .without_scripts import without_scripts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict
+    from typing import Any, Callable, Dict, List, Match, Set, Tuple
+
 
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*[+.]json\Z")
 _JAVASCRIPT = ("application/javascript", "text/javascript")
@@ -138,3 +143,87 @@ def converted(data: Dict[str, Any]) -> Dict[str, Any]:
             kept["text/plain"] = "alt.Chart(...)"
         return {**kept, FRAME: made}
     return data
+
+
+# Makes HTML that can do without scripts do without: it is then shown in the page and not in a frame.
+#
+# Two kinds: sound and video from files, which a page could not load, are put in; estimators of scikit-learn lose their
+# script, which copies names and picks colours for a dark page.
+
+_MOST_BYTES = 8 << 20
+_PLAYER = re.compile(r"<(?:audio|video)\b", re.IGNORECASE)
+_FILE = re.compile(r"(<(?:audio|video|source)\b[^<>]*?\ssrc=)\"([^\":?]+)\"", re.IGNORECASE)
+_ESTIMATOR = '<div id="sk-container-id-'
+_SCRIPT = re.compile(r"<script>.*?</script>", re.DOTALL)
+_COPY_BUTTON = re.compile(r"<button\b[^<>]*?\bclass=\"copy-paste-icon\"[^<>]*>\s*</button>", re.DOTALL)
+_COPY_SIGN = re.compile(r"background-image:\s*url\([^()]*\);")
+_LIGHT = re.compile(r"\.sk-global\.light\s*\{[^{}]*\}")
+#: The colours of the page, whether it is light or dark; those of a light page where it has none.
+_COLOURS = (
+    ".sk-global { --sklearn-color-text-on-default-background: var(--jp-content-font-color0, black); "
+    "--sklearn-color-background: var(--jp-layout-color0, white); "
+    "--sklearn-color-border-box: var(--jp-content-font-color0, black); --sklearn-color-icon: #787878; }"
+)
+
+
+def without_scripts(markup: str) -> str:
+    """Return the markup, changed where it is of one of the two kinds."""
+    if _PLAYER.search(markup):
+        return _FILE.sub(_put_in, markup)
+    if _ESTIMATOR in markup:
+        return _LIGHT.sub(_COLOURS, _COPY_SIGN.sub("", _COPY_BUTTON.sub("", _SCRIPT.sub(_unless_own, markup))))
+    return markup
+
+
+def _unless_own(script: Match[str]) -> str:
+    return "" if "forceTheme(" in script[0] else script[0]
+
+
+def _put_in(match: Match[str]) -> str:
+    path = html.unescape(match[2])
+    kind = mimetypes.guess_type(path)[0] or ""
+    if not kind.startswith(("audio/", "video/")) or not os.path.isfile(path) or os.path.getsize(path) > _MOST_BYTES:
+        return match[0]
+    with open(path, "rb") as file:
+        data = base64.b64encode(file.read(_MOST_BYTES)).decode()
+    return f'{match[1]}"data:{kind};base64,{data}"'
+
+
+# What an ``Output`` widget gets of a MIME bundle: frames draw figures, pictures, HTML and text; Markdown is HTML.
+
+_DRAWN = ("text/html", "image/png", "image/jpeg", "image/svg+xml")
+#: Cells that have shown a library, by their numbers.
+_BROUGHT: Set[Tuple[int, str]] = set()
+
+
+def in_output(data: Dict[str, Any]) -> Dict[str, Any]:
+    """Return an output of a cell in the form that an ``Output`` widget shows."""
+    shown = data if VIEW in data else converted(data)
+    if FRAME in shown:
+        # Until the code of its library is there, and where no kernel gives it.
+        shown = {"text/plain": "[an interactive figure]", **shown}
+        _bring(shown[FRAME]["libraries"])
+    elif not any(name in shown for name in (VIEW, *_DRAWN)):
+        if isinstance(shown.get("text/markdown"), str):
+            shown = {**shown, **_markdown(shown["text/markdown"])}
+        elif isinstance(shown.get("text/latex"), str):
+            shown = {**shown, "text/plain": shown["text/latex"]}
+    return {"output_type": "display_data", "data": bundle(shown), "metadata": {}}
+
+
+def _bring(libraries: List[str]) -> None:
+    """Let the page have libraries: a display with nothing in it needs them, once in each cell."""
+    number = getattr(get_ipython(), "execution_count", 0)
+    missing = [name for name in libraries if (number, name) not in _BROUGHT]
+    if missing and LIBRARIES.send is not None:
+        _BROUGHT.update((number, name) for name in missing)
+        LIBRARIES.send({FRAME: frame("", missing)})
+
+
+def _markdown(text: str) -> Dict[str, Any]:
+    """HTML where the environment has a parser (rich brings one), else the text itself; both say more than a name."""
+    try:
+        parser = importlib.import_module("markdown_it").MarkdownIt("commonmark").enable("table")
+        return {"text/html": parser.render(text)}
+    except Exception:
+        return {"text/plain": text}

@@ -7,13 +7,15 @@ import gzip
 import hashlib
 import json
 import os
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 
+
 #: Taken before the first cell, because a cell may replace it.
-_dumps = json.dumps
+_dumps, _loads = json.dumps, json.loads
 
 FRAME = "application/vnd.sandbox-kernel.frame+json"
 LIBRARY = "application/vnd.sandbox-kernel.library+json"
@@ -66,3 +68,29 @@ class Libraries:
 
 
 LIBRARIES = Libraries()
+
+
+# MIME bundles as JSON can hold them: bytes become base64, as in Jupyter's messages, and unknown values text.
+
+#: MIME types that the host accepts. It ends a worker that sends others, and a program may use any name.
+MIME = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\Z")
+MAX_MIMES = 32
+UNREADABLE = "application/x-unreadable"
+
+
+def plain(value: Any) -> Any:
+    """Return a value that JSON can hold: bytes become base64, unknown types text."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, str):
+        return value
+    try:
+        return _loads(_dumps(value, default=str))
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def bundle(data: Dict[str, Any]) -> Dict[str, Any]:
+    """Return a MIME bundle that JSON can hold, without entries whose name is not a MIME type."""
+    named = {mime if isinstance(mime, str) and MIME.match(mime) else UNREADABLE: value for mime, value in data.items()}
+    return {mime: plain(value) for mime, value in list(named.items())[:MAX_MIMES]}

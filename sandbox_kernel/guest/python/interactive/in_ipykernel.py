@@ -7,10 +7,9 @@ relay on the host reads them. All that is sent from here is checked there like a
 from __future__ import annotations
 
 from . import renderers
-from .after_import import AfterImport
-from .convert import converted
+from .convert import converted, in_output
 from .frame import LIBRARIES
-from .in_output import in_output
+from .renderers import AfterImport
 from .widgets import COMMS, catch_outputs
 
 TYPE_CHECKING = False

@@ -16,7 +16,7 @@ import re
 import sys
 
 from .frame import LIBRARIES, as_json, frame, script
-from .packaged import as_data, icons
+from .offline import as_data, icons
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ that share memory no longer.
 from __future__ import annotations
 
 import bisect
+import functools
 import gc
 import sys
 
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
     Range = Tuple[int, int]
     #: Begin and end of the memory that an array uses, its identity, its variable, and how it is stored.
     Use = Tuple[int, int, int, str, int]
+
+
+def altered(value: Any) -> str:
+    """Return what will be different in a value; empty when nothing is known."""
+    if type(value) is functools._lru_cache_wrapper and value.cache_info().currsize:
+        return f"the cache of {value.__name__} is empty"
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and issubclass(type(value), numpy.memmap) and getattr(value, "_mmap", None) is not None:
+        return "it is in memory and no longer mapped to its file"
+    return ""
+
 
 #: How arrays are stored: sharing memory as before, alone, or by pandas.
 _KEPT, _APART, _OF_PANDAS = range(3)

@@ -17,8 +17,7 @@ import time
 import types
 
 from . import by_value, patches, settings
-from .altered import altered
-from .array_views import SharedArrays
+from .array_views import SharedArrays, altered
 from .broken_values import MAX_REASON, PatientUnpickler
 from .fresh_process import FreshProcess, TrialUnpickler, places_of
 from .registrations import UNCHANGED, Virtual

@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.macro import Macro
 from traitlets.config import Config
 
-from sandbox_kernel.guest.python.plain_cells import PlainCells
+from sandbox_kernel.guest.python.shell import PlainCells
 
 #: What cells are made of here: everything that means something to IPython, and what looks like it.
 PIECES = [

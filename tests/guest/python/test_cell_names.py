@@ -3,7 +3,7 @@
 import pytest
 from ipykernel.compiler import murmur2_x86
 
-from sandbox_kernel.guest.python.debugger import cell_names
+from sandbox_kernel.guest.python import cell_names
 from sandbox_kernel.session.debugging import debug_messages
 
 
