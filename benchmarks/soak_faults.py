@@ -23,7 +23,7 @@ from pathlib import Path
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX, find_hierarchies
-from sandbox_kernel.jail.cgroups.cgroup_tree import mounts, own_folder, own_groups
+from sandbox_kernel.jail.cgroups.cgroup_place import mounts, own_folder, own_groups
 from sandbox_kernel.jail.meter.process_tree import tree
 from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
 

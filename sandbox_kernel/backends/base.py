@@ -12,7 +12,7 @@ from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.job import OnOutput as OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.asking import AnyOnInput, OnInput
+from sandbox_kernel.jail.streams.input_prompts import AnyOnInput, OnInput
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language

@@ -34,7 +34,7 @@ from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
-from sandbox_kernel.jail.streams.asking import OnInput
+from sandbox_kernel.jail.streams.input_prompts import OnInput
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder

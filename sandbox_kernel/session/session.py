@@ -47,7 +47,7 @@ from sandbox_kernel.workspace.tree.walk import DirEntry
 if TYPE_CHECKING:
     import asyncio
 
-    from sandbox_kernel.jail.streams.asking import AnyOnInput
+    from sandbox_kernel.jail.streams.input_prompts import AnyOnInput
     from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.

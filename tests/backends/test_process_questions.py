@@ -11,7 +11,7 @@ import pytest
 from sandbox_kernel import ExecRequest, ExecResult, Language, ProcessBackend, Status
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.streams import input_watch
-from sandbox_kernel.jail.streams.blocked_reader import CannotTell
+from sandbox_kernel.jail.streams.input_watch import CannotTell
 from tests.conftest import need
 
 PROGRAMS = {

@@ -30,9 +30,8 @@ from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.backends.requests.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, install_line
 from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.asking import OnInput
-from sandbox_kernel.jail.streams.readable import readable
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams.input_prompts import OnInput
+from sandbox_kernel.jail.streams.stop import Stop, readable
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy

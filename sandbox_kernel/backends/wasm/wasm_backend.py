@@ -54,7 +54,7 @@ from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.streams.asking import OnInput
+from sandbox_kernel.jail.streams.input_prompts import OnInput
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage

@@ -2,7 +2,7 @@
 
 Tried in this order: version 2 with memory and pids, version 1 hierarchies that this process may write, a scope from the
 user's service manager. A process does this once: it makes one place for all its leaves (``cgroup_place.py``). It moves
-no process but itself, and only if it must (``cgroup_plan.py``).
+no process but itself, and only if it must (``cgroup_place.py``).
 """
 
 from __future__ import annotations
@@ -13,9 +13,21 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.cgroups.cgroup_place import Place, sweep
-from sandbox_kernel.jail.cgroups.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, PlacePlan, plans, why_none
-from sandbox_kernel.jail.cgroups.cgroup_tree import Group, mounts, own_chain, own_folder, own_groups, own_groups_text
+from sandbox_kernel.jail.cgroups.cgroup_place import (
+    GROUP_PREFIX,
+    PLACE_PREFIX,
+    Group,
+    Place,
+    PlacePlan,
+    mounts,
+    own_chain,
+    own_folder,
+    own_groups,
+    own_groups_text,
+    plans,
+    sweep,
+    why_none,
+)
 from sandbox_kernel.jail.cgroups.user_scope import ScopeRefused, enter_scope, may_ask
 
 __all__ = ["GROUP_PREFIX", "Hierarchies", "Shortfall", "find_hierarchies", "shortfall"]

@@ -11,8 +11,7 @@ import os
 
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX, Hierarchies, find_hierarchies
-from sandbox_kernel.jail.cgroups.cgroup_files import read, write
-from sandbox_kernel.jail.cgroups.kept_files import KeptFiles
+from sandbox_kernel.jail.cgroups.kept_files import KeptFiles, read, write
 
 #: The files of the counters, by version of control groups.
 _PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}

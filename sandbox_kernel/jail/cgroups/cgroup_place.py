@@ -12,9 +12,11 @@ import fcntl
 import os
 import signal
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 
-from sandbox_kernel.jail.cgroups.cgroup_files import read, write
-from sandbox_kernel.jail.cgroups.cgroup_plan import GROUP_PREFIX, PLACE_PREFIX, PlacePlan
+from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.jail.cgroups.kept_files import read, write
 
 #: The group, inside the place, of a host that had to move.
 _HOST = "host"
@@ -147,3 +149,213 @@ def _removed(folder: str) -> bool:
 
 def _words(sign: str, plan: PlacePlan) -> str:
     return " ".join(f"{sign}{name}" for name in plan.controllers)
+
+
+# Decides where to make the groups of sandboxes in version 2: a pure function that returns plans to try.
+#
+# The kernel passes controllers on only below a group without processes of its own (the root group is the exception).
+# Processes of others are never moved, so these plans remain, the best first:
+#
+# 1. our own group, if it passes controllers on already, or if this process is alone in it and can move below it;
+# 2. the nearest group above that passes them on already;
+# 3. the nearest group without processes that could.
+#
+# With the last two, a sandbox is outside of our own group and of its limits, so the same limits are set on the place
+# that is made there. Groups that sandbox-kernel made are skipped: the child of a host that has moved makes its place
+# beside its parent's, not below it.
+
+#: The prefix of all our groups, and the longer prefix of the place of a host process.
+GROUP_PREFIX = "sandbox-kernel-"
+PLACE_PREFIX = f"{GROUP_PREFIX}host-"
+
+#: The controllers for leaves, the best first. Memory alone is still better than a watchdog.
+_WISHES = (("memory", "pids"), ("memory",))
+
+
+@dataclass(frozen=True)
+class PlacePlan:
+    """One way to make a place for leaves."""
+
+    #: The group in which the place is made.
+    parent: str
+    #: The controllers for the leaves; empty in version 1, where each hierarchy has its own.
+    controllers: tuple[str, ...] = ()
+    #: Whether the parent must be set to pass them on.
+    enable: bool = False
+    #: Whether this process must first move from the parent into its place.
+    move: bool = False
+    #: The limits of the groups that contain this process but not its sandboxes.
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+
+def plans(chain: Sequence[Group], pid: int) -> tuple[PlacePlan, ...]:
+    """Return the plans to try, the best first. ``chain`` is our own group and those above it, ``pid`` this process."""
+    return tuple(plan for wish in _WISHES for plan in _plans(chain, pid, wish))
+
+
+def why_none(chain: Sequence[Group], pid: int) -> str:
+    """Return why ``plans`` found nothing, as part of a sentence."""
+    outer = chain[_depth_of_our_places(chain) :]
+    if not any("memory" in group.controllers for group in outer):
+        return "no control group that this process can see has the memory controller"
+    own = outer[0]
+    if not own.writable:
+        return f"this process may not make control groups in its own, {own.folder}"
+    if "memory" not in own.controllers:
+        return f"its control group {own.folder} has no memory controller, and those above it may not be written"
+    if own.processes != (pid,):
+        return f"other processes live in its control group {own.folder}, and the kernel limits only below an empty one"
+    return f"its control group {own.folder} is of the kind {own.kind!r}, which limits no memory"
+
+
+def _plans(chain: Sequence[Group], pid: int, wish: tuple[str, ...]) -> Iterator[PlacePlan]:
+    start, wanted = _depth_of_our_places(chain), set(wish)
+    usable = [
+        (index, group)
+        for index, group in enumerate(chain)
+        if index >= start and group.writable and group.kind in ("", "domain")
+    ]
+    for index, group in usable:
+        alone = group.processes == (pid,) and group.kind
+        if index == 0 and alone and wanted <= group.controllers and not wanted <= group.enabled:
+            yield PlacePlan(group.folder, wish, enable=True, move=True)
+    for index, group in usable:
+        if wanted <= group.enabled:
+            yield PlacePlan(group.folder, wish, limits=tightest(chain[:index]))
+    for index, group in usable:
+        empty = group.processes == () or not group.kind
+        if empty and wanted <= group.controllers and not wanted <= group.enabled:
+            yield PlacePlan(group.folder, wish, enable=True, limits=tightest(chain[:index]))
+
+
+def _depth_of_our_places(chain: Sequence[Group]) -> int:
+    """Return how many groups at the start of the chain are places of sandbox-kernel, or below one."""
+    ours = [index for index, group in enumerate(chain) if os.path.basename(group.folder).startswith(PLACE_PREFIX)]
+    return max(ours, default=-1) + 1
+
+
+def tightest(left: Sequence[Group]) -> dict[str, str]:
+    """Combine the limits of nested groups into the limits of one group. The innermost group comes first."""
+    found: dict[str, str] = {}
+    for group in left:
+        for name, value in group.limits.items():
+            if name not in found or _narrower(name, value, found[name]):
+                found[name] = value
+    return found
+
+
+def _narrower(name: str, value: str, than: str) -> bool:
+    if name.startswith("cpuset."):
+        return False  # the nearest one already lies within those above it
+    return _share(value) < _share(than)
+
+
+def _share(value: str) -> float:
+    """Return a number; for ``cpu.max``, which has two, their quotient."""
+    first, *rest = value.split()
+    return int(first) / int(rest[0]) if rest else int(first)
+
+
+# Reads which control groups this process is in and what it may do with them, from /proc and /sys. Changes nothing.
+
+#: Limits of a version 2 group that would not apply to a sandbox outside of it.
+LIMITS = (
+    "memory.max", "memory.high", "memory.swap.max", "pids.max", "cpu.max", "cpuset.cpus", "cpuset.mems",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Group:
+    """One version 2 group as this process sees it."""
+
+    folder: str
+    #: The controllers that the group may pass on to its children, and those that it does pass on.
+    controllers: frozenset[str] = frozenset()
+    enabled: frozenset[str] = frozenset()
+    #: The processes directly in it. 0 stands for one that this process cannot see; None: the list cannot be read.
+    processes: tuple[int, ...] | None = ()
+    #: Whether this process may make groups in it, pass controllers on and move processes.
+    writable: bool = True
+    #: ``cgroup.type``: ``domain`` for an ordinary group, empty for the root of the machine.
+    kind: str = "domain"
+    #: The limits that are set on it, by the names of their files.
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+
+def own_groups() -> dict[str, str]:
+    """Return our own group in each hierarchy: controller name (``""`` for version 2) to path."""
+    groups: dict[str, str] = {}
+    for line in own_groups_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for name in controllers.split(","):
+            groups[name] = path
+    return groups
+
+
+def own_groups_text() -> str:
+    """Return the content of /proc/self/cgroup."""
+    return read("/proc/self/cgroup")
+
+
+def mounts() -> dict[str, tuple[str, str]]:
+    """Return the mounted hierarchies: controller name (``""`` for version 2) to mount point and mounted group."""
+    found: dict[str, tuple[str, str]] = {}
+    for line in read("/proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, (kind, _, options) = before.split(), after.split(" ", 2)
+        if kind == "cgroup2":
+            found.setdefault("", (fields[4], fields[3]))
+        elif kind == "cgroup":
+            for option in options.split(","):
+                found.setdefault(option, (fields[4], fields[3]))
+    return found
+
+
+def own_folder(name: str, groups: Mapping[str, str], mounted: Mapping[str, tuple[str, str]]) -> str | None:
+    """Return the folder of our own group in one hierarchy; None if it is not mounted or not visible."""
+    if name not in groups or name not in mounted:
+        return None
+    point, root = mounted[name]
+    path = groups[name]
+    relative = path[len(root) :] if root != "/" and (path + "/").startswith(root + "/") else path
+    folder = os.path.normpath(point + "/" + relative)
+    # A control group namespace shows a group above its root as "/..".
+    return folder if ".." not in path.split("/") and os.path.isdir(folder) else None
+
+
+def own_chain(groups: Mapping[str, str], mounted: Mapping[str, tuple[str, str]]) -> tuple[Group, ...]:
+    """Return our own version 2 group and all mounted groups above it, the nearest first; empty if there is none."""
+    folder = own_folder("", groups, mounted)
+    if folder is None:
+        return ()
+    top = os.path.normpath(mounted[""][0])
+    found = [look(folder)]
+    while folder != top:
+        folder = os.path.dirname(folder)
+        found.append(look(folder))
+    return tuple(found)
+
+
+def look(folder: str) -> Group:
+    """Read one version 2 group."""
+    processes = _text(f"{folder}/cgroup.procs")
+    kind = _text(f"{folder}/cgroup.type")
+    values = {name: (_text(f"{folder}/{name}") or "").strip() for name in LIMITS}
+    return Group(
+        folder=folder,
+        controllers=frozenset((_text(f"{folder}/cgroup.controllers") or "").split()),
+        enabled=frozenset((_text(f"{folder}/cgroup.subtree_control") or "").split()),
+        processes=None if processes is None else tuple(map(int, processes.split())),
+        writable=all(
+            os.access(path, os.W_OK) for path in (folder, f"{folder}/cgroup.procs", f"{folder}/cgroup.subtree_control")
+        ),
+        kind="" if kind is None else kind.strip(),
+        limits={name: value for name, value in values.items() if value and value.split()[0] != "max"},
+    )
+
+
+def _text(path: str) -> str | None:
+    try:
+        return read(path)
+    except OSError:
+        return None

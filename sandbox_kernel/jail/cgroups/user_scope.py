@@ -12,7 +12,7 @@ import queue
 import threading
 from collections import deque
 
-from sandbox_kernel.jail.cgroups.cgroup_tree import own_groups
+from sandbox_kernel.jail.cgroups.cgroup_place import own_groups
 
 #: A desktop answers within milliseconds. After this time the watchdog is used instead.
 TIMEOUT_S = 2.0

@@ -27,12 +27,12 @@ from sandbox_kernel.jail.core.gate_messages import Inbox, encode_warm
 from sandbox_kernel.jail.core.proof_record import forget_proof
 from sandbox_kernel.jail.core.spawner import SpawnOrder, spawn
 from sandbox_kernel.jail.core.walls import Places, Walls
-from sandbox_kernel.jail.meter.disk import Disk
 from sandbox_kernel.jail.meter.meter import Meter, make_meter
+from sandbox_kernel.jail.meter.reading import Disk
 from sandbox_kernel.jail.root import root_view
 from sandbox_kernel.jail.root.sandbox_user import own_user
 from sandbox_kernel.jail.streams.output import CHUNK
-from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.jail.streams.stop import readable
 
 #: How long the start of a jail may take on a busy machine.
 START_TIMEOUT_S = 30.0

@@ -18,13 +18,13 @@ from sandbox_kernel.jail.core.guest_programs import guest_folder, memory_file, s
 from sandbox_kernel.jail.core.jail import DEATH_TIMEOUT_S, Jail, JailCommand
 from sandbox_kernel.jail.core.walls import GUEST, WORK, Places, Walls
 from sandbox_kernel.jail.kinds.stale_children import sweep_once
-from sandbox_kernel.jail.meter.disk import Disk, of_file_system
 from sandbox_kernel.jail.meter.process_tree import tree
+from sandbox_kernel.jail.meter.reading import Disk, of_file_system
 from sandbox_kernel.jail.root import root_plan, root_view
 from sandbox_kernel.jail.root.root_plan import is_closed, package_of, plan_stage, reachable_by_all
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
-from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.jail.streams.stop import readable
 
 
 class NamespaceJail(Jail):

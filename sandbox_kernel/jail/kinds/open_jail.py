@@ -19,11 +19,11 @@ from sandbox_kernel.jail.core.jail import DEATH_TIMEOUT_S, Jail, JailCommand
 from sandbox_kernel.jail.core.walls import Places, Walls
 from sandbox_kernel.jail.kinds.open_spec import open_spec
 from sandbox_kernel.jail.kinds.private_folder import PrivateFolder
-from sandbox_kernel.jail.meter.disk import Disk
 from sandbox_kernel.jail.meter.folder_watch import FolderWatch
 from sandbox_kernel.jail.meter.meter import counts_processes
 from sandbox_kernel.jail.meter.process_tree import living, of_user, signal_same, tree
-from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.jail.meter.reading import Disk
+from sandbox_kernel.jail.streams.stop import readable
 
 #: On this signal, as at the end of the host, ``guest/gate/open_gate.py`` kills its descendants and ends.
 END_EVERYTHING = signal.SIGRTMIN + 7

@@ -20,8 +20,8 @@ from dataclasses import replace
 from sandbox_kernel.jail.core.guest_programs import guest_folder, memory_file
 from sandbox_kernel.jail.core.walls import CELL, TMP, WORK, Walls
 from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
-from sandbox_kernel.jail.meter.disk import Disk
 from sandbox_kernel.jail.meter.meter import Meter
+from sandbox_kernel.jail.meter.reading import Disk
 from sandbox_kernel.jail.meter.watchdog_meter import WatchdogMeter
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import HOST_ETC

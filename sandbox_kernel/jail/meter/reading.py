@@ -1,6 +1,8 @@
-"""The final reading of a meter. The outcome of a run is decided from it."""
+"""What a meter says at the end of a run, from which its outcome is decided, and what is known of its disk."""
 
 from __future__ import annotations
+
+import os
 
 from sandbox_kernel.ground.values import dataclass
 
@@ -15,3 +17,22 @@ class Reading:
     cpu_seconds: float | None = None
     #: Whether allocations above the limit fail, instead of the program being killed.
     refuses_memory: bool = False
+
+
+#: A run with more files is ended: each file costs kernel memory that no size limit counts.
+MAX_INODES = 200_000
+
+
+@dataclass(frozen=True)
+class Disk:
+    """``full``: the limit was reached. ``over``: the run must be ended, because nothing else will stop it."""
+
+    full: bool
+    over: bool
+
+
+def of_file_system(fd: int) -> Disk:
+    """Measure a folder that is its own file system. The kernel limits its size, but not the number of files."""
+    seen = os.fstatvfs(fd)
+    too_many = seen.f_files - seen.f_ffree > MAX_INODES
+    return Disk(full=too_many or seen.f_bavail == 0, over=too_many)

@@ -9,23 +9,37 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
+import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.jail.core.gate_messages import send_order
-from sandbox_kernel.jail.core.handed_over import receive_listener
+from sandbox_kernel.jail.core.gate_messages import (
+    MAX_REPORT,
+    Step,
+    StepExit,
+    answer,
+    broken,
+    question,
+    send_order,
+    step_exit,
+)
+from sandbox_kernel.jail.core.handed_over import (
+    MAX_KEPT,
+    MAX_KEPT_BYTES,
+    read_kept,
+    receive_listener,
+    receive_with_files,
+)
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome, OnListener, OnOutput, SpareGone
 from sandbox_kernel.jail.kinds.reaper import bury
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.jail.run.gate_replies import GateReplies
 from sandbox_kernel.jail.run.limit_watch import LimitWatch, RunMemory
-from sandbox_kernel.jail.run.report_channel import ReportChannel
 from sandbox_kernel.jail.run.watch_loop import Alarm, WatchLoop
-from sandbox_kernel.jail.streams.asking import OnInput
-from sandbox_kernel.jail.streams.input_prompts import InputPrompts
+from sandbox_kernel.jail.streams.input_prompts import InputPrompts, OnInput
 from sandbox_kernel.jail.streams.input_watch import InputWatch
 from sandbox_kernel.jail.streams.output import CHUNK, Capture
 from sandbox_kernel.jail.streams.stdin_feeder import Feeder
@@ -257,3 +271,117 @@ class _Run(WatchLoop):
 
 def _emitter(on_output: OnOutput, name: str) -> Callable[[str], None]:
     return lambda text: on_output(name, text)
+
+
+# Messages from the gate while a job runs: it began, a step ended, files to keep, a wall that could not be built.
+
+
+class GateReplies:
+    """The state of a job, from its gate's messages. The loop calls ``read`` and ``died`` when a descriptor is ready."""
+
+    def __init__(self, jail: Jail, steps: Sequence[Step]) -> None:
+        self._jail, self._steps = jail, steps
+        self._kept_fds: list[int] = []
+        self.begun = False
+        self.exits: list[StepExit] = []
+        #: When the last compiler step ended.
+        self.compiled_at: float | None = None
+        #: Whether no more messages will come.
+        self.finished = False
+        #: Whether nothing but the gate runs any more.
+        self.alone = False
+        #: Whether the jail ended by itself, for a reason that the host does not know.
+        self.lost = False
+
+    def read(self, fd: int) -> None:
+        """Read the gate's messages. Raises ``EnforcerFailed`` when the gate could not build a wall."""
+        try:
+            data, descriptors = receive_with_files(self._jail.control, 65536, MAX_KEPT)
+            self._kept_fds += descriptors
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.finished = self.lost = True
+            return
+        if len(self._kept_fds) > sum(len(step.keeps) for step in self._steps):
+            raise EnforcerFailed("gate", "unexpected files came out of the jail; it was ended")
+        for message in self._jail.inbox.feed(data):
+            if message["op"] == "started":
+                self.begun = True
+            elif message["op"] == "exit":
+                self._step_ended(step_exit(message))
+            elif message["op"] == "broken":
+                enforcer = self._jail.walls.enforcer or "none"
+                raise EnforcerFailed(enforcer, f"a wall could not be built, nothing was run: {broken(message)}")
+
+    def died(self, fd: int) -> None:
+        """The gate ended."""
+        self.finished = self.lost = True
+
+    def _step_ended(self, end: StepExit) -> None:
+        if len(self.exits) >= len(self._steps):
+            raise EnforcerFailed("gate", "more steps ended in the jail than it was given; it was ended")
+        step = self._steps[len(self.exits)]
+        self.exits.append(end)
+        if step.compiles:
+            self.compiled_at = time.monotonic()
+        self.finished = end.code != 0 or len(self.exits) >= len(self._steps)
+        self.alone = self.finished and end.alone
+
+    def kept(self) -> tuple[bytes, ...]:
+        """Return the files that the steps handed over, all or none of them."""
+        fds, self._kept_fds = self._kept_fds, []
+        asked = sum(len(step.keeps) for step in self._steps)
+        kept = read_kept(fds, MAX_KEPT_BYTES)
+        return kept if len(kept) == asked else ()
+
+    def close(self) -> None:
+        """Close files that were not used. May be called twice."""
+        read_kept(self._kept_fds, 0)
+        self._kept_fds = []
+
+
+# The channel of a step that reports: its report, and its input prompts before that.
+
+
+class ReportChannel:
+    """The host's end of the channel. Without ``questions``, everything that the step writes is its report."""
+
+    def __init__(self, sock: socket.socket, selector: selectors.BaseSelector, questions: InputPrompts | None) -> None:
+        self._socket, self._selector, self._questions = sock, selector, questions
+        #: Whether the step wrote something. It has then begun, even if the gate has not reported that yet.
+        self.has_written = False
+        #: Whether the step has reported. After that it would only shut down, and killing it is faster.
+        self.reported = False
+
+    def listen(self) -> None:
+        """Wait for the next message of the step. Not called while a prompt of the step is open."""
+        self._selector.register(self._socket, selectors.EVENT_READ, self._on_readable)
+
+    def _on_readable(self, fd: int) -> None:
+        try:
+            said = self._socket.recv(MAX_REPORT, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except OSError:
+            said = b""
+        self._selector.unregister(fd)
+        self.has_written = self.has_written or bool(said)
+        prompt = question(said) if self._questions is not None else None
+        if self._questions is not None and prompt is not None:
+            self._socket.recv(MAX_REPORT)
+            self._questions.ask(prompt, self._answered)
+        else:
+            self.reported = bool(said)
+
+    def _answered(self, text: str | None) -> None:
+        with contextlib.suppress(OSError):  # the step is gone or does not read: its end or the time limit will end it
+            self._socket.send(answer(text), socket.MSG_DONTWAIT)
+        self.listen()
+
+    def report(self) -> bytes:
+        """Return what the step wrote last. Called when it is over."""
+        self._socket.setblocking(False)
+        with contextlib.suppress(OSError):
+            return self._socket.recv(MAX_REPORT)
+        return b""

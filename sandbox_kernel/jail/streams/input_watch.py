@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import selectors
+import struct
+import termios
 import time
+from collections.abc import Iterator
 
-from sandbox_kernel.jail.streams.blocked_reader import CannotTell, waits_for_input
+from sandbox_kernel.jail.meter.process_tree import runs, tasks, tree
+from sandbox_kernel.jail.rules.syscalls import ARCHES, number
 from sandbox_kernel.jail.streams.input_prompts import InputPrompts
 from sandbox_kernel.jail.streams.stdin_feeder import Feeder
 
@@ -53,3 +59,119 @@ class InputWatch:
         else:
             self._feeder.add(f"{text}\n".encode())
             self._feeder.attend(self._selector)
+
+
+# Detects that a program waits for input: one of its threads sleeps in a call that reads from an empty pipe.
+#
+# This works for every language, because the program need not cooperate. The kernel tells a process that may trace
+# another in which call its threads sleep, and with which arguments. Where that is refused (some containers, programs of
+# another user), a program that waits cannot be told from one that works.
+
+_IN = 1  # POLLIN and EPOLLIN
+_POLLFD = struct.Struct("ihh")
+#: Longer lists of descriptors are not read; a program that waits for input has short ones.
+_MAX_WATCHED = 1024
+
+
+def _numbers(*names: str) -> frozenset[int]:
+    arch = os.uname().machine
+    found = (number(name, arch) for name in names) if arch in ARCHES else ()
+    return frozenset(one for one in found if one is not None)
+
+
+_READS = _numbers("read", "readv", "splice")
+_POLLS = _numbers("poll", "ppoll")
+_SELECTS = _numbers("select", "pselect6")
+_EPOLLS = _numbers("epoll_wait", "epoll_pwait", "epoll_pwait2")
+
+
+class CannotTell(Exception):
+    """The kernel does not say what these processes do."""
+
+
+def waits_for_input(init_pid: int, pipe_fd: int) -> bool:
+    """Whether a process below ``init_pid`` sleeps until something is written to this pipe, and the pipe is empty.
+
+    Raises ``CannotTell`` if the kernel refuses. It may also refuse for a moment while a process starts or ends.
+    """
+    name = f"pipe:[{os.fstat(pipe_fd).st_ino}]"
+    looks = [_reads(pid, name) for pid in tree(init_pid) if pid != init_pid]
+    if None in looks and True not in looks:
+        raise CannotTell
+    # Check the pipe last: only we write to it, so a thread that slept there still sleeps.
+    return True in looks and not _holds_something(pipe_fd)
+
+
+def _holds_something(pipe_fd: int) -> bool:
+    size: int = struct.unpack("i", fcntl.ioctl(pipe_fd, termios.FIONREAD, b"\0\0\0\0"))[0]
+    return size > 0
+
+
+def _reads(pid: int, pipe: str) -> bool | None:
+    """Whether a thread of a process waits for this pipe; None when the process may not be examined."""
+    looks = [_task_reads(task, pipe) for task in tasks(pid) or [str(pid)]]
+    return True if True in looks else None if None in looks else False
+
+
+def _task_reads(task: str, pipe: str) -> bool | None:
+    """The same for one thread, given by its folder below /proc: threads may have their own descriptors."""
+    try:
+        return any(_is(task, fd, pipe) for fd in _read_by(task))
+    except PermissionError:
+        # The files of a thread that has ended belong to root; it reads nothing.
+        return None if runs(task) else False
+    except (OSError, ValueError):  # it ended meanwhile, or its arguments cannot be read
+        return False
+
+
+def _read_by(task: str) -> Iterator[int]:
+    """Return the descriptors that a thread waits for."""
+    with open(f"/proc/{task}/syscall") as file:
+        words = file.read().split()
+    if len(words) < 4:  # it runs, or sleeps outside of a call
+        return iter(())
+    call, first, second = int(words[0]), int(words[1], 16), int(words[2], 16)
+    if call in _READS:
+        return iter((first,))
+    if call in _POLLS:
+        return _polled(task, first, second)
+    if call in _SELECTS:
+        return _selected(task, first, second)
+    if call in _EPOLLS:
+        return _epolled(task, first)
+    return iter(())
+
+
+def _is(task: str, fd: int, pipe: str) -> bool:
+    """Whether a descriptor of a thread is this pipe. The link is read, never followed."""
+    try:
+        return os.readlink(f"/proc/{task}/fd/{fd}") == pipe
+    except FileNotFoundError:
+        return False
+
+
+def _memory(task: str, address: int, size: int) -> bytes:
+    fd = os.open(f"/proc/{task}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, size, address)
+    finally:
+        os.close(fd)
+
+
+def _polled(task: str, address: int, count: int) -> Iterator[int]:
+    data = _memory(task, address, min(count, _MAX_WATCHED) * _POLLFD.size) if address and count else b""
+    whole = len(data) - len(data) % _POLLFD.size
+    return (fd for fd, events, _ in _POLLFD.iter_unpack(data[:whole]) if events & _IN)
+
+
+def _selected(task: str, count: int, address: int) -> Iterator[int]:
+    count = min(count, _MAX_WATCHED)
+    data = _memory(task, address, (count + 7) // 8) if address and count else b""
+    return (fd for fd in range(min(count, len(data) * 8)) if data[fd // 8] >> fd % 8 & 1)
+
+
+def _epolled(task: str, fd: int) -> Iterator[int]:
+    """Parse lines like ``tfd:        0 events:       19 data: ...``, one for each watched descriptor."""
+    with open(f"/proc/{task}/fdinfo/{fd}") as file:
+        lines = [line.split() for line in file.read(1 << 20).splitlines() if line.startswith("tfd:")]
+    return (int(words[1]) for words in lines[:_MAX_WATCHED] if int(words[3], 16) & _IN)

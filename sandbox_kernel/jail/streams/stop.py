@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 
 
@@ -36,3 +37,13 @@ class Stop:
             if self._fd >= 0:
                 os.close(self._fd)
             self._fd = -1
+
+
+# Waits for one descriptor of any number. ``select`` accepts only the first thousand, and a host may have more.
+
+
+def readable(fd: int, timeout_s: float) -> bool:
+    """Whether the descriptor becomes readable, or reaches its end, within this time."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout_s) * 1000))

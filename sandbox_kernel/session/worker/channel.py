@@ -15,8 +15,8 @@ from collections import deque
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.cgroups.kept_files import KeptFiles, read_once
-from sandbox_kernel.jail.meter.process_view import goes_on_without_main_thread
-from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.jail.meter.process_tree import goes_on_without_main_thread
+from sandbox_kernel.jail.streams.stop import readable
 from sandbox_kernel.session.worker.message_reader import Cutter
 from sandbox_kernel.session.worker.messages import DisplayShown, FromWorker, LateText, ToWorker, encode
 

@@ -18,7 +18,7 @@ from sandbox_kernel.jail.core.gate_messages import JobFile, Step, exit_code, fra
 from sandbox_kernel.jail.core.handed_over import receive_listener
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OnListener
-from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.jail.streams.stop import readable
 from sandbox_kernel.session.tree.state_diff import FileDiff
 from sandbox_kernel.session.worker.message_reader import clean_text
 

@@ -12,8 +12,7 @@ import contextlib
 
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.kept_files import KeptFiles, read_once
-from sandbox_kernel.jail.meter.process_tree import tree
-from sandbox_kernel.jail.meter.process_view import speaker
+from sandbox_kernel.jail.meter.process_tree import speaker, tree
 from sandbox_kernel.jail.root.sandbox_user import held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.session.worker.channel import inner_pid

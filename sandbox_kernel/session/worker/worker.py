@@ -24,8 +24,7 @@ from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OWN_PROCESSES
 from sandbox_kernel.jail.meter.meter import counts_processes
-from sandbox_kernel.jail.streams.readable import readable
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams.stop import Stop, readable
 from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.session.cell.late_output import LateOutput
 from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent

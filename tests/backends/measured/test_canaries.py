@@ -15,8 +15,16 @@ import pytest
 
 from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy, validate_policy
 from sandbox_kernel.backends.measured import canaries
-from sandbox_kernel.backends.measured.bait import Outside, controls, look_outside, set_out
-from sandbox_kernel.backends.measured.canaries import Measurement, Mechanisms, Run, measure
+from sandbox_kernel.backends.measured.canaries import (
+    Measurement,
+    Mechanisms,
+    Outside,
+    Run,
+    controls,
+    look_outside,
+    measure,
+    set_out,
+)
 from sandbox_kernel.backends.measured.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, REACH, TRIALS, UP
 from sandbox_kernel.backends.measured.capabilities import _PROOFS, _sum_up
 from sandbox_kernel.errors import EnforcerFailed

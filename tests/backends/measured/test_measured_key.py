@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy
-from sandbox_kernel.backends.measured import measured_key
-from sandbox_kernel.backends.measured.measured_key import SETTINGS, STATUS, code_digest, facts, fingerprint
+from sandbox_kernel.backends.measured import measured_cache
+from sandbox_kernel.backends.measured.measured_cache import SETTINGS, STATUS, code_digest, facts, fingerprint
 from sandbox_kernel.backends.requests.surroundings import VARIABLES, VARIABLES_LIKE
 from sandbox_kernel.jail.cgroups.cgroup import Hierarchies, Shortfall
 from tests.jail.cgroups.control_groups import Host, needs_v2, new_group
@@ -34,7 +34,7 @@ def test_the_key_is_the_same_while_nothing_changes(backend: ProcessBackend) -> N
 def test_another_process_in_the_same_place_has_the_same_key(backend: ProcessBackend) -> None:
     code = (
         "from sandbox_kernel import ProcessBackend, ProcessConfig\n"
-        "from sandbox_kernel.backends.measured.measured_key import fingerprint\n"
+        "from sandbox_kernel.backends.measured.measured_cache import fingerprint\n"
         "print(fingerprint(ProcessBackend(ProcessConfig(pool_size=0))))"
     )
     seen = {
@@ -72,8 +72,8 @@ READ = (
 def test_a_setting_of_the_kernel_is_in_the_key(
     path: str, backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, real = fingerprint(backend), measured_key.read_fact
-    monkeypatch.setattr(measured_key, "read_fact", lambda asked: "changed" if asked == path else real(asked))
+    before, real = fingerprint(backend), measured_cache.read_fact
+    monkeypatch.setattr(measured_cache, "read_fact", lambda asked: "changed" if asked == path else real(asked))
     assert fingerprint(backend) != before
 
 
@@ -81,7 +81,7 @@ def test_a_setting_of_the_kernel_is_in_the_key(
 def test_what_the_process_may_do_is_in_the_key(
     line: str, backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, real = fingerprint(backend), measured_key.read_fact
+    before, real = fingerprint(backend), measured_cache.read_fact
 
     def changed(path: str) -> str:
         text = real(path)
@@ -89,7 +89,7 @@ def test_what_the_process_may_do_is_in_the_key(
             return text
         return "\n".join(f"{line}:\tchanged" if row.startswith(f"{line}:") else row for row in text.splitlines())
 
-    monkeypatch.setattr(measured_key, "read_fact", changed)
+    monkeypatch.setattr(measured_cache, "read_fact", changed)
     assert fingerprint(backend) != before
 
 
@@ -100,13 +100,13 @@ def test_what_the_process_may_do_is_in_the_key(
         ("os.getresgid", lambda: (0, 4711, 0)),
         ("os.getgroups", lambda: [4711]),
         ("platform.uname", lambda: platform.uname_result("Linux", "other", "9.9", "#1", "x86_64")),
-        ("measured_key.landlock_abi", lambda: 99),
-        ("measured_key._bubblewrap", lambda: ["/other/bwrap", 1]),
-        ("measured_key._guest_python", lambda name: ["/other/python", 1]),
-        ("measured_key._version", lambda: "99"),
-        ("measured_key._own_code", lambda: "changed"),
-        ("measured_key.groups_at_start", lambda: "0::/somewhere/else"),
-        ("measured_key.find_hierarchies", lambda: Hierarchies(9, "/a/b", None, None)),
+        ("measured_cache.landlock_abi", lambda: 99),
+        ("measured_cache._bubblewrap", lambda: ["/other/bwrap", 1]),
+        ("measured_cache._guest_python", lambda name: ["/other/python", 1]),
+        ("measured_cache._version", lambda: "99"),
+        ("measured_cache._own_code", lambda: "changed"),
+        ("measured_cache.groups_at_start", lambda: "0::/somewhere/else"),
+        ("measured_cache.find_hierarchies", lambda: Hierarchies(9, "/a/b", None, None)),
         ("sys.executable", "/other/python"),
     ],
 )
@@ -123,8 +123,8 @@ def test_where_groups_are_and_which_they_are_is_in_the_key_and_the_name_of_a_pla
     backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def key(found: Hierarchies | None, missing: Shortfall | None = None) -> str:
-        monkeypatch.setattr(measured_key, "find_hierarchies", lambda: found)
-        monkeypatch.setattr(measured_key, "shortfall", lambda: missing)
+        monkeypatch.setattr(measured_cache, "find_hierarchies", lambda: found)
+        monkeypatch.setattr(measured_cache, "shortfall", lambda: missing)
         return fingerprint(backend)
 
     assert key(Hierarchies(2, "/a/1", "/a/1", "/a/1")) == key(Hierarchies(2, "/a/2", "/a/2", "/a/2"))
@@ -162,23 +162,23 @@ def test_limits_of_the_host_process_are_in_the_key(backend: ProcessBackend) -> N
 
 
 def test_namespaces_and_mounts_are_in_the_key(backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, real = fingerprint(backend), measured_key.read_fact
+    before, real = fingerprint(backend), measured_cache.read_fact
     with monkeypatch.context() as patch:
-        patch.setattr(measured_key, "_link", lambda path: "mnt:[1]" if path.endswith("mnt") else "")
+        patch.setattr(measured_cache, "_link", lambda path: "mnt:[1]" if path.endswith("mnt") else "")
         assert fingerprint(backend) != before
 
     def with_noexec(path: str) -> str:
         return real(path).replace(" / / ", " / / noexec,") if path.endswith("mountinfo") else real(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(measured_key, "read_fact", with_noexec)
+        patch.setattr(measured_cache, "read_fact", with_noexec)
         assert fingerprint(backend) != before
 
 
 def test_where_boots_cannot_be_told_apart_there_is_no_key(
     backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured_key, "read_fact", lambda path: "")
+    monkeypatch.setattr(measured_cache, "read_fact", lambda path: "")
     assert fingerprint(backend) == ""
 
 
@@ -216,7 +216,7 @@ def test_code_and_data_of_ours_are_in_the_key_however_deep(change: Callable[[Pat
 
 
 def test_every_variable_that_our_code_asks_for_by_name_below_the_facade_is_in_the_key() -> None:
-    package = Path(measured_key.__file__).parents[2]
+    package = Path(measured_cache.__file__).parents[2]
     asked = set()
     for room in ("jail", "backends", "languages", "policy"):
         for path in (package / room).rglob("*.py"):
@@ -232,7 +232,7 @@ def test_every_variable_that_our_code_asks_for_by_name_below_the_facade_is_in_th
 def test_a_process_in_another_group_does_not_get_what_was_measured_in_the_first() -> None:
     ask = (
         "from sandbox_kernel import ProcessBackend, ProcessConfig\n"
-        "from sandbox_kernel.backends.measured.measured_key import fingerprint, facts\n"
+        "from sandbox_kernel.backends.measured.measured_cache import fingerprint, facts\n"
         "answer = fingerprint(ProcessBackend(ProcessConfig(pool_size=0)))"
     )
     with new_group() as one, new_group() as other:

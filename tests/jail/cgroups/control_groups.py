@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.jail.cgroups.cgroup_tree import look, mounts
+from sandbox_kernel.jail.cgroups.cgroup_place import look, mounts
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

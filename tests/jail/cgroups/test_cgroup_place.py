@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.jail.cgroups.cgroup_place import Place, sweep
-from sandbox_kernel.jail.cgroups.cgroup_plan import PLACE_PREFIX, PlacePlan
-from sandbox_kernel.jail.cgroups.cgroup_tree import own_folder
+from sandbox_kernel.jail.cgroups.cgroup_place import PLACE_PREFIX, Place, PlacePlan, own_folder, sweep
 from tests.jail.cgroups.control_groups import Host, clear, members, needs_controllers, needs_v2, new_group, subgroups
 
 NOBODY = 65534

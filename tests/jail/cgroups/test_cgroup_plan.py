@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox_kernel.jail.cgroups.cgroup_plan import PlacePlan, plans, tightest, why_none
-from sandbox_kernel.jail.cgroups.cgroup_tree import Group
+from sandbox_kernel.jail.cgroups.cgroup_place import Group, PlacePlan, plans, tightest, why_none
 
 ME, OTHER = 100, 200
 BOTH = frozenset({"memory", "pids"})

@@ -36,7 +36,7 @@ from sandbox_kernel.jail.core.gate_messages import (
 )
 from sandbox_kernel.jail.core.handed_over import read_kept, receive_listener, receive_with_files
 from sandbox_kernel.jail.core.walls import Warm
-from sandbox_kernel.jail.run.gate_replies import GateReplies
+from sandbox_kernel.jail.run.run_job import GateReplies
 from sandbox_kernel.session.worker.gate_client import GateClient
 
 quick = settings(deadline=None, max_examples=80)

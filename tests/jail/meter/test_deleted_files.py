@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.jail.meter.deleted_files import Deleted, deleted_files
+from sandbox_kernel.jail.meter.folder_watch import Deleted, deleted_files
 
 SIZE = 1 << 20
 

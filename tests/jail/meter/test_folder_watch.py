@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.jail.meter import folder_watch
-from sandbox_kernel.jail.meter.disk import Disk
 from sandbox_kernel.jail.meter.folder_watch import FolderWatch
+from sandbox_kernel.jail.meter.reading import Disk
 
 MIB = 1 << 20
 FINE, FULL, OVER = Disk(False, False), Disk(True, False), Disk(True, True)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.jail.meter import process_view
-from sandbox_kernel.jail.meter.deleted_files import deleted_files
+from sandbox_kernel.jail.meter import process_tree
+from sandbox_kernel.jail.meter.folder_watch import deleted_files
 from sandbox_kernel.jail.meter.process_tree import (
+    descriptor_tables,
     has_memory,
     living,
     memory_file_bytes,
@@ -21,10 +22,10 @@ from sandbox_kernel.jail.meter.process_tree import (
     signal_same,
     tree,
     usage,
+    without_twins,
 )
-from sandbox_kernel.jail.meter.process_view import descriptor_tables, without_twins
 from sandbox_kernel.jail.meter.watchdog_meter import WatchdogMeter
-from sandbox_kernel.jail.streams.blocked_reader import CannotTell, waits_for_input
+from sandbox_kernel.jail.streams.input_watch import CannotTell, waits_for_input
 from sandbox_kernel.session.worker.memory_budget import anonymous_bytes, private_bytes
 from tests.jail.headless import headless
 
@@ -94,7 +95,7 @@ def test_files_in_a_table_of_one_threads_own_count(
     tmp_path: Path, says_who_shares: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not says_who_shares:
-        monkeypatch.setattr(process_view, "_kcmp", lambda: None)
+        monkeypatch.setattr(process_tree, "_kcmp", lambda: None)
     path = str(tmp_path / "gone")
     work = (
         f"{OWN_TABLE}fd = os.memfd_create('held'); os.write(fd, b'x' * (20 << 20))\n"
@@ -127,7 +128,7 @@ def test_threads_that_share_their_files_are_looked_at_once() -> None:
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == "ready\n"
-        assert len(process_view.tasks(process.pid)) == 6
+        assert len(process_tree.tasks(process.pid)) == 6
         assert len(list(descriptor_tables(process.pid))) == 1
     finally:
         process.kill()

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox_kernel.jail.streams import blocked_reader
-from sandbox_kernel.jail.streams.blocked_reader import CannotTell, waits_for_input
+from sandbox_kernel.jail.streams.input_watch import CannotTell, waits_for_input
 
 WAITING = {
     "read": "os.read(0, 1)",
@@ -90,7 +89,7 @@ def test_where_the_kernel_does_not_say_nobody_guesses(start: type[Program], monk
     def refused(*_: object) -> Iterator[int]:
         raise PermissionError
 
-    monkeypatch.setattr(blocked_reader, "_read_by", refused)
+    monkeypatch.setattr(input_watch, "_read_by", refused)
     with pytest.raises(CannotTell):
         waits_for_input(program.process.pid, program.pipe)
 
