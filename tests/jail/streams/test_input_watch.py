@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from sandbox_kernel.jail.streams import input_watch
 from sandbox_kernel.jail.streams.input_watch import CannotTell, waits_for_input
 
 WAITING = {
