@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from benchmarks.measure import interleaved, machine, table
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
+from sandbox_kernel.languages.node import find_node
 from sandbox_kernel.languages.rust import find_rustc
-from sandbox_kernel.languages.support.node import find_node
 
 Case = Callable[[], object]
 

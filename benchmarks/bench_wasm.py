@@ -28,7 +28,7 @@ from benchmarks.wasm_peers import find_wasm_peers
 from sandbox_kernel import ExecRequest, Language
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.jail.meter.process_tree import proportional_bytes, tree
-from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
+from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.session.opening.open_wasm import load_wasm_session, open_wasm_session
 
 HELLO = """(module (import "wasi_snapshot_preview1" "fd_write" (func $w (param i32 i32 i32 i32) (result i32)))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         SessionError,
     )
     from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-    from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig
+    from sandbox_kernel.languages.recipe import Availability, ProcessConfig
     from sandbox_kernel.limits import FunctionLimits, Limits
     from sandbox_kernel.model import (
         Call,
@@ -143,7 +143,7 @@ _HOMES = {
     "FetchError InvalidRequest MemoryExceeded NetworkingDisabled PathTraversal PolicyViolation SandboxDestroyed "
     "SandboxError SandboxTimeout SessionError",
     "jail.enforcer": "Enforcer get_enforcer",
-    "languages.support.recipe": "Availability ProcessConfig",
+    "languages.recipe": "Availability ProcessConfig",
     "limits": "FunctionLimits Limits",
     "model": "Call CallOutcome CellError Display ExecRequest ExecResult FsChange Language Status Violation",
     "net.rules.domain_pattern": "DomainPattern",

@@ -26,7 +26,7 @@ TIME_OF_DAY = {
     "guest/wasm/wasi/quickjs_calls.py": "the guest asked for it",
     "guest/wasm/wasi/file_calls.py": "the guest asked for it",
     "guest/wasm/wasi/world_calls.py": "the guest asked for it",
-    "languages/support/compile_cache.py": "files that a dead host left aside",
+    "languages/compile_cache.py": "files that a dead host left aside",
     "net/audit.py": "when a request was decided",
     "report/capability_report.py": "when it was measured",
     "session/tree/state_record.py": "when a cell was run",

@@ -9,7 +9,7 @@ from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxB
 from sandbox_kernel.backends.wasm.module_key import engine_version
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 
 

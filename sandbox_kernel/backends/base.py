@@ -14,7 +14,7 @@ from sandbox_kernel.jail.core.job import OnOutput as OnOutput
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.input_prompts import AnyOnInput, OnInput
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.workspace.outcome import Keep

@@ -36,9 +36,8 @@ from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
 from sandbox_kernel.jail.streams.input_prompts import OnInput
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.languages.registry import RECIPES, availability
-from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.support.recipe import (
+from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
+from sandbox_kernel.languages.recipe import (
     ProcessConfig,
     ProgramPlan,
     Recipe,
@@ -46,6 +45,7 @@ from sandbox_kernel.languages.support.recipe import (
     rlimits,
     search_path,
 )
+from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants

@@ -16,7 +16,7 @@ from sandbox_kernel.commands.terminal.echo import Echo
 from sandbox_kernel.commands.terminal.offers import gave_more, hints_of
 from sandbox_kernel.commands.terminal.progress import show_bar
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
 from sandbox_kernel.receipt import describe_isolation

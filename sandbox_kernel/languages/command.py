@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
+from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 
 SCRIPT = "cell.sh"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.languages.support.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
-from sandbox_kernel.languages.support.scripted import find_program, program_runtime
+from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
+from sandbox_kernel.languages.interpreters import find_program, program_runtime
+from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 

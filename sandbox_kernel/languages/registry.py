@@ -9,26 +9,26 @@ import functools
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, Recipe
+from sandbox_kernel.languages.recipe import Availability, ProcessConfig, Recipe
 from sandbox_kernel.model import Language
 
-#: The class of each language's recipe, in the file of ``languages`` that has the language's name.
+#: The file and the class of each language's recipe.
 _ALL = {
-    Language.PYTHON: "PythonLanguage",
-    Language.JAVASCRIPT: "JavaScriptLanguage",
-    Language.TYPESCRIPT: "TypeScript",
-    Language.RUST: "Rust",
-    Language.C: "C",
-    Language.CPP: "Cpp",
-    Language.ZIG: "ZigLanguage",
-    Language.COMMAND: "CommandLanguage",
-    Language.SQL: "Sql",
-    Language.RUBY: "Ruby",
-    Language.LUA: "Lua",
-    Language.PERL: "Perl",
-    Language.PHP: "Php",
-    Language.R: "R",
-    Language.GO: "Go",
+    Language.PYTHON: ("python", "PythonLanguage"),
+    Language.JAVASCRIPT: ("node", "JavaScriptLanguage"),
+    Language.TYPESCRIPT: ("typescript", "TypeScript"),
+    Language.RUST: ("rust", "Rust"),
+    Language.C: ("c_family", "C"),
+    Language.CPP: ("c_family", "Cpp"),
+    Language.ZIG: ("zig_toolchain", "ZigLanguage"),
+    Language.COMMAND: ("command", "CommandLanguage"),
+    Language.SQL: ("sql", "Sql"),
+    Language.RUBY: ("interpreters", "Ruby"),
+    Language.LUA: ("interpreters", "Lua"),
+    Language.PERL: ("interpreters", "Perl"),
+    Language.PHP: ("interpreters", "Php"),
+    Language.R: ("interpreters", "R"),
+    Language.GO: ("go", "Go"),
 }
 
 
@@ -47,7 +47,8 @@ class _Recipes(Mapping[Language, Recipe]):
 
 @functools.cache
 def _made(language: Language) -> Recipe:
-    recipe: Recipe = getattr(import_module(f"sandbox_kernel.languages.{language}"), _ALL[language])()
+    module, name = _ALL[language]
+    recipe: Recipe = getattr(import_module(f"sandbox_kernel.languages.{module}"), name)()
     return recipe
 
 

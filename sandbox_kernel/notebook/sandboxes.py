@@ -22,8 +22,8 @@ from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.input_prompts import AnyOnInput
-from sandbox_kernel.languages.support.exchange import exchange_files, output_file, output_value
-from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
 from sandbox_kernel.model.wanted import Wanted
 from sandbox_kernel.notebook.offered_functions import OfferedFunctions

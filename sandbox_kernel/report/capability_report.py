@@ -16,8 +16,8 @@ from sandbox_kernel.backends.measured.canaries import Measurement, OnProgress
 from sandbox_kernel.backends.measured.capabilities import group_notes, measurements
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.languages.registry import RECIPES, availability
-from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.receipt import describe_isolation
 from sandbox_kernel.report.page import MARK, WORD, report_page
 

@@ -30,7 +30,7 @@ from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit, start_jail
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.command import shell
-from sandbox_kernel.languages.support.recipe import ProcessConfig, rlimits, search_path
+from sandbox_kernel.languages.recipe import ProcessConfig, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import SandboxPolicy, resolve_grants
 from sandbox_kernel.untrusted.ansi import plain

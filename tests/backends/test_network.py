@@ -13,7 +13,7 @@ from http.server import ThreadingHTTPServer
 import pytest
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, Sandbox, SandboxPolicy, Status
-from sandbox_kernel.languages.support import node
+from sandbox_kernel.languages import node
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 from sandbox_kernel.net.rules.fetch_policy import FetchPolicy

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sandbox_kernel import Language, Sandbox
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
-from sandbox_kernel.languages.support.recipe import ProcessConfig
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import pytest
 
 from sandbox_kernel import ProcessBackend, Sandbox, Status
 from sandbox_kernel.languages import command
-from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, Language
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from sandbox_kernel import ExecResult, InvalidRequest, ProcessBackend, Sandbox, Status
 from sandbox_kernel.languages import typescript
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
-from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.languages.typescript import has_decorators
 from sandbox_kernel.model import ExecRequest, Language
 

@@ -15,7 +15,7 @@ import pytest
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.meter.process_tree import tree
-from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.session.opening.open_session import open_session
 from sandbox_kernel.session.session import Session
 
@@ -94,7 +94,7 @@ CLOSED = """
     from sandbox_kernel.backends.process import ProcessBackend
     from sandbox_kernel.jail.cgroups.cgroup_leaf import own_leaves
     from sandbox_kernel.jail.meter.process_tree import tree
-    from sandbox_kernel.languages.support.recipe import ProcessConfig
+    from sandbox_kernel.languages.recipe import ProcessConfig
     from sandbox_kernel.session.opening.open_session import open_session
 
     def held():

@@ -32,7 +32,7 @@ from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, install_li
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.input_prompts import OnInput
 from sandbox_kernel.jail.streams.stop import Stop, readable
-from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.here.here_folder import HereFolder

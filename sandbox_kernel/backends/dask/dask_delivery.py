@@ -21,7 +21,7 @@ from sandbox_kernel import errors
 from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.core.json_parts import has_too_many_parts
-from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Limit, Note, NoteKind, Status, Violation
 from sandbox_kernel.workspace.here.change_log import GONE
 from sandbox_kernel.workspace.here.sent_folder import SentEntry

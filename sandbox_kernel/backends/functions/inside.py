@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.guest_programs import start_of
 from sandbox_kernel.jail.core.walls import Places
-from sandbox_kernel.languages.support.recipe import HOST_TYPES
+from sandbox_kernel.languages.recipe import HOST_TYPES
 from sandbox_kernel.model import Language
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from sandbox_kernel.backends.functions.inside import command_file, typescript_fi
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.job import Job
 from sandbox_kernel.jail.core.walls import Places
-from sandbox_kernel.languages.support.recipe import HOST_TYPES
+from sandbox_kernel.languages.recipe import HOST_TYPES
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,7 +8,7 @@ from sandbox_kernel.jail.core.gate_messages import StepExit
 from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Evidence, Verdict
-from sandbox_kernel.languages.support.recipe import ProgramPlan
+from sandbox_kernel.languages.recipe import ProgramPlan
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Note, Status, notes
 
 #: What runtimes and compilers write to stderr when they are refused memory. Where the host has no control group,

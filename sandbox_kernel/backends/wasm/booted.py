@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.jail.core.walls import CELL, WORK
-from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
+from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.policy import Grant
 
 #: The folders of every run of an interpreter, in the order of their descriptors.

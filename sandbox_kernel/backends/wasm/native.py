@@ -18,9 +18,9 @@ from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.support.compiled import cache_key, parts_beside
-from sandbox_kernel.languages.support.recipe import ProcessConfig, ProgramPlan, StepBuilder, rlimits, search_path
+from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
+from sandbox_kernel.languages.compiled import cache_key, parts_beside
+from sandbox_kernel.languages.recipe import ProcessConfig, ProgramPlan, StepBuilder, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.workspace.here.here_folder import HereFolder

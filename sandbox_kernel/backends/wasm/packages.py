@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable, install_line
-from sandbox_kernel.languages.support.guest_catalogue import Package
+from sandbox_kernel.languages.guest_catalogue import Package
 
 #: Environment variable: folder with package archives, for machines without a registry. File names as npm and pip use.
 OFFLINE = "SANDBOX_KERNEL_GUESTS"

@@ -39,8 +39,8 @@ from sandbox_kernel.jail.core.job import Job
 from sandbox_kernel.jail.core.walls import Walls
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
-from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.languages.guest_catalogue import WasmLanguage
+from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import SandboxPolicy
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.languages.compiled import Compilation, compiler_identity
+from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.languages.rust import Rustc, find_rustc, wrap
-from sandbox_kernel.languages.support.compiled import Compilation, compiler_identity
-from sandbox_kernel.languages.support.recipe import Availability
-from sandbox_kernel.languages.support.zig_toolchain import REMEDY, Zig, find_zig
+from sandbox_kernel.languages.zig_toolchain import REMEDY, Zig, find_zig
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 

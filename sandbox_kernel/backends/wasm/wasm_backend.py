@@ -57,7 +57,7 @@ from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.streams.input_prompts import OnInput
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
+from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
 from sandbox_kernel.model.notes import not_booted
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy, resolve_grants

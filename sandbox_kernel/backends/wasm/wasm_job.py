@@ -20,8 +20,8 @@ from sandbox_kernel.jail.core.walls import CELL, WORK, Walls, Warm, sizes
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
-from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
-from sandbox_kernel.languages.support.recipe import rlimits
+from sandbox_kernel.languages.guest_catalogue import WasmLanguage
+from sandbox_kernel.languages.recipe import rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants

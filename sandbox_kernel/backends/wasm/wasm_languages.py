@@ -9,8 +9,8 @@ from sandbox_kernel.backends.wasm.prepare import OnProgress, PrepareProgress, Pr
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.toolchains import find_toolchain, toolchain_availability
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage, catalogue
-from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
+from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import Language
 
 

@@ -16,7 +16,7 @@ from sandbox_kernel.jail.core.gate_messages import readable_text
 from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import Evidence, Verdict
-from sandbox_kernel.languages.support.recipe import ProgramPlan
+from sandbox_kernel.languages.recipe import ProgramPlan
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 
 

@@ -4,7 +4,7 @@ To the kernel all sandboxes of a user are that user, so one of them could use up
 watches of the host's own programs would fail. A user namespace can have lower limits of its own. Setting them takes
 capabilities in it, so the gate does it before it gives these up.
 
-Resources that namespaces do not divide are limited with ``setrlimit`` (``languages/support/recipe.py``) or refused
+Resources that namespaces do not divide are limited with ``setrlimit`` (``languages/recipe.py``) or refused
 (``jail/rules/seccomp.py``).
 Runs inside the jail: standard library only, Python 3.8 or later.
 """

@@ -4,7 +4,7 @@ A variable goes in as a statement on the cell's first line, which is the empty l
 changes. It comes out as one marked line that the program prints after its last line. The mark is random for each run;
 the line is removed from the output, and the text after the mark is only parsed as JSON. A program that forges the line
 can only change its own variables. Languages without such a statement exchange files
-(``languages/support/exchange.py``).
+(``languages/exchange.py``).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.interpreter import Interpreter
 from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.languages.command import shell
-from sandbox_kernel.languages.support.node import OVERHEAD_MB, RESERVED_MB, find_node, node_runtime
-from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.languages.node import OVERHEAD_MB, RESERVED_MB, find_node, node_runtime
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.worker.matplotlib_fonts import FOLDER as FONTS

@@ -24,8 +24,8 @@ from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.languages.command import shell
-from sandbox_kernel.languages.support.guest_catalogue import catalogue
-from sandbox_kernel.languages.support.recipe import rlimits, search_path
+from sandbox_kernel.languages.guest_catalogue import catalogue
+from sandbox_kernel.languages.recipe import rlimits, search_path
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import resolve_grants

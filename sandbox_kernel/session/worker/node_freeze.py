@@ -14,8 +14,8 @@ import subprocess
 import tempfile
 
 from sandbox_kernel.jail.core.guest_programs import guest_folder
-from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.support.zig_toolchain import REMEDY, find_zig
+from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
+from sandbox_kernel.languages.zig_toolchain import REMEDY, find_zig
 
 #: The addon's file name inside the jail, in the folder of the cell's source.
 NAME = "freeze.node"

@@ -23,7 +23,7 @@ from sandbox_kernel.errors import InvalidRequest, PathTraversal, PolicyViolation
 from sandbox_kernel.guest.wasm.binary.format import Malformed
 from sandbox_kernel.guest.wasm.binary.inspect_module import Caps, inspect
 from sandbox_kernel.guest.wasm.binary.rewrite import prepare
-from sandbox_kernel.languages.support.compile_cache import CompileCache, Compiled
+from sandbox_kernel.languages.compile_cache import CompileCache, Compiled
 from sandbox_kernel.model import Language
 from sandbox_kernel.net.proxy.http_messages import read_request, refusal_reply
 from sandbox_kernel.net.rules.refusal import FetchRefused

@@ -20,7 +20,7 @@ from sandbox_kernel.backends.dask.dask_delivery import (
     encode_error,
 )
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest, SandboxError
-from sandbox_kernel.languages.support.recipe import Availability
+from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Status, Violation
 from sandbox_kernel.workspace.here.sent_folder import SentEntry
 

@@ -14,7 +14,7 @@ from sandbox_kernel.backends.results.host_failures import Listener, host_trouble
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, Language
 
 

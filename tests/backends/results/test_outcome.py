@@ -13,7 +13,7 @@ from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.meter.reading import Reading
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.streams.output import Capture
-from sandbox_kernel.languages.support.recipe import ProgramPlan
+from sandbox_kernel.languages.recipe import ProgramPlan
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
 MEMORY = 64 << 20

@@ -17,7 +17,7 @@ from sandbox_kernel.backends.wasm.prepare import Preparer, guest_name, image_pre
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.languages.support.guest_catalogue import catalogue
+from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.model.notes import NoteKind, has_note

@@ -16,7 +16,7 @@ from sandbox_kernel.backends.wasm.packages import OFFLINE, fetch_command, find_n
 from sandbox_kernel.backends.wasm.prepare import read_file
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed
-from sandbox_kernel.languages.support.guest_catalogue import Package
+from sandbox_kernel.languages.guest_catalogue import Package
 
 
 def tar_of(**members: bytes) -> bytes:

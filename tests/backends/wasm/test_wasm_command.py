@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-from sandbox_kernel.languages.support.guest_catalogue import catalogue
+from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
 Sh = Callable[..., ExecResult]

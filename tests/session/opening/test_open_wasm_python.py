@@ -15,7 +15,7 @@ from sandbox_kernel.backends.wasm.prepare import switches_of
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import BackendUnavailable, SessionError
-from sandbox_kernel.languages.support.guest_catalogue import catalogue
+from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell

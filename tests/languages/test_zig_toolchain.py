@@ -9,10 +9,9 @@ import pytest
 
 from sandbox_kernel import Sandbox, Status
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.languages import zig
-from sandbox_kernel.languages.support import zig_toolchain
-from sandbox_kernel.languages.support.compiled import CACHED
-from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.languages import zig_toolchain
+from sandbox_kernel.languages.compiled import CACHED
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Language
 
 pytestmark = pytest.mark.timeout(900)
@@ -88,10 +87,10 @@ def test_too_little_memory_is_refused_with_what_is_needed(box: Sandbox) -> None:
 
 
 def test_without_the_package_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zig, "find_zig", lambda: None)
-    found = zig.ZigLanguage().probe(ProcessConfig())
+    monkeypatch.setattr(zig_toolchain, "find_zig", lambda: None)
+    found = zig_toolchain.ZigLanguage().probe(ProcessConfig())
     assert (found.available, found.remedy) == (False, zig_toolchain.REMEDY)
-    assert zig.ZigLanguage.language is Language.ZIG
+    assert zig_toolchain.ZigLanguage.language is Language.ZIG
 
 
 def test_a_cache_that_cannot_be_written_is_said_with_the_remedy(
@@ -110,5 +109,5 @@ def test_a_cache_that_cannot_be_written_is_said_with_the_remedy(
     "code", [b'@import ("x.zig")', b'@import( "x.zig")', b'@import // c\n("x.zig")', b'@import("x")']
 )
 def test_an_import_in_any_spelling_makes_the_files_beside_it_part_of_the_cached_program(code: bytes) -> None:
-    assert zig._OTHER_FILES.search(b"const x = " + code)
-    assert not zig._OTHER_FILES.search(b'const std = @import("std");')
+    assert zig_toolchain._OTHER_FILES.search(b"const x = " + code)
+    assert not zig_toolchain._OTHER_FILES.search(b'const std = @import("std");')

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel import BackendUnavailable, Sandbox, Status
+from sandbox_kernel.languages.interpreters import find_program
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import RECIPES, availability
-from sandbox_kernel.languages.support.recipe import ProcessConfig
-from sandbox_kernel.languages.support.scripted import find_program
 from sandbox_kernel.model import Language
 
 SMALL = (Language.RUBY, Language.LUA, Language.PERL, Language.PHP, Language.R, Language.GO)
@@ -18,7 +18,7 @@ SMALL = (Language.RUBY, Language.LUA, Language.PERL, Language.PHP, Language.R, L
 @pytest.fixture
 def empty_host(monkeypatch: pytest.MonkeyPatch) -> object:
     """A machine with no program on its PATH."""
-    monkeypatch.setattr("sandbox_kernel.languages.support.scripted.shutil.which", lambda name: None)
+    monkeypatch.setattr("sandbox_kernel.languages.interpreters.shutil.which", lambda name: None)
     for cache in (find_program, availability):
         cache.cache_clear()
     yield

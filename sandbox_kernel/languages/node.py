@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sandbox_kernel.errors import BackendUnavailable, install_line
-from sandbox_kernel.jail.core.gate_messages import Step
+from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import Places
-from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, StepBuilder
-from sandbox_kernel.model import ExecRequest
+from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
+from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
 #: The first version with ``module.registerHooks`` and the TypeScript transform.
@@ -112,3 +112,36 @@ def _can_be_told(version: str) -> bool:
 
 def _names(request: ExecRequest, builder: StepBuilder) -> Iterable[str]:
     return (*builder.policy_env, *request.env)
+
+
+# JavaScript: runs in the Node.js that waits in the jail, as ``node cell.js`` would.
+#
+# CommonJS and ES modules: Node.js decides by the syntax (``import``, ``export``, ``await`` at the top level).
+
+SCRIPT = "cell.js"
+
+
+class JavaScriptLanguage(Recipe):
+    """Node.js from the registry, or the configured one."""
+
+    language = Language.JAVASCRIPT
+    minimum_memory_mb = 64
+    reserved_mb = RESERVED_MB
+
+    def probe(self, config: ProcessConfig) -> Availability:
+        """See ``Recipe``."""
+        return probe_node(config)
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """See ``Recipe``."""
+        return node_runtime(config)
+
+    def warm(self, config: ProcessConfig, memory_mb: int, places: Places) -> tuple[str, ...]:
+        """See ``Recipe``."""
+        return node_command(config, memory_mb, places, "javascript")
+
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``. The source is a file, so that errors show its name and line."""
+        file = JobFile(root=builder.places.cell, name=SCRIPT, data=request.source)
+        argv = [f"{builder.places.cell}/{SCRIPT}", *request.args]
+        return ProgramPlan(steps=(node_step(request, builder, argv, "javascript"),), files=(file,))

@@ -10,12 +10,12 @@ import pytest
 
 from sandbox_kernel import ExecResult, ProcessBackend, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.languages import zig_toolchain
+from sandbox_kernel.languages.c_family import find_compiler
+from sandbox_kernel.languages.compiled import CACHED
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
-from sandbox_kernel.languages.support import zig_toolchain
-from sandbox_kernel.languages.support.c_family import find_compiler
-from sandbox_kernel.languages.support.compiled import CACHED
-from sandbox_kernel.languages.support.recipe import ProcessConfig
-from sandbox_kernel.languages.support.zig_toolchain import Zig
+from sandbox_kernel.languages.zig_toolchain import Zig
 from sandbox_kernel.model import ExecRequest, Language
 
 
@@ -227,7 +227,7 @@ def test_a_compiler_that_is_not_there_is_said_with_the_remedy() -> None:
 
 
 def test_without_any_compiler_the_one_from_the_registry_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox_kernel.languages.support.c_family.shutil.which", lambda name: None)
+    monkeypatch.setattr("sandbox_kernel.languages.c_family.shutil.which", lambda name: None)
     found = find_compiler.__wrapped__("cc", ("cc", "gcc", "clang"), "cc")
     assert found.zig is not None
     assert found.version.startswith("zig ")
@@ -236,9 +236,7 @@ def test_without_any_compiler_the_one_from_the_registry_serves(monkeypatch: pyte
 def test_the_report_warns_while_the_first_cell_would_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "zig-program").touch()
     zig = Zig(str(tmp_path / "zig-program"), "0.16.0")
-    monkeypatch.setattr(
-        "sandbox_kernel.languages.support.zig_toolchain.default_folder", lambda: str(tmp_path / "compiled")
-    )
+    monkeypatch.setattr("sandbox_kernel.languages.zig_toolchain.default_folder", lambda: str(tmp_path / "compiled"))
     assert "builds its libraries" in zig.readiness("c++")
     os.makedirs(zig_toolchain._folder(zig, "c++", ""))
     assert zig.readiness("c++") == "zig 0.16.0"

@@ -9,9 +9,9 @@ import pytest
 
 from sandbox_kernel import BackendUnavailable, ProcessBackend, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.languages.node import _can_be_told, find_node
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
-from sandbox_kernel.languages.support.node import _can_be_told, find_node
-from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, Language
 
 
@@ -147,7 +147,7 @@ def test_a_node_that_is_not_there_is_said_with_the_remedy() -> None:
 def test_a_node_on_the_path_is_used_where_the_package_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packaged, _ = find_node("node")
     (tmp_path / "node").symlink_to(packaged)
-    monkeypatch.setattr("sandbox_kernel.languages.support.node._packaged_node", lambda: None)
+    monkeypatch.setattr("sandbox_kernel.languages.node._packaged_node", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_node.__wrapped__("node")[0] == packaged
     monkeypatch.setenv("PATH", "/nowhere")

@@ -1,4 +1,4 @@
-"""What interpreters share: a program on the host, a file that it runs, a version that it prints."""
+"""Ruby, Lua, Perl, PHP and R, where the host has them: an interpreter, a file that it runs, a version that it prints."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.gate_messages import JobFile
 from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
-from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
-from sandbox_kernel.model import ExecRequest
+from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
+from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
 
@@ -76,3 +76,84 @@ class Scripted(Recipe):
         file = JobFile(root=builder.places.cell, name=self.script, data=self.source(request))
         argv = [*self.command(f"{builder.places.cell}/{self.script}", builder), *request.args]
         return ProgramPlan(steps=(builder.program(request, argv),), files=(file,))
+
+
+class Lua(Scripted):
+    """PUC Lua, or LuaJIT."""
+
+    language = Language.LUA
+    script = "cell.lua"
+    names = ("lua5.4", "lua", "lua5.3", "luajit")
+    version_argv = ("-v",)
+    remedy = "apt install lua5.4 (or your system's package of it)"
+
+
+class Perl(Scripted):
+    """Perl 5."""
+
+    language = Language.PERL
+    script = "cell.pl"
+    names = ("perl",)
+    version_argv = ("-e", "printf '%vd', $^V")
+    remedy = "apt install perl (or your system's package of it)"
+
+    def command(self, path: str, builder: StepBuilder) -> Sequence[str]:
+        """See ``Scripted``."""
+        return [self.program(), f"-I{builder.places.work}", path]
+
+
+class Php(Scripted):
+    """The PHP command line interpreter, without the host's php.ini."""
+
+    language = Language.PHP
+    minimum_memory_mb = 32
+    script = "cell.php"
+    names = ("php",)
+    remedy = "apt install php-cli (or your system's package of it)"
+
+    def command(self, path: str, builder: StepBuilder) -> Sequence[str]:
+        """See ``Scripted``. PHP's own memory limit is off, because the jail limits memory."""
+        settings = ("display_errors=stderr", "log_errors=0", "html_errors=0", "memory_limit=-1")
+        return [self.program(), "-n", *(part for name in settings for part in ("-d", name)), path]
+
+    def source(self, request: ExecRequest) -> bytes:
+        """See ``Scripted``."""
+        return request.source if b"<?" in request.source else b"<?php " + request.source
+
+
+class Ruby(Scripted):
+    """CRuby."""
+
+    language = Language.RUBY
+    minimum_memory_mb = 48
+    script = "cell.rb"
+    names = ("ruby",)
+    remedy = "apt install ruby (or your system's package of it)"
+
+    def command(self, path: str, builder: StepBuilder) -> Sequence[str]:
+        """See ``Scripted``."""
+        return [self.program(), f"-I{builder.places.work}", path]
+
+
+#: Where Debian keeps the configuration of R, with links from R's own folder.
+_CONFIGURATION = "/etc/R"
+
+
+class R(Scripted):
+    """Rscript, without profiles and saved workspaces."""
+
+    language = Language.R
+    minimum_memory_mb = 128
+    script = "cell.R"
+    names = ("Rscript",)
+    remedy = "apt install r-base-core (or your system's package of it)"
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """See ``Recipe``."""
+        own = runtime_grants([_CONFIGURATION]) if os.path.isdir(_CONFIGURATION) else ()
+        return (*super().runtime(config), *own)
+
+    def command(self, path: str, builder: StepBuilder) -> Sequence[str]:
+        """See ``Scripted``. Run as a plain file, R would not print values and not say where an error was."""
+        start = f"local({{ cell <- '{path}'; source('{builder.places.guest}/scripts/r_run.R', local = TRUE) }})"
+        return [self.program(), "--vanilla", "-e", start]

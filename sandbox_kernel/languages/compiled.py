@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.languages.support.recipe import ProgramPlan, StepBuilder
+from sandbox_kernel.languages.recipe import ProgramPlan, StepBuilder
 from sandbox_kernel.model import ExecRequest, notes
 
 #: The name of the compiled program, in the folder of the cell.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
-from sandbox_kernel.languages.support.exchange import MAX_BYTES, exchange_files, output_file, output_value
+from sandbox_kernel.languages.exchange import MAX_BYTES, exchange_files, output_file, output_value
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.sandboxes import CellIO, CellOutcome, NotebookSandboxes

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
-from sandbox_kernel.languages.support.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.support.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
-from sandbox_kernel.languages.support.zig_toolchain import REMEDY, Zig, find_zig
-from sandbox_kernel.model import ExecRequest
+from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
+from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
+from sandbox_kernel.languages.zig_toolchain import REMEDY, Zig, find_zig
+from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 
 #: Macros with a different value at every compilation.
@@ -107,3 +107,34 @@ class CFamily(Recipe):
             alone=not _OTHER_FILES.search(_SYSTEM_HEADERS.sub(b"", request.source)),
         )
         return compiled_plan(request, builder, job)
+
+
+class C(CFamily):
+    """The system's C compiler, or Zig's."""
+
+    language = Language.C
+    minimum_memory_mb = 64
+    script = "cell.c"
+    names = ("cc", "gcc", "clang")
+    flags = ("-std=gnu17", "-O1")
+    libraries = ("-lm",)
+    zig_command = "cc"
+
+    def compiler_path(self, config: ProcessConfig) -> str:
+        """See ``CFamily``."""
+        return config.cc_path
+
+
+class Cpp(CFamily):
+    """The system's C++ compiler, or Zig's."""
+
+    language = Language.CPP
+    minimum_memory_mb = 128
+    script = "cell.cpp"
+    names = ("c++", "g++", "clang++")
+    flags = ("-std=gnu++20", "-O1")
+    zig_command = "c++"
+
+    def compiler_path(self, config: ProcessConfig) -> str:
+        """See ``CFamily``."""
+        return config.cxx_path

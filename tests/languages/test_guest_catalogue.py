@@ -5,7 +5,7 @@ from importlib.resources import files
 
 import pytest
 
-from sandbox_kernel.languages.support.guest_catalogue import CatalogueError, catalogue, read_catalogue
+from sandbox_kernel.languages.guest_catalogue import CatalogueError, catalogue, read_catalogue
 from sandbox_kernel.model import Language
 
 PACKAGE = """

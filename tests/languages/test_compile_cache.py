@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.languages.support.compile_cache import MAX_ENTRY_BYTES, CompileCache, Compiled, default_folder
+from sandbox_kernel.languages.compile_cache import MAX_ENTRY_BYTES, CompileCache, Compiled, default_folder
 
 KEY, OTHER = "a" * 64, "b" * 64
 PROGRAM = Compiled(program=b"\x7fELF", messages=b"warning: w\n")
