@@ -200,7 +200,7 @@ def test_a_checkout_that_cannot_be_written_runs(below_tmp: Path, tiers: tuple[st
 def test_a_copy_that_is_closed_to_strangers_runs_behind_the_same_walls(
     mask: int, below_tmp: Path, tiers: tuple[str, ...]
 ) -> None:
-    """Root made it with this umask: the user that a sandbox of root is could not read it, and bubblewrap failed."""
+    """Root may make it with this umask; the user that a sandbox of root runs as must read it all the same."""
     before = os.umask(mask)
     try:
         copy = make_copy(below_tmp / "clone")

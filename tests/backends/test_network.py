@@ -147,9 +147,7 @@ NODE_GETS = {
 @pytest.mark.parametrize("code", NODE_GETS.values(), ids=NODE_GETS)
 @pytest.mark.parametrize("told", ["later", "at its start"])
 @pytest.mark.parametrize("language", ["javascript", "typescript"])
-def test_node_did_not_look_for_the_proxy(
-    port: int, language: str, code: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_finds_the_proxy(port: int, language: str, code: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if told == "at its start":
         monkeypatch.setattr(node, "_can_be_told", lambda version: False)
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
@@ -162,7 +160,7 @@ def test_node_did_not_look_for_the_proxy(
     assert [violation.remedy for violation in refused.violations] == [f"--allow-net other.test:{port}"]
 
 
-def test_a_session_of_node_did_not_look_for_the_proxy(port: int) -> None:
+def test_a_session_of_node_finds_the_proxy(port: int) -> None:
     from sandbox_kernel.session.opening.open_session import open_session
 
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
@@ -183,7 +181,7 @@ for host in ("127.0.0.1", "localhost"):
 """
 
 
-def test_a_program_lost_its_own_loopback_when_a_domain_was_allowed(port: int) -> None:
+def test_a_program_keeps_its_own_loopback_when_a_domain_is_allowed(port: int) -> None:
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     result = backend(port, policy).run(ExecRequest(language=Language.PYTHON, code=OWN_SERVER, timeout=30))
     assert result.stdout == "200\n200\n", result.stderr
@@ -239,7 +237,7 @@ def test_clients_inside_verify_the_server_through_the_tunnel(language: str, code
         server.server_close()
 
 
-def test_a_lookup_that_a_program_caught_was_not_told() -> None:
+def test_a_failed_lookup_is_told_although_the_program_catches_it() -> None:
     code = """
 import socket
 for name in ('nodots', 'example.test', 'other.example.test'):

@@ -36,7 +36,7 @@ def box(nothing_left: None) -> Iterator[Sandbox]:
         yield made
 
 
-def test_the_readme_example(box: Sandbox) -> None:
+def test_the_readme_example_runs(box: Sandbox) -> None:
     result = box.run("import os; print(os.listdir('/home'))", "python", timeout=5, memory_mb=256)
     assert (result.stdout, result.status) == ("[]\n", Status.OK)
 

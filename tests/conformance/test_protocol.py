@@ -115,7 +115,7 @@ def test_a_request_without_history_keeps_the_count_and_is_not_remembered(kernel)
     assert "print('unremembered')" not in [row[2] for row in history]
 
 
-def test_nbval_saw_undo_name_every_cell_by_the_same_number(kernel):
+def test_undo_names_each_cell_by_its_own_number_under_nbval(kernel):
     """nbval runs all cells without history, so that the kernel's count stands still."""
     for name in ("first", "second"):
         kernel.run(f"{name} = 1", store_history=False)
@@ -220,8 +220,8 @@ def test_line_commands_answer(kernel):
     assert "no running" in kernel.run("%sandbox undo python --session never-made")[0]["evalue"]
 
 
-def test_a_page_that_connected_while_a_cell_ran_waited_for_its_end(kernel):
-    """The page asks what the kernel is before it shows anything, and the answer came after the cell."""
+def test_a_page_that_connects_while_a_cell_runs_is_answered_at_once(kernel):
+    """The page asks what the kernel is before it shows anything."""
     cell = kernel.kc.execute("input('wait')", allow_stdin=True)
     kernel.kc.get_stdin_msg(timeout=60)  # the cell runs
     asked = kernel.send("kernel_info_request", {})

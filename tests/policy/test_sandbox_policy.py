@@ -184,7 +184,7 @@ def test_a_mount_inside_the_sandboxs_own_places_is_refused(guest: str) -> None:
         SandboxPolicy().mount("/data", guest)
 
 
-def test_a_mount_at_a_place_that_the_system_does_not_have_failed_as_the_walls_came_up(tmp_path: Path) -> None:
+def test_a_mount_at_a_place_that_the_system_does_not_have_is_refused_in_time(tmp_path: Path) -> None:
     with pytest.raises(PolicyViolation, match=r"nothing can be mounted at '/usr/none/such'.*'/data'"):
         resolve_grants(SandboxPolicy().mount(str(tmp_path), "/usr/none/such"))
     assert resolve_grants(SandboxPolicy().mount(str(tmp_path), "/usr/share"))[0].target == "/usr/share"
@@ -459,7 +459,7 @@ def test_what_is_no_text_is_no_policy(text: Any) -> None:
         SandboxPolicy.from_json(text)
 
 
-def test_policy_files_of_other_editors_and_things_that_are_no_files(tmp_path: Path) -> None:
+def test_policy_files_of_other_editors_are_read_and_things_that_are_no_files_refused(tmp_path: Path) -> None:
     (tmp_path / "P.JSON").write_text('{"allowNetwork": true}')
     (tmp_path / "bom.toml").write_bytes(b"\xef\xbb\xbfallowNetwork = true")
     assert SandboxPolicy.load(tmp_path / "P.JSON") == SandboxPolicy.load(tmp_path / "bom.toml")

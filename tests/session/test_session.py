@@ -357,7 +357,7 @@ def test_a_disk_that_was_full_before_is_not_blamed_on_a_later_cell(open_one: Ope
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's host sees which files a sealed checkpoint has open")
-def test_a_full_work_folder_cost_every_other_state(open_one: Open) -> None:
+def test_a_full_work_folder_costs_no_other_state(open_one: Open) -> None:
     session = open_one(limits=Limits(disk_mb=8))
     fill = "try:\n    while True: {0}.write(bytes(1 << 16))\nexcept OSError: pass"
     assert session.run("held = open('held', 'wb', 0); held.write(bytes(3 << 20))").ok

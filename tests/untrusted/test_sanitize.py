@@ -189,13 +189,13 @@ def test_what_was_taken_out_of_html_is_said():
     assert bundle.removed == ("HTML was shown without <blink>, embedded pages, scripts, reactions to events (onclick)",)
 
 
-def test_a_picture_from_elsewhere_was_broken_without_a_word():
+def test_a_picture_from_elsewhere_is_named_in_its_place():
     shown, bundle = html("<p>a <img src='https://pics.example/a.png' width=20> b <img src=plot.png alt='my plot'></p>")
     assert shown == "<p>a [picture] b [my plot]</p>"
     assert bundle.removed == ("HTML was shown without pictures from another file, pics.example",)
 
 
-def test_the_coloured_boxes_of_jupyterlab_lost_their_colour():
+def test_the_coloured_boxes_of_jupyterlab_keep_their_colour():
     markup = "<div class='alert alert-block alert-info jp-Dialog dataframe'>x</div><p class='alert'>y</p>"
     assert html(markup)[0] == '<div class="alert alert-info">x</div><p>y</p>'
 

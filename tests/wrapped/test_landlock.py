@@ -66,7 +66,7 @@ def test_cells_run_with_packages_state_interrupts_and_questions(walled):
     walled.reply(request)
 
 
-def test_temporary_files_were_made_in_the_work_folder(walled):
+def test_temporary_files_are_not_made_in_the_work_folder(walled):
     paths = walled.text(
         "import os, tempfile\nprint(tempfile.gettempdir())\nprint(os.path.dirname(os.environ['IPYTHONDIR']))"
     )

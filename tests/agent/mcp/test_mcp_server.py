@@ -132,7 +132,7 @@ def test_a_cancelled_cell_is_ended_and_the_session_goes_on(anyhow: Held):
 # -- the tools -----------------------------------------------------------------------------------------------------
 
 
-def test_the_tools_and_their_schemas(served: Held):
+def test_every_tool_has_its_schema(served: Held):
     tools = served.do(lambda client: client.list_tools()).tools
     assert [tool.name for tool in tools] == NAMES
     for tool in tools:
@@ -287,7 +287,7 @@ def test_files_go_in_and_come_out(served: Held):
     assert shown["stdout"] == "[0, 255]\n"
 
 
-def test_failing_code_was_called_a_success(served: Held):
+def test_failing_code_is_not_called_a_success(served: Held):
     said = [
         served.call("sandbox_exec", language="python", code="raise SystemExit(3)"),
         served.call("sandbox_exec", language="python", code="def"),

@@ -135,7 +135,9 @@ def test_the_facade_keeps_the_files_of_a_cluster_run(client: object) -> None:
             box.session()
 
 
-def test_a_run_of_a_cluster_had_only_the_files_of_the_users_folder(client: object, project: Path) -> None:
+def test_a_run_of_a_cluster_has_links_modes_and_empty_folders_of_the_users_folder(
+    client: object, project: Path
+) -> None:
     (project / "empty").mkdir()
     look = "import os; print(sorted(os.listdir('.')), os.readlink('link'), os.access('run.sh', os.X_OK))"
     change = "open('run.sh', 'a').write('#'); os.rmdir('empty'); os.remove('link'); os.symlink('data', 'link')"

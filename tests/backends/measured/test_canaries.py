@@ -100,7 +100,7 @@ def test_a_sandbox_that_lets_everything_through_gets_a_no_on_every_line() -> Non
     assert all(line.enforced is False for line in found.values()), found
 
 
-def test_a_datagram_that_was_sent_but_never_arrived_was_stopped() -> None:
+def test_a_datagram_that_was_sent_but_never_arrived_counts_as_stopped() -> None:
     line = lines(fake(look=looks(True)))["send UDP to the host"]
     assert line.enforced is True
     assert "nothing arrived" in line.evidence

@@ -39,8 +39,8 @@ def claims(enforcer: str | None) -> BackendCapabilities:
     return backend(enforcer).capabilities()
 
 
-def test_capabilities(nothing_left: None) -> None:
-    """The seed's own test: the class, what a bare process keeps, and what it does not."""
+def test_a_bare_process_claims_time_limit_and_environment_and_no_walls(nothing_left: None) -> None:
+    """The class, what a bare process keeps, and what it does not."""
     found = claims(None)
     limits = found.enforced_limits
     assert found.isolation_class == "process"
@@ -119,7 +119,7 @@ def test_a_policy_that_restricts_is_refused_by_a_backend_without_walls() -> None
         validate_policy(SandboxPolicy(), claims(None))
 
 
-def test_o10_without_control_groups_the_lines_name_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_control_groups_the_lines_name_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for room in (meter, process, capabilities):
         monkeypatch.setattr(room, "find_hierarchies", lambda: None)
     monkeypatch.setattr(capabilities, "_measured", {})
@@ -148,7 +148,7 @@ def test_the_report_says_that_sandboxes_are_outside_of_our_own_group(monkeypatch
 
 
 @needs_landlock
-def test_o10_without_control_groups_landlock_names_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_control_groups_landlock_names_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for room in (meter, process, capabilities):
         monkeypatch.setattr(room, "find_hierarchies", lambda: None)
     monkeypatch.setattr(capabilities, "_measured", {})

@@ -142,7 +142,7 @@ def test_the_root_the_present_folder_and_the_box_are_one_place(run: Run) -> None
     assert result.stdout == "['one'] ['one'] ['one'] /\n", result.stderr
 
 
-def test_a_module_in_the_work_folder_could_not_be_imported(run: Run) -> None:
+def test_a_module_in_the_work_folder_can_be_imported(run: Run) -> None:
     code = "import helper, part.inner; print(helper.value, part.inner.value, helper.__file__)"
     files = {"helper.py": b"value = 1", "part/inner.py": b"value = 2", "sitecustomize.py": b"1 / 0"}
     result = run(code, files=files)

@@ -149,7 +149,7 @@ def test_a_trap_is_failed_and_named_on_stderr_with_its_functions(run_wasm) -> No
     assert result.stderr.splitlines() == ["wasm trap: unreachable instruction executed", "  at inner", "  at outer"]
 
 
-def test_s3_output_before_a_trap_is_kept(run_wasm, wat, say) -> None:
+def test_output_before_a_trap_is_kept(run_wasm, wat, say) -> None:
     result = run_wasm(wat(say(6) + "unreachable", "fd_write", data="so far"))
     assert (result.status, result.stdout) == (Status.FAILED, "so far")
 
@@ -475,7 +475,7 @@ def test_a_damaged_compiled_module_is_compiled_again(tmp_path: Path, wat, say) -
     assert again.compile_duration and again.compile_duration > 0
 
 
-def test_name_class_and_capabilities(wasm_backend) -> None:
+def test_the_backend_has_its_name_its_class_and_its_capabilities(wasm_backend) -> None:
     found = wasm_backend.capabilities()
     assert (wasm_backend.name, wasm_backend.isolation_class, found.isolation_class) == ("wasm", "wasm", "wasm")
     assert Language.WASM in found.supported_languages
@@ -485,7 +485,7 @@ def test_name_class_and_capabilities(wasm_backend) -> None:
 
 
 def test_a_run_leaves_no_thread_and_no_timer_behind(run_wasm, wat) -> None:
-    """The seed left one sleeping thread for each run, as long as its timeout."""
+    """Not even a thread that sleeps until the timeout of the run."""
     run_wasm(wat(""))
     assert wait_buried()
     before = threading.active_count()

@@ -46,7 +46,7 @@ def run(guest_backend: WasmBackend) -> Run:
         ("class A { #p = 3; get p() { return this.#p } } console.log(new A().p, /(\\d+)/.exec('a12')[1])", "3 12\n"),
     ],
 )  # fmt: skip
-def test_javascript_programs(run: Run, code: str, stdout: str) -> None:
+def test_javascript_programs_run(run: Run, code: str, stdout: str) -> None:
     result = run(
         "javascript", code, args=["one two"], env={"NAME": "value"}, files={"given.txt": "text"}, stdin="input\n"
     )
@@ -70,7 +70,7 @@ def test_javascript_programs(run: Run, code: str, stdout: str) -> None:
         ("require('fs').writeFileSync('/cell/x', '')", 1, "EROFS"),
     ],
 )
-def test_javascript_failures(run: Run, code: str, exit_code: int, stderr: str) -> None:
+def test_javascript_failures_are_told(run: Run, code: str, exit_code: int, stderr: str) -> None:
     result = run("javascript", code)
     assert (result.status, result.exit_code, result.stdout) == (Status.FAILED, exit_code, "")
     assert stderr in result.stderr
@@ -106,7 +106,7 @@ def test_what_one_program_leaves_is_not_there_for_the_next(run: Run) -> None:
 # ---- TypeScript ------------------------------------------------------------------------------------------------------
 
 
-def test_typescript_with_all_its_syntax(run: Run) -> None:
+def test_typescript_runs_with_all_its_syntax(run: Run) -> None:
     code = """
 enum Colour { Red = 3, Green }
 namespace Shapes { export const sides: number = Colour.Red }
@@ -164,7 +164,7 @@ def test_without_a_check_types_are_only_taken_off(run: Run) -> None:
 # ---- Python, SQL, Ruby, PHP ------------------------------------------------------------------------------------------
 
 
-def test_python_programs(run: Run) -> None:
+def test_python_programs_run(run: Run) -> None:
     code = """
 import sys, json, asyncio, sqlite3
 async def later():
@@ -196,7 +196,7 @@ def test_python_cannot_open_what_is_outside(run: Run, path: str) -> None:
     assert (result.status, result.stdout) == (Status.FAILED, "")
 
 
-def test_sql_scripts(run: Run) -> None:
+def test_sql_scripts_run(run: Run) -> None:
     code = """create table t(a, b); insert into t values (1, 'x;y'), (2, null);
 select * from t; select sum(a) as total from t;"""
     result = run("sql", code)
@@ -207,7 +207,7 @@ select * from t; select sum(a) as total from t;"""
     assert [change.path for change in result.changes] == ["data.db"]
 
 
-def test_ruby_and_php(run: Run) -> None:
+def test_ruby_and_php_run(run: Run) -> None:
     result = run("ruby", "puts $stdin.read.upcase; File.write('made', '1'); exit 5", stdin="line")
     assert (result.stdout, result.exit_code, [c.path for c in result.changes]) == ("LINE\n", 5, ["made"])
     result = run(
@@ -219,7 +219,7 @@ def test_ruby_and_php(run: Run) -> None:
 # ---- C, C++, Zig -----------------------------------------------------------------------------------------------------
 
 
-def test_c_programs(run: Run) -> None:
+def test_c_programs_run(run: Run) -> None:
     code = """#include <stdio.h>
 #include "given.h"
 int main(int count, char **words) {
@@ -233,7 +233,7 @@ int main(int count, char **words) {
     assert [change.path for change in result.changes] == ["made.txt"]
 
 
-def test_c_errors_and_traps(run: Run) -> None:
+def test_errors_and_traps_of_c_are_told(run: Run) -> None:
     result = run("c", "int main() { return undeclared; }")
     assert (result.status, result.stdout) == (Status.COMPILE_FAILED, "")
     assert "undeclared" in result.stderr
@@ -248,7 +248,7 @@ int main(void) { for (;;) { last = malloc(1 << 20); if (!last) return 1; memset(
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
 
 
-def test_zig_programs(run: Run) -> None:
+def test_zig_programs_run(run: Run) -> None:
     code = """const std = @import("std");
 pub fn main(init: std.process.Init) !void {
     try std.Io.File.stdout().writeStreamingAll(init.io, "hello from zig\\n");

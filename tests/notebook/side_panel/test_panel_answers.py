@@ -123,7 +123,7 @@ def test_the_dialogs_limits_reach_the_running_session_and_go_again(desk: Desk) -
     assert desk.ask("overview")["limits"]["mounts"] == []
 
 
-def test_a_change_that_was_refused_had_given_a_folder_and_a_variable(desk: Desk) -> None:
+def test_a_change_that_is_refused_gives_nothing_of_it(desk: Desk) -> None:
     desk.run("%sandbox --allow-net example.org --env KIND=old\nx = 1")
     before = desk.ask("overview")["limits"]
     # The session began with the domain, so it cannot be taken; the folder must not stay in it either.

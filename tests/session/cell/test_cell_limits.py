@@ -98,7 +98,7 @@ def test_a_session_with_a_cpu_limit_is_not_killed_for_what_its_cells_used_togeth
         assert [session.run(burn).status for _ in range(8)] == [Status.OK] * 8
 
 
-def test_the_same_limits_asynchronously(session: Session) -> None:
+def test_the_same_limits_hold_asynchronously(session: Session) -> None:
     async def main() -> None:
         less = await session.arun("x = [bytearray(1 << 20) for _ in range(100)]", memory_mb=64)
         assert less.status is Status.MEMORY_EXCEEDED

@@ -172,9 +172,7 @@ def test_an_interrupt_that_meets_no_line_of_the_cell_is_a_keyboard_interrupt_too
         assert "Warning" not in result.stderr
 
 
-def test_an_interrupt_just_before_a_system_call_was_lost_and_the_cell_was_rolled_back(
-    session: Session, value: Value
-) -> None:
+def test_an_interrupt_just_before_a_system_call_is_not_lost(session: Session, value: Value) -> None:
     """Python notes the signal and sleeps on. A handler that takes the first one makes the same happen every time."""
     code = """
         import signal, time
@@ -190,9 +188,7 @@ def test_an_interrupt_just_before_a_system_call_was_lost_and_the_cell_was_rolled
     assert value(session, "done") == "1"
 
 
-def test_an_interrupt_in_a_callback_after_the_cell_was_printed_as_an_error_of_the_callback(
-    session: Session, value: Value
-) -> None:
+def test_an_interrupt_in_a_callback_after_the_cell_is_an_interrupt(session: Session, value: Value) -> None:
     assert session.run(
         "def late():\n    get_ipython().events.unregister('post_execute', late)\n    print('go\\n', end='')\n    while True: pass"
     ).ok
@@ -246,7 +242,7 @@ def test_a_cancel_event_interrupts_the_cell(session: Session) -> None:
     assert asyncio.run(main()).status is Status.INTERRUPTED
 
 
-def test_a_cancel_event_of_a_waiting_cell_interrupted_the_cell_before_it(session: Session) -> None:
+def test_a_cancel_event_of_a_waiting_cell_does_not_interrupt_the_cell_before_it(session: Session) -> None:
     """The event belongs to one cell: it stops that one, when its turn comes, and no other."""
 
     async def main() -> tuple[ExecResult, ExecResult]:

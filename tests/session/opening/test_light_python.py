@@ -42,7 +42,7 @@ def session(backend: WasmBackend) -> Iterator[WasmSession]:
         yield opened
 
 
-def test_state_values_errors_and_exits(session: WasmSession) -> None:
+def test_state_values_errors_and_exits_are_those_of_python(session: WasmSession) -> None:
     assert session.run("import sys; x = 41").displays == ()
     assert value(session.run("x + 1, sys.version.split()[0]")) == "(42, '3.12.0')"
     failed = session.run("1 / 0")
@@ -53,7 +53,7 @@ def test_state_values_errors_and_exits(session: WasmSession) -> None:
     assert value(session.run("x")) == "41"
 
 
-def test_undo_input_files_questions_and_displays(session: WasmSession) -> None:
+def test_undo_input_files_questions_and_displays_work(session: WasmSession) -> None:
     session.run("x = 1")
     session.run("x = 2; open('f.txt', 'w').write('made')")
     session.undo()

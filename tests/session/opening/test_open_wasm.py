@@ -66,7 +66,7 @@ def test_an_error_keeps_the_state_and_is_told(session: WasmSession) -> None:
     assert session.run("nonsense here").error.ename == "SyntaxError"  # type: ignore[union-attr]
 
 
-def test_awaited_things_timers_input_files_and_environment(session: WasmSession) -> None:
+def test_awaiting_timers_input_files_and_environment_work(session: WasmSession) -> None:
     assert value(session, "await new Promise(r => setTimeout(() => r('late'), 20))") == "'late'"
     asked: list[str] = []
 

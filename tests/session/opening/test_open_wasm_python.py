@@ -55,7 +55,7 @@ def test_the_large_python_is_never_prepared_in_passing(tmp_path: Path) -> None:
         WasmBackend(store=WasmStore(str(tmp_path / "store"))).ready(large, switches_of(large, fuel=False))
 
 
-def test_state_values_errors_and_exits(session: WasmSession) -> None:
+def test_state_values_errors_and_exits_are_those_of_python(session: WasmSession) -> None:
     assert session.run("x = 41").displays == ()
     assert value(session.run("x + 1")) == "42"
     failed = session.run("1 / 0")
@@ -97,7 +97,7 @@ def test_an_interrupt_ends_the_cell_and_the_session_goes_on(session: WasmSession
     assert value(session.run("x")) == "1"
 
 
-def test_undo_input_files_and_questions(session: WasmSession) -> None:
+def test_undo_input_files_and_questions_work(session: WasmSession) -> None:
     session.run("x = 1")
     session.run("x = 2; open('f.txt', 'w').write('made')")
     session.undo()

@@ -227,7 +227,7 @@ def test_a_pipe_or_a_folder_is_no_saved_session(tmp_path: Path, make: Callable[[
 
 
 @pytest.mark.parametrize("there", [b"#!/bin/sh\n", b"a,b\n1,2\n", b"sandbox-kernel session"])
-def test_a_saved_session_replaced_a_file_of_the_user(saved: Path, there: bytes) -> None:
+def test_a_saved_session_replaces_no_other_file(saved: Path, there: bytes) -> None:
     theirs = saved.parent / "run.sh"
     theirs.write_bytes(there)
     (saved.parent / "link").symlink_to(theirs)

@@ -74,7 +74,9 @@ def test_a_later_cell_cannot_look_into_a_checkpoint(open_one: Open, language: st
     assert session.run(LOOKED_INTO[language]).stdout == "[]\n"
 
 
-def test_a_cell_that_was_taken_back_left_nothing_in_the_memory_of_a_checkpoint(session: Session, value: Value) -> None:
+def test_a_cell_that_was_taken_back_leaves_nothing_in_the_memory_of_a_checkpoint(
+    session: Session, value: Value
+) -> None:
     session.run("state = bytearray(b'ORIGINAL-STATE-' + b'745')")
     poison = f"""
 import os

@@ -113,7 +113,7 @@ OWN_ERRORS = {
 
 
 @pytest.mark.parametrize(("code", "refused"), OWN_ERRORS.values(), ids=OWN_ERRORS)
-def test_a_program_that_raised_a_memory_error_was_taken_for_one_at_the_limit(
+def test_a_program_that_raises_a_memory_error_is_at_the_limit_only_when_memory_was_refused(
     session: Session, value: Value, code: str, refused: bool
 ) -> None:
     session.run("x = 1")

@@ -54,7 +54,7 @@ def test_a_limit_ends_the_walk_and_names_the_folders_it_did_not_see(
     assert missed == unseen
 
 
-def test_s11_links_to_the_folder_itself_are_entries_and_not_ways(rooted: Rooted, folder: Path, outside: Path) -> None:
+def test_links_to_the_folder_itself_are_entries_and_not_ways(rooted: Rooted, folder: Path, outside: Path) -> None:
     (folder / "file").write_text("x")
     (folder / "loop").symlink_to(".")
     (folder / "loop2").symlink_to(".")

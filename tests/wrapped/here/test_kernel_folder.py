@@ -55,7 +55,7 @@ def test_a_kernel_sees_the_folder_as_it_is_and_changes_it_only_when_the_user_app
     assert kernel.text("print(sorted(os.listdir()), open('data.csv').read().count('\\n'))") == "['data.csv'] 3\n"
 
 
-def test_git_in_a_wrapped_kernel_took_a_hidden_file_for_deleted_and_nobody_said_so(wrap, start, own_state):
+def test_a_wrapped_kernel_says_that_git_takes_a_hidden_file_for_deleted(wrap, start, own_state):
     for words in (["init", "-q"], ["add", "-f", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm1"]):
         subprocess.run(["git", *words], cwd=own_state, check=True)
     kernel = start(wrap("python3", "--here"))
