@@ -253,10 +253,3 @@ def test_a_time_that_was_measured_stands_only_where_a_command_prints_it(page: Pa
     prose = _INLINE.sub("", _FENCE.sub("", page.read_text()))
     written = [line for line in prose.splitlines() if not line.startswith("|")]
     assert set(_TIME.findall("\n".join(written))) <= CHOSEN, "name the section of docs/benchmarks.md instead"
-
-
-def test_every_section_that_a_decision_names_is_one() -> None:
-    headings = re.findall(r"^## (\w+)", (ROOT / "docs" / "benchmarks.md").read_text(), re.MULTILINE)
-    named = re.findall(r"\*([A-Z]\w+)\*", (ROOT / "docs" / "decisions.md").read_text())
-    assert named
-    assert set(named) <= set(headings)
