@@ -124,6 +124,7 @@ def python_strings(folder: Path) -> str:
     return "\n".join(found)
 
 
+@pytest.mark.slow
 def test_every_message_of_the_troubleshooting_page_is_one_of_ours() -> None:
     told = python_strings(ROOT / "sandbox_kernel")
     rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "troubleshooting.md").read_text(), re.MULTILINE)
@@ -132,6 +133,7 @@ def test_every_message_of_the_troubleshooting_page_is_one_of_ours() -> None:
     assert [part for part in parts if part not in told] == []
 
 
+@pytest.mark.slow
 def test_every_environment_variable_that_is_read_is_on_its_page_and_no_other() -> None:
     ours = re.compile(r"\bSANDBOX_KERNEL_[A-Z_]+[A-Z]\b")
     text = (ROOT / "docs" / "environment.md").read_text()
@@ -159,6 +161,7 @@ def test_where_do_i_change_has_nine_answers_that_lead_to_files_and_names() -> No
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@pytest.mark.one_case
 def test_every_command_line_that_is_shown_is_one(page: Path) -> None:
     for line in code_lines(page):
         if not line.startswith("sandbox-kernel ") or "…" in line:
@@ -219,6 +222,7 @@ EXAMPLES = {f"{name}-{number}": source for name in ("README.md", "docs/library.m
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.slow
 def test_the_examples_of_the_readme_and_the_library_page_run_and_print_what_they_say(
     example: str, tmp_path: Path
 ) -> None:

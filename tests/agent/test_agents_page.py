@@ -13,6 +13,7 @@ PROBLEM = {"task_id": "test/0", "prompt": "def add(a, b):\n", "entry_point": "ad
 TEST = "def check(candidate):\n    assert candidate(2, 3) == 5\n"
 
 
+@pytest.mark.slow
 def test_the_block_about_the_tool_runs() -> None:
     (block,) = blocks("agents.md", "## One tool")
     assert "tool" in run_block(block)

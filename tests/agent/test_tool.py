@@ -284,6 +284,7 @@ def test_a_program_that_did_not_compile_is_told_apart_from_one_that_ran(answers:
 # -- over the process backend --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_description_is_made_of_what_was_measured(process_tool: SandboxTool):
     text = process_tool.description
     assert "process+sandbox" in text
@@ -322,6 +323,7 @@ def test_rust_links_although_the_tool_gives_no_environment(process_tool: Sandbox
     assert (answer["status"], answer["exit_code"], answer["stdout"]) == ("success", 0, "Err(NotPresent)\n")
 
 
+@pytest.mark.slow
 def test_a_program_that_runs_too_long_keeps_what_it_printed(process_tool: SandboxTool):
     code = "print('so far', flush=True)\nwhile True: pass"
     answer = asyncio.run(process_tool.execute({"language": "python", "code": code, "timeout_secs": 1}))

@@ -62,6 +62,7 @@ SECRET = base64.b64encode(b"me:word").decode()
         pytest.param("curl -s URL | tr a-z A-Z", "PAGE", 0, id="in a pipe"),
     ],
 )
+@pytest.mark.one_case
 def test_curl_does_as_it_is_told(box: Sandbox, port: int, line: str, printed: str, code: int) -> None:
     result = box.run(line.replace("URL", f"http://allowed.test:{port}/"), "command")
     assert (result.stdout, result.exit_code) == (printed, code), result.stderr

@@ -75,6 +75,7 @@ FAILS = {
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize(("language", "code"), FAILS.items(), ids=FAILS)
+@pytest.mark.one_case
 def test_an_allowed_host_that_does_not_answer_is_told_whatever_its_client_shows(
     language: str, code: str, scheme: str
 ) -> None:
@@ -92,6 +93,7 @@ def test_an_allowed_host_that_does_not_answer_is_told_whatever_its_client_shows(
     assert language == "command" or "could not connect" in result.stdout
 
 
+@pytest.mark.slow
 def test_each_cell_of_a_session_tells_what_it_did_not_reach() -> None:
     from sandbox_kernel.session.opening.open_session import open_session
 
@@ -125,6 +127,7 @@ def test_without_permission_there_is_no_proxy_at_all(port: int) -> None:
     assert backend(port, SandboxPolicy.preset("standard")).run(request).stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_session_reaches_the_allowed_domain_too_and_each_cell_tells_its_own_refusals(port: int) -> None:
     from sandbox_kernel.session.opening.open_session import open_session
 
@@ -147,6 +150,7 @@ NODE_GETS = {
 @pytest.mark.parametrize("code", NODE_GETS.values(), ids=NODE_GETS)
 @pytest.mark.parametrize("told", ["later", "at its start"])
 @pytest.mark.parametrize("language", ["javascript", "typescript"])
+@pytest.mark.one_case
 def test_node_finds_the_proxy(port: int, language: str, code: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if told == "at its start":
         monkeypatch.setattr(node, "_can_be_told", lambda version: False)
@@ -160,6 +164,7 @@ def test_node_finds_the_proxy(port: int, language: str, code: str, told: str, mo
     assert [violation.remedy for violation in refused.violations] == [f"--allow-net other.test:{port}"]
 
 
+@pytest.mark.slow
 def test_a_session_of_node_finds_the_proxy(port: int) -> None:
     from sandbox_kernel.session.opening.open_session import open_session
 
@@ -206,6 +211,7 @@ HTTPS = {
 
 
 @pytest.mark.parametrize(("language", "code", "variable"), HTTPS.values(), ids=HTTPS)
+@pytest.mark.one_case
 def test_clients_inside_verify_the_server_through_the_tunnel(language: str, code: str, variable: str) -> None:
     trustme = pytest.importorskip("trustme")
     program = code.split()[0]

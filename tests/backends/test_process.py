@@ -65,6 +65,7 @@ def test_a_shell_command_runs(backend: ProcessBackend) -> None:
     assert (result.stdout, result.exit_code) == ("hello\n", 0)
 
 
+@pytest.mark.slow
 def test_timeout_enforcement_keeps_the_output_so_far(backend: ProcessBackend) -> None:
     result = backend.run(command("echo before; sleep 60; echo after", timeout=3))
     assert (result.status, result.limit, result.stdout) == (Status.TIMEOUT, "timeout", "before\n")
@@ -95,6 +96,7 @@ def test_a_program_sees_nothing_of_the_hosts_environment(
         max_size=5,
     )
 )
+@pytest.mark.slow
 def test_a_program_sees_only_the_variables_that_it_was_given(env: dict[str, str]) -> None:
     code = "import json, os; print(json.dumps(dict(os.environ)))"
     result = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy()).run(python(code, env=env))
@@ -336,6 +338,7 @@ def test_inside_is_an_ordinary_user_with_no_capability_and_its_own_processes(bac
     assert backend.run(python(code)).stdout == "1000 0 0 1 2 True\n"
 
 
+@pytest.mark.slow
 def test_capabilities_are_measured_and_carry_evidence(backend: ProcessBackend) -> None:
     limits = backend.capabilities().enforced_limits
     for name, line in limits.items():
@@ -354,6 +357,7 @@ def test_an_unknown_enforcer_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("megabytes", "status"), [(60, Status.OK), (68, Status.FAILED)])
+@pytest.mark.one_case
 def test_a_program_ends_at_its_disk_limit(backend: ProcessBackend, megabytes: int, status: Status) -> None:
     request = python(f"open('f', 'wb').write(bytes({megabytes} << 20))", limits=Limits(disk_mb=64))
     result = backend.run(request)
@@ -379,12 +383,14 @@ def test_a_program_is_refused_one_open_file_too_many(backend: ProcessBackend, fi
 
 
 @pytest.mark.parametrize(("megabytes", "status"), [(60, Status.OK), (200, Status.MEMORY_EXCEEDED)])
+@pytest.mark.one_case
 def test_one_process_ends_at_its_memory_limit(backend: ProcessBackend, megabytes: int, status: Status) -> None:
     result = backend.run(python(f"b = b'x' * ({megabytes} << 20)", memory_limit_mb=128))
     assert result.status is status
 
 
 @pytest.mark.parametrize(("children", "status"), [(1, Status.OK), (6, Status.MEMORY_EXCEEDED)])
+@pytest.mark.one_case
 def test_all_processes_of_a_program_together_end_at_the_memory_limit(
     backend: ProcessBackend, children: int, status: Status
 ) -> None:
@@ -402,6 +408,7 @@ def test_memory_below_what_the_runtime_needs_is_refused_with_the_number(backend:
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(0.1, Status.OK), (30, Status.CPU_LIMIT)])
+@pytest.mark.one_case
 def test_cpu_limit_counts_children(backend: ProcessBackend, seconds: float, status: Status) -> None:
     code = (
         "import os, time\nend = time.process_time\n"
@@ -444,6 +451,7 @@ def test_cancelling_the_task_kills_the_program(backend: ProcessBackend) -> None:
     asyncio.run(abandon())
 
 
+@pytest.mark.slow
 def test_a_task_that_is_cancelled_twice_leaves_no_descriptor_behind(backend: ProcessBackend) -> None:
     async def cancelled() -> None:
         started = asyncio.Event()
@@ -483,6 +491,7 @@ def test_a_failing_callback_ends_the_run_and_is_raised(backend: ProcessBackend) 
         backend.run(command("echo x; sleep 60", timeout=50), on_output=fail)
 
 
+@pytest.mark.slow
 def test_each_of_many_concurrent_runs_gets_only_its_own_output(backend: ProcessBackend) -> None:
     async def crowd() -> list[ExecResult]:
         with_token = [python(f"import sys; print(sys.stdin.read(), {n})", stdin=f"token-{n}") for n in range(24)]
@@ -534,6 +543,7 @@ def test_arguments_reach_the_program(backend: ProcessBackend) -> None:
         ("import sys\nsys.stdout.write('no newline')", 0, "no newline"),
     ],
 )
+@pytest.mark.one_case
 def test_a_python_program_ends_as_usual(backend: ProcessBackend, code: str, exit_code: int, stdout: str) -> None:
     result = backend.run(python(code))
     assert (result.exit_code, result.stdout) == (exit_code, stdout), result.stderr
@@ -571,6 +581,7 @@ def test_multiprocessing_spawn_finds_the_program_again(backend: ProcessBackend) 
     assert result.stdout == "42 0\n", result.stderr
 
 
+@pytest.mark.slow
 def test_python_variables_of_the_environment_take_effect(backend: ProcessBackend) -> None:
     assert backend.run(python("print(hash('a'))", env={"PYTHONHASHSEED": "0"})).stdout == (
         backend.run(python("print(hash('a'))", env={"PYTHONHASHSEED": "0"})).stdout
@@ -614,6 +625,7 @@ def test_a_spare_that_dies_while_it_is_handed_out_costs_the_run_nothing(monkeypa
 
 
 @pytest.mark.parametrize("name", ["gate", "steps", "lockdown", "python_once", "session", "wasm"])
+@pytest.mark.one_case
 def test_a_module_of_the_users_own_is_not_taken_for_one_of_ours(name: str) -> None:
     with Sandbox() as box:
         result = box.run(f"import {name}; print({name}.mine)", "python", files={f"{name}.py": "mine = 1"})

@@ -42,6 +42,7 @@ def untouched(project: Path) -> bool:
     ]  # fmt: skip
 
 
+@pytest.mark.one_case
 def test_a_program_sees_the_folder(box: Sandbox, project: Path, request: pytest.FixtureRequest) -> None:
     result = box.run("import os; print(sorted(os.listdir('.')), open('data/rows.csv').read().split())")
     assert result.ok, result.stderr
@@ -52,6 +53,7 @@ def test_a_program_sees_the_folder(box: Sandbox, project: Path, request: pytest.
     assert (NoteKind.COPIED_FOLDER in [note.kind for note in result.notes]) == copied
 
 
+@pytest.mark.one_case
 def test_a_program_does_not_change_the_users_folder(box: Sandbox, project: Path) -> None:
     result = box.run(
         "import os\nopen('data/rows.csv', 'a').write('3,4\\n'); open('out.txt', 'w').write('hi\\n')\n"
@@ -81,6 +83,7 @@ def test_a_patch_is_one_that_git_takes(box: Sandbox, project: Path, tmp_path: Pa
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n" and (project / "new.py").exists()
 
 
+@pytest.mark.slow
 def test_secrets_are_not_shown(box: Sandbox, project: Path) -> None:
     (project / ".git").mkdir()
     (project / ".git/config").write_text("[remote]\n\turl = https://user:token@example.org\n")
@@ -95,6 +98,7 @@ def test_secrets_are_not_shown(box: Sandbox, project: Path) -> None:
         box.read_file(".env")
 
 
+@pytest.mark.one_case
 def test_a_conflict_is_seen_and_nothing_is_written(box: Sandbox, project: Path) -> None:
     box.run("open('data/rows.csv', 'a').write('3,4\\n'); open('fine.txt', 'w').write('x')")
     (project / "data/rows.csv").write_text("mine\n")
@@ -107,12 +111,14 @@ def test_a_conflict_is_seen_and_nothing_is_written(box: Sandbox, project: Path) 
     assert box.run("print(open('data/rows.csv').read())").stdout == "mine\n\n"
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_leaves_no_changes(box: Sandbox, project: Path) -> None:
     result = box.run("open('half.txt', 'w').write('x')\nwhile True: pass", timeout=1)
     assert result.status == "timeout"
     assert box.diff() == () and untouched(project)
 
 
+@pytest.mark.slow
 def test_undo_and_rollback_take_the_files_back(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         session.run("import os; x = 1")
@@ -136,6 +142,7 @@ def seen(session: Session) -> tuple[object, ...]:
     return eval(result.stdout)  # type: ignore[no-any-return]
 
 
+@pytest.mark.one_case
 def test_a_session_and_a_run_see_the_same_files(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         session.run("open('made', 'w').write('m'); open('data/rows.csv', 'a').write('C\\n')")
@@ -189,6 +196,7 @@ def test_a_link_that_leaves_the_folder_is_not_applied(project: Path) -> None:
         assert not (project / "out").is_symlink()
 
 
+@pytest.mark.slow
 def test_a_database_stays_whole_after_undo(project: Path) -> None:
     with sqlite3.connect(project / "data.db") as base:
         base.execute("create table t (n)")
@@ -239,6 +247,7 @@ def test_a_folder_that_cannot_be_worked_on_is_refused(tmp_path: Path) -> None:
         box.apply()
 
 
+@pytest.mark.slow
 def test_a_session_names_its_folder(project: Path) -> None:
     with Sandbox() as box:
         with box.session(here=project) as session:
@@ -275,6 +284,7 @@ def test_a_socket_of_the_host_in_the_folder_cannot_be_reached(project: Path) -> 
         assert "refused" in result.stderr or "not permitted" in result.stderr or "No such" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_report_lists_what_is_hidden(project: Path) -> None:
     with Sandbox(here=project) as box:
         assert ".env" in box.report().hidden

@@ -51,6 +51,7 @@ def test_no_spelling_of_a_path_leaves_the_work_folder(path: str) -> None:
         assert box.list_dir() == ()
 
 
+@pytest.mark.one_case
 def test_a_link_leads_nowhere_outside(box: Sandbox, outside: Path) -> None:
     """A link that a run left is told and not kept; out of WebAssembly none can be made."""
     made = box.run(
@@ -68,6 +69,7 @@ def test_a_link_leads_nowhere_outside(box: Sandbox, outside: Path) -> None:
     assert outside.read_text() == SECRET
 
 
+@pytest.mark.one_case
 def test_a_link_of_a_session_leads_nowhere_outside(outside: Path) -> None:
     """Here the links stand in the folder that the host looks into: none of its ways follows one."""
     with Sandbox() as box, box.session() as session:
@@ -103,6 +105,7 @@ def test_a_link_of_a_session_leads_nowhere_outside(outside: Path) -> None:
         pytest.param("cat ../../../..OUTSIDE", id="dots"),
     ],
 )
+@pytest.mark.one_case
 def test_programs_cannot_read_host_files(box: Sandbox, outside: Path, line: str) -> None:
     result = box.run(line.replace("OUTSIDE", str(outside)).replace("FOLDER", str(outside.parent)), "command")
     assert SECRET not in result.stdout + result.stderr
@@ -120,12 +123,14 @@ def test_programs_cannot_read_host_files(box: Sandbox, outside: Path, line: str)
         pytest.param("touch FOLDER/new", id="touch"),
     ],
 )
+@pytest.mark.one_case
 def test_programs_cannot_change_host_files(box: Sandbox, outside: Path, line: str) -> None:
     box.run(line.replace("OUTSIDE", str(outside)).replace("FOLDER", str(outside.parent)), "command")
     assert [path.name for path in outside.parent.iterdir()] == ["secret.txt"]
     assert outside.read_text() == SECRET
 
 
+@pytest.mark.one_case
 def test_javascript_reads_no_file_of_the_host(box: Sandbox, outside: Path) -> None:
     code = f"console.log(require('fs').readFileSync({str(outside)!r}, 'utf8'))"
     result = box.run(code, "javascript")
@@ -153,6 +158,7 @@ def test_fuel_limit_prevents_infinite_loop() -> None:
     assert (result.status, result.limit) == (Status.FUEL_EXHAUSTED, "fuel")
 
 
+@pytest.mark.slow
 def test_timeout_prevents_hang(box: Sandbox) -> None:
     result = box.run("echo begun; while true; do :; done", "command", timeout=3)
     assert (result.status, result.limit) == (Status.TIMEOUT, "timeout")

@@ -94,6 +94,7 @@ def test_all_fetches_of_a_sandbox_share_one_rate_limit(port: int) -> None:
         assert sandbox._fetcher("x") is sandbox._fetcher("y")
 
 
+@pytest.mark.slow
 def test_a_private_host_is_reached_only_where_the_facade_allows_it(port: int) -> None:
     url = f"http://allowed.test:{port}/"
     with box(port) as sandbox:
@@ -107,6 +108,7 @@ def test_a_private_host_is_reached_only_where_the_facade_allows_it(port: int) ->
         Sandbox(allow_private_for="allowed.test")
 
 
+@pytest.mark.slow
 def test_fetches_runs_and_sessions_write_the_audit_log(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +153,7 @@ def test_the_command_line_tells_refusals_and_logs_them(
     assert json.loads(log.read_text())["rule"] == "domain_not_allowed"
 
 
+@pytest.mark.slow
 def test_the_command_line_reaches_a_private_host_only_when_it_is_allowed(
     port: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 
 @pytest.mark.attack("N05", "kernel")
+@pytest.mark.slow
 def test_a_cell_finds_no_connection_file_and_no_port_of_its_own_or_another_kernel(kernel):
     connection = json.loads(Path(kernel.km.connection_file).read_text())
     ports = [value for name, value in connection.items() if name.endswith("_port")]
@@ -41,6 +42,7 @@ def test_bytes_that_are_no_text_reach_the_page_as_text(kernel):
 
 
 @pytest.mark.attack("K09", "kernel")
+@pytest.mark.slow
 def test_a_storm_of_interrupts_and_restarts_leaves_a_kernel_that_works(start_kernel):
     kernel = start_kernel()
     kernel.run("kept = 41")

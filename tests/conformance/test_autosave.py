@@ -42,6 +42,7 @@ def wait_for_a_file(folder: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_the_kernel_after_a_killed_one_offers_its_last_state_and_goes_on_with_it(kernels, tmp_path):
     first = kernels()
     assert "Autosave is on" in shown(first, "%sandbox autosave 1s")
@@ -64,6 +65,7 @@ def test_the_kernel_after_a_killed_one_offers_its_last_state_and_goes_on_with_it
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_an_orderly_end_saves_what_the_last_cell_made(kernels):
     first = kernels()
     shown(first, "%sandbox autosave 1h")

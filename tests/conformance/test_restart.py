@@ -21,6 +21,7 @@ def receipt(outputs):
     return "".join(str(content["data"].get("text/plain")) for kind, content in outputs if kind == "display_data")
 
 
+@pytest.mark.slow
 def test_a_restart_keeps_the_work_folder_and_says_so(client_class, state):
     client = client_class()
     try:
@@ -43,6 +44,7 @@ def test_a_restart_keeps_the_work_folder_and_says_so(client_class, state):
     assert list((state / "sandbox-kernel" / "work").iterdir()) == [], "a kernel that ends for good leaves nothing"
 
 
+@pytest.mark.slow
 def test_the_files_of_a_notebook_outlive_its_killed_kernel(client_class, state):
     notebook = {"JPY_SESSION_NAME": str(state / "a.ipynb")}
     client = client_class(env=notebook)
@@ -67,6 +69,7 @@ CHANGE = "open('data.csv', 'a').write('3\\n'); print(open('data.csv').read().spl
 LARGE = "open('large.bin', 'wb').write(bytes(20 << 20)); print('written')"
 
 
+@pytest.mark.slow
 def test_changes_to_the_users_folder_outlive_a_killed_kernel(client_class, state, monkeypatch):
     project = state / "project"
     project.mkdir()
@@ -100,6 +103,7 @@ def test_changes_to_the_users_folder_outlive_a_killed_kernel(client_class, state
         client.close()
 
 
+@pytest.mark.slow
 def test_large_files_of_a_session_outlive_a_killed_kernel(client_class, state):
     env = {"JPY_SESSION_NAME": str(state / "a.ipynb")}
     client = client_class(env=env)
@@ -139,6 +143,7 @@ def told(client, code):
 
 
 @pytest.mark.parametrize("name", ["sandbox", "python3"])
+@pytest.mark.slow
 def test_a_front_end_that_does_not_tell_the_path_gets_the_folder_of_the_notebook(start_kernel, pathless_folder, name):
     client = start_kernel(name)
     magic = ""

@@ -51,5 +51,6 @@ def test_a_named_session_is_kept(evaluate: Evaluate) -> None:
         *(offer("once"), offer("/etc"), offer(7), offer(" a.org")),
     ],
 )
+@pytest.mark.one_case
 def test_what_cannot_be_shown_as_it_is_is_not_offered(evaluate: Evaluate, given: object) -> None:
     assert evaluate("offer-facts.js", "readOffers({offers: values})", given) == []

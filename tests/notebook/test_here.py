@@ -163,6 +163,7 @@ def test_changes_that_wait_are_told_when_the_next_kernel_does_not_work_on_the_fo
     notebooks[2].state.sandboxes.close()
 
 
+@pytest.mark.slow
 def test_rights_of_a_session_on_a_folder_can_be_taken_back(notebook: Notebook) -> None:
     notebook.run("%sandbox --here --env WHO=me\nkept = 41\nimport os")
     assert "%sandbox reset --here takes back everything else" in notebook.run("%sandbox reset")
@@ -170,6 +171,7 @@ def test_rights_of_a_session_on_a_folder_can_be_taken_back(notebook: Notebook) -
     assert notebook.run("print(kept, 'WHO' in os.environ, 'rows.csv' in os.listdir('data'))") == "41 False True\n"
 
 
+@pytest.mark.slow
 def test_a_line_that_a_session_cannot_follow_is_refused_and_its_variables_stay(
     notebook: Notebook, project: Path
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_missing_file_beside_the_notebook_names_the_line_that_shows_it(noteboo
     assert "%sandbox --here" in said, said
 
 
+@pytest.mark.slow
 def test_undo_says_which_cell_it_took(notebook: Notebook) -> None:
     notebook.run("first = 1")
     notebook.run("second = 2")
@@ -196,6 +199,7 @@ def test_undo_says_which_cell_it_took(notebook: Notebook) -> None:
     assert notebook.run("print(first, 'second' in globals())") == "1 False\n"
 
 
+@pytest.mark.slow
 def test_a_running_session_takes_its_variables_along_to_a_folder(notebook: Notebook) -> None:
     notebook.run("import json; kept = {'a': 41}; lines = (n for n in range(9)); open('left.txt', 'w').write('1')")
     said = notebook.run("%sandbox --here")

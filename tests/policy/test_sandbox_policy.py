@@ -77,6 +77,7 @@ def test_a_new_policy_allows_nothing_at_all() -> None:
 
 
 @given(_steps)
+@pytest.mark.slow
 def test_a_built_policy_holds_what_it_was_told_in_order(steps: list[tuple[object, ...]]) -> None:
     policy = build(steps)
     modes = {"read": AccessMode.READ_ONLY, "write": AccessMode.READ_WRITE}
@@ -93,6 +94,7 @@ def test_a_built_policy_holds_what_it_was_told_in_order(steps: list[tuple[object
 
 
 @given(_steps)
+@pytest.mark.slow
 def test_a_policy_is_the_same_after_json_and_its_keys_are_camel_case(steps: list[tuple[object, ...]]) -> None:
     policy = build(steps)
     text = policy.to_json()
@@ -105,6 +107,7 @@ def test_a_policy_is_the_same_after_json_and_its_keys_are_camel_case(steps: list
 
 
 @given(_steps)
+@pytest.mark.slow
 def test_a_policy_is_the_same_after_pickling_and_equal_policies_have_one_hash(steps: list[tuple[object, ...]]) -> None:
     policy = build(steps)
     back = pickle.loads(pickle.dumps(policy))
@@ -271,6 +274,7 @@ def test_a_wrong_policy_document_is_refused_with_the_reason(text: str, says: str
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda v: st.lists(v) | st.dictionaries(
     st.sampled_from(["allowedPaths", "networkRules", "env", "mounts", "path", "mode", "domain", "ports", "host"]), v,
 )))  # fmt: skip
+@pytest.mark.slow
 def test_any_json_at_all_is_a_policy_or_a_policy_violation(document: object) -> None:
     try:
         SandboxPolicy.from_json(json.dumps(document))

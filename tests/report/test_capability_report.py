@@ -149,6 +149,7 @@ def test_a_browser_that_was_tried_adds_its_lines_to_the_widget() -> None:
     assert "fetch got through" in page.value  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_report_that_was_measured_can_be_measured_again() -> None:
     report = Sandbox().report()
     assert report.again is not None

@@ -42,6 +42,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
             yield made
 
 
+@pytest.mark.one_case
 def test_a_folder_that_is_shown_late_keeps_the_variables(session: Session, folder: Path) -> None:
     session.allow(mount=f"{folder}:/data")
     session.allow(mount=f"{folder}:/mnt/in/side")
@@ -60,6 +61,7 @@ def test_a_folder_that_is_shown_late_keeps_the_variables(session: Session, folde
     assert session.run("print(os.listdir('/mnt/in/side'))").stdout == "[]\n"
 
 
+@pytest.mark.one_case
 def test_a_single_file_is_shown_without_its_folder(session: Session, folder: Path) -> None:
     (folder / "secret.txt").write_text("no")
     (folder / "out.txt").write_text("old")
@@ -83,6 +85,7 @@ def test_a_single_file_is_shown_without_its_folder(session: Session, folder: Pat
     assert session.run("print(open('/data/in/rows.csv').read() or 'nothing')").stdout == "nothing\n"
 
 
+@pytest.mark.one_case
 def test_a_folder_that_is_in_use_is_not_called_taken_back(session: Session, folder: Path) -> None:
     session.allow(mount=f"{folder}:/data")
     session.run("held = open('/data/rows.csv')")
@@ -91,6 +94,7 @@ def test_a_folder_that_is_in_use_is_not_called_taken_back(session: Session, fold
     assert session.run("print(held.read())").stdout == "a,b\n\n"
 
 
+@pytest.mark.slow
 def test_a_folder_can_be_shown_at_many_places(session: Session, folder: Path) -> None:
     places = ("/mnt", "/data/deep/er", "/home/me/project", "/content", "/tmp/in/side", "/project", "/opt/ml/input")
     for place in places:
@@ -107,6 +111,7 @@ def test_a_folder_can_be_shown_at_many_places(session: Session, folder: Path) ->
 
 
 @pytest.mark.attack("W05", "workspace")
+@pytest.mark.one_case
 def test_a_link_that_a_program_made_leads_no_late_folder_elsewhere(session: Session, folder: Path) -> None:
     session.run("os.symlink('/box', '/tmp/way')")
     with pytest.raises(PolicyViolation, match="restart --keep"):
@@ -114,6 +119,7 @@ def test_a_link_that_a_program_made_leads_no_late_folder_elsewhere(session: Sess
     assert session.run("print(os.listdir('/box'))").stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_late_folder_can_be_writable(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -132,6 +138,7 @@ def test_a_late_folder_can_be_writable(tmp_path: Path) -> None:
                 assert session.run("print(os.listdir('/mnt/out'))").stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_folder_beside_one_that_the_session_began_with_is_shown(tmp_path: Path) -> None:
     for name in ("first", "first/below", "second"):
         (tmp_path / name).mkdir()
@@ -191,6 +198,7 @@ def test_no_socket_of_the_host_is_reached_through_a_late_folder(session: Session
     assert result.error is not None and result.error.ename in ("ConnectionRefusedError", "PermissionError")
 
 
+@pytest.mark.slow
 def test_a_domain_that_is_allowed_late_keeps_the_variables(folder: Path) -> None:
     with serving(Fine) as port, Sandbox(allow_private_for=["127.0.0.1"]) as box, box.session() as session:
         session.run("import urllib.request as r; kept = 1")
@@ -222,6 +230,7 @@ def test_environment_and_memory_that_come_late_keep_the_state(session: Session) 
     assert session.run("print('WHO' in os.environ)").stdout == "False\n"
 
 
+@pytest.mark.one_case
 def test_a_right_does_not_count_as_a_cell_for_undo(session: Session) -> None:
     session.run("x = 1")
     session.run("x = 2")
@@ -243,6 +252,7 @@ def test_what_to_do_about_a_right_of_the_start_is_said(folder: Path) -> None:
         session.revoke(mount=f"{folder}:/data")
 
 
+@pytest.mark.slow
 def test_behind_landlock_a_right_is_refused_with_what_works(folder: Path) -> None:
     with Sandbox() as box:
         box.backend = ProcessBackend(enforcer="landlock", policy=box.policy)

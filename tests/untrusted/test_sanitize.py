@@ -452,6 +452,7 @@ TYPES = st.sampled_from(
 
 @settings(max_examples=200)
 @given(st.dictionaries(TYPES | st.text(max_size=9), WILD, max_size=6) | WILD, WILD)
+@pytest.mark.slow
 def test_any_object_gives_a_bundle_that_can_be_sent(data, metadata):
     bundle = sanitize_bundle(data, metadata)
     json.dumps([dict(bundle.data), dict(bundle.metadata), bundle.removed], allow_nan=False).encode()
@@ -469,6 +470,7 @@ PIECES = st.sampled_from(
 @pytest.mark.attack("O01", "kernel")
 @settings(max_examples=400)
 @given(st.lists(PIECES, max_size=14))
+@pytest.mark.slow
 def test_any_soup_of_markup_becomes_inert(pieces):
     shown, _ = html("".join(pieces))
     Audit().feed(shown)

@@ -148,6 +148,7 @@ def test_thousands_of_headers_before_a_header_fill_no_stack(tmp_path: Path) -> N
     assert os.listdir(tmp_path / "out") == ["a"]
 
 
+@pytest.mark.slow
 def test_folders_on_the_way_to_a_member_count(tmp_path: Path) -> None:
     deep = "/".join(["d"] * 250)
     members = (extended(record(b"path", f"{number}/{deep}/f".encode())) + header() for number in range(450))

@@ -106,6 +106,7 @@ def test_a_terabyte_of_holes_is_left_behind(rooted: Rooted, folder: Path, destin
     assert os.listdir(artefacts) == []
 
 
+@pytest.mark.one_case
 def test_holes_within_the_limit_stay_holes(rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path) -> None:
     with open(folder / "s", "wb") as file:
         file.seek(64 << 20)

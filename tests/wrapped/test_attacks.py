@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 
 def test_no_connection_file_of_a_front_end_is_seen_and_its_ports_are_not_reached(kernel):
     file = Path(kernel.km.connection_file)
@@ -52,6 +54,7 @@ def test_each_of_many_cells_gets_its_own_output(kernel):
         assert kernel.reply(request)["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_a_storm_of_interrupts_keeps_the_state_and_a_restart_drops_it(wrap, start):
     kernel = start(wrap("python3"))
     kernel.run("kept = 1")

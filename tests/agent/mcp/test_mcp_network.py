@@ -29,6 +29,7 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.slow
 def test_requests_are_allowed_or_refused_and_written_down(transport: str, port: int, tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     temporary = tmp_path / "t"

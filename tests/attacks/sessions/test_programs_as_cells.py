@@ -84,6 +84,7 @@ def opened() -> Iterator[Opened]:
 
 
 @pytest.mark.parametrize("attack", [pytest.param(a, id=a.id, marks=pytest.mark.attack(a.id, "session")) for a in CELLS])
+@pytest.mark.one_case
 def test_a_hostile_cell_ends_as_it_must_and_the_session_goes_on(
     attack: Attack, tmp_path: Path, opened: Opened, record_property: Callable[[str, object], None]
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_shell_that_may_start_nothing_is_refused_before_it_opens() -> None:
 
 
 @pytest.mark.attack("S12", "session")
+@pytest.mark.slow
 def test_a_python_cell_that_may_start_nothing_starts_nothing() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy.preset("strict"))
     code = (
@@ -150,6 +152,7 @@ def test_a_python_cell_that_may_start_nothing_starts_nothing() -> None:
 
 
 @pytest.mark.attack("F14", "session")
+@pytest.mark.slow
 def test_sessions_of_different_tenants_share_no_file_process_or_variable() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0))
     look = (

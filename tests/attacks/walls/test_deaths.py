@@ -77,6 +77,7 @@ def ended(watches: list[int], seconds: float) -> bool:
         ),
     ],
 )
+@pytest.mark.one_case
 def test_a_host_that_is_killed_takes_its_sandboxes_with_it(enforcer: str, spares: int, tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o755)
     mark = secrets.token_hex(8)

@@ -66,6 +66,7 @@ def harmless(run: Run, tmp_path_factory: pytest.TempPathFactory, nothing_left: N
 
 
 @pytest.mark.attack("W01", "wasm")
+@pytest.mark.slow
 def test_malformed_truncated_random_and_component_bytes_are_refused(run: Run) -> None:
     rng = random.Random(1)
     header = b"\0asm\x01\0\0\0"
@@ -78,6 +79,7 @@ def test_malformed_truncated_random_and_component_bytes_are_refused(run: Run) ->
 
 
 @pytest.mark.attack("W03", "wasm")
+@pytest.mark.slow
 def test_precompiled_code_from_outside_is_never_loaded(run: Run, backend: WasmBackend) -> None:
     run(wat("(drop (i32.const 3))"))
     entry = backend.store.find(backend.store.names()[0])
@@ -87,6 +89,7 @@ def test_precompiled_code_from_outside_is_never_loaded(run: Run, backend: WasmBa
 
 
 @pytest.mark.attack("W04", "wasm")
+@pytest.mark.slow
 def test_growing_without_end_meets_the_memory_limit(run: Run) -> None:
     result = run(wat("(loop $l (drop (memory.grow (i32.const 1024))) (br $l))"), memory_limit_mb=64)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
@@ -102,6 +105,7 @@ def test_growing_without_end_meets_the_memory_limit(run: Run) -> None:
     ],
     ids=["_start", "start", "bulk memory"],
 )
+@pytest.mark.slow
 def test_endless_loops_are_ended(run: Run, code: str) -> None:
     assert run(code, timeout=1).status is Status.TIMEOUT
 
@@ -117,6 +121,7 @@ def test_endless_loops_are_ended(run: Run, code: str) -> None:
     ],
     ids=["calls", "indirect calls", "huge frames"],
 )
+@pytest.mark.slow
 def test_endless_recursion_is_a_trap(run: Run, code: str) -> None:
     result = run(code)
     assert result.status is Status.FAILED
@@ -124,6 +129,7 @@ def test_endless_recursion_is_a_trap(run: Run, code: str) -> None:
 
 
 @pytest.mark.attack("W09", "wasm")
+@pytest.mark.slow
 def test_sleeping_for_ever_is_ended(run: Run) -> None:
     body = """(i32.store (i32.const 16) (i32.const 1)) (i64.store (i32.const 24) (i64.const 0x7fffffffffffffff))
       (loop $l (drop (call $poll_oneoff (i32.const 0) (i32.const 100) (i32.const 1) (i32.const 200))) (br $l))"""
@@ -140,6 +146,7 @@ def test_sleeping_for_ever_is_ended(run: Run) -> None:
     ],
     ids=["random", "vectors", "path"],
 )
+@pytest.mark.slow
 def test_absurd_sizes_in_host_calls_crash_nobody(run: Run, call: str) -> None:
     result = run(wat(f"(drop {call})", "random_get", "fd_write", "path_open"), memory_limit_mb=64)
     assert result.status in (Status.OK, Status.FAILED)
@@ -147,6 +154,7 @@ def test_absurd_sizes_in_host_calls_crash_nobody(run: Run, call: str) -> None:
 
 
 @pytest.mark.attack("W14", "wasm")
+@pytest.mark.slow
 def test_descriptors_run_out_for_the_guest_alone(run: Run) -> None:
     opened = """(call $path_open (i32.const 3) (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 0) (i64.const 2)
       (i64.const 0) (i32.const 0) (i32.const 8))"""
@@ -157,6 +165,7 @@ def test_descriptors_run_out_for_the_guest_alone(run: Run) -> None:
 
 
 @pytest.mark.attack("W15", "wasm")
+@pytest.mark.slow
 def test_a_flood_of_output_is_cut(run: Run) -> None:
     body = """(local $i i32) (i32.store (i32.const 0) (i32.const 65536)) (i32.store (i32.const 4) (i32.const 1048576))
       (loop $l (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))
@@ -168,6 +177,7 @@ def test_a_flood_of_output_is_cut(run: Run) -> None:
 
 
 @pytest.mark.attack("W16", "wasm")
+@pytest.mark.slow
 def test_a_module_leaves_only_by_the_call_that_ends_it(run: Run) -> None:
     body = "(call $proc_exit (i32.const 0)) unreachable"
     assert run(wat(body, "proc_exit")).exit_code == 0
@@ -176,6 +186,7 @@ def test_a_module_leaves_only_by_the_call_that_ends_it(run: Run) -> None:
 
 
 @pytest.mark.attack("W19", "wasm")
+@pytest.mark.slow
 def test_clock_and_randomness_can_be_made_repeatable(run: Run) -> None:
     body = """(drop (call $clock_time_get (i32.const 1) (i64.const 1) (i32.const 64)))
       (drop (call $random_get (i32.const 72) (i32.const 4)))
@@ -195,12 +206,14 @@ def test_clock_and_randomness_can_be_made_repeatable(run: Run) -> None:
     ],
     ids=["gc", "exceptions", "memory64"],
 )
+@pytest.mark.slow
 def test_proposals_that_are_switched_off_are_refused(run: Run, code: str) -> None:
     with pytest.raises(InvalidRequest):
         run(code)
 
 
 @pytest.mark.attack("F11", "wasm")
+@pytest.mark.slow
 def test_links_and_renames_between_folders_of_different_rights_are_refused(
     backend: WasmBackend, tmp_path: Path
 ) -> None:
@@ -265,6 +278,7 @@ def guest_backend_here() -> WasmBackend:
         ),
     ],
 )
+@pytest.mark.slow
 def test_disk_and_inodes_are_limited(python: Run, number: str, code: str, record_property: Told) -> None:
     # Files that are not closed by the program fail in silence, so that one may go on until its time is over.
     result = python(code, limits=Limits(disk_mb=32), timeout=8 if number == "R10" else 90)
@@ -273,6 +287,7 @@ def test_disk_and_inodes_are_limited(python: Run, number: str, code: str, record
 
 
 @pytest.mark.attack("R12", "wasm")
+@pytest.mark.slow
 def test_a_terabyte_of_holes_is_refused(python: Run, record_property: Told) -> None:
     result = python("open('s', 'wb').truncate(1 << 40)")
     record_property("ended", describe_end(result))
@@ -280,6 +295,7 @@ def test_a_terabyte_of_holes_is_refused(python: Run, record_property: Told) -> N
 
 
 @pytest.mark.attack("R14", "wasm")
+@pytest.mark.slow
 def test_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> None:
     code = "import os\np = '/box'\nfor i in range(1000):\n    p += '/a'\n    os.mkdir(p)\nprint('made')"
     result = python(code)
@@ -294,6 +310,7 @@ def test_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> None:
     ["/etc/shadow", "/root/.ssh/id_rsa", "/proc/1/root/etc/shadow", "../../../../etc/passwd", "/box/../etc/passwd",
      "//etc/passwd", "etc\0/passwd", "..%2f..%2fetc/passwd", "\uff0e\uff0e/etc", "/etc/passwd/"],
 )  # fmt: skip
+@pytest.mark.slow
 def test_files_of_the_host_cannot_be_opened(python: Run, path: str) -> None:
     result = python(f"print(open({path!r}).read())")
     assert (result.status, result.stdout) == (Status.FAILED, "")

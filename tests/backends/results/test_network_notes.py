@@ -44,6 +44,7 @@ def test_a_hint_quotes_nothing_but_a_host() -> None:
     assert note.endswith("--allow-net DOMAIN")
 
 
+@pytest.mark.slow
 def test_a_program_whose_lookup_fails_is_told_the_option() -> None:
     code = "import urllib.request; urllib.request.urlopen('http://example.org/')"
     with Sandbox() as box:
@@ -77,6 +78,7 @@ def test_a_host_that_only_the_source_names_is_named_in_the_hint() -> None:
 
 
 @pytest.mark.parametrize("backend", ["process", "wasm"])
+@pytest.mark.one_case
 def test_an_open_network_is_marked_in_the_receipt(backend: str) -> None:
     code = "console.log(1)"
     with Sandbox(SandboxPolicy.preset("standard").allow_network(), backend) as box:

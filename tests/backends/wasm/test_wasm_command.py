@@ -141,6 +141,7 @@ FRUIT = "printf 'banana\\napple\\ncherry\\n' > a.txt\n"
         ("echo a > f; cp f g 2>&1; cmp=$(cat f g); echo $cmp", "a a\n"),
     ],
 )
+@pytest.mark.one_case
 def test_commands_and_a_shell_run(sh: Sh, script: str, stdout: str) -> None:
     result = sh(script)
     assert (result.stdout, result.stderr) == (stdout, ""), result
@@ -166,6 +167,7 @@ def test_commands_and_a_shell_run(sh: Sh, script: str, stdout: str) -> None:
         ("echo text > f; tar tf f", 2),
     ],
 )
+@pytest.mark.one_case
 def test_exit_codes_are_those_of_the_script(sh: Sh, script: str, code: int) -> None:
     result = sh(script)
     assert (result.status, result.exit_code) == (Status.FAILED, code)
@@ -188,6 +190,7 @@ def test_what_the_script_leaves_in_the_box_is_told(sh: Sh) -> None:
     assert {(change.path, change.kind) for change in result.changes} == {("made.txt", "created"), ("sub", "created")}
 
 
+@pytest.mark.slow
 def test_statements_that_ended_before_a_timeout_keep_their_output(sh: Sh) -> None:
     result = sh("echo first; while true; do :; done", timeout=5)
     assert (result.status, result.stdout) == (Status.TIMEOUT, "first\n")
@@ -204,6 +207,7 @@ def test_output_is_told_statement_by_statement(guest_backend: WasmBackend, sh: S
 
 
 @pytest.mark.parametrize("path", ["/etc/shadow", "/etc/hostname", "/proc/self/environ", "../../etc/passwd", "/root"])
+@pytest.mark.one_case
 def test_the_host_and_the_jail_are_out_of_reach(sh: Sh, path: str) -> None:
     result = sh(f"cat {path} || ls {path}")
     assert result.exit_code != 0
@@ -223,6 +227,7 @@ def test_a_syntax_error_is_a_failure_with_words(sh: Sh) -> None:
 
 
 @pytest.mark.parametrize("command", ["html-to-markdown", "python3", "git", "patch", "zip", "bc"])
+@pytest.mark.one_case
 def test_commands_that_cannot_be_had_say_so(sh: Sh, command: str) -> None:
     """The catalogue names them, with the reason."""
     result = sh(f"echo x > a; {command} a")

@@ -27,6 +27,7 @@ def test_a_run_does_not_change_the_folder_unasked(project: Path) -> None:
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n" and not (project / "n").exists()
 
 
+@pytest.mark.slow
 def test_apply_writes_the_changes_and_diff_writes_a_patch(project: Path, tmp_path: Path) -> None:
     (project / "prog.py").write_text(CODE + "; open('b', 'wb').write(bytes(9)); __import__('os').mkdir('empty')")
     patch = tmp_path / "out.patch"
@@ -48,6 +49,7 @@ def test_apply_without_a_folder_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("answers", "applied"), [(b"y\n", True), (b"d\ny\n", True), (b"n\n", False), (b"\n", False)])
+@pytest.mark.one_case
 def test_the_question_at_the_end_is_asked(project: Path, answers: bytes, applied: bool) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(

@@ -57,6 +57,7 @@ except OSError:
 
 
 @pytest.mark.parametrize(("answer", "end"), [(b"y\n", b"reached"), (b"\n", b"caught"), (b"no\n", b"caught")])
+@pytest.mark.one_case
 def test_a_refused_domain_is_offered_at_the_terminal(answer: bytes, end: bytes) -> None:
     with serving(Fine, host=HOST) as port:
         options = ("--allow-net", "example.org", "--allow-private", "127.0.0.2")
@@ -73,6 +74,7 @@ def test_a_file_in_this_folder_is_offered_at_the_terminal(tmp_path: Path, monkey
     assert code == 0 and b"b,a" in said and b"runs again with --here" in said, said
 
 
+@pytest.mark.slow
 def test_no_question_is_asked_where_nobody_can_answer() -> None:
     words = ("run", "--allow-net", "example.org", "-c", FETCH.format(port=9))
     for more in ((), ("--json",)):

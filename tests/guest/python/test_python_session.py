@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 
+import pytest
+
 from sandbox_kernel import Sandbox
 from sandbox_kernel.jail.kinds.template_jail import TemplateJail
 from sandbox_kernel.model import ExecResult, Status
@@ -19,6 +21,7 @@ def is_png(text: object) -> bool:
     return base64.b64decode(str(text)).startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_figure_is_shown_without_any_set_up_and_closed(python: Session) -> None:
     result = python.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nNone", timeout=90)
     assert result.ok, result.stderr
@@ -168,6 +171,7 @@ def test_limits_that_only_the_program_met_are_named(python: Session) -> None:
     python.run("many = None")
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_the_error_that_a_template_rehearses() -> None:
     with Sandbox() as box:
         fresh = box.session()

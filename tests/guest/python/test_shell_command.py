@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sandbox_kernel import Sandbox
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.session.session import Session
@@ -65,6 +67,7 @@ def test_a_warning_names_a_cell_as_ipykernel_does(python: Session) -> None:
     assert wrong.evalue == "invalid syntax (3311942670.py, line 1)"
 
 
+@pytest.mark.slow
 def test_a_traceback_shows_no_frame_of_the_sandbox(python: Session) -> None:
     code = "import urllib.request\nurllib.request.urlopen('http://example.invalid/')"
     shown = python.run(code, timeout=60).stderr

@@ -166,6 +166,7 @@ def test_a_forked_host_has_a_spawner_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("enforcer", KINDS)
+@pytest.mark.one_case
 def test_a_host_that_is_killed_in_the_middle_leaves_no_process(enforcer: str | None) -> None:
     with host(enforcer, 1, "run") as process:
         below = [pid for pid in tree(process.pid) if pid != process.pid]
@@ -192,6 +193,7 @@ def test_what_a_killed_host_left_on_disk_is_swept_by_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("enforcer", KINDS)
+@pytest.mark.one_case
 def test_a_host_that_exits_leaves_no_spare(enforcer: str | None) -> None:
     with host(enforcer, 2, "wait") as process:
         while len(tree(process.pid)) < 3:  # spares are made in the background

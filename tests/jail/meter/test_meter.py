@@ -166,6 +166,7 @@ def test_a_group_tells_who_is_in_it_and_the_memory_that_it_took() -> None:
 
 
 @pytest.mark.skipif(find_hierarchies() is None, reason="no control group can be made here")
+@pytest.mark.slow
 def test_a_run_whose_control_group_was_removed_is_ended_and_not_called_well(nothing_left: None) -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0))
     request = ExecRequest(

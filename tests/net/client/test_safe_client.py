@@ -262,6 +262,7 @@ def test_a_failed_tls_handshake_is_a_failed_connection(start_server, site, names
     assert refused(SafeClient(policy, names), f"https://site.test:{server.port}/") == "connection_failed"
 
 
+@pytest.mark.slow
 def test_a_server_that_never_ends_its_handshake_is_a_connection_timeout(start_server, site, names):
     gate = threading.Event()
     server = start_server(lambda connection: gate.wait(20))

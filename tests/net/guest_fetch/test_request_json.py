@@ -40,6 +40,7 @@ def test_whatever_else_is_refused_with_a_typed_error(data: bytes):
 
 
 @pytest.mark.parametrize("name", ["lists", "headers", "objects", "numbers"])
+@pytest.mark.one_case
 def test_sixteen_megabytes_of_brackets_take_no_gigabytes_of_the_hosts_memory(name: str):
     room = MAX_REQUEST_JSON_BYTES - 100
     bombs = {

@@ -229,6 +229,7 @@ def test_a_flood_of_connections_waits_in_the_queue_of_its_own_jail(site, open_do
 
 
 @pytest.mark.attack("N10", "network")
+@pytest.mark.slow
 def test_a_head_that_never_ends_is_given_up(site, open_door):
     door = open_door(site.policy(), limits=ProxyLimits(head_timeout_s=1))
     with door.connect() as connection:
@@ -238,6 +239,7 @@ def test_a_head_that_never_ends_is_given_up(site, open_door):
 
 
 @pytest.mark.attack("N10", "network")
+@pytest.mark.slow
 def test_a_connection_that_says_nothing_is_closed_without_a_word(site, open_door):
     door = open_door(site.policy(), limits=ProxyLimits(head_timeout_s=1))
     with door.connect() as connection:
@@ -281,6 +283,7 @@ def test_a_server_that_never_answers_is_a_504(start_server, site, open_door):
         gate.set()
 
 
+@pytest.mark.slow
 def test_a_long_download_with_a_silent_client_is_not_idle(start_server, site, open_door):
     step = threading.Event()
 

@@ -131,6 +131,7 @@ class CountingReader(HelloReader):
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 60))
+@pytest.mark.slow
 def test_a_hello_is_the_same_however_it_is_cut(junk: list[bytes], step: int):
     data = hello_bytes("example.org") + b"".join(junk)
     reader = HelloReader()

@@ -88,6 +88,7 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebo
         made.state.sandboxes.close()
 
 
+@pytest.mark.slow
 def test_a_domain_for_one_cell_ends_with_it(notebook: Notebook) -> None:
     notebook.run("kept = 41")
     assert "URLError" in notebook.run(notebook.get)
@@ -111,6 +112,7 @@ def test_a_domain_for_one_cell_ends_with_it(notebook: Notebook) -> None:
     assert {offer["what"] for offer in notebook.page.offers} == {notebook.host}
 
 
+@pytest.mark.slow
 def test_a_domain_for_the_session_keeps_the_variables(notebook: Notebook) -> None:
     notebook.run("kept = 41")
     assert "keeps its variables" in notebook.run(f"%sandbox allow {notebook.host}")
@@ -118,6 +120,7 @@ def test_a_domain_for_the_session_keeps_the_variables(notebook: Notebook) -> Non
     assert "200" in notebook.run(f"%%sandbox --fresh\n{notebook.get}")
 
 
+@pytest.mark.slow
 def test_a_named_session_is_given_its_right(notebook: Notebook) -> None:
     notebook.run("%%sandbox --session web\nkept = 41")
     notebook.run(f"%%sandbox --session web\n{notebook.get}")
@@ -166,6 +169,7 @@ def test_a_link_out_of_the_folder_is_not_followed(notebook: Notebook, tmp_path: 
     assert "[]" in notebook.run("import os; print(os.listdir('.'))")
 
 
+@pytest.mark.slow
 def test_what_is_never_to_be_given_is_not_offered_again(notebook: Notebook) -> None:
     notebook.run("open('data/rows.csv')")
     assert notebook.page.offers
@@ -228,6 +232,7 @@ def test_a_front_end_without_buttons_is_asked_and_the_cell_runs_again(notebook: 
     assert "FileNotFoundError" in shown and questions == [], "each right is asked for one time"
 
 
+@pytest.mark.slow
 def test_what_the_user_answers_is_done_and_remembered(notebook: Notebook) -> None:
     shown, _ = asked(notebook, notebook.get, "session")
     assert "200" in shown and "Error" not in shown

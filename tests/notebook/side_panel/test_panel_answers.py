@@ -111,6 +111,7 @@ def test_changes_are_listed_shown_applied_and_dropped(desk: Desk) -> None:
     assert desk.ask("changes")["changes"] == []
 
 
+@pytest.mark.slow
 def test_the_dialogs_limits_reach_the_running_session_and_go_again(desk: Desk) -> None:
     desk.run("x = 1")
     before = desk.ask("overview")["limits"]
@@ -136,6 +137,7 @@ def test_a_change_that_is_refused_gives_nothing_of_it(desk: Desk) -> None:
     desk.run("assert os.environ['KIND'] == 'old' and 'MORE' not in os.environ and not os.path.exists('/data/a.csv')")
 
 
+@pytest.mark.slow
 def test_what_a_running_session_cannot_be_given_is_an_error_and_nothing_changes(desk: Desk) -> None:
     desk.run("x = 1")
     before = desk.ask("overview")["limits"]

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("enforcer", ["bubblewrap", "landlock"])
+@pytest.mark.slow
 def test_state_files_packages_interrupts_forks_and_saves_work(enforcer: str, tmp_path: Path) -> None:
     try:
         get_enforcer(enforcer)

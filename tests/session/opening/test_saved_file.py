@@ -191,6 +191,7 @@ def rewritten(saved: Path, **fields: object) -> Path:
     ],
     ids=lambda fields: next(f"{name}={str(value)[:20]}" for name, value in fields.items()),
 )
+@pytest.mark.one_case
 def test_a_header_that_nobody_would_write_is_refused(saved: Path, fields: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest, match=r"damaged|memory limit"):
         read_image(str(rewritten(saved, **fields)))

@@ -35,6 +35,7 @@ def test_a_hard_link_goes_and_the_file_stays(rooted: Rooted, folder: Path, tmp_p
     assert other.read_text() == "x"
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_levels_go_without_recursion(
     quick_folder: Path, dig: Callable[[Path, int], None], both_ways: str
 ) -> None:
@@ -44,6 +45,7 @@ def test_a_hundred_thousand_levels_go_without_recursion(
     assert os.listdir(quick_folder) == []
 
 
+@pytest.mark.slow
 def test_very_many_folders_go(quick_folder: Path) -> None:
     for number in range(30_000):
         os.mkdir(quick_folder / str(number))

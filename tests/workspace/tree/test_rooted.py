@@ -301,6 +301,7 @@ def test_guest_style_paths_are_understood_everywhere(rooted: Rooted, folder: Pat
     assert rooted.list_dir("/box/d/") == ()
 
 
+@pytest.mark.one_case
 def test_a_folder_swapped_for_a_link_while_writing_leads_nowhere(
     rooted: Rooted,
     folder: Path,

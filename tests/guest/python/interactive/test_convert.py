@@ -34,6 +34,7 @@ def needed(package: str) -> None:
     need(importlib.util.find_spec(package), f"{package} is not installed")
 
 
+@pytest.mark.slow
 def test_a_plotly_figure_is_a_frame_and_its_library_is_sent_once(session: Session) -> None:
     needed("plotly")
     first = shown(session, "import plotly.graph_objects as go\nfig = go.Figure(go.Bar(y=[1, 2]))\nfig")
@@ -66,6 +67,7 @@ def test_a_plotly_figure_is_a_frame_and_its_library_is_sent_once(session: Sessio
     ],
     ids=["altair", "bokeh", "itables", "animation"],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_library_shows_its_output_in_a_frame(session: Session, packages: str, code: str, libraries: int) -> None:
     for package in packages.split():
         needed(package)
@@ -84,6 +86,7 @@ def test_a_library_shows_its_output_in_a_frame(session: Session, packages: str, 
     ],
     ids=["styler", "sklearn", "great_tables", "audio", "video"],
 )  # fmt: skip
+@pytest.mark.one_case
 def test_what_only_needs_style_or_plays_is_shown_in_the_page(
     session: Session, packages: str, code: str, sign: str
 ) -> None:
@@ -94,6 +97,7 @@ def test_what_only_needs_style_or_plays_is_shown_in_the_page(
     assert sign in str(display.data["text/html"])
 
 
+@pytest.mark.slow
 def test_a_page_in_a_file_is_shown_with_the_scripts_beside_it(session: Session) -> None:
     needed("pyvis")
     code = (

@@ -160,6 +160,7 @@ def test_a_widget_does_not_wait_until_the_host_has_read_its_messages(
     assert waits == [False] * 4 + [True]  # a display waits, so that what is printed next stands below it
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_rolled_back_takes_its_widgets_along(session: Session, comms: FrameComms) -> None:
     page = connect(comms)
     run(session, comms, SLIDER)
@@ -186,6 +187,7 @@ def test_widgets_that_a_rollback_does_not_touch_go_on(session: Session, comms: F
     assert value_of(session, "slider.value") == "7"
 
 
+@pytest.mark.slow
 def test_a_callback_that_never_ends_is_ended_and_the_session_lives(
     session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ PNG = base64.b64decode(
 )
 
 
+@pytest.mark.slow
 def test_files_of_sessions_and_of_fresh_runs_stand_in_one_list() -> None:
     with Sandbox() as box:
         session = box.session()
