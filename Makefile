@@ -9,14 +9,14 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # Compiled modules are kept, also where the environment says otherwise: the tests start thousands of Python processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-frameworks human-eval test-hub durations tree-walks public-objects lint docs bench screenshots lab clean
+.PHONY: demo test test-all test-frameworks human-eval test-hub tree-walks public-objects lint docs bench screenshots lab clean
 
 demo: $(STAMP)
 	$(BIN)/python notebooks/demo.py
 
 PYTEST := $(BIN)/python -m pytest -p no:nbval -n auto --dist loadfile --no-loadscope-reorder
 
-# Every promise once, in its cheapest honest form: four minutes on two cores that do nothing else.
+# Every promise once: without tests marked slow or browser, and the first case of those marked one_case. Minutes on two cores.
 test: $(TEST_STAMP)
 	$(PYTEST) --quick $(PYTEST_ARGS)
 
@@ -24,11 +24,6 @@ test: $(TEST_STAMP)
 # the agent frameworks' own suites.
 test-all: $(TEST_STAMP) $(FRAMEWORKS_STAMP)
 	$(PYTEST) $(PYTEST_ARGS)
-
-# Measure every test anew; decides what `make test` runs.
-durations: $(TEST_STAMP) $(FRAMEWORKS_STAMP)
-	$(PYTEST) --junitxml=artifacts/durations.xml $(PYTEST_ARGS)
-	$(BIN)/python -m tests.tiers artifacts/durations.xml
 
 # 10 000 random operations on a tree of states, with deaths between, against a model.
 tree-walks: $(TEST_STAMP)

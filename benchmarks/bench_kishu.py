@@ -1,6 +1,6 @@
 """A tree of states beside Kishu's, on the same cells in one run: commit, checkout and size.
 
-    python -m benchmarks.bench_kishu --kishu PYTHON [--notebooks FOLDER] [--rounds N] [--write docs/benchmarks.md]
+    python -m benchmarks.bench_kishu --kishu PYTHON [--notebooks FOLDER] [--rounds N] [--write FILE]
 
 PYTHON is an interpreter with ``kishu``, numpy, pandas, scikit-learn and matplotlib from the registry. FOLDER holds
 notebooks of Kishu's own tests (``kishu/tests/notebooks`` of its repository); without it only our cases are run.
@@ -10,6 +10,7 @@ Each case runs once here and once there in every round.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import statistics
 import subprocess
@@ -19,13 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.checkpoint_cost import settle
-from benchmarks.markdown_section import replace_section, table
+from benchmarks.markdown_section import table
 from benchmarks.measure import machine
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.meter.process_tree import proportional_bytes, tree
 from sandbox_kernel.session.opening.open_session import open_session
 
-BEGIN, END = "<!-- table: kishu -->", "<!-- /table: kishu -->"
 #: The notebooks of Kishu's tests that need neither network nor files, nor Kishu itself.
 NOTEBOOKS = (
     "simple",
@@ -174,7 +174,7 @@ def rollbacks() -> list[float]:
 
 
 def main() -> None:
-    """Measure and print, or write into a document."""
+    """Measure and print, or write into a file, from which ``python -m benchmarks --write`` takes its line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kishu", required=True)
     parser.add_argument("--notebooks", type=Path)
@@ -197,7 +197,7 @@ def main() -> None:
     kishu = {name: together(costs) for name, costs in other.items()}
     header = ["cells", "commit ms, ours / Kishu", "checkout ms, ours / Kishu", "all states MB, ours / Kishu"]
     text = (
-        f"{machine()}\n\n{table(header, rows(ours, kishu))}\n\n"
+        f"{datetime.date.today().isoformat()} · {machine()}\n\n{table(header, rows(ours, kishu))}\n\n"
         f"{asked.rounds} rounds. Undo with a small heap: {statistics.median(undo):.1f} ms, at best {min(undo):.1f} "
         f"(of {len(undo)}). {HELD} states with pandas loaded hold "
         f"{held_mb():.0f} MB beyond the live session (goal: {HELD_MB})."
@@ -205,7 +205,7 @@ def main() -> None:
     if asked.write is None:
         print(text)
     else:
-        replace_section(asked.write, BEGIN, END, text)
+        asked.write.write_text(text)
     for side, costs in (("Kishu", kishu), ("ours", ours)):
         for name, cost in costs.items():
             for failure in cost.failures[:3]:

@@ -1,7 +1,4 @@
-"""The plots of docs/benchmarks.md, drawn from the tables of the page.
-
-``python -m benchmarks --write`` draws those of the sections that it runs; ``--draw`` draws all from the present page.
-"""
+"""The tables that benchmarks print, and the plots that are drawn from them."""
 
 from __future__ import annotations
 
@@ -45,13 +42,13 @@ class Plot:
 
 
 def find_table(text: str, title: str) -> Table | None:
-    """Return the table below the heading that starts with ``title``."""
-    _, found, rest = text.partition(f"### {title}")
+    """Return the table below the heading that starts with ``title``; the first table of all if there is no title."""
+    _, found, rest = text.partition(f"### {title}") if title else ("", "all of it", text)
     lines: list[str] = []
     for line in rest.splitlines()[1:] if found else []:
         if line.startswith("|"):
             lines.append(line)
-        elif lines or line.startswith("#"):
+        elif lines or (line.startswith("#") and title):
             break
     if len(lines) < 3:
         return None

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import second_tries, tiers
+from tests import second_tries
 
 # A shared machine may pause for a second anywhere: no example fails for the time it took. In CI the same examples are
 # tried each time, so that a failure can be reproduced.
@@ -42,19 +42,26 @@ atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--quick`` runs what ``make test`` runs; see ``tests/tiers.py``."""
-    parser.addoption("--quick", action="store_true", help="every promise once, in its cheapest form (make test)")
+    """``--quick`` runs what ``make test`` runs: every promise once."""
+    parser.addoption("--quick", action="store_true", help="every promise once (make test)")
+
+
+#: With ``--quick`` a test with one of these marks is left out; ``one_case`` leaves out all cases but the first.
+NEVER_QUICK = ("slow", "browser")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--quick`` leave out repetitions. Files that take long come first: each is run by one worker."""
-    record = tiers.load()
-    files = record.files
+    """With ``--quick`` leave out what is slow and what proves a promise again. Long files first: each has one worker."""
     if config.getoption("--quick"):
-        chosen = [item for item in items if tiers.is_quick(item.nodeid, record)]
-        config.hook.pytest_deselected(items=[item for item in items if not tiers.is_quick(item.nodeid, record)])
-        items[:], files = chosen, record.quick_files
-    items.sort(key=lambda item: -files.get(tiers.file_of(item.nodeid), 0))
+        first = {item.nodeid.split("[", 1)[0]: item for item in reversed(items)}
+        chosen = {item for item in items if not any(map(item.get_closest_marker, NEVER_QUICK))}
+        chosen -= {item for item in chosen if item.get_closest_marker("one_case")} - set(first.values())
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
+    weight = Counter(item.path for item in items)
+    for item in items:
+        weight[item.path] += 20 if any(map(item.get_closest_marker, NEVER_QUICK)) else 0
+    items.sort(key=lambda item: -weight[item.path])
 
 
 #: Tests that needed a second try in this run, each with the last lines of what its first try said.

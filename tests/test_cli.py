@@ -129,6 +129,7 @@ def test_a_variable_is_given_or_taken_from_the_caller_but_never_made_up() -> Non
 # Running
 
 
+@pytest.mark.slow
 def test_a_file_runs_and_options_behind_it_are_in_force(tmp_path: Path) -> None:
     script = tmp_path / "a.py"
     script.write_text("import time; print('so far', flush=True); time.sleep(60)")
@@ -228,6 +229,7 @@ def test_source_that_is_no_utf8_is_a_message(tmp_path: Path) -> None:
     ("word", "loaded"),
     [("run", {"run"}), ("lab", {"lab"}), ("--help", set(_COMMANDS))],
 )
+@pytest.mark.one_case
 def test_only_the_command_that_is_asked_for_is_loaded(word: str, loaded: set[str]) -> None:
     code = (
         "import sys, sandbox_kernel.cli as cli\n"
@@ -251,6 +253,7 @@ def test_the_version_is_the_packages() -> None:
 # The report
 
 
+@pytest.mark.slow
 def test_the_report_is_measured_and_what_it_requires_is_enforced() -> None:
     done = cli("report", "--json", "--require", "files,network,memory")
     told = json.loads(done.stdout)
@@ -260,6 +263,7 @@ def test_the_report_is_measured_and_what_it_requires_is_enforced() -> None:
     assert areas == {"files", "processes", "network", "kernel", "limits"}
 
 
+@pytest.mark.slow
 def test_the_report_of_another_backend_and_policy_is_of_their_walls() -> None:
     done = cli("report", "--json", "--backend", "wasm", "--require", "files,network,kernel,limits")
     report = json.loads(done.stdout)
@@ -270,18 +274,21 @@ def test_the_report_of_another_backend_and_policy_is_of_their_walls() -> None:
     assert line["evidence"] == "no process may be started under this policy"
 
 
+@pytest.mark.slow
 def test_a_requirement_that_is_not_met_prints_no_report_and_fails() -> None:
     done = cli("report", "--require", "teleportation")
     assert (done.stdout, done.returncode) == (b"", 2)
     assert b"teleportation" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_runs_in_webassembly_when_that_is_asked_for() -> None:
     module = '(module (import "wasi_snapshot_preview1" "proc_exit" (func $e (param i32))) (func (export "_start") (call $e (i32.const 200))))'
     assert cli("run", "--backend", "wasm", "-l", "wasm", "-q", "-c", module).returncode == 200
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_prepare_tells_what_it_does_and_is_quick_the_second_time() -> None:
     first = subprocess.run(
         [sys.executable, "-m", "sandbox_kernel", "prepare", "js"],
@@ -299,6 +306,7 @@ def test_prepare_tells_what_it_does_and_is_quick_the_second_time() -> None:
     assert b"it runs wasm, javascript" in unknown.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_requires_what_is_not_there_does_not_run() -> None:
     done = cli("run", "-c", "print('ran')", "--require", "teleportation")
     assert (done.returncode, done.stdout) == (2, b"")
@@ -308,16 +316,19 @@ def test_a_run_that_requires_what_is_not_there_does_not_run() -> None:
 
 
 @pytest.mark.parametrize("words", [("--json", "--html"), ("--require", "files,,")])
+@pytest.mark.one_case
 def test_a_report_that_is_asked_for_wrongly_is_refused(words: tuple[str, ...]) -> None:
     assert cli("report", *words).returncode == 2
 
 
+@pytest.mark.slow
 def test_a_fresh_report_is_measured_again_and_a_second_one_is_not() -> None:
     first, second = (json.loads(cli("report", "--json", *words).stdout) for words in (["--fresh"], []))
     assert first["measured_at"] == second["measured_at"]
     assert json.loads(cli("report", "--json", "--fresh").stdout)["measured_at"] > first["measured_at"]
 
 
+@pytest.mark.slow
 def test_the_page_of_the_report_holds_what_the_terminal_shows() -> None:
     page, text = cli("report", "--html").stdout.decode(), cli("report").stdout.decode()
     assert page.count("✓") == text.count("✓")
@@ -350,6 +361,7 @@ def test_prepare_goes_on_in_the_background_and_says_where_to_look(tmp_path: Path
 
 
 @pytest.mark.parametrize("form", ["wat", "wasm"])
+@pytest.mark.one_case
 def test_a_module_is_run_from_its_file(tmp_path: Path, form: str) -> None:
     path = tmp_path / f"cell.{form}"
     empty = '(module (func (export "_start")))'
@@ -377,6 +389,7 @@ def in_a_shell(
 @pytest.mark.parametrize(
     "words", ["run -q -c 'for i in range(100000): print(i)'", "run --json -c 'print(\"x\" * 900000)'"]
 )
+@pytest.mark.one_case
 def test_a_reader_that_leaves_early_hears_nothing_more(words: str) -> None:
     done = in_a_shell(f'set +o pipefail; $SK {words} | head -1; echo "${{PIPESTATUS[0]}}"')
     assert done.stdout.splitlines()[-1] == "141"
@@ -384,6 +397,7 @@ def test_a_reader_that_leaves_early_hears_nothing_more(words: str) -> None:
 
 
 @pytest.mark.parametrize(("closed", "out"), [("<&-", "1\n"), (">&-", ""), ("2>&-", "1\n"), ("<&- >&- 2>&-", "")])
+@pytest.mark.one_case
 def test_it_runs_with_any_of_its_streams_closed(closed: str, out: str) -> None:
     done = in_a_shell(f"$SK run -c 'print(1)' {closed}")
     assert (done.returncode, done.stdout) == (0, out)
@@ -402,11 +416,13 @@ def test_a_locale_of_ascii_neither_stops_a_program_nor_its_output() -> None:
 
 @pytest.mark.parametrize("files", [64, 30])
 @pytest.mark.parametrize(("language", "code"), [("python", "print(1)"), ("sh", "echo 1")])
+@pytest.mark.one_case
 def test_it_runs_where_few_files_may_be_open(files: int, language: str, code: str) -> None:
     done = in_a_shell(f"ulimit -n {files}; $SK run -q -l {language} -c '{code}'")
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_gone_is_missed_only_where_it_is_needed(tmp_path: Path) -> None:
     gone = "mkdir gone && cd gone && rmdir ../gone && "
     assert in_a_shell(f"{gone} $SK run -q --mount /etc:/data -c 'print(1)'", tmp_path).stdout == "1\n"
@@ -468,6 +484,7 @@ def test_a_program_can_be_talked_to_while_it_runs() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 3 << 20])
+@pytest.mark.one_case
 def test_a_file_as_input_arrives_whole(tmp_path: Path, size: int) -> None:
     (tmp_path / "in").write_bytes(b"x" * size)
     words = [sys.executable, "-m", "sandbox_kernel", "run", "-q", "-l", "command", "-c", "wc -c"]

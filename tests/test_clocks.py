@@ -56,6 +56,7 @@ def reads_the_time_of_day(source: str) -> bool:
     return bool((found | names) & _NAMES)
 
 
+@pytest.mark.slow
 def test_the_time_of_day_is_read_only_where_no_deadline_hangs_on_it() -> None:
     found = {
         path.relative_to(PACKAGE).as_posix()
@@ -73,6 +74,7 @@ def test_each_way_to_read_it_is_seen(source: str) -> None:
     assert not reads_the_time_of_day("import time\ntime.monotonic()")
 
 
+@pytest.mark.slow
 def test_when_the_clock_jumps_nothing_ends_early_and_what_hangs_is_ended() -> None:
     with Sandbox() as box, box.session("python") as session, jumping_clock():
         assert box.run("print(1)", "python", timeout=60).stdout == "1\n"

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 import sandbox_kernel
+from benchmarks.__main__ import MARKERS, SECTIONS
+from benchmarks.markdown_section import section_of
+from benchmarks.results import RESULTS
 from sandbox_kernel import errors as errors_room
 from sandbox_kernel.cli import make_parser, split_arguments
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, FLAGS
@@ -121,6 +124,7 @@ def python_strings(folder: Path) -> str:
     return "\n".join(found)
 
 
+@pytest.mark.slow
 def test_every_message_of_the_troubleshooting_page_is_one_of_ours() -> None:
     told = python_strings(ROOT / "sandbox_kernel")
     rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "troubleshooting.md").read_text(), re.MULTILINE)
@@ -129,6 +133,7 @@ def test_every_message_of_the_troubleshooting_page_is_one_of_ours() -> None:
     assert [part for part in parts if part not in told] == []
 
 
+@pytest.mark.slow
 def test_every_environment_variable_that_is_read_is_on_its_page_and_no_other() -> None:
     ours = re.compile(r"\bSANDBOX_KERNEL_[A-Z_]+[A-Z]\b")
     text = (ROOT / "docs" / "environment.md").read_text()
@@ -156,6 +161,7 @@ def test_where_do_i_change_has_nine_answers_that_lead_to_files_and_names() -> No
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
+@pytest.mark.one_case
 def test_every_command_line_that_is_shown_is_one(page: Path) -> None:
     for line in code_lines(page):
         if not line.startswith("sandbox-kernel ") or "…" in line:
@@ -216,6 +222,7 @@ EXAMPLES = {f"{name}-{number}": source for name in ("README.md", "docs/library.m
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.slow
 def test_the_examples_of_the_readme_and_the_library_page_run_and_print_what_they_say(
     example: str, tmp_path: Path
 ) -> None:
@@ -229,18 +236,17 @@ def test_the_examples_of_the_readme_and_the_library_page_run_and_print_what_they
     assert [line for line in done.stdout.splitlines() if line] == said
 
 
-def test_every_benchmark_has_a_section() -> None:
-    text = (ROOT / "docs" / "benchmarks.md").read_text()
+def test_every_benchmark_can_be_found() -> None:
+    known = (ROOT / "docs" / "benchmarks.md").read_text() + " ".join(SECTIONS.values())
     scripts = [path for path in (ROOT / "benchmarks").glob("*.py") if "argparse" in path.read_text()]
-    assert [path.name for path in scripts if path.stem not in text and path.stem != "__main__"] == []
-    assert len(re.findall(r"<!-- bench:\w+ -->", text)) == text.count("<!-- /bench -->")
+    assert [path.name for path in scripts if path.stem not in known and path.stem != "__main__"] == []
 
 
-def test_every_section_of_the_benchmarks_can_be_run_and_written() -> None:
-    from benchmarks.__main__ import sections
-
-    text = (ROOT / "docs" / "benchmarks.md").read_text()
-    assert [section.name for section in sections(text)] == re.findall(r"<!-- bench:(\w+) -->", text)
+def test_every_result_on_the_page_is_one_that_a_benchmark_prints() -> None:
+    rows = [
+        line.strip("| ").split(" | ") for line in section_of(ROOT / "docs" / "benchmarks.md", *MARKERS).splitlines()
+    ]
+    assert [row[0] for row in rows if len(row) > 1][2:] == [result.question for result in RESULTS]
 
 
 #: Times that somebody chose: they stand in the code, and no machine changes them.
@@ -253,10 +259,3 @@ def test_a_time_that_was_measured_stands_only_where_a_command_prints_it(page: Pa
     prose = _INLINE.sub("", _FENCE.sub("", page.read_text()))
     written = [line for line in prose.splitlines() if not line.startswith("|")]
     assert set(_TIME.findall("\n".join(written))) <= CHOSEN, "name the section of docs/benchmarks.md instead"
-
-
-def test_every_section_that_a_decision_names_is_one() -> None:
-    headings = re.findall(r"^## (\w+)", (ROOT / "docs" / "benchmarks.md").read_text(), re.MULTILINE)
-    named = re.findall(r"\*([A-Z]\w+)\*", (ROOT / "docs" / "decisions.md").read_text())
-    assert named
-    assert set(named) <= set(headings)

@@ -20,7 +20,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks" / "frameworks").glob("*.ipynb"))
 ADAPTERS = sorted(path.stem for path in (ROOT / "sandbox_kernel" / "integrations").glob("*.py"))
 NOT_A_FRAMEWORK = {"__init__", "machine", "candidates"}
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def run_pytest(*words: str, **more: str) -> str:

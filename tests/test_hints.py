@@ -30,13 +30,13 @@ def failed(text: str, **more: object) -> ExecResult:
         "cat: data/sales.csv: No such file or directory",
     ],
 )
-def test_a_file_beside_the_notebook_was_a_bare_error(said: str) -> None:
+def test_a_file_beside_the_notebook_gets_the_line_that_shows_it(said: str) -> None:
     (hint,) = hints(failed(said), BESIDE)
     assert hint == "data/sales.csv is beside the notebook and not shown to the sandbox: %sandbox --here"
     assert hint.kind is NoteKind.HINT
 
 
-def test_the_hint_of_a_running_session_cost_its_variables() -> None:
+def test_the_hint_of_a_running_session_keeps_its_variables() -> None:
     result = ExecResult(
         language="python",
         status=Status.FAILED,
@@ -49,25 +49,25 @@ def test_the_hint_of_a_running_session_cost_its_variables() -> None:
 
 
 @pytest.mark.parametrize("path", ["missing.csv", "../data/sales.csv", "/etc/passwd", "a/../../data/sales.csv"])
-def test_a_file_elsewhere_was_told(path: str) -> None:
+def test_a_file_elsewhere_gets_no_hint(path: str) -> None:
     seen: list[str] = []
     stumble = Stumble(beside=lambda asked: seen.append(asked) or asked == "data/sales.csv")
     assert hints(failed(f"No such file or directory: '{path}'"), stumble) == ()
     assert not any(asked.startswith(("/", "..")) for asked in seen)
 
 
-def test_whether_a_file_exists_was_told_to_an_agent() -> None:
+def test_an_agent_is_not_told_whether_a_file_exists() -> None:
     assert hints(failed("No such file or directory: 'rows.csv'"), Stumble()) == ()
 
 
-def test_a_limit_did_not_say_how_to_raise_it() -> None:
+def test_a_limit_says_how_to_raise_it() -> None:
     slow = ExecResult(status=Status.TIMEOUT, timeout=30.0)
     assert "%sandbox --timeout 2m" in hints(slow, BESIDE)[0]
     large = ExecResult(status=Status.MEMORY_EXCEEDED, memory_limit_mb=512)
     assert "--memory 1G" in hints(large, Stumble(line=""))[0]
 
 
-def test_a_read_only_place_or_a_missing_package_was_a_bare_error() -> None:
+def test_a_read_only_place_and_a_missing_package_get_a_hint() -> None:
     (hint,) = hints(failed("OSError: [Errno 30] Read-only file system: '/data/x.csv'"), BESIDE)
     assert hint.startswith("/data can only be read") and "--mount HOST:/data:rw" in hint
     # Where nothing can be mounted, no mount is advised.
@@ -92,14 +92,14 @@ def test_a_read_only_place_or_a_missing_package_was_a_bare_error() -> None:
         ),
     ],
 )
-def test_a_folder_of_the_user_that_could_not_be_renamed_was_a_bare_error(said: str, write: str) -> None:
+def test_a_folder_of_the_user_that_cannot_be_renamed_gets_a_hint(said: str, write: str) -> None:
     wanted = (f"data cannot be renamed in one step here, only copied and removed: {write}",)
     assert hints(failed(said, here="layer"), BESIDE) == wanted
     # A line of a shell fails alone in a cell that goes on.
     assert hints(ExecResult(stderr=said, here="layer"), BESIDE) == wanted
 
 
-def test_a_hidden_file_of_the_folder_was_a_bare_error() -> None:
+def test_a_hidden_file_of_the_folder_gets_a_hint() -> None:
     on_folder = failed("FileNotFoundError: [Errno 2] No such file or directory: './.env'", here="layer")
     (hint,) = hints(on_folder, replace(BESIDE, hidden=is_hidden))
     assert hint == (
@@ -114,7 +114,7 @@ def test_a_hidden_file_of_the_folder_was_a_bare_error() -> None:
         assert hints(other, replace(BESIDE, hidden=is_hidden)) == ()
 
 
-def test_a_place_that_landlock_closes_was_a_bare_error() -> None:
+def test_a_place_that_landlock_closes_gets_a_hint() -> None:
     (hint,) = hints(failed("PermissionError: [Errno 13] Permission denied: '/usr/x'"), BESIDE)
     assert hint == "/usr is closed to the program, or can only be read; use the working folder"
     (hint,) = hints(failed("cat: /srv/rows.csv: Permission denied"), BESIDE)
@@ -128,7 +128,7 @@ def test_a_place_that_landlock_closes_was_a_bare_error() -> None:
         assert hints(failed(f"PermissionError: [Errno 13] Permission denied: '{path}'"), BESIDE) == ()
 
 
-def test_the_limit_of_a_cell_was_to_be_raised_by_a_line_that_does_not_change_it() -> None:
+def test_the_limit_of_a_cell_is_raised_by_the_kind_of_line_that_set_it() -> None:
     slow = ExecResult(status=Status.TIMEOUT, timeout=0.5)
     (hint,) = hints(slow, Stumble(own=parse_cell("%%sandbox --timeout 500ms\n1", CellOptions()).own_limits))
     assert hint.endswith(": %%sandbox --timeout 2s")
@@ -136,7 +136,7 @@ def test_the_limit_of_a_cell_was_to_be_raised_by_a_line_that_does_not_change_it(
     assert hint.endswith(": %sandbox --timeout 2s")
 
 
-def test_a_module_beside_the_notebook_was_to_be_fetched_from_a_registry() -> None:
+def test_a_module_beside_the_notebook_is_not_to_be_fetched_from_a_registry() -> None:
     clean = failed("ModuleNotFoundError: No module named 'clean.rows'")
     (hint,) = hints(clean, Stumble(beside=lambda path: path == "src/clean.py"))
     assert hint == "src/clean.py is beside the notebook and not shown to the sandbox: %sandbox --here"
@@ -144,19 +144,19 @@ def test_a_module_beside_the_notebook_was_to_be_fetched_from_a_registry() -> Non
     assert "if you know and trust it: pip install clean on the host" in hint
 
 
-def test_a_memory_error_said_nothing() -> None:
+def test_a_memory_error_says_how_to_give_more() -> None:
     bare = ExecResult(status=Status.FAILED, error=CellError(ename="MemoryError", evalue=""), memory_limit_mb=512)
     assert hints(bare, BESIDE) == ("the memory was used up; to give it more: %sandbox --memory 1G",)
 
 
-def test_a_file_named_by_its_full_path_was_a_bare_error() -> None:
+def test_a_file_named_by_its_full_path_gets_a_hint() -> None:
     stumble = replace(BESIDE, folder="/home/me/work")
     (hint,) = hints(failed("No such file or directory: '/home/me/work/data/sales.csv'"), stumble)
     assert hint.endswith("%sandbox --here; inside, open it as data/sales.csv")
     assert hints(failed("No such file or directory: '/home/me/other/rows.csv'"), stumble) == ()
 
 
-def test_a_line_of_a_shell_in_a_good_cell_got_no_hint() -> None:
+def test_a_line_of_a_shell_in_a_good_cell_gets_a_hint() -> None:
     good = ExecResult(stdout="cat: data/sales.csv: No such file or directory")
     assert "%sandbox --here" in hints(good, BESIDE)[0]
 
@@ -171,13 +171,13 @@ def test_each_door_is_told_what_it_can_write() -> None:
     assert "session(python=PATH)" in hints(missing, library)[0] and "pip" not in hints(missing, tool)[0]
 
 
-def test_an_error_carried_no_hint() -> None:
+def test_an_error_carries_its_hint() -> None:
     with pytest.raises(SandboxTimeout) as caught:
         ExecResult(status=Status.TIMEOUT, timeout=30.0).raise_for_status()
     assert caught.value.__notes__ == ["the time was over; to give it more: timeout=120"]
 
 
-def test_a_model_that_ran_into_a_limit_was_not_told_what_to_ask_for() -> None:
+def test_a_model_that_runs_into_a_limit_is_told_what_to_ask_for() -> None:
     answer = result_answer(with_hints(ExecResult(status=Status.TIMEOUT, timeout=30.0)))
     assert answer["notes"] == ["the time was over; to give it more: timeout_secs=120"]
 
@@ -187,16 +187,16 @@ def test_a_model_that_ran_into_a_limit_was_not_told_what_to_ask_for() -> None:
     ["bash: line 1: /usr/x: Read-only file system", "touch: cannot touch '/usr/x': Read-only file system",
      "Error: EROFS: read-only file system, open '/usr/x'", "mkdir: cannot create directory '/usr/x': Read-only file system"],
 )  # fmt: skip
-def test_a_read_only_place_was_a_bare_error_in_other_languages(said: str) -> None:
+def test_a_read_only_place_gets_a_hint_in_every_language(said: str) -> None:
     (hint,) = hints(failed(said), BESIDE)
     assert hint.startswith("/usr can only be read")
 
 
-def test_a_good_run_got_advice() -> None:
+def test_a_good_run_gets_no_advice() -> None:
     assert hints(ExecResult(stderr="No module named 'x'"), BESIDE) == ()
 
 
-def test_errors_of_the_library_did_not_say_what_to_write() -> None:
+def test_errors_of_the_library_say_what_to_write() -> None:
     result = failed(
         "FileNotFoundError: [Errno 2] No such file or directory: 'data/rows.csv'",
         notes=(notes.no_network("example.org"),),
@@ -209,12 +209,12 @@ def test_errors_of_the_library_did_not_say_what_to_write() -> None:
     ]
 
 
-def test_a_package_missing_in_webassembly_was_to_be_installed_on_the_host() -> None:
+def test_a_package_missing_in_webassembly_is_not_to_be_installed_on_the_host() -> None:
     (hint,) = hints(failed("ModuleNotFoundError: No module named 'numpy'", isolation="wasm"), Stumble())
     assert "on the host" not in hint and hint.endswith("prepare science, or %sandbox --backend process")
 
 
-def test_in_a_notebook_the_option_for_a_domain_stood_without_the_word_before_it() -> None:
+def test_in_a_notebook_the_option_for_a_domain_has_the_word_before_it() -> None:
     refused = Violation(rule="domain_not_allowed", subject="a.test:80", reason="no", remedy="--allow-net a.test:80")
     private = replace(refused, rule="private_ip_blocked", remedy="the command line --allow-private a.test")
     result = failed("", notes=(notes.no_network("a.test"), notes.no_network()), violations=(refused, private))

@@ -63,6 +63,7 @@ def test_every_room_of_the_package_says_what_it_is() -> None:
     assert silent == []
 
 
+@pytest.mark.slow
 def test_no_two_classes_of_the_package_have_the_same_name() -> None:
     homes = defaultdict(list)
     for path, tree in sources(PACKAGE):

@@ -243,6 +243,7 @@ def test_odd_but_plain_file_names_are_taken(name: str) -> None:
 
 @pytest.mark.attack("O08", "host")
 @given(st.lists(st.sampled_from(["a", "b.txt", "..", ".", "", "c d"]), min_size=1, max_size=6))
+@pytest.mark.slow
 def test_no_file_name_that_is_taken_ever_leaves_its_folder(parts: list[str]) -> None:
     import posixpath
 
@@ -380,6 +381,7 @@ def _with(status: Status, limit: str | None, measured: float) -> ExecResult:
 
 @pytest.mark.parametrize("limit", [None, *LIMIT_NAMES])
 @pytest.mark.parametrize("status", list(Status))
+@pytest.mark.one_case
 def test_the_sentence_about_an_end_never_depends_on_what_was_measured(status: Status, limit: str | None) -> None:
     assert describe_end(_with(status, limit, 1.5)) == describe_end(_with(status, limit, 977.25))
 
@@ -454,6 +456,7 @@ def test_a_complaint_about_a_language_does_not_repeat_a_megabyte() -> None:
         ({"args": ["x"] * 200_000}, "arguments and environment take"),
     ],
 )
+@pytest.mark.one_case
 def test_what_no_program_can_be_started_with_is_refused_with_another_way(given: dict[str, Any], what: str) -> None:
     with pytest.raises(InvalidRequest, match=what) as caught:
         ExecRequest(language=Language.PYTHON, code="1", timeout=1, **given)

@@ -51,6 +51,7 @@ def test_there_are_notebooks():
 
 @pytest.mark.timeout(320)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.one_case
 def test_every_output_of_the_notebook_is_what_it_was(path, environment):
     missing = languages_of(path) - {str(language) for language in ProcessBackend().available_languages()}
     need(not missing, f"the notebook uses {', '.join(sorted(missing))}, which cannot run here")
@@ -74,6 +75,7 @@ def expects_an_error(cell):
 
 @pytest.mark.timeout(320)
 @pytest.mark.parametrize("name", ["tour", "sessions", "rollback", "wasm", "time-travel"])
+@pytest.mark.slow
 def test_a_notebook_runs_with_papermill(name, environment, tmp_path):
     out = tmp_path / f"{name}.ipynb"
     # A cell that shows an error on purpose would end papermill: the notebook is cut before its first one.
@@ -89,6 +91,7 @@ def test_a_notebook_runs_with_papermill(name, environment, tmp_path):
 
 
 @pytest.mark.timeout(320)
+@pytest.mark.slow
 def test_parameters_reach_a_notebook_through_papermill(environment, tmp_path):
     source, out = tmp_path / "source.ipynb", tmp_path / "out.ipynb"
     cells = [("parameters", "number = 1"), ("", "print('ran')")]
@@ -117,6 +120,7 @@ def test_parameters_reach_a_notebook_through_papermill(environment, tmp_path):
 
 @pytest.mark.timeout(320)
 @pytest.mark.parametrize("name", ["tour", "python-kernel-magics"])
+@pytest.mark.slow
 def test_a_notebook_becomes_a_page_with_nbconvert(name, environment, tmp_path):
     command = ["-m", "jupyter", "nbconvert", "--to", "html", "--execute", "--output-dir", str(tmp_path)]
     run([*command, str(ROOT / "notebooks" / f"{name}.ipynb")], environment)

@@ -52,7 +52,7 @@ def test_every_kind_has_a_function_that_words_it() -> None:
     assert made == set(NoteKind) - {NoteKind.OTHER}
 
 
-def test_a_note_is_the_string_that_users_saw_before() -> None:
+def test_a_note_is_a_string() -> None:
     note = notes.rolled_back(1)
     assert note == "rolled back to the state before this cell; 1 variable kept"
     assert note.startswith("rolled back ")
@@ -73,14 +73,14 @@ def test_a_plain_string_in_a_result_is_a_note_of_no_known_kind() -> None:
     assert as_notes(result.notes) == result.notes
 
 
-def test_the_words_of_a_note_decided_where_a_receipt_put_it() -> None:
+def test_the_words_of_a_note_do_not_decide_where_a_receipt_puts_it() -> None:
     forged, cached = Note("this time: says a program"), Note("reworded", NoteKind.COMPILE_CACHED)
     data, metadata = ExecResult(notes=(forged, cached))._repr_mimebundle_()
     assert "this time: says a program" in str(data) and "reworded" not in str(data)
     assert "reworded" in str(metadata) and "this time" not in str(metadata)
 
 
-def test_a_program_that_printed_the_proxys_words_got_no_hint_to_use_the_proxy() -> None:
+def test_a_program_that_prints_the_proxys_words_gets_the_hint_to_use_the_proxy() -> None:
     from sandbox_kernel.backends.results.network_notes import BESIDE, NetworkSigns, network_notes
 
     policy = SandboxPolicy.preset("standard").allow_domain("a.test")

@@ -156,10 +156,12 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.slow
 def test_sandboxes_run_from_a_folder_with_this_name(name: str, below_tmp: Path, tiers: tuple[str, ...]) -> None:
     check(make_copy(below_tmp / name), tiers)
 
 
+@pytest.mark.slow
 def test_a_package_in_a_folder_with_colons_runs_with_an_environment_elsewhere(
     below_tmp: Path, tiers: tuple[str, ...]
 ) -> None:
@@ -167,6 +169,7 @@ def test_a_package_in_a_folder_with_colons_runs_with_an_environment_elsewhere(
     check(make_copy(below_tmp / "a:b", venv=below_tmp / "env"), tiers)
 
 
+@pytest.mark.slow
 def test_the_kernel_starts_and_the_report_holds_below_tmp_in_a_folder_with_spaces(
     below_tmp: Path, tiers: tuple[str, ...]
 ) -> None:
@@ -174,6 +177,7 @@ def test_the_kernel_starts_and_the_report_holds_below_tmp_in_a_folder_with_space
     assert copy.run(KERNEL, str(below_tmp / "jupyter here")) == "42\nthe report holds\n"
 
 
+@pytest.mark.slow
 def test_a_link_to_the_package_and_its_environment_is_as_good(below_tmp: Path, tiers: tuple[str, ...]) -> None:
     real = make_copy(below_tmp / "real")
     (below_tmp / "link").symlink_to(real.place)
@@ -183,6 +187,7 @@ def test_a_link_to_the_package_and_its_environment_is_as_good(below_tmp: Path, t
         assert said[tier][:3] == [f"{copy.python}\n"] * 3
 
 
+@pytest.mark.slow
 def test_a_checkout_that_cannot_be_written_runs(below_tmp: Path, tiers: tuple[str, ...]) -> None:
     copy = make_copy(below_tmp / "clone", venv=below_tmp / "env")
     (copy.place / "cache").mkdir()
@@ -197,10 +202,11 @@ def test_a_checkout_that_cannot_be_written_runs(below_tmp: Path, tiers: tuple[st
 
 
 @pytest.mark.parametrize("mask", [0o077, 0o027])
+@pytest.mark.slow
 def test_a_copy_that_is_closed_to_strangers_runs_behind_the_same_walls(
     mask: int, below_tmp: Path, tiers: tuple[str, ...]
 ) -> None:
-    """Root made it with this umask: the user that a sandbox of root is could not read it, and bubblewrap failed."""
+    """Root may make it with this umask; the user that a sandbox of root runs as must read it all the same."""
     before = os.umask(mask)
     try:
         copy = make_copy(below_tmp / "clone")
@@ -211,6 +217,7 @@ def test_a_copy_that_is_closed_to_strangers_runs_behind_the_same_walls(
         os.umask(before)
 
 
+@pytest.mark.slow
 def test_temporary_files_may_lie_deeper_than_a_socket_has_room_for(below_tmp: Path, tiers: tuple[str, ...]) -> None:
     copy = make_copy(below_tmp / "clone")
     deep = below_tmp / "/".join(["t" * 70] * 3)

@@ -3,57 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests import tiers
+from tests.conftest import pytest_collection_modifyitems
 
-MEASURED = {
-    "tests/a.py::test_quick[1]": 0.01,
-    "tests/a.py::test_quick[2]": 0.02,
-    "tests/a.py::test_many[x]": 0.4,
-    "tests/a.py::test_many[y]": 0.3,
-    "tests/a.py::test_long": 9.0,
+TESTS = {
+    "tests/a.py::test_plain": "",
+    "tests/a.py::test_slow[1]": "slow",
+    "tests/b.py::test_cases[1]": "one_case",
+    "tests/b.py::test_cases[2]": "one_case",
+    "tests/b.py::test_all_cases[1]": "",
+    "tests/b.py::test_all_cases[2]": "",
+    "tests/browser/c.py::test_page": "browser",
 }
 
 
-@pytest.mark.parametrize(
-    ("test", "runs"),
-    [
-        ("tests/a.py::test_quick[1]", True),
-        ("tests/a.py::test_quick[2]", True),
-        ("tests/a.py::test_many[x]", False),
-        ("tests/a.py::test_many[y]", True),
-        ("tests/a.py::test_long", False),
-        ("tests/a.py::test_that_was_never_measured", True),
-        ("tests/browser/test_a.py::test_that_was_never_measured", False),
-    ],
-)
-def test_of_a_long_function_only_the_cheapest_case_is_quick(
-    test: str, runs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tiers, "BUDGET_S", 5)
-    assert tiers.is_quick(test, tiers.summarise(MEASURED)) is runs
+class Item:
+    def __init__(self, nodeid: str, mark: str) -> None:
+        self.nodeid, self.path, self.mark = nodeid, Path(nodeid.split("::")[0]), mark
+
+    def get_closest_marker(self, name: str) -> bool:
+        return name == self.mark
 
 
-@pytest.mark.parametrize(("budget", "runs"), [(9.4, True), (9.2, False)])
-def test_as_many_of_the_longest_functions_wait_as_the_budget_of_time_needs(
-    budget: float, runs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tiers, "BUDGET_S", budget)
-    record = tiers.summarise(MEASURED)
-    assert tiers.is_quick("tests/a.py::test_long", record) is runs
-    assert record.quick_files == ({"tests/a.py": 9.3} if runs else {})
-
-
-def test_a_record_of_pytest_is_read_by_the_names_that_pytest_uses(tmp_path: Path) -> None:
-    record = tmp_path / "junit.xml"
-    record.write_text(
-        '<testsuites><testsuite><testcase classname="tests.jail.test_a" name="test_b[c]" time="1.5"/>'
-        '<testcase classname="tests.jail.test_a.TestOfAClass" name="test_b" time="2.5"/>'
-        '<testcase classname="tests.jail.test_a" name="test_skipped" time="0"><skipped/></testcase></testsuite></testsuites>'
-    )
-    assert tiers.read_junit([str(record)]) == {
-        "tests/jail/test_a.py::test_b[c]": 1.5,
-        "tests/jail/test_a.py::TestOfAClass::test_b": 2.5,
-    }
+@pytest.mark.parametrize(("quick", "left_out"), [(True, (1, 3, 6)), (False, ())])
+def test_quick_leaves_out_slow_tests_browsers_and_further_cases(quick: bool, left_out: tuple[int, ...]) -> None:
+    items = [Item(name, mark) for name, mark in TESTS.items()]
+    wanted = {item for number, item in enumerate(items) if number not in left_out}
+    deselected: list[Item] = []
+    hook = SimpleNamespace(pytest_deselected=lambda items: deselected.extend(items))
+    pytest_collection_modifyitems(SimpleNamespace(getoption=lambda _: quick, hook=hook), items)  # type: ignore[arg-type]
+    assert set(items) == wanted
+    assert len(deselected) == len(left_out)

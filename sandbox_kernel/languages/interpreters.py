@@ -1,4 +1,4 @@
-"""Ruby, Lua, Perl, PHP and R, where the host has them: an interpreter, a file that it runs, a version that it prints."""
+"""Ruby, Lua, Perl, PHP and R, where the host has them: a program, the file that it runs, the version that it prints."""
 
 from __future__ import annotations
 

@@ -13,12 +13,13 @@ PROBLEM = {"task_id": "test/0", "prompt": "def add(a, b):\n", "entry_point": "ad
 TEST = "def check(candidate):\n    assert candidate(2, 3) == 5\n"
 
 
-def test_the_block_about_the_tool() -> None:
+@pytest.mark.slow
+def test_the_block_about_the_tool_runs() -> None:
     (block,) = blocks("agents.md", "## One tool")
     assert "tool" in run_block(block)
 
 
-def test_the_blocks_about_host_functions() -> None:
+def test_the_blocks_about_host_functions_run() -> None:
     first, second = blocks("agents.md", '## Functions of yours inside ("code mode")')
     space = run_block(first, catalogue=SimpleNamespace(find=lambda query: [{"title": query}] * 9))
     result = space["result"]
@@ -39,7 +40,7 @@ def test_the_blocks_about_host_functions() -> None:
     assert asked == ["boats"]
 
 
-def test_the_block_about_evaluators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_block_about_evaluators_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
     monkeypatch.chdir(tmp_path)
     problem = {**PROBLEM, "test": TEST}

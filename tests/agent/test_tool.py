@@ -1,4 +1,4 @@
-"""``SandboxTool``: the seed's own tests by name, then what the seed got wrong."""
+"""``SandboxTool``: its name and schema, what it answers to every end of a program, and bad arguments."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from .conftest import OK, SIX, Answers, FakeBackend
 FIELDS = {"status", "stdout", "stderr", "exit_code", "duration_ms"}
 
 
-# -- the seed's tests (tool.rs), in their stricter form ------------------------------------------------------------
+# -- name, schema, and every end of a program ----------------------------------------------------------------------
 
 
-def test_name():
+def test_the_tool_has_its_name():
     assert SandboxTool(FakeBackend(OK)).name == "sandbox_exec"
 
 
-def test_required_scopes():
+def test_the_tool_asks_for_its_scopes():
     assert SandboxTool(FakeBackend(OK)).required_scopes == ["code:execute"]
 
 
@@ -54,38 +54,38 @@ def test_parameters_schema_is_valid():
     assert schema["required"] == ["language", "code"]
 
 
-def test_successful_execution(answers: Answers):
+def test_a_program_that_ends_well_is_a_success(answers: Answers):
     answer = answers({"language": "python", "code": "print('hello')"})
     assert {name: answer[name] for name in FIELDS} == {
         "status": "success", "stdout": "hello\n", "stderr": "", "exit_code": 0, "duration_ms": 250,
     }  # fmt: skip
 
 
-def test_timeout_error_as_information(answers: Answers):
+def test_a_timeout_is_information_and_no_exception(answers: Answers):
     answer = answers({"language": "python", "code": "while True: pass"}, SandboxTimeout(5))
     assert (answer["status"], answer["stderr"]) == ("timeout", "execution timed out after 5s")
     assert isinstance(answer["duration_ms"], int)
 
 
-def test_memory_exceeded_error_as_information(answers: Answers):
+def test_memory_that_ran_out_is_information_and_no_exception(answers: Answers):
     answer = answers({"language": "python", "code": "x"}, MemoryExceeded(64))
     assert (answer["status"], answer["stderr"]) == ("memory_exceeded", "memory limit exceeded: 64 MB")
 
 
-def test_execution_failed_error_as_information(answers: Answers):
+def test_a_failed_execution_is_information_and_no_exception(answers: Answers):
     answer = answers({"language": "python", "code": "x"}, ExecutionFailed("spawn failed"))
     assert (answer["status"], answer["stderr"]) == ("error", "spawn failed")
 
 
 @pytest.mark.parametrize("field", ["language", "code"])
-def test_missing_field(answers: Answers, field: str):
+def test_a_missing_field_is_told(answers: Answers, field: str):
     args = {"language": "python", "code": "x"}
     del args[field]
     answer = answers(args)
     assert (answer["status"], answer["stderr"]) == ("error", f'missing required field "{field}"')
 
 
-def test_unsupported_language(answers: Answers):
+def test_an_unsupported_language_is_told(answers: Answers):
     answer = answers({"language": "cobol", "code": "x"})
     assert answer["status"] == "error"
     expected = "rust, python, javascript, typescript, wasm, command"
@@ -102,7 +102,7 @@ def test_custom_timeout_and_stdin_reach_the_backend():
 
 
 @pytest.mark.parametrize("language", SIX)
-def test_parse_language_all_variants(answers: Answers, language: Language):
+def test_every_name_of_a_language_is_known(answers: Answers, language: Language):
     assert answers({"language": str(language), "code": "x"})["status"] == "success"
 
 
@@ -110,7 +110,7 @@ def test_parse_language_all_variants(answers: Answers, language: Language):
     ("language", "complaint"),
     [("ruby", 'unsupported language "ruby"'), (42, '"language" must be a string'), (None, '"language" must be')],
 )
-def test_parse_language_rejected(answers: Answers, language: object, complaint: str):
+def test_other_names_of_languages_are_refused(answers: Answers, language: object, complaint: str):
     answer = answers({"language": language, "code": "x"})
     assert answer["status"] == "error"
     assert complaint in str(answer["stderr"])
@@ -127,7 +127,7 @@ def test_parse_language_rejected(answers: Answers, language: object, complaint: 
         (EnforcerFailed("bubblewrap", "no"), "error"),
     ],
 )
-def test_sandbox_error_to_json_variants(answers: Answers, error: Exception, status: str):
+def test_every_error_has_its_status_in_json(answers: Answers, error: Exception, status: str):
     answer = answers({"language": "python", "code": "x"}, error)
     assert answer["status"] == status
     assert answer["stderr"] == str(error)
@@ -135,7 +135,7 @@ def test_sandbox_error_to_json_variants(answers: Answers, error: Exception, stat
     assert set(answer) >= FIELDS
 
 
-# -- what the seed got wrong ---------------------------------------------------------------------------------------
+# -- wrong arguments, remarks and descriptions ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [0, -5, 301, 10**9, 2.5, 5.0, "10", True, [], {}, float("nan")])
@@ -195,7 +195,7 @@ def test_a_language_that_does_not_run_here_is_not_offered_and_not_tried():
     assert backend.requests == []
 
 
-def test_a_program_that_says_no_was_run_all_the_same(answers: Answers):
+def test_a_program_that_ends_with_an_exit_code_counts_as_run(answers: Answers):
     answer = answers({"language": "python", "code": "x"}, ExecResult(exit_code=3, stderr="no\n", status=Status.FAILED))
     assert (answer["status"], answer["exit_code"], answer["stderr"]) == ("success", 3, "no\n")
     assert set(answer) == FIELDS
@@ -284,6 +284,7 @@ def test_a_program_that_did_not_compile_is_told_apart_from_one_that_ran(answers:
 # -- over the process backend --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_description_is_made_of_what_was_measured(process_tool: SandboxTool):
     text = process_tool.description
     assert "process+sandbox" in text
@@ -314,7 +315,7 @@ def test_a_program_runs_with_its_input(process_tool: SandboxTool):
     assert (answer["status"], answer["stdout"], answer["exit_code"]) == ("success", "hello\n", 0)
 
 
-def test_p4_rust_links_although_the_tool_gives_no_environment(process_tool: SandboxTool):
+def test_rust_links_although_the_tool_gives_no_environment(process_tool: SandboxTool):
     if "rust" not in process_tool.parameters_schema()["properties"]["language"]["enum"]:
         pytest.skip("rust cannot run here")
     args = {"language": "rust", "code": 'fn main() { println!("{:?}", std::env::var("CARGO_HOME")); }'}
@@ -322,6 +323,7 @@ def test_p4_rust_links_although_the_tool_gives_no_environment(process_tool: Sand
     assert (answer["status"], answer["exit_code"], answer["stdout"]) == ("success", 0, "Err(NotPresent)\n")
 
 
+@pytest.mark.slow
 def test_a_program_that_runs_too_long_keeps_what_it_printed(process_tool: SandboxTool):
     code = "print('so far', flush=True)\nwhile True: pass"
     answer = asyncio.run(process_tool.execute({"language": "python", "code": code, "timeout_secs": 1}))

@@ -106,6 +106,7 @@ def test_cve_2025_68668_and_cve_2026_5752_the_realm_of_a_guest_in_wasm_is_not_th
     assert "refused" in result.stdout, result
 
 
+@pytest.mark.slow
 def test_pydantic_ai_2332_python_in_wasm_has_no_module_of_the_hosts_realm(box: Sandbox) -> None:
     code = (
         "for name in ('js', 'pyodide', 'pyodide_js', '_pyodide', 'micropip'):\n"
@@ -143,6 +144,7 @@ def test_deno_12152_and_2738_a_link_in_a_folder_that_is_shown_leads_nowhere(enfo
     assert sentinel_state(sentinels) == before
 
 
+@pytest.mark.slow
 def test_wasmoon_294_a_link_in_a_mounted_folder_leads_nowhere_from_wasm(wasm: WasmBackend, tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o755)
     shown, sentinels = linked(tmp_path)
@@ -213,6 +215,7 @@ def test_rustsec_2026_0269_wasmtime_no_slash_leads_out_of_a_folder(wasm: WasmBac
     assert (result.status, result.exit_code == 0) == (Status.FAILED, False), result
 
 
+@pytest.mark.slow
 def test_ghsa_2r75_wasmtime_a_read_only_file_is_not_truncated(wasm: WasmBackend, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("content")
     mounted = WasmBackend(SandboxPolicy().mount(tmp_path, "/ro"), store=wasm.store)
@@ -325,6 +328,7 @@ def test_openshell_584_an_enforcer_that_does_not_exist_is_never_replaced_by_none
 
 
 @both_enforcers
+@pytest.mark.one_case
 def test_inspect_ai_2779_after_a_timeout_a_process_that_hid_is_gone(enforcer: str) -> None:
     code = (
         "import os, time\nfor _ in range(3):\n  if os.fork() == 0:\n    os.setsid()\n"

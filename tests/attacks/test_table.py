@@ -35,6 +35,7 @@ def test_a_place_that_was_not_tried_says_so() -> None:
 
 
 @pytest.mark.parametrize("attack", LINES)
+@pytest.mark.one_case
 def test_every_line_of_the_list_has_a_test_for_each_of_its_targets(attack: str) -> None:
     source = "".join(path.read_text() for path in TESTS.rglob("*.py"))
     written = set(re.findall(rf'mark\.attack\("{attack}", "(\w+)"\)', source))

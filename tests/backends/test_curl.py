@@ -1,4 +1,4 @@
-"""curl, the host's own behind the proxy and the one inside WebAssembly: what the seed's did not do (S14), and refusals."""
+"""curl, the host's own behind the proxy and the one inside WebAssembly: methods, headers, files, exit codes, and refusals."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ SECRET = base64.b64encode(b"me:word").decode()
         pytest.param("curl -s URL | tr a-z A-Z", "PAGE", 0, id="in a pipe"),
     ],
 )
-def test_s14_curl_does_as_it_is_told(box: Sandbox, port: int, line: str, printed: str, code: int) -> None:
+@pytest.mark.one_case
+def test_curl_does_as_it_is_told(box: Sandbox, port: int, line: str, printed: str, code: int) -> None:
     result = box.run(line.replace("URL", f"http://allowed.test:{port}/"), "command")
     assert (result.stdout, result.exit_code) == (printed, code), result.stderr
 
@@ -74,7 +75,7 @@ def test_a_refused_curl_fails_and_is_told_with_the_option(box: Sandbox, port: in
 
 
 @pytest.mark.parametrize("backend", ["process", "wasm"])
-def test_curl_disabled_without_policy(port: int, backend: str) -> None:
+def test_curl_reaches_nothing_without_a_rule(port: int, backend: str) -> None:
     with Sandbox(backend=backend) as closed:
         result = closed.run(f"curl -sS http://allowed.test:{port}/", "command")
     assert result.exit_code != 0

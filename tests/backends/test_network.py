@@ -75,6 +75,7 @@ FAILS = {
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize(("language", "code"), FAILS.items(), ids=FAILS)
+@pytest.mark.one_case
 def test_an_allowed_host_that_does_not_answer_is_told_whatever_its_client_shows(
     language: str, code: str, scheme: str
 ) -> None:
@@ -92,6 +93,7 @@ def test_an_allowed_host_that_does_not_answer_is_told_whatever_its_client_shows(
     assert language == "command" or "could not connect" in result.stdout
 
 
+@pytest.mark.slow
 def test_each_cell_of_a_session_tells_what_it_did_not_reach() -> None:
     from sandbox_kernel.session.opening.open_session import open_session
 
@@ -125,6 +127,7 @@ def test_without_permission_there_is_no_proxy_at_all(port: int) -> None:
     assert backend(port, SandboxPolicy.preset("standard")).run(request).stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_session_reaches_the_allowed_domain_too_and_each_cell_tells_its_own_refusals(port: int) -> None:
     from sandbox_kernel.session.opening.open_session import open_session
 
@@ -147,9 +150,8 @@ NODE_GETS = {
 @pytest.mark.parametrize("code", NODE_GETS.values(), ids=NODE_GETS)
 @pytest.mark.parametrize("told", ["later", "at its start"])
 @pytest.mark.parametrize("language", ["javascript", "typescript"])
-def test_node_did_not_look_for_the_proxy(
-    port: int, language: str, code: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.one_case
+def test_node_finds_the_proxy(port: int, language: str, code: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if told == "at its start":
         monkeypatch.setattr(node, "_can_be_told", lambda version: False)
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
@@ -162,7 +164,8 @@ def test_node_did_not_look_for_the_proxy(
     assert [violation.remedy for violation in refused.violations] == [f"--allow-net other.test:{port}"]
 
 
-def test_a_session_of_node_did_not_look_for_the_proxy(port: int) -> None:
+@pytest.mark.slow
+def test_a_session_of_node_finds_the_proxy(port: int) -> None:
     from sandbox_kernel.session.opening.open_session import open_session
 
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
@@ -183,7 +186,7 @@ for host in ("127.0.0.1", "localhost"):
 """
 
 
-def test_a_program_lost_its_own_loopback_when_a_domain_was_allowed(port: int) -> None:
+def test_a_program_keeps_its_own_loopback_when_a_domain_is_allowed(port: int) -> None:
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     result = backend(port, policy).run(ExecRequest(language=Language.PYTHON, code=OWN_SERVER, timeout=30))
     assert result.stdout == "200\n200\n", result.stderr
@@ -208,6 +211,7 @@ HTTPS = {
 
 
 @pytest.mark.parametrize(("language", "code", "variable"), HTTPS.values(), ids=HTTPS)
+@pytest.mark.one_case
 def test_clients_inside_verify_the_server_through_the_tunnel(language: str, code: str, variable: str) -> None:
     trustme = pytest.importorskip("trustme")
     program = code.split()[0]
@@ -239,7 +243,7 @@ def test_clients_inside_verify_the_server_through_the_tunnel(language: str, code
         server.server_close()
 
 
-def test_a_lookup_that_a_program_caught_was_not_told() -> None:
+def test_a_failed_lookup_is_told_although_the_program_catches_it() -> None:
     code = """
 import socket
 for name in ('nodots', 'example.test', 'other.example.test'):

@@ -1,4 +1,4 @@
-"""The process backend by its contract: the seeds' tests in their stricter form, and one for each of their defects."""
+"""The process backend by its contract: programs, streams, environment, limits, files, and what a result says."""
 
 from __future__ import annotations
 
@@ -51,20 +51,21 @@ def command(code: str, **options: object) -> ExecRequest:
     return ExecRequest(language=Language.COMMAND, code=code, **{"timeout": 20, **options})  # type: ignore[arg-type]
 
 
-# What the seeds test, in the stricter form.
+# Programs, their environment, input and output.
 
 
-def test_python_execution(backend: ProcessBackend) -> None:
+def test_a_python_program_runs(backend: ProcessBackend) -> None:
     result = backend.run(python("print('hello')"))
     assert (result.stdout, result.stderr, result.exit_code, result.status) == ("hello\n", "", 0, Status.OK)
     assert (result.backend, result.isolation, result.language) == ("process", "process+sandbox", "python")
 
 
-def test_command_execution(backend: ProcessBackend) -> None:
+def test_a_shell_command_runs(backend: ProcessBackend) -> None:
     result = backend.run(command("echo hello"))
     assert (result.stdout, result.exit_code) == ("hello\n", 0)
 
 
+@pytest.mark.slow
 def test_timeout_enforcement_keeps_the_output_so_far(backend: ProcessBackend) -> None:
     result = backend.run(command("echo before; sleep 60; echo after", timeout=3))
     assert (result.status, result.limit, result.stdout) == (Status.TIMEOUT, "timeout", "before\n")
@@ -75,7 +76,9 @@ def test_timeout_enforcement_keeps_the_output_so_far(backend: ProcessBackend) ->
     assert raised.value.code == "code.sandbox_timeout"
 
 
-def test_environment_isolation(backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_sees_nothing_of_the_hosts_environment(
+    backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOST_SECRET", "leaked")
     result = backend.run(command("env", env={"MY_TEST_VAR": "visible"}))
     names = {line.split("=")[0] for line in result.stdout.splitlines()}
@@ -93,7 +96,8 @@ def test_environment_isolation(backend: ProcessBackend, monkeypatch: pytest.Monk
         max_size=5,
     )
 )
-def test_prop_environment_isolation(env: dict[str, str]) -> None:
+@pytest.mark.slow
+def test_a_program_sees_only_the_variables_that_it_was_given(env: dict[str, str]) -> None:
     code = "import json, os; print(json.dumps(dict(os.environ)))"
     result = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy()).run(python(code, env=env))
     seen = json.loads(result.stdout)
@@ -120,7 +124,7 @@ def test_wasm_returns_invalid_request_that_points_to_the_wasm_backend(backend: P
         backend.run(ExecRequest(language=Language.WASM, code="(module)", timeout=1))
 
 
-def test_name_and_config_defaults() -> None:
+def test_the_backend_has_its_name_and_its_defaults() -> None:
     config = ProcessConfig()
     assert ProcessBackend.name == "process"
     assert (config.rustc_path, config.python_path, config.node_path) == ("rustc", "python3", "node")
@@ -196,22 +200,22 @@ def test_there_is_no_default_timeout() -> None:
         ExecRequest(language=Language.PYTHON, code="1")  # type: ignore[call-arg]
 
 
-# The seeds' defects (research/seeds.md E1), each as a test that would catch it.
+# Bytes at a cut, signals, the work folder, the policy's paths and capabilities.
 
 
 @pytest.mark.attack("O03", "host")
-def test_p12_an_invalid_byte_costs_one_character_and_no_time(backend: ProcessBackend) -> None:
+def test_an_invalid_byte_costs_one_character_and_no_time(backend: ProcessBackend) -> None:
     code = "import os\nos.write(1, b'\\xff' + b'a' * 1000 + b'\\xe2\\x82'); os.write(1, b'\\xac')"
     assert backend.run(python(code)).stdout == "\ufffd" + "a" * 1000 + "€"
 
 
 @pytest.mark.attack("O03", "host")
-def test_p13_a_character_at_the_cut_is_dropped_whole(backend: ProcessBackend) -> None:
+def test_a_character_at_the_cut_is_dropped_whole(backend: ProcessBackend) -> None:
     result = backend.run(python("print('é' * 10000, end='')", limits=Limits(output_bytes=1001)))
     assert "\ufffd" not in result.stdout
 
 
-def test_p15_memory_errors_carry_the_output_so_far(backend: ProcessBackend) -> None:
+def test_memory_errors_carry_the_output_so_far(backend: ProcessBackend) -> None:
     code = "print('before', flush=True)\nb = [bytearray(b'x' * (16 << 20)) for _ in range(64)]"
     result = backend.run(python(code, memory_limit_mb=128))
     assert (result.status, result.stdout) == (Status.MEMORY_EXCEEDED, "before\n")
@@ -219,7 +223,7 @@ def test_p15_memory_errors_carry_the_output_so_far(backend: ProcessBackend) -> N
         result.raise_for_status()
 
 
-def test_p16_a_signal_is_told(backend: ProcessBackend) -> None:
+def test_a_signal_is_told(backend: ProcessBackend) -> None:
     result = backend.run(python("import os; os.kill(os.getpid(), 11)"))
     assert (result.status, result.signal, result.exit_code) == (Status.KILLED, 11, 139)
 
@@ -231,13 +235,13 @@ def test_a_self_sent_sigkill_is_not_memory_and_an_exit_code_137_is_not_a_signal(
     assert (exited.status, exited.signal, exited.exit_code) == (Status.FAILED, None, 137)
 
 
-def test_p17_the_work_folder_is_private_and_not_the_hosts(backend: ProcessBackend) -> None:
+def test_the_work_folder_is_private_and_not_the_hosts(backend: ProcessBackend) -> None:
     result = backend.run(command("pwd; touch here; ls"))
     assert result.stdout == "/box\nhere\n"
     assert not os.path.exists("here")
 
 
-def test_p19_output_is_streamed_in_order_while_the_program_runs(backend: ProcessBackend) -> None:
+def test_output_is_streamed_in_order_while_the_program_runs(backend: ProcessBackend) -> None:
     heard: list[tuple[str, str]] = []
     code = "import sys\nprint('out', flush=True)\nprint('err', file=sys.stderr, flush=True)\nprint(input())"
 
@@ -250,18 +254,18 @@ def test_p19_output_is_streamed_in_order_while_the_program_runs(backend: Process
     assert heard[0] == ("stdout", heard[0][1])
 
 
-def test_p20_a_language_without_its_toolchain_says_so() -> None:
+def test_a_language_without_its_toolchain_says_so() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0, python_path="/nowhere/python9"))
     with pytest.raises(BackendUnavailable, match="/nowhere/python9"):
         backend.run(python("1"))
 
 
-def test_n2_n3_a_system_interpreter_starts_under_deny_all() -> None:
+def test_a_system_interpreter_starts_under_deny_all() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy())
     assert backend.run(python("print(1)")).stdout == "1\n"
 
 
-def test_n4_an_allowed_symlink_is_there_as_written_and_as_resolved(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_an_allowed_symlink_is_there_as_written_and_as_resolved(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("data")
     (folder / "real").mkdir()
     (folder / "real" / "a.txt").write_text("content")
@@ -314,7 +318,7 @@ def test_a_path_that_does_not_resolve_is_a_policy_violation_before_anything_runs
         ProcessBackend(ProcessConfig(pool_size=0), policy=policy).run(python("1"))
 
 
-def test_n5_without_spawning_no_process_starts_but_threads_do() -> None:
+def test_without_spawning_no_process_starts_but_threads_do() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy())
     code = (
         "import os, subprocess, threading\nt = threading.Thread(target=print, args=('thread',)); t.start(); t.join()\n"
@@ -324,7 +328,7 @@ def test_n5_without_spawning_no_process_starts_but_threads_do() -> None:
     assert backend.run(python(code)).stdout.splitlines() == ["thread", *["Operation not permitted"] * 3]
 
 
-def test_n6_n7_inside_is_an_ordinary_user_with_no_capability_and_its_own_processes(backend: ProcessBackend) -> None:
+def test_inside_is_an_ordinary_user_with_no_capability_and_its_own_processes(backend: ProcessBackend) -> None:
     code = (
         "import os\nlines = open('/proc/self/status').read().splitlines()\n"
         "status = dict(l.split(':\\t') for l in lines if ':\\t' in l)\n"
@@ -334,7 +338,8 @@ def test_n6_n7_inside_is_an_ordinary_user_with_no_capability_and_its_own_process
     assert backend.run(python(code)).stdout == "1000 0 0 1 2 True\n"
 
 
-def test_n11_capabilities_are_measured_and_carry_evidence(backend: ProcessBackend) -> None:
+@pytest.mark.slow
+def test_capabilities_are_measured_and_carry_evidence(backend: ProcessBackend) -> None:
     limits = backend.capabilities().enforced_limits
     for name, line in limits.items():
         assert line, (name, line)
@@ -343,7 +348,7 @@ def test_n11_capabilities_are_measured_and_carry_evidence(backend: ProcessBacken
     validate_policy(SandboxPolicy(), backend.capabilities())
 
 
-def test_n12_an_unknown_enforcer_is_refused() -> None:
+def test_an_unknown_enforcer_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="selinux"):
         ProcessBackend(enforcer="selinux")
 
@@ -352,14 +357,15 @@ def test_n12_an_unknown_enforcer_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("megabytes", "status"), [(60, Status.OK), (68, Status.FAILED)])
-def test_disk_limit(backend: ProcessBackend, megabytes: int, status: Status) -> None:
+@pytest.mark.one_case
+def test_a_program_ends_at_its_disk_limit(backend: ProcessBackend, megabytes: int, status: Status) -> None:
     request = python(f"open('f', 'wb').write(bytes({megabytes} << 20))", limits=Limits(disk_mb=64))
     result = backend.run(request)
     assert (result.status, result.limit) == (status, None if status is Status.OK else "disk")
 
 
 @pytest.mark.parametrize(("children", "limit"), [(14, None), (20, "processes")])
-def test_process_limit(backend: ProcessBackend, children: int, limit: str | None) -> None:
+def test_a_program_is_refused_one_process_too_many(backend: ProcessBackend, children: int, limit: str | None) -> None:
     code = (
         "import os, time\ntry:\n"
         f"  for _ in range({children}):\n    if os.fork() == 0: time.sleep(30)\n"
@@ -371,19 +377,23 @@ def test_process_limit(backend: ProcessBackend, children: int, limit: str | None
 
 
 @pytest.mark.parametrize(("files", "limit"), [(20, None), (40, "open_files")])
-def test_open_files_limit(backend: ProcessBackend, files: int, limit: str | None) -> None:
+def test_a_program_is_refused_one_open_file_too_many(backend: ProcessBackend, files: int, limit: str | None) -> None:
     result = backend.run(python(f"import os\nk = [os.dup(0) for _ in range({files})]", limits=Limits(open_files=32)))
     assert result.limit == limit
 
 
 @pytest.mark.parametrize(("megabytes", "status"), [(60, Status.OK), (200, Status.MEMORY_EXCEEDED)])
-def test_memory_limit_of_one_process(backend: ProcessBackend, megabytes: int, status: Status) -> None:
+@pytest.mark.one_case
+def test_one_process_ends_at_its_memory_limit(backend: ProcessBackend, megabytes: int, status: Status) -> None:
     result = backend.run(python(f"b = b'x' * ({megabytes} << 20)", memory_limit_mb=128))
     assert result.status is status
 
 
 @pytest.mark.parametrize(("children", "status"), [(1, Status.OK), (6, Status.MEMORY_EXCEEDED)])
-def test_memory_limit_of_the_whole_tree(backend: ProcessBackend, children: int, status: Status) -> None:
+@pytest.mark.one_case
+def test_all_processes_of_a_program_together_end_at_the_memory_limit(
+    backend: ProcessBackend, children: int, status: Status
+) -> None:
     code = (
         f"import os, time\npids = []\nfor _ in range({children}):\n  pid = os.fork()\n"
         "  if pid == 0:\n    b = b'x' * (40 << 20); time.sleep(1.5); os._exit(0)\n  pids.append(pid)\n"
@@ -398,6 +408,7 @@ def test_memory_below_what_the_runtime_needs_is_refused_with_the_number(backend:
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(0.1, Status.OK), (30, Status.CPU_LIMIT)])
+@pytest.mark.one_case
 def test_cpu_limit_counts_children(backend: ProcessBackend, seconds: float, status: Status) -> None:
     code = (
         "import os, time\nend = time.process_time\n"
@@ -440,6 +451,7 @@ def test_cancelling_the_task_kills_the_program(backend: ProcessBackend) -> None:
     asyncio.run(abandon())
 
 
+@pytest.mark.slow
 def test_a_task_that_is_cancelled_twice_leaves_no_descriptor_behind(backend: ProcessBackend) -> None:
     async def cancelled() -> None:
         started = asyncio.Event()
@@ -479,6 +491,7 @@ def test_a_failing_callback_ends_the_run_and_is_raised(backend: ProcessBackend) 
         backend.run(command("echo x; sleep 60", timeout=50), on_output=fail)
 
 
+@pytest.mark.slow
 def test_each_of_many_concurrent_runs_gets_only_its_own_output(backend: ProcessBackend) -> None:
     async def crowd() -> list[ExecResult]:
         with_token = [python(f"import sys; print(sys.stdin.read(), {n})", stdin=f"token-{n}") for n in range(24)]
@@ -530,6 +543,7 @@ def test_arguments_reach_the_program(backend: ProcessBackend) -> None:
         ("import sys\nsys.stdout.write('no newline')", 0, "no newline"),
     ],
 )
+@pytest.mark.one_case
 def test_a_python_program_ends_as_usual(backend: ProcessBackend, code: str, exit_code: int, stdout: str) -> None:
     result = backend.run(python(code))
     assert (result.exit_code, result.stdout) == (exit_code, stdout), result.stderr
@@ -567,6 +581,7 @@ def test_multiprocessing_spawn_finds_the_program_again(backend: ProcessBackend) 
     assert result.stdout == "42 0\n", result.stderr
 
 
+@pytest.mark.slow
 def test_python_variables_of_the_environment_take_effect(backend: ProcessBackend) -> None:
     assert backend.run(python("print(hash('a'))", env={"PYTHONHASHSEED": "0"})).stdout == (
         backend.run(python("print(hash('a'))", env={"PYTHONHASHSEED": "0"})).stdout
@@ -610,6 +625,7 @@ def test_a_spare_that_dies_while_it_is_handed_out_costs_the_run_nothing(monkeypa
 
 
 @pytest.mark.parametrize("name", ["gate", "steps", "lockdown", "python_once", "session", "wasm"])
+@pytest.mark.one_case
 def test_a_module_of_the_users_own_is_not_taken_for_one_of_ours(name: str) -> None:
     with Sandbox() as box:
         result = box.run(f"import {name}; print({name}.mine)", "python", files={f"{name}.py": "mine = 1"})

@@ -55,6 +55,7 @@ def run(backend: ProcessBackend, user: User, code: str, language: Language = Lan
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
+@pytest.mark.one_case
 def test_a_program_gets_a_line_whenever_it_waits_for_one(backend: ProcessBackend, language: Language) -> None:
     need(language in backend.available_languages(), f"{language} is not available here")
     user = User("Ada", "36")
@@ -87,6 +88,7 @@ def test_a_program_that_works_is_not_disturbed(backend: ProcessBackend) -> None:
     assert user.seen == []
 
 
+@pytest.mark.slow
 def test_the_users_time_is_not_the_programs(backend: ProcessBackend) -> None:
     thought = threading.Event()
 

@@ -15,7 +15,7 @@ def shown(**data: object) -> dict[str, object]:
     return {"output_type": "display_data", "data": {"text/plain": "x", **data}, "metadata": {}}
 
 
-def test_what_differs_on_purpose_counted_as_a_difference() -> None:
+def test_what_differs_on_purpose_is_no_difference() -> None:
     frame = '<blockquote title="shown by the program in the sandbox" style="margin:0;padding:0 0 0 8px;border:0;'
     frame += 'border-left:3px solid #9e9e9e;overflow:auto"><b>1</b></blockquote>'
     ours = [
@@ -30,7 +30,7 @@ def test_what_differs_on_purpose_counted_as_a_difference() -> None:
     assert comparable([{**error, "traceback": ["\x1b[31mone", f"{MARK} ran"]}], "/a") == comparable([error], "/a")
 
 
-def test_another_text_stream_picture_or_error_counted_as_the_same() -> None:
+def test_another_text_stream_picture_or_error_is_a_difference() -> None:
     one = comparable([stream("a")], "/a")
     assert one != comparable([stream("b")], "/a")
     assert one != comparable([stream("a", "stderr")], "/a")
@@ -39,7 +39,7 @@ def test_another_text_stream_picture_or_error_counted_as_the_same() -> None:
     assert len({comparable([error], "/a") for error in errors}) == 2
 
 
-def test_a_cell_that_varies_by_itself_was_blamed_on_the_sandbox() -> None:
+def test_a_cell_that_varies_by_itself_is_not_blamed_on_the_sandbox() -> None:
     found = Comparison("n", ("a", "b", "c"), ["1", "2", "3"], ["1", "9", "3"], ["1", "5", "4"], True)
     assert found.row() == ["n", "3", "1", "1", "1 (3)", "yes"]
     assert "-3\n+4" in "".join(found.diffs())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.__main__ import put
+from benchmarks.__main__ import keep
 from benchmarks.page_plots import PLOTS, draw, find_table, with_pictures
 
 START = """### A fresh Python program: print(1)
@@ -42,11 +42,9 @@ def test_linking_a_picture_twice_changes_nothing() -> None:
     assert with_pictures("start", once, "plots") == once
 
 
-def test_a_section_is_written_with_its_pictures_beside_the_page(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- bench:start -->\n<!-- /bench -->\n")
-    put(page, "start", START)
-    assert "](plots/start.svg)" in page.read_text()
+def test_what_a_benchmark_printed_is_kept_with_its_pictures(tmp_path: Path) -> None:
+    keep("start", START, tmp_path)
+    assert "](plots/start.svg)" in (tmp_path / "start.md").read_text()
     assert (tmp_path / "plots" / "start.svg").read_text().startswith("<svg ")
 
 

@@ -20,6 +20,7 @@ def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
 
 
+@pytest.mark.slow
 def test_executions_survive_every_fault_and_leave_nothing() -> None:
     done = soak("benchmarks.soak_executions", "--short")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -28,6 +29,7 @@ def test_executions_survive_every_fault_and_leave_nothing() -> None:
 
 
 @pytest.mark.parametrize("language", ["python", "javascript", "command"])
+@pytest.mark.slow
 def test_sessions_survive_random_deaths_and_leave_nothing(language: str) -> None:
     done = soak("benchmarks.soak_sessions", "--short", "--language", language)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,7 +11,7 @@ import pytest
 from sandbox_kernel import InvalidRequest, Manifest, PathTraversal, Sandbox, SandboxDestroyed
 
 
-def test_artefacts_could_only_be_had_one_by_one() -> None:
+def test_all_files_of_a_sandbox_are_one_mapping() -> None:
     with Sandbox() as box:
         assert dict(box.files) == {}
         box.run("import os; os.mkdir('d'); open('d/a.bin', 'wb').write(bytes(range(256))); os.symlink('/etc', 'l')")
@@ -20,7 +20,7 @@ def test_artefacts_could_only_be_had_one_by_one() -> None:
         _ = box.files
 
 
-def test_a_manifest_could_not_be_given_to_a_sandbox(tmp_path: Path) -> None:
+def test_a_sandbox_takes_a_manifest(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "data.tar", "w") as tar:
         member = tarfile.TarInfo("rows.csv")
         member.size = 4
@@ -42,7 +42,7 @@ def test_a_manifest_could_not_be_given_to_a_sandbox(tmp_path: Path) -> None:
         assert "c" not in box.files
 
 
-def test_a_workspace_could_not_outlive_its_sandbox(tmp_path: Path) -> None:
+def test_a_workspace_outlives_its_sandbox(tmp_path: Path) -> None:
     archive = tmp_path / "work.tar"
     with Sandbox() as box:
         box.write_file("deep/a.txt", "one")
@@ -69,7 +69,7 @@ def test_a_hostile_tar_is_not_resumed(tmp_path: Path) -> None:
         assert dict(box.files) == {}
 
 
-def test_a_file_that_a_program_left_could_not_be_removed() -> None:
+def test_a_file_that_a_program_left_can_be_removed() -> None:
     with Sandbox() as box:
         box.run("import os; os.mkdir('d'); open('d/a', 'w'); open('b', 'w')")
         session = box.session("command")

@@ -113,6 +113,7 @@ print(invert(data=b"\\x00\\xff"), host.slow_square(7), list(host.count(3)), list
 """
 
 
+@pytest.mark.one_case
 def test_a_program_calls_functions_behind_every_wall(walled: Sandbox) -> None:
     result = ok(walled.run(PROGRAM))
     assert result.stdout == "[{'title': 'ship 0', 'score': 1.5}]\nb'\\xff\\x00' 49 [0, 1, 2] [0, 1]\n"
@@ -120,6 +121,7 @@ def test_a_program_calls_functions_behind_every_wall(walled: Sandbox) -> None:
     assert {call.outcome for call in result.calls} == {"ok"}
 
 
+@pytest.mark.one_case
 def test_a_session_calls_functions_behind_every_wall(walled: Sandbox) -> None:
     with walled.session() as session:
         ok(session.run("from host import search"))
@@ -266,6 +268,7 @@ def test_a_stream_can_be_left_early_and_is_bounded_by_the_bytes() -> None:
         assert ok(made.run(code)).stdout == "True LimitReached\n"
 
 
+@pytest.mark.slow
 def test_a_call_is_cancelled_with_its_run() -> None:
     entered, release, cancelled = threading.Event(), threading.Event(), threading.Event()
 
@@ -290,6 +293,7 @@ def test_a_call_is_cancelled_with_its_run() -> None:
         release.set()
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_rolled_back_says_which_calls_had_happened(box: Sandbox) -> None:
     with box.session() as session:
         ok(session.run("from host import search"))

@@ -70,6 +70,7 @@ def test_a_run_of_python_calls(box: Sandbox) -> None:
     assert [str(call.outcome) for call in result.calls] == OUTCOMES
 
 
+@pytest.mark.slow
 def test_a_python_that_starts_from_nothing_calls_too(box: Sandbox) -> None:
     assert ok(box.run(PYTHON, env={"PYTHONHASHSEED": "1"})).stdout == SHOWN
 
@@ -79,6 +80,7 @@ def test_standard_input_and_large_values_do_not_mix_with_calls(box: Sandbox) -> 
     assert result.stdout == "600002\n"
 
 
+@pytest.mark.slow
 def test_a_session_of_python_calls_in_every_cell_and_so_does_its_fork(box: Sandbox) -> None:
     with box.session("python") as session:
         result = ok(session.run(PYTHON))
@@ -99,12 +101,14 @@ true KeyError KeyError: 'no such thing'
 
 
 @pytest.mark.parametrize("language", ["javascript", "typescript"])
+@pytest.mark.one_case
 def test_a_run_of_javascript_calls(box: Sandbox, language: str) -> None:
     result = ok(box.run(JAVASCRIPT, language))
     assert result.stdout == JAVASCRIPT_SHOWN
     assert [call.name for call in result.calls] == ["search", "invert", "count", "broken"]
 
 
+@pytest.mark.slow
 def test_typescript_is_checked_against_the_types_of_the_functions(box: Sandbox) -> None:
     right = "try { host.broken() } catch (e) { if (e instanceof host.HostError) console.log(e.type) }"
     shown = ok(box.run(f"const n: number = host.square(2)\n{right}\nconsole.log(n)", "typescript", check=True)).stdout
@@ -147,6 +151,7 @@ def test_the_budget_holds_inside_webassembly(language: str, code: str) -> None:
 @pytest.mark.parametrize(
     ("language", "code"), [("python", "n = 1\nimport host\nhost.wait()"), ("javascript", "var n = 1; host.wait()")]
 )
+@pytest.mark.one_case
 def test_an_interrupt_ends_a_call_and_a_session_goes_on(language: str, code: str) -> None:
     called, over = threading.Event(), threading.Event()
 
@@ -168,6 +173,7 @@ def test_an_interrupt_ends_a_call_and_a_session_goes_on(language: str, code: str
         ok(session.run("2"))
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_rolled_back_says_which_calls_had_happened(box: Sandbox) -> None:
     with box.session("javascript") as session:
         result = session.run("host.search('x'); for (;;) {}", timeout=1)

@@ -42,7 +42,8 @@ def untouched(project: Path) -> bool:
     ]  # fmt: skip
 
 
-def test_a_program_did_not_see_the_folder(box: Sandbox, project: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.one_case
+def test_a_program_sees_the_folder(box: Sandbox, project: Path, request: pytest.FixtureRequest) -> None:
     result = box.run("import os; print(sorted(os.listdir('.')), open('data/rows.csv').read().split())")
     assert result.ok, result.stderr
     assert result.stdout == "['data', 'link', 'run.sh', 'src'] ['a,b', '1,2']\n"
@@ -52,7 +53,8 @@ def test_a_program_did_not_see_the_folder(box: Sandbox, project: Path, request: 
     assert (NoteKind.COPIED_FOLDER in [note.kind for note in result.notes]) == copied
 
 
-def test_a_program_changed_the_users_folder(box: Sandbox, project: Path) -> None:
+@pytest.mark.one_case
+def test_a_program_does_not_change_the_users_folder(box: Sandbox, project: Path) -> None:
     result = box.run(
         "import os\nopen('data/rows.csv', 'a').write('3,4\\n'); open('out.txt', 'w').write('hi\\n')\n"
         "os.unlink('data/more.csv')"
@@ -75,13 +77,14 @@ def test_a_program_changed_the_users_folder(box: Sandbox, project: Path) -> None
     assert box.diff() == ()
 
 
-def test_a_patch_was_not_one_that_git_takes(box: Sandbox, project: Path, tmp_path: Path) -> None:
+def test_a_patch_is_one_that_git_takes(box: Sandbox, project: Path, tmp_path: Path) -> None:
     box.run("open('data/rows.csv', 'a').write('3,4\\n'); open('new.py', 'w').write('x = 1\\n')")
     subprocess.run(["git", "apply", "-"], input=box.patch(), text=True, cwd=project, check=True)
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n" and (project / "new.py").exists()
 
 
-def test_a_secret_was_shown(box: Sandbox, project: Path) -> None:
+@pytest.mark.slow
+def test_secrets_are_not_shown(box: Sandbox, project: Path) -> None:
     (project / ".git").mkdir()
     (project / ".git/config").write_text("[remote]\n\turl = https://user:token@example.org\n")
     (project / ".git/HEAD").write_text("ref: refs/heads/main\n")
@@ -95,7 +98,8 @@ def test_a_secret_was_shown(box: Sandbox, project: Path) -> None:
         box.read_file(".env")
 
 
-def test_a_conflict_was_not_seen(box: Sandbox, project: Path) -> None:
+@pytest.mark.one_case
+def test_a_conflict_is_seen_and_nothing_is_written(box: Sandbox, project: Path) -> None:
     box.run("open('data/rows.csv', 'a').write('3,4\\n'); open('fine.txt', 'w').write('x')")
     (project / "data/rows.csv").write_text("mine\n")
     with pytest.raises(Conflict) as caught:
@@ -107,13 +111,15 @@ def test_a_conflict_was_not_seen(box: Sandbox, project: Path) -> None:
     assert box.run("print(open('data/rows.csv').read())").stdout == "mine\n\n"
 
 
-def test_a_run_that_was_stopped_left_changes(box: Sandbox, project: Path) -> None:
+@pytest.mark.slow
+def test_a_run_that_was_stopped_leaves_no_changes(box: Sandbox, project: Path) -> None:
     result = box.run("open('half.txt', 'w').write('x')\nwhile True: pass", timeout=1)
     assert result.status == "timeout"
     assert box.diff() == () and untouched(project)
 
 
-def test_undo_and_rollback_left_the_files(box: Sandbox, project: Path) -> None:
+@pytest.mark.slow
+def test_undo_and_rollback_take_the_files_back(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         session.run("import os; x = 1")
         session.run("open('data/rows.csv', 'a').write('A\\n'); open('new', 'w').write('1'); os.unlink('data/more.csv')")
@@ -136,7 +142,8 @@ def seen(session: Session) -> tuple[object, ...]:
     return eval(result.stdout)  # type: ignore[no-any-return]
 
 
-def test_a_session_and_a_run_saw_different_files(box: Sandbox, project: Path) -> None:
+@pytest.mark.one_case
+def test_a_session_and_a_run_see_the_same_files(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         session.run("open('made', 'w').write('m'); open('data/rows.csv', 'a').write('C\\n')")
         result = box.run("import os; print(open('data/rows.csv').read().split()); os.unlink('made')")
@@ -150,7 +157,7 @@ def test_a_session_and_a_run_saw_different_files(box: Sandbox, project: Path) ->
         assert box.diff() == ()
 
 
-def test_folders_links_and_modes_were_lost(project: Path) -> None:
+def test_changes_of_folders_links_and_modes_are_told_and_applied(project: Path) -> None:
     with Sandbox(here=project) as box:
         result = box.run(
             "import os, shutil\nshutil.rmtree('src'); os.mkdir('src'); open('src/other.py', 'w').write('1\\n')\n"
@@ -172,7 +179,7 @@ def test_folders_links_and_modes_were_lost(project: Path) -> None:
     assert sorted(os.listdir(project / "data")) == ["more.csv", "renamed.csv"]
 
 
-def test_a_folder_became_a_file_and_back(project: Path) -> None:
+def test_a_folder_that_becomes_a_file_and_back_is_applied(project: Path) -> None:
     with Sandbox(here=project) as box:
         box.run("import shutil; shutil.rmtree('src'); open('src', 'w').write('now a file')")
         box.apply()
@@ -182,14 +189,15 @@ def test_a_folder_became_a_file_and_back(project: Path) -> None:
         assert (project / "src/x").read_text() == "again"
 
 
-def test_a_link_that_leaves_the_folder_was_applied(project: Path) -> None:
+def test_a_link_that_leaves_the_folder_is_not_applied(project: Path) -> None:
     with Sandbox(here=project) as box:
         assert box.run("import os; os.symlink('/etc/passwd', 'out'); os.symlink('run.sh', 'in')").ok
         assert kinds(box.apply()) == {"in": "created"}
         assert not (project / "out").is_symlink()
 
 
-def test_a_database_was_broken_by_undo(project: Path) -> None:
+@pytest.mark.slow
+def test_a_database_stays_whole_after_undo(project: Path) -> None:
     with sqlite3.connect(project / "data.db") as base:
         base.execute("create table t (n)")
         base.execute("insert into t values (1)")
@@ -207,7 +215,7 @@ def test_a_database_was_broken_by_undo(project: Path) -> None:
     base.close()
 
 
-def test_git_did_not_work_inside(project: Path) -> None:
+def test_git_works_inside(project: Path) -> None:
     def git(*words: str) -> None:
         subprocess.run(
             ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=project, check=True, capture_output=True
@@ -230,7 +238,7 @@ def test_git_did_not_work_inside(project: Path) -> None:
     assert len(log.stdout.splitlines()) == 1
 
 
-def test_a_folder_that_cannot_be_worked_on_was_accepted(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_worked_on_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for wrong in (tmp_path / "missing", tmp_path / "file", "/", "~", "a\0b"):
         with pytest.raises(Exception, match=r"here=|not a path"):
@@ -239,7 +247,8 @@ def test_a_folder_that_cannot_be_worked_on_was_accepted(tmp_path: Path) -> None:
         box.apply()
 
 
-def test_a_session_could_not_name_its_folder(project: Path) -> None:
+@pytest.mark.slow
+def test_a_session_names_its_folder(project: Path) -> None:
     with Sandbox() as box:
         with box.session(here=project) as session:
             assert session.run("open('x', 'w').write('1'); print(open('data/rows.csv').read())").ok
@@ -248,7 +257,7 @@ def test_a_session_could_not_name_its_folder(project: Path) -> None:
             box.session(here=project / "data")
 
 
-def test_the_path_of_the_folder_led_past_the_layer(project: Path) -> None:
+def test_no_path_of_the_folder_leads_past_the_layer(project: Path) -> None:
     with Sandbox(here=project) as box:
         result = box.run(
             "import os\nfor p in ('/here', '/box/upper', '/box/work'):\n"
@@ -257,7 +266,7 @@ def test_the_path_of_the_folder_led_past_the_layer(project: Path) -> None:
         assert result.here == "copy" or result.stdout == "/here []\n/box/upper None\n/box/work None\n"
 
 
-def test_a_socket_of_the_host_in_the_folder_could_be_reached(project: Path) -> None:
+def test_a_socket_of_the_host_in_the_folder_cannot_be_reached(project: Path) -> None:
     import socket
 
     place = os.getcwd()
@@ -275,7 +284,8 @@ def test_a_socket_of_the_host_in_the_folder_could_be_reached(project: Path) -> N
         assert "refused" in result.stderr or "not permitted" in result.stderr or "No such" in result.stderr
 
 
-def test_the_report_did_not_list_what_is_hidden(project: Path) -> None:
+@pytest.mark.slow
+def test_the_report_lists_what_is_hidden(project: Path) -> None:
     with Sandbox(here=project) as box:
         assert ".env" in box.report().hidden
     with Sandbox() as box:

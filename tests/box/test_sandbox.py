@@ -36,7 +36,7 @@ def box(nothing_left: None) -> Iterator[Sandbox]:
         yield made
 
 
-def test_the_readme_example(box: Sandbox) -> None:
+def test_the_readme_example_runs(box: Sandbox) -> None:
     result = box.run("import os; print(os.listdir('/home'))", "python", timeout=5, memory_mb=256)
     assert (result.stdout, result.status) == ("[]\n", Status.OK)
 
@@ -61,6 +61,7 @@ def test_a_deleted_and_a_renamed_file_are_told_and_followed(box: Sandbox) -> Non
     assert [entry.name for entry in box.list_dir()] == ["c.txt"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_leaves_no_file(box: Sandbox) -> None:
     result = box.run("open('half', 'w').write('x')\nwhile True: pass", timeout=1)
     assert result.status is Status.TIMEOUT
@@ -95,6 +96,7 @@ def test_map_is_ordered_bounded_and_tells_its_progress(box: Sandbox) -> None:
         box.map("1", [], max_workers=0)
 
 
+@pytest.mark.slow
 def test_a_hundred_runs_at_once_each_get_their_own_answer(box: Sandbox) -> None:
     async def crowd() -> list[ExecResult]:
         runs = (box.arun(f"print({n})", timeout=100) for n in range(100))
@@ -110,6 +112,7 @@ def test_run_works_inside_a_running_event_loop(box: Sandbox) -> None:
     assert asyncio.run(inside()) == "in a loop\n"
 
 
+@pytest.mark.slow
 def test_a_session_keeps_its_state_and_the_last_value_is_a_result(box: Sandbox) -> None:
     session = box.session("python")
     assert session.run("x = 41").ok
@@ -184,6 +187,7 @@ def test_the_work_folder_of_the_host_is_never_on_the_hosts_import_path(box: Sand
 HELLO_WAT = '(module (memory (export "memory") 1) (func (export "_start")))'
 
 
+@pytest.mark.slow
 def test_the_receipt_says_why_auto_took_a_backend() -> None:
     with Sandbox() as box:
         module, process = box.run(HELLO_WAT, "wasm"), box.run("print(1)")

@@ -61,7 +61,7 @@ def get(url: str) -> str:
     return f"import urllib.request\nprint(urllib.request.urlopen({url!r}, timeout=10).status)"
 
 
-def test_fetch_could_only_get(port: int) -> None:
+def test_fetch_sends_every_method_with_headers_and_body(port: int) -> None:
     url = f"http://allowed.test:{port}/"
     with box(port) as sandbox:
         assert sandbox.fetch(url).status == 200
@@ -89,12 +89,13 @@ def test_a_refused_fetch_names_its_rule_and_the_option(port: int) -> None:
         closed.fetch(f"http://allowed.test:{port}/")
 
 
-def test_each_fetch_began_a_new_minute_of_the_rate_limit(port: int) -> None:
+def test_all_fetches_of_a_sandbox_share_one_rate_limit(port: int) -> None:
     with box(port) as sandbox:
         assert sandbox._fetcher("x") is sandbox._fetcher("y")
 
 
-def test_private_hosts_could_not_be_allowed_from_the_facade(port: int) -> None:
+@pytest.mark.slow
+def test_a_private_host_is_reached_only_where_the_facade_allows_it(port: int) -> None:
     url = f"http://allowed.test:{port}/"
     with box(port) as sandbox:
         assert sandbox.run(get(url)).stdout == "200\n"
@@ -107,7 +108,10 @@ def test_private_hosts_could_not_be_allowed_from_the_facade(port: int) -> None:
         Sandbox(allow_private_for="allowed.test")
 
 
-def test_no_door_led_to_the_audit_log(port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_fetches_runs_and_sessions_write_the_audit_log(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = tmp_path / "audit.jsonl"
     with box(port, log) as sandbox:
         sandbox.fetch(f"http://allowed.test:{port}/?secret=1")
@@ -132,12 +136,12 @@ def test_an_audit_log_that_cannot_be_opened_is_told_before_anything_runs(tmp_pat
         Sandbox(audit=tmp_path / "missing" / "audit.jsonl")
 
 
-def test_a_cluster_would_have_gone_out_unlogged(port: int, tmp_path: Path) -> None:
+def test_a_run_on_a_cluster_is_refused_where_an_audit_log_is_kept(port: int, tmp_path: Path) -> None:
     with box(port, tmp_path / "log") as sandbox, pytest.raises(InvalidRequest, match="dask"):
         sandbox.run("1", backend="dask")
 
 
-def test_the_command_line_said_nothing_of_refusals(
+def test_the_command_line_tells_refusals_and_logs_them(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
@@ -149,7 +153,8 @@ def test_the_command_line_said_nothing_of_refusals(
     assert json.loads(log.read_text())["rule"] == "domain_not_allowed"
 
 
-def test_a_host_on_this_network_could_not_be_reached_from_the_command_line(
+@pytest.mark.slow
+def test_the_command_line_reaches_a_private_host_only_when_it_is_allowed(
     port: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = get(f"http://127.0.0.1:{port}/")

@@ -108,7 +108,7 @@ def test_an_anywidget_with_bytes_runs_unchanged(lab: LabPage) -> None:
 
 @pytest.mark.parametrize("kernel", ["sandbox", WRAPPED])
 def test_what_is_sent_before_the_frame_is_there_is_drawn(lab: LabPage, kernel: str) -> None:
-    """The frame was made after the next cells had run: what they changed, besides the state, was not seen."""
+    """A frame may be made after the next cells have run: it shows what they changed, also besides the state."""
     need(importlib.util.find_spec("anywidget"), "anywidget is not installed")
     later = "lines.send('b')\nfigure.add_bar(y=[1, 2])\nfigure.update_layout(title='later')\nfigure.data[0].name = 'renamed'"
     cells = [CANVAS, FIGURE, later, "lines.send('c')"]

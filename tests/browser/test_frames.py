@@ -206,7 +206,7 @@ def test_a_frame_that_loops_gets_a_button_that_stops_it(own_lab: LabPage) -> Non
 ITABLES = "import pandas as pd\nfrom itables import show\nshow(pd.DataFrame({'city': ['Bern']}))"
 
 
-def test_a_table_of_itables_was_white_on_white_in_a_dark_page(lab: LabPage) -> None:
+def test_a_table_of_itables_is_dark_in_a_dark_page(lab: LabPage) -> None:
     need(importlib.util.find_spec("itables"), "itables is not installed")
     lab.set_theme("JupyterLab Dark")
     try:

@@ -183,7 +183,7 @@ def prints(lab: LabPage, index: int) -> list[str]:
     return [text.strip() for text in lab.output(index).locator("pre", has_text="run number").all_inner_texts()]
 
 
-def test_a_notebook_that_was_closed_unsaved_showed_its_first_run_instead_of_its_newest(lab: LabPage) -> None:
+def test_a_notebook_that_was_closed_unsaved_shows_its_newest_run(lab: LabPage) -> None:
     name = "closed-unsaved.ipynb"
     open_sandbox(lab, name, COUNT, "n")
     lab.run_all()
@@ -200,7 +200,7 @@ def test_a_notebook_that_was_closed_unsaved_showed_its_first_run_instead_of_its_
     assert prints(lab, 0) == ["run number 3"]
 
 
-def test_cells_that_ran_again_at_once_after_reopening_showed_old_and_new_output_together(lab: LabPage) -> None:
+def test_cells_that_run_again_at_once_after_reopening_show_only_their_new_output(lab: LabPage) -> None:
     name = "run-at-once.ipynb"
     answer = lab.notebook.locator(".jp-Stdin-input")
     open_sandbox(lab, name, COUNT, "input('go? ')", COUNT)

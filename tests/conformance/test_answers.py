@@ -32,6 +32,7 @@ def complete(kernel, code, position=None):
     return kernel.reply(kernel.send("complete_request", content))
 
 
+@pytest.mark.slow
 def test_a_forged_completion_reaches_only_the_word_at_the_cursor(forger):
     reply = complete(forger, "import os\npri\nlast = 1", 13)
     assert (reply["matches"], reply["cursor_start"], reply["cursor_end"]) == (["print"], 10, 13)
@@ -43,15 +44,18 @@ def test_a_forged_completion_reaches_only_the_word_at_the_cursor(forger):
 @pytest.mark.parametrize(
     "line", ["%%sandbox --mount ", "%%sandbox --allow-net ", "\ufeff%%sandbox --mount ", "%sandbox --mount ", "\n%%sandbox --mount "]
 )  # fmt: skip
+@pytest.mark.one_case
 def test_a_session_is_never_asked_about_a_line_of_options(forger, line):
     found = complete(forger, line)["matches"]
     assert not {"/root:/root", "evil.example", "print"} & set(found)
 
 
+@pytest.mark.slow
 def test_magics_of_a_session_are_names_and_nothing_more(forger):
     assert complete(forger, "%")["matches"] == ["%%sandbox", "%sandbox", "%time"]
 
 
+@pytest.mark.slow
 def test_a_session_is_not_asked_about_a_cell_that_runs_elsewhere(forger):
     assert complete(forger, "%%sandbox python\npri")["metadata"]["_jupyter_types_experimental"][0]["end"] == 20
     for line in ("%%sandbox --session other", "%%sandbox --mount /usr/share:/data", "%%sandbox --fresh", "%%sandbox js",
@@ -65,6 +69,7 @@ def ids(outputs, kind):
     return {content["transient"].get("display_id") for name, content in outputs if name == kind} - {None}
 
 
+@pytest.mark.slow
 def test_an_update_of_one_session_names_no_output_of_another(kernel):
     """The reproducer: a second session rewrote the balance that the first one showed."""
     shown = {}
@@ -122,6 +127,7 @@ def test_expressions_are_evaluated_in_the_sandbox_after_the_cell(kernel):
     assert "only they evaluate expressions" in fresh["a"]["evalue"]
 
 
+@pytest.mark.slow
 def test_an_expression_that_does_not_end_is_ended_with_its_cell(kernel):
     kernel.run("import time")
     reply, _ = kernel.run("%%sandbox --timeout 1\nx = 1", user_expressions={"a": "time.sleep(60)"}, stop_on_error=False)
@@ -140,6 +146,7 @@ def test_common_indentation_is_taken_off_as_ipython_does(kernel):
     assert "line 3" in str(kernel.run("%%sandbox\n\n    1/0", stop_on_error=False)[0]["traceback"])
 
 
+@pytest.mark.slow
 def test_a_completion_knows_the_variables_at_once_and_leaves_no_traceback(kernel):
     kernel.run("alphabet = alpine = 5")
     assert {"alphabet", "alpine"} <= set(complete(kernel, "al")["matches"])

@@ -8,7 +8,8 @@ import pytest
 
 
 @pytest.mark.attack("N05", "kernel")
-def test_n05_a_cell_finds_no_connection_file_and_no_port_of_its_own_or_another_kernel(kernel):
+@pytest.mark.slow
+def test_a_cell_finds_no_connection_file_and_no_port_of_its_own_or_another_kernel(kernel):
     connection = json.loads(Path(kernel.km.connection_file).read_text())
     ports = [value for name, value in connection.items() if name.endswith("_port")]
     assert len(ports) >= 5
@@ -30,7 +31,7 @@ def test_n05_a_cell_finds_no_connection_file_and_no_port_of_its_own_or_another_k
 
 
 @pytest.mark.attack("O03", "kernel")
-def test_o03_bytes_that_are_no_text_reach_the_page_as_text(kernel):
+def test_bytes_that_are_no_text_reach_the_page_as_text(kernel):
     code = "import os\nos.write(1, b'\\xff\\xfe\\x00\\xf0\\x9f'); os.write(1, b'\\x98\\x80\\xed\\xa0\\x80')\nprint('\\u202e', end='')"
     reply, outputs = kernel.run(code)
     assert reply["status"] == "ok"
@@ -41,7 +42,8 @@ def test_o03_bytes_that_are_no_text_reach_the_page_as_text(kernel):
 
 
 @pytest.mark.attack("K09", "kernel")
-def test_k09_a_storm_of_interrupts_and_restarts_leaves_a_kernel_that_works(start_kernel):
+@pytest.mark.slow
+def test_a_storm_of_interrupts_and_restarts_leaves_a_kernel_that_works(start_kernel):
     kernel = start_kernel()
     kernel.run("kept = 41")
     for _ in range(2):
@@ -62,7 +64,7 @@ def test_k09_a_storm_of_interrupts_and_restarts_leaves_a_kernel_that_works(start
 
 
 @pytest.mark.attack("O16", "kernel")
-def test_o16_each_of_many_queued_cells_answers_with_its_own_token(kernel):
+def test_each_of_many_queued_cells_answers_with_its_own_token(kernel):
     tokens = [secrets.token_hex(8) for _ in range(30)]
     requests = [kernel.kc.execute(f"print('{token}')", allow_stdin=False) for token in tokens]
     for request, token in zip(requests, tokens, strict=True):

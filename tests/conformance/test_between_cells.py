@@ -31,6 +31,7 @@ threading.Thread(target=work).start()
 """
 
 
+@pytest.mark.slow
 def test_a_thread_prints_into_the_cell_that_started_it_while_another_runs(kernel):
     first = kernel.kc.execute(THREAD)
     assert "at once" in shown(kernel, first, "at once")[0]
@@ -41,6 +42,7 @@ def test_a_thread_prints_into_the_cell_that_started_it_while_another_runs(kernel
     assert "later" not in others
 
 
+@pytest.mark.slow
 def test_a_thread_prints_between_cells(kernel):
     request = kernel.kc.execute("import threading\nthreading.Timer(1, print, ['between cells']).start()")
     assert kernel.reply(request)["status"] == "ok"
@@ -100,6 +102,7 @@ def test_late_output_is_bounded_and_cleaned(kernel):
 
 
 @pytest.mark.parametrize("what", ["spawn", "pool", "joblib"])
+@pytest.mark.one_case
 def test_child_interpreters_find_packages_and_print_nothing_red(kernel, what):
     code = {
         "spawn": "import math, multiprocessing as mp\nwith mp.get_context('spawn').Pool(2) as p: print(p.map(math.sqrt, [1, 4]))",

@@ -61,6 +61,7 @@ def page(fresh_kernel):
     return Page(fresh_kernel)
 
 
+@pytest.mark.slow
 def test_a_page_stops_a_cell_sees_variables_steps_and_lets_it_go_on(page):
     info = page.ask("debugInfo")["body"]
     assert not info["isStarted"]
@@ -89,6 +90,7 @@ def test_a_page_stops_a_cell_sees_variables_steps_and_lets_it_go_on(page):
     assert not page.ask("debugInfo")["body"]["isStarted"]
 
 
+@pytest.mark.slow
 def test_the_clock_of_a_cell_stands_at_a_breakpoint_and_only_there(page):
     code = "%%sandbox --timeout 4\nimport time\nfor n in range(2):\n    x = n\nprint('through')"
     page.start()
@@ -104,6 +106,7 @@ def test_the_clock_of_a_cell_stands_at_a_breakpoint_and_only_there(page):
     assert page.kernel.reply(request)["ename"] == "SandboxTimeout"
 
 
+@pytest.mark.slow
 def test_a_session_that_was_rolled_back_is_debugged_again(page):
     page.kernel.run("kept = 41\nimport os")
     page.start()
@@ -122,6 +125,7 @@ def test_a_session_that_was_rolled_back_is_debugged_again(page):
     assert page.kernel.text("print(kept)") == "41\n"
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_killed_while_it_stands_lets_the_page_go_on(page):
     page.start()
     page.stop_at(CODE, 2)
@@ -140,6 +144,7 @@ def test_a_cell_that_is_killed_while_it_stands_lets_the_page_go_on(page):
     assert page.ask("debugInfo")["body"]["stoppedThreads"] == []
 
 
+@pytest.mark.slow
 def test_undo_and_forks_are_as_without_a_debugger(page):
     page.start()
     page.stop_at("never run", 1)
@@ -155,6 +160,7 @@ def test_undo_and_forks_are_as_without_a_debugger(page):
     assert page.kernel.text("print(x)") == "1\n"
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_user_does_not_stand_at_a_breakpoint(page):
     code = "import os\nif not (child := os.fork()):\n    inside = 1\n    os._exit(7)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     page.start()
@@ -162,6 +168,7 @@ def test_a_fork_of_the_user_does_not_stand_at_a_breakpoint(page):
     assert page.kernel.text(code) == "7\n"
 
 
+@pytest.mark.slow
 def test_breakpoint_stops_in_the_debugger_of_the_page(page):
     page.start()
     cell = page.kernel.kc.execute("def g():\n    inner = 6\n    breakpoint()\n    return inner\nprint(g())")
@@ -171,6 +178,7 @@ def test_breakpoint_stops_in_the_debugger_of_the_page(page):
     assert page.kernel.reply(cell)["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_breakpoints_hold_in_functions_of_cells_that_ran_before_it_was_started(page):
     defined = "def early(x):\n    y = x + 1\n    return y"
     page.kernel.run(defined)
@@ -185,6 +193,7 @@ def test_breakpoints_hold_in_functions_of_cells_that_ran_before_it_was_started(p
         page.kernel.run(defined)
 
 
+@pytest.mark.slow
 def test_values_are_cleaned_and_files_of_the_host_are_not_read(page, tmp_path):
     secret = tmp_path / "secret.py"
     secret.write_text("HOST = 1\n")
@@ -202,6 +211,7 @@ def test_values_are_cleaned_and_files_of_the_host_are_not_read(page, tmp_path):
     assert page.kernel.text("print('well')") == "well\n"
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_or_traced_before_a_page_starts_it(page):
     assert page.ask("debugInfo")["success"]
     assert not page.ask("inspectVariables")["success"]

@@ -92,6 +92,7 @@ def run(suite: Path, name: str, *tests: str) -> dict[str, str]:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.slow
 def test_the_kernel_passes_ipykernels_tests_but_for_those_that_differ_on_purpose(suite: Path, name: str) -> None:
     ended = run(suite, name)
     expected = {test for test in reasons() if test.startswith(f"{name}::")}

@@ -1,7 +1,6 @@
 """Jupyter's own kernel test suite, complete, against the kernel of this tree."""
 
 # ruff: noqa: RUF012 - the suite reads its samples from class attributes
-
 import jupyter_kernel_test
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_lines_arrive_complete_and_in_few_messages(kernel):
     request = kernel.kc.execute("%%sandbox --output 4M --quiet\nfor i in range(100_000): print(i)", allow_stdin=False)
     # Read the reply first, as nbval and Jupyter's own suite do: that is when queues overflow.

@@ -21,6 +21,7 @@ def python(request):
     client.close()
 
 
+@pytest.mark.slow
 def test_a_cell_runs_in_a_sandbox_and_shows_its_receipt(python):
     _, outputs = python.run("%%sandbox --timeout 5s\nprint('inside')")
     assert [kind for kind, _ in outputs] == ["stream", "display_data"]
@@ -52,6 +53,7 @@ def test_a_missing_variable_is_one_of_the_notebook(python):
     assert reply["evalue"] == "-i nowhere: this notebook has no variable nowhere; define it in a Python cell"
 
 
+@pytest.mark.slow
 def test_the_option_line_is_completed_as_in_the_sandbox_kernel(python):
     python.run("rows_to_send = [1]\ndef rows_of(): pass")
 
@@ -87,6 +89,7 @@ def test_braces_and_dollars_in_the_option_line_are_not_expanded(python):
         ("%sandbox undo 0", "InvalidRequest", "%sandbox undo '0'"),
     ],
 )
+@pytest.mark.one_case
 def test_a_failure_is_a_real_error_message_with_its_name(python, code, ename, evalue):
     reply, outputs = python.run(code, stop_on_error=False)
     errors = [content for kind, content in outputs if kind == "error"]
@@ -122,6 +125,7 @@ def test_defaults_and_line_commands(python):
     assert python.text("%%sandbox --quiet\nprint('python')") == "python\n"
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_lines_arrive(python):
     request = python.kc.execute("%%sandbox --output 4M --quiet\nfor i in range(100_000): print(i)", allow_stdin=False)
     assert python.reply(request, timeout=60)["status"] == "ok"
@@ -135,6 +139,7 @@ def test_unloading_ends_the_sandboxes_and_loading_again_works(python):
     assert python.text("%%sandbox --quiet\nprint('again')") == "again\n"
 
 
+@pytest.mark.slow
 def test_in_terminal_ipython_the_magic_works_too(tmp_path):
     script = tmp_path / "cells.ipy"
     script.write_text("%load_ext sandbox_kernel\nget_ipython().run_cell_magic('sandbox', '', 'print(6 * 7)')\n")

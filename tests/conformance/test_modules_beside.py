@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.conformance.conftest import ROOT, Client
 
 #: Modules that the kernel imports at its start, of the standard library and of others.
@@ -28,6 +30,7 @@ def test_the_sandbox_kernel_imports_nothing_from_the_folder_of_the_notebook(tmp_
     assert not told.exists()
 
 
+@pytest.mark.slow
 def test_without_the_flag_or_with_an_empty_part_of_pythonpath_only_what_is_named_like_the_package_is(
     tmp_path, monkeypatch
 ):

@@ -16,6 +16,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+@pytest.mark.one_case
 def test_the_denied_domain_is_explained_under_the_cell_that_allowed_another(kernel, cell):
     reply, outputs = kernel.run(cell)
     assert reply["status"] == "ok"
@@ -40,6 +41,7 @@ def test_whoever_never_asked_for_network_is_told_how(kernel):
     assert "--allow-net other.test" in "".join(reply["traceback"])
 
 
+@pytest.mark.slow
 def test_a_kernel_writes_the_audit_log_that_its_environment_names(start_kernel, tmp_path):
     log = tmp_path / "audit.jsonl"
     start_kernel(env={"SANDBOX_KERNEL_AUDIT": str(log)}).run(CELLS["python"])
@@ -91,6 +93,7 @@ def test_an_odd_spelling_is_told_before_anything_runs(kernel, words, told):
     assert [kind for kind, _ in outputs] == ["error"]
 
 
+@pytest.mark.slow
 def test_a_cell_has_the_placeholder_of_a_secret_and_never_its_value(start_kernel):
     env = {"TOKEN": "real-value-0123456789", "SANDBOX_KERNEL_SECRETS": "TOKEN@api.test"}
     kernel = start_kernel(env=env)

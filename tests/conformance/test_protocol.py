@@ -16,6 +16,7 @@ def kinds(outputs):
     return [kind for kind, _ in outputs]
 
 
+@pytest.mark.slow
 def test_the_kernel_says_what_it_is_and_offers_nothing_it_has_not(kernel):
     info = kernel.reply(kernel.kc.kernel_info())
     spec = json.loads((ROOT / "kernelspec" / "sandbox" / "kernel.json").read_text())
@@ -70,6 +71,7 @@ def test_a_cell_that_ended_well_shows_a_receipt_with_its_numbers_in_the_metadata
         ("%%sandbox klingon\nx", "InvalidRequest", "unsupported language 'klingon'"),
     ],
 )
+@pytest.mark.one_case
 def test_each_way_to_fail_has_its_name_in_one_error_and_in_the_reply(kernel, code, ename, evalue):
     reply, outputs = kernel.run(code, store_history=False)
     errors = [content for kind, content in outputs if kind == "error"]
@@ -82,6 +84,7 @@ def test_each_way_to_fail_has_its_name_in_one_error_and_in_the_reply(kernel, cod
         assert fields["traceback"]
 
 
+@pytest.mark.slow
 def test_an_error_aborts_the_cells_that_wait_behind_it(kernel):
     # The first takes long enough that the others are there when it fails.
     codes = ("import time\ntime.sleep(2)\nraise SystemExit(1)", "print(1)", "print(2)")
@@ -115,7 +118,7 @@ def test_a_request_without_history_keeps_the_count_and_is_not_remembered(kernel)
     assert "print('unremembered')" not in [row[2] for row in history]
 
 
-def test_nbval_saw_undo_name_every_cell_by_the_same_number(kernel):
+def test_undo_names_each_cell_by_its_own_number_under_nbval(kernel):
     """nbval runs all cells without history, so that the kernel's count stands still."""
     for name in ("first", "second"):
         kernel.run(f"{name} = 1", store_history=False)
@@ -137,6 +140,7 @@ def test_user_expressions_are_evaluated_in_the_sandbox_and_never_in_the_kernel(k
     assert reply["user_expressions"]["x"]["data"] == {"text/plain": "'/box'"}
 
 
+@pytest.mark.slow
 def test_nothing_that_users_write_is_evaluated_in_the_kernel(kernel, tmp_path):
     for code in (
         f"!touch {tmp_path}/a",
@@ -180,6 +184,7 @@ def test_a_request_whose_code_is_no_text_is_answered(kernel, content):
     assert "a cell must be text" in kernel.reply(request)["evalue"]
 
 
+@pytest.mark.slow
 def test_a_cell_of_ten_megabytes_runs(kernel):
     code = "x = '''" + "y" * 10_000_000 + "'''\nprint(len(x))"
     assert kernel.text(code) == "10000000\n"
@@ -195,6 +200,7 @@ def test_an_error_names_the_line_of_the_cell(kernel):
     assert "line 4" in shown
 
 
+@pytest.mark.slow
 def test_defaults_hold_for_later_cells_until_they_are_reset(fresh_kernel):
     fresh_kernel.run("%sandbox bash --timeout 7s --quiet --env WORD=hello")
     assert fresh_kernel.text("echo $WORD $0") == "hello bash\n"
@@ -220,8 +226,8 @@ def test_line_commands_answer(kernel):
     assert "no running" in kernel.run("%sandbox undo python --session never-made")[0]["evalue"]
 
 
-def test_a_page_that_connected_while_a_cell_ran_waited_for_its_end(kernel):
-    """The page asks what the kernel is before it shows anything, and the answer came after the cell."""
+def test_a_page_that_connects_while_a_cell_runs_is_answered_at_once(kernel):
+    """The page asks what the kernel is before it shows anything."""
     cell = kernel.kc.execute("input('wait')", allow_stdin=True)
     kernel.kc.get_stdin_msg(timeout=60)  # the cell runs
     asked = kernel.send("kernel_info_request", {})

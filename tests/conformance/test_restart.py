@@ -21,7 +21,8 @@ def receipt(outputs):
     return "".join(str(content["data"].get("text/plain")) for kind, content in outputs if kind == "display_data")
 
 
-def test_a_restart_deleted_the_work_folder_without_a_word(client_class, state):
+@pytest.mark.slow
+def test_a_restart_keeps_the_work_folder_and_says_so(client_class, state):
     client = client_class()
     try:
         client.run(WRITE)
@@ -43,7 +44,8 @@ def test_a_restart_deleted_the_work_folder_without_a_word(client_class, state):
     assert list((state / "sandbox-kernel" / "work").iterdir()) == [], "a kernel that ends for good leaves nothing"
 
 
-def test_a_killed_kernel_took_the_files_of_its_notebook_along(client_class, state):
+@pytest.mark.slow
+def test_the_files_of_a_notebook_outlive_its_killed_kernel(client_class, state):
     notebook = {"JPY_SESSION_NAME": str(state / "a.ipynb")}
     client = client_class(env=notebook)
     try:
@@ -67,7 +69,8 @@ CHANGE = "open('data.csv', 'a').write('3\\n'); print(open('data.csv').read().spl
 LARGE = "open('large.bin', 'wb').write(bytes(20 << 20)); print('written')"
 
 
-def test_changes_to_the_users_folder_were_lost_at_a_restart(client_class, state, monkeypatch):
+@pytest.mark.slow
+def test_changes_to_the_users_folder_outlive_a_killed_kernel(client_class, state, monkeypatch):
     project = state / "project"
     project.mkdir()
     (project / "data.csv").write_text("1\n")
@@ -100,7 +103,8 @@ def test_changes_to_the_users_folder_were_lost_at_a_restart(client_class, state,
         client.close()
 
 
-def test_large_files_of_a_session_were_lost_with_it(client_class, state):
+@pytest.mark.slow
+def test_large_files_of_a_session_outlive_a_killed_kernel(client_class, state):
     env = {"JPY_SESSION_NAME": str(state / "a.ipynb")}
     client = client_class(env=env)
     try:
@@ -139,7 +143,8 @@ def told(client, code):
 
 
 @pytest.mark.parametrize("name", ["sandbox", "python3"])
-def test_a_front_end_that_does_not_tell_the_path_had_no_folder(start_kernel, pathless_folder, name):
+@pytest.mark.slow
+def test_a_front_end_that_does_not_tell_the_path_gets_the_folder_of_the_notebook(start_kernel, pathless_folder, name):
     client = start_kernel(name)
     magic = ""
     if name == "python3":

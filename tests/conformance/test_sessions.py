@@ -14,6 +14,7 @@ def value(kernel, code, **options):
     return found[0] if found else None
 
 
+@pytest.mark.slow
 def test_state_lives_on_from_cell_to_cell(kernel):
     kernel.run("numbers = [1, 2, 3]")
     assert value(kernel, "sum(numbers)") == "6"
@@ -82,6 +83,7 @@ def test_a_password_is_asked_for_as_one(kernel):
         "%%sandbox --disk 64M\nname = input('Your name? ')\nprint('hello', name)",
     ],
 )
+@pytest.mark.one_case
 def test_a_program_and_a_cell_beside_its_session_ask_as_well(kernel, code):
     request = kernel.kc.execute(code, allow_stdin=True)
     assert kernel.kc.get_stdin_msg(timeout=30)["content"]["prompt"].startswith("sandbox asks: ")
@@ -157,6 +159,7 @@ def test_a_display_can_be_updated_and_the_output_cleared(kernel):
     assert by_kind["clear_output"] == {"wait": True}
 
 
+@pytest.mark.slow
 def test_completion_and_inspection_know_the_session(kernel):
     kernel.run("import collections\nplanetary_motion = 1")
     assert "planetary_motion" in kernel.reply(kernel.kc.complete("planet"))["matches"]
@@ -185,6 +188,7 @@ def test_a_cell_with_other_walls_runs_beside_the_session_and_says_so(kernel):
     )
 
 
+@pytest.mark.slow
 def test_sessions_of_different_names_know_nothing_of_each_other(kernel):
     kernel.run("%%sandbox --session one --quiet\nowner = 'one'")
     kernel.run("%%sandbox --session two --quiet\nowner = 'two'")
@@ -194,6 +198,7 @@ def test_sessions_of_different_names_know_nothing_of_each_other(kernel):
     assert value(kernel, "%%sandbox --session two --quiet\nowner") == "'two'"
 
 
+@pytest.mark.slow
 def test_a_cell_beside_its_session_shows_its_value_and_its_error_and_leaves_nothing(kernel):
     assert value(kernel, "%%sandbox --disk 64M\nown = 6\nown * 7") == "42"
     _, outputs = kernel.run("%%sandbox --disk 64M\n{}['key']")
@@ -204,6 +209,7 @@ def test_a_cell_beside_its_session_shows_its_value_and_its_error_and_leaves_noth
     assert value(kernel, "import os\n'own' in globals(), os.path.exists('half')") == "(False, False)"
 
 
+@pytest.mark.slow
 def test_defaults_set_before_the_first_cell_hold_for_the_session(fresh_kernel):
     fresh_kernel.run("%sandbox --memory 256M --timeout 9s")
     _, outputs = fresh_kernel.run("x = 1")

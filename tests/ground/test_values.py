@@ -165,7 +165,7 @@ def test_the_signature_of_a_public_class_shows_its_fields_before_any_object_was_
     )
 
 
-def test_a_field_that_post_init_sets_was_looked_for_among_the_arguments() -> None:
+def test_a_field_that_post_init_sets_is_not_looked_for_among_the_arguments() -> None:
     @dataclass
     class Made:
         given: int

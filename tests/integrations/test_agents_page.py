@@ -22,7 +22,7 @@ def test_every_block_is_run_here() -> None:
     assert sorted(map(block_with, [f"integrations.{name}" for name in named])) == sorted(blocks("agents.md", HEADING))
 
 
-def test_inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_block_about_inspect_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
     from inspect_ai.solver import generate, use_tools
@@ -45,7 +45,7 @@ def test_inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [message.text for message in log.samples[0].messages if message.role == "tool"] == ["42\n"]
 
 
-def test_deepagents() -> None:
+def test_the_block_about_deepagents_runs() -> None:
     from langchain_core.language_models.fake_chat_models import FakeMessagesListChatModel
     from langchain_core.messages import AIMessage
 
@@ -59,21 +59,21 @@ def test_deepagents() -> None:
     assert state["messages"][-2].content.startswith("42\n")
 
 
-def test_smolagents() -> None:
+def test_the_block_about_smolagents_runs() -> None:
     from tests.integrations.test_smolagents import Scripted, weather
 
     model = Scripted("Thought: answer\n<code>\nfinal_answer(weather('Ulm'))\n</code>")
     assert run_block(block_with("smolagents"), model=model, weather=weather)["answer"] == "sunny in Ulm"
 
 
-def test_google_adk() -> None:
+def test_the_block_about_google_adk_runs() -> None:
     from tests.integrations.test_google_adk import Scripted
 
     events: Any = run_block(block_with("google_adk"), model=Scripted(model="scripted"))["events"]
     assert events[-1].content.parts[-1].text == "The answer is 42."
 
 
-def test_openai_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_block_about_openai_agents_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.integrations.test_openai_agents import Scripted
 
     monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
@@ -82,7 +82,7 @@ def test_openai_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "42" in result.final_output
 
 
-def test_mini_swe_agent() -> None:
+def test_the_block_about_mini_swe_agent_runs() -> None:
     from minisweagent.models.test_models import DeterministicModel, make_output
 
     command = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo $((6 * 7))"

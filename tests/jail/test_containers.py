@@ -30,6 +30,7 @@ pytestmark = [
         ),
     ],
 )
+@pytest.mark.one_case
 def test_a_container_gets_the_walls_that_its_flags_allow(container, walls):
     done = run_without(CHOSEN, *((docker_profile(),) if container.profile else ()), before=before(container))
     assert done.stdout.strip() == walls, done.stderr

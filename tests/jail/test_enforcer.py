@@ -146,7 +146,8 @@ def test_walls_that_do_not_hold_are_not_taken(fresh: None, monkeypatch: pytest.M
 
 @pytest.mark.attack("O10", "host")
 @needs_landlock
-def test_o10_without_user_namespaces_the_landlock_tier_is_taken_and_holds() -> None:
+@pytest.mark.slow
+def test_without_user_namespaces_the_landlock_tier_is_taken_and_holds() -> None:
     done = run_without(ASK, no_namespaces())
     bwrap, landlock, auto, ran = done.stdout.splitlines()
     assert bwrap.startswith("no bubblewrap: the walls did not come up: "), done
@@ -157,7 +158,8 @@ def test_o10_without_user_namespaces_the_landlock_tier_is_taken_and_holds() -> N
 
 @pytest.mark.attack("O10", "host")
 @needs_landlock
-def test_o10_with_namespaces_used_up_and_a_single_user_the_landlock_tier_is_taken_and_holds() -> None:
+@pytest.mark.slow
+def test_with_namespaces_used_up_and_a_single_user_the_landlock_tier_is_taken_and_holds() -> None:
     done = run_without_free_namespaces(ASK)
     if not done.stdout and "unshare" in done.stderr:
         pytest.skip(f"no user namespace can be made here: {done.stderr.strip()}")
@@ -182,13 +184,14 @@ print(backend.run(ExecRequest(language="python", code="import os; print(os.getui
 @pytest.mark.attack("O10", "host")
 @needs_landlock
 @pytest.mark.skipif(os.geteuid() != 0, reason="root in a container")
-def test_o10_root_in_a_container_gets_everything_that_a_policy_can_ask_for() -> None:
+@pytest.mark.slow
+def test_root_in_a_container_gets_everything_that_a_policy_can_ask_for() -> None:
     done = run_like_in_a_container(CLAIMS)
     assert done.stdout.splitlines()[:3] == ["landlock", "", "True"], done
 
 
 @pytest.mark.attack("O10", "host")
-def test_o10_without_landlock_only_landlock_is_missing() -> None:
+def test_without_landlock_only_landlock_is_missing() -> None:
     done = run_without(ASK, no_landlock())
     bwrap, landlock, auto, ran = done.stdout.splitlines()
     assert (bwrap, auto, ran) == ("bubblewrap", "bubblewrap", "process+sandbox 42 False"), done
@@ -196,7 +199,8 @@ def test_o10_without_landlock_only_landlock_is_missing() -> None:
 
 
 @pytest.mark.attack("O10", "host")
-def test_o10_without_both_nothing_runs_and_every_rung_says_why() -> None:
+@pytest.mark.slow
+def test_without_both_nothing_runs_and_every_rung_says_why() -> None:
     done = run_without(ASK, no_landlock(), no_namespaces())
     bwrap, landlock, auto, ran = done.stdout.splitlines()
     assert bwrap.startswith("no bubblewrap: ") and landlock.startswith("no landlock: "), done
@@ -209,7 +213,8 @@ def test_o10_without_both_nothing_runs_and_every_rung_says_why() -> None:
 
 
 @pytest.mark.attack("O10", "host")
-def test_o10_without_a_syscall_filter_nothing_runs() -> None:
+@pytest.mark.slow
+def test_without_a_syscall_filter_nothing_runs() -> None:
     done = run_without(ASK, no_seccomp())
     bwrap, landlock, _, ran = done.stdout.splitlines()
     assert bwrap.startswith("no bubblewrap: the walls did not come up: "), done
@@ -236,7 +241,8 @@ print(*report.weaknesses, sep="|")
 
 @pytest.mark.attack("O10", "host")
 @needs_landlock
-def test_o10_without_user_namespaces_the_report_shows_the_landlock_tier_for_what_it_is() -> None:
+@pytest.mark.slow
+def test_without_user_namespaces_the_report_shows_the_landlock_tier_for_what_it_is() -> None:
     done = run_without(REPORT, no_namespaces())
     walls, network, broken, weaknesses = done.stdout.splitlines()
     assert (walls, network) == ("process+sandbox|landlock", "seccomp: no socket can be opened"), done

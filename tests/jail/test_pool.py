@@ -205,6 +205,7 @@ def real_walls(enforcer: str) -> Walls:
 
 @pytest.mark.attack("K07", "pool")
 @pytest.mark.parametrize("enforcer", ["bubblewrap", *(["landlock"] if landlock_abi() else [])])
+@pytest.mark.one_case
 def test_a_real_spare_that_was_killed_from_outside_is_replaced(enforcer: str, nothing_left: None) -> None:
     pool = Pool(1, start_jail)
     try:
@@ -249,6 +250,7 @@ def test_one_pool_serves_event_loops_that_come_and_go(nothing_left: None) -> Non
         shared_pool.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_jail_that_is_ended_while_it_starts_leaves_no_waiting_child(nothing_left: None) -> None:
     """bubblewrap's child waits for its parent before it binds its life to it."""
     uids = set()

@@ -8,7 +8,7 @@ CELLS = [{"id": "a", "source": "x"}, {"id": "b", "source": "y"}, {"id": "c", "so
 OTHERS = [{**cell, "id": cell["id"] * 2} for cell in CELLS]
 
 
-def test_of_two_cells_with_the_same_source_nobody_knew_which_one_ran(evaluate: Evaluate) -> None:
+def test_of_two_cells_with_the_same_source_the_one_that_ran_is_found(evaluate: Evaluate) -> None:
     noted = "withPlace(values[0], 'd', withPlace(values[0], 'a', withPlace(values[0], 'c', [])))"
     assert evaluate("cell-places.js", noted, CELLS) == [["a", 0, 2], ["c", 1, 2]]
     find = "values[2].map(([cell, code]) => findCell(values[1], {cell, code}, " + noted + ")?.id ?? '')"
@@ -22,7 +22,7 @@ def test_a_place_is_not_believed_when_the_notebook_has_other_cells_by_now(evalua
     assert evaluate("cell-places.js", f"({find}) ?? null", [*OTHERS, {"id": "n", "source": "x"}]) is None
 
 
-def test_of_several_runs_of_a_cell_the_first_was_shown_instead_of_the_newest(evaluate: Evaluate) -> None:
+def test_of_several_runs_of_a_cell_the_newest_is_shown(evaluate: Evaluate) -> None:
     runs = [{"cell": cell, "code": "", "count": count} for count, cell in enumerate(["a", "b", "a", "gone", "a"], 1)]
     newest = "newestRuns(values[0], values[1], []).map(([{ id }, { count }]) => [id, count])"
     assert evaluate("cell-places.js", newest, CELLS, runs) == [["a", 5], ["b", 2]]

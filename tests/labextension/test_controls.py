@@ -14,7 +14,7 @@ SOURCES = sorted(path for path in STATIC.glob("*.js") if path.name not in ("dom.
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
-def test_a_control_was_drawn_that_no_table_names(source: Path) -> None:
+def test_no_control_is_drawn_that_no_table_names(source: Path) -> None:
     text = source.read_text()
     assert re.findall(r"(?:element|createElement)\(\s*'(?:button|summary|select|input|textarea|a)'", text) == []
     assert re.findall(r"(?:ok|warn)Button\(\{ label: '|okLabel: '", text) == []

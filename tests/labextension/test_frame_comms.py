@@ -14,20 +14,20 @@ SENT = """(() => {
 })()"""
 
 
-def test_the_page_kept_what_waits_for_a_status_after_each_message_of_a_widget(evaluate: Evaluate) -> None:
+def test_the_page_keeps_nothing_that_waits_for_a_status_after_a_message_of_a_widget(evaluate: Evaluate) -> None:
     assert evaluate("frame-comms.js", SENT, [8]) == [["comm", 1], "let go"]
     large = evaluate("frame-comms.js", SENT, [9 << 20])
     assert large == [*[["piece", 1], "let go"] * 3, ["comm", 0], "let go"]
 
 
-def test_a_session_had_its_outputs_drawn_anew_without_end(evaluate: Evaluate) -> None:
+def test_a_session_has_its_outputs_drawn_anew_only_so_often(evaluate: Evaluate) -> None:
     times = "Array.from({ length: 9 }, (_, n) => n)"
     assert evaluate("frame-comms.js", f"mayRedraw({times}, 9).length") == 10
     assert evaluate("frame-comms.js", f"mayRedraw([...{times}, 9], 10)") is None
     assert evaluate("frame-comms.js", f"mayRedraw([...{times}, 9], 60005).length") == 5
 
 
-def test_a_frame_had_the_whole_state_sent_as_often_as_it_asked(evaluate: Evaluate) -> None:
+def test_a_frame_gets_the_whole_state_once_each_time_it_is_loaded(evaluate: Evaluate) -> None:
     call = """(() => {
       const comms = new FrameComms(null), view = { facts: { widget: {} } };
       let attached = 0;

@@ -26,7 +26,7 @@ def test_what_is_no_packed_source_is_not_unpacked(evaluate: Evaluate, html: obje
     assert evaluate("frame-libraries.js", "packedLibrary(values[0])", {"text/html": html}) is None
 
 
-def test_jupyterlab_searched_megabytes_of_a_library_for_headings(evaluate: Evaluate) -> None:
+def test_jupyterlab_is_given_no_library_to_search_for_headings(evaluate: Evaluate) -> None:
     assert evaluate("frame-libraries.js", CLEANED, LIBRARY["text/html"]) == ""
 
 

@@ -32,7 +32,7 @@ def test_lines_are_made_here_and_never_taken_from_the_file(evaluate: Evaluate, g
     }
 
 
-def test_the_sentence_of_a_file_named_another_domain_than_the_buttons(evaluate: Evaluate) -> None:
+def test_the_sentence_of_an_offer_names_the_domain_of_its_buttons(evaluate: Evaluate) -> None:
     given = {**offer("evil.org"), "sentence": "The program wanted to reach good.org."}
     (read,) = evaluate("offer-facts.js", "readOffers({offers: values})", given)  # type: ignore[misc,attr-defined]
     assert "good.org" not in str(read)
@@ -51,5 +51,6 @@ def test_a_named_session_is_kept(evaluate: Evaluate) -> None:
         *(offer("once"), offer("/etc"), offer(7), offer(" a.org")),
     ],
 )
+@pytest.mark.one_case
 def test_what_cannot_be_shown_as_it_is_is_not_offered(evaluate: Evaluate, given: object) -> None:
     assert evaluate("offer-facts.js", "readOffers({offers: values})", given) == []

@@ -61,14 +61,14 @@ def test_only_pictures_that_the_kernel_checks_become_pictures(evaluate: Evaluate
     assert evaluate("panel-facts.js", "pictureUrl(values[0])", "data:image/png;base64,aa+/=")
 
 
-def test_two_files_looked_the_same_in_the_list_of_changes(evaluate: Evaluate) -> None:
+def test_no_two_files_look_the_same_in_the_list_of_changes(evaluate: Evaluate) -> None:
     paths = ["a b", "a\nb", "a\x1bb", "a\u202eb", "a\tb", "a\\nb", "a\\x0ab"]
     shown = evaluate("panel-facts.js", "values.map(pathText)", *paths)
     assert isinstance(shown, list) and len(set(shown)) == len(paths)
     assert shown[:3] == ["a b", "a\\x0ab", "a\\x1bb"]
 
 
-def test_a_folder_looked_like_an_empty_file(evaluate: Evaluate) -> None:
+def test_a_folder_does_not_look_like_an_empty_file(evaluate: Evaluate) -> None:
     changes = [{"path": "a", "kind": "created", "type": "directory"}, {"path": "b", "kind": "created", "type": "file"}]
     shown = evaluate(
         "panel-facts.js", "readChanges({here: '/x', changes: values}).changes.map((one) => one.shown)", *changes
@@ -76,11 +76,11 @@ def test_a_folder_looked_like_an_empty_file(evaluate: Evaluate) -> None:
     assert shown == ["a/", "b"]
 
 
-def test_what_is_not_text_was_a_line_of_a_diff(evaluate: Evaluate) -> None:
+def test_what_is_not_text_is_a_remark_and_no_line_of_a_diff(evaluate: Evaluate) -> None:
     lines = evaluate("panel-facts.js", "diffLines(values[0])", "# a.bin: modified, not shown as text, 7 bytes\n")
     assert lines == [{"kind": "remark", "text": "a.bin: modified, not shown as text, 7 bytes"}]
 
 
-def test_the_report_named_its_walls_in_words_of_the_machine(evaluate: Evaluate) -> None:
+def test_the_report_names_its_walls_in_plain_words(evaluate: Evaluate) -> None:
     report = {"isolation": "process+sandbox", "backend": "process", "lines": []}
     assert evaluate("panel-facts.js", "readReport({report: values[0]}).isolation", report) == "isolated process"

@@ -96,6 +96,7 @@ def test_only_a_run_with_nothing_notable_is_slim(evaluate: Evaluate) -> None:
         (ExecResult(status=Status.TIMEOUT), "bad"),
     ],
 )
+@pytest.mark.one_case
 def test_the_tone_says_whether_to_worry(evaluate: Evaluate, result: ExecResult, tone: str) -> None:
     assert read_result(evaluate, result)["tone"] == tone
 

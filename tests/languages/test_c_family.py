@@ -85,6 +85,7 @@ def test_files_that_a_cell_does_not_pull_in_are_not_part_of_the_key(tmp_path: Pa
         "#include </box/n.h>\nint main(void) { return N; }",
     ],
 )
+@pytest.mark.one_case
 def test_no_way_to_another_file_is_overlooked_by_the_key(tmp_path: Path, code: str) -> None:
     config = ProcessConfig(cache_dir=str(tmp_path / "cache"))
     codes = [run_with(config, code, files={"n.h": f"#define N {n}\n"}).exit_code for n in (4, 5)]
@@ -170,6 +171,7 @@ def assert_compiler_was_stopped(result: ExecResult) -> None:
 
 
 @pytest.mark.attack("O12", "bubblewrap")
+@pytest.mark.slow
 def test_a_macro_bomb_is_stopped_in_time_and_said_to_be_compiling(box: Sandbox) -> None:
     bomb = "#define A(x) x x x x x x x x x x\nint main(void) { " + "A(" * 9 + "0;" + ")" * 9 + " }"
     result = box.run(bomb, "c", timeout=1)
@@ -177,6 +179,7 @@ def test_a_macro_bomb_is_stopped_in_time_and_said_to_be_compiling(box: Sandbox) 
 
 
 @pytest.mark.attack("O12", "bubblewrap")
+@pytest.mark.slow
 def test_a_template_bomb_is_stopped_in_time(box: Sandbox) -> None:
     bomb = (
         "template <int n, int m> struct F { static const long v = F<n - 1, m * 2>::v + F<n - 1, m * 2 + 1>::v; };\n"
@@ -253,6 +256,7 @@ def test_a_zig_that_was_installed_anew_does_not_use_what_the_old_one_built(tmp_p
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_c_runs_on_the_compiler_from_the_registry_alone() -> None:
     code = '#include <math.h>\n#include <stdio.h>\nint main(void) {\n  int unused;\n  printf("%.2f\\n", cos(0)); }'
     result = run_with(ProcessConfig(cc_path="zig"), code, memory_limit_mb=256)

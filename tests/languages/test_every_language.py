@@ -306,37 +306,44 @@ def last_line(result: ExecResult) -> str:
     return (result.stdout.strip().splitlines() or [""])[-1]
 
 
+@pytest.mark.one_case
 def test_a_program_in_any_script_says_hello(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(programs.hello, language)
     assert (result.status, last_line(result), result.stderr) == (Status.OK, "hello, wörld 漢字 🙂", "")
 
 
+@pytest.mark.one_case
 def test_standard_input_reaches_the_program(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(programs.echo, language, stdin="some words\n")
     assert (result.status, last_line(result)) == (Status.OK, "SOME WORDS"), result.stderr
 
 
+@pytest.mark.one_case
 def test_arguments_reach_the_program_unchanged(box: Sandbox, language: str, programs: Programs) -> None:
     given = ["one two", "--flag", "$HOME", "ü"]
     result = box.run(chosen(programs.args), language, args=given)
     assert result.stdout.splitlines() == given, result.stderr
 
 
+@pytest.mark.one_case
 def test_the_environment_reaches_the_program(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(chosen(programs.env), language, env={"WORD": "grün = 1"})
     assert last_line(result) == "grün = 1", result.stderr
 
 
+@pytest.mark.one_case
 def test_files_are_read_from_and_written_to_the_work_folder(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(chosen(programs.files), language, files={"in.txt": "content"})
     assert (result.status, last_line(result)) == (Status.OK, "content"), result.stderr
 
 
+@pytest.mark.one_case
 def test_the_exit_code_is_the_programs_own(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(chosen(programs.three), language)
     assert (result.status, result.exit_code) == (Status.FAILED, 3), result.stderr
 
 
+@pytest.mark.one_case
 def test_an_error_at_run_time_names_the_line_of_the_cell(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(programs.fails, language)
     assert not result.ok
@@ -344,6 +351,7 @@ def test_an_error_at_run_time_names_the_line_of_the_cell(box: Sandbox, language:
     assert programs.fails_at in result.stderr
 
 
+@pytest.mark.one_case
 def test_a_mistake_in_the_source_names_the_line_of_the_cell(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(programs.broken, language)
     assert result.status in (Status.FAILED, Status.COMPILE_FAILED)
@@ -351,6 +359,7 @@ def test_a_mistake_in_the_source_names_the_line_of_the_cell(box: Sandbox, langua
     assert programs.broken_at in result.stderr
 
 
+@pytest.mark.one_case
 def test_a_program_that_does_not_end_is_stopped(box: Sandbox, language: str, programs: Programs) -> None:
     if language in COMPILED:
         # Compiled and remembered first: the compiler's time would be counted too.
@@ -359,17 +368,20 @@ def test_a_program_that_does_not_end_is_stopped(box: Sandbox, language: str, pro
     assert (result.status, result.limit) == (Status.TIMEOUT, "timeout"), result.stderr
 
 
+@pytest.mark.one_case
 def test_ten_megabytes_of_output_are_counted_and_cut(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(chosen(programs.flood), language)
     assert (result.status, result.stdout_bytes, result.limit) == (Status.OK, 10_000_000, "output"), result.stderr
     assert len(result.stdout) < 1_100_000
 
 
+@pytest.mark.one_case
 def test_a_program_that_takes_too_much_memory_is_told_so(box: Sandbox, language: str, programs: Programs) -> None:
     result = box.run(chosen(programs.eats), language, memory_mb=256)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory"), result.stderr
 
 
+@pytest.mark.one_case
 def test_every_language_runs_behind_landlock_too(language: str, programs: Programs) -> None:
     try:
         backend = ProcessBackend(enforcer="landlock")

@@ -65,6 +65,7 @@ SQUARES = {
 
 
 @pytest.mark.parametrize("language", SQUARES)
+@pytest.mark.one_case
 def test_a_number_goes_in_and_its_square_comes_out(box: Sandbox, needs: Callable[[str], None], language: str) -> None:
     needs(language)
     result = box.run(SQUARES[language], language, files=exchange_files({"n": "12"}, ["square"]))

@@ -42,6 +42,7 @@ def test_every_language_but_wasm_has_a_recipe() -> None:
 
 
 @pytest.mark.parametrize("language", sorted(RECIPES))
+@pytest.mark.one_case
 def test_every_language_is_available_with_version_and_origin_or_says_why_not(language: Language) -> None:
     found = availability(ProcessConfig(), language)
     if found.available:

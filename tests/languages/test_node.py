@@ -113,11 +113,13 @@ def test_two_runs_share_nothing(box: Sandbox) -> None:
     assert result.stdout == "undefined false\n"
 
 
+@pytest.mark.slow
 def test_a_heap_that_outgrows_the_limit_is_memory_and_not_an_abort(box: Sandbox) -> None:
     result = box.run("const a = []; for (;;) a.push({ x: Math.random(), y: [1, 2] })", "js", memory_mb=96)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
 
 
+@pytest.mark.slow
 def test_garbage_is_collected_before_the_limit_is_met(box: Sandbox) -> None:
     code = "let n = 0; for (let i = 0; i < 300; i++) n += new Array(100_000).fill(i).length; console.log(n)"
     result = box.run(code, "js", memory_mb=96)

@@ -55,6 +55,7 @@ def test_enums_namespaces_parameter_properties_and_decorators_run(box: Sandbox) 
         ("declare const nowhere: string\nconsole.log(11)", "11"),
     ],
 )  # fmt: skip
+@pytest.mark.one_case
 def test_what_is_only_typescript_is_taken_out_or_transformed(box: Sandbox, code: str, shown: str) -> None:
     result = box.run(code, "ts")
     assert (result.stdout.strip(), result.stderr) == (shown, "")
@@ -107,6 +108,7 @@ def checked(code: str, memory_mb: int = 512, **rest: object) -> ExecResult:
     return backend.run(request)
 
 
+@pytest.mark.slow
 def test_a_wrong_type_is_found_before_the_cell_runs_when_checking_is_asked_for() -> None:
     result = checked("console.log('ran')\n\nconst n: number = 'one'", memory_mb=256)
     assert (result.status, result.stdout) == (Status.COMPILE_FAILED, "")
@@ -114,6 +116,7 @@ def test_a_wrong_type_is_found_before_the_cell_runs_when_checking_is_asked_for()
     assert "TS2322" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_right_program_passes_the_check_and_runs() -> None:
     result = checked(
         "import { n } from './part.ts'\nconsole.log(process.argv.length + n)", files={"part.ts": "export const n = 2"}
@@ -125,6 +128,7 @@ def test_without_asking_types_are_not_checked(box: Sandbox) -> None:
     assert box.run("const n: number = 'one' as any as number\nconsole.log(n)", "ts").stdout == "one\n"
 
 
+@pytest.mark.slow
 def test_the_facade_checks_when_asked(box: Sandbox) -> None:
     assert box.run("const n: number = 'one'", "ts", check=True, timeout=90).status is Status.COMPILE_FAILED
 

@@ -39,6 +39,7 @@ pub fn main(init: std.process.Init) !void {
 """
 
 
+@pytest.mark.slow
 def test_a_program_gets_its_input_arguments_and_environment_and_is_remembered(box: Sandbox) -> None:
     given = {"stdin": "input", "args": ["-arg-"], "env": {"WORD": "env"}, "files": {"part.zig": "pub const five = 5;"}}
     first = box.run(WHOLE, "zig", timeout=300, **given)  # type: ignore[arg-type]
@@ -49,12 +50,14 @@ def test_a_program_gets_its_input_arguments_and_environment_and_is_remembered(bo
     assert (second.stderr, second.notes) == (first.stderr, (CACHED,))
 
 
+@pytest.mark.slow
 def test_a_mistake_names_the_line_of_the_cell(box: Sandbox) -> None:
     result = box.run("pub fn main() void {\n\n    const b = ;\n}", "zig", timeout=120)
     assert result.status is Status.COMPILE_FAILED
     assert "cell.zig:3" in result.stderr
 
 
+@pytest.mark.slow
 def test_the_compiler_cannot_embed_the_hosts_files(box: Sandbox) -> None:
     code = 'const s = @embedFile("/etc/shadow");\npub fn main() void {\n    @compileLog(s);\n}'
     result = box.run(code, "zig", timeout=120)
@@ -75,6 +78,7 @@ pub fn main() void {
 """
 
 
+@pytest.mark.slow
 def test_an_endless_computation_at_compile_time_is_stopped(box: Sandbox) -> None:
     result = box.run(ENDLESS, "zig", timeout=8)
     assert result.status is Status.TIMEOUT, result.stderr

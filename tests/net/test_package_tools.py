@@ -59,6 +59,7 @@ def was_good(result: ExecResult) -> None:
     assert result.violations == ()
 
 
+@pytest.mark.slow
 def test_pip_installs_for_the_runs_after_it(index: Index) -> None:
     with index.box() as box:
         code = f"python -m pip install --target /box/lib {pip(index)} {PACKAGE}"
@@ -68,6 +69,7 @@ def test_pip_installs_for_the_runs_after_it(index: Index) -> None:
     assert any(path.endswith(".whl") for path in index.asked)
 
 
+@pytest.mark.slow
 def test_pip_installs_from_a_cell_of_a_session_and_the_next_cell_imports_it(index: Index) -> None:
     with index.box() as box, box.session("python") as session:
         session.run("kept = 40")
@@ -78,6 +80,7 @@ def test_pip_installs_from_a_cell_of_a_session_and_the_next_cell_imports_it(inde
         assert used.stdout == "82\n", used.stderr
 
 
+@pytest.mark.slow
 def test_pip_from_an_index_that_no_rule_names_fails_and_the_option_is_told(index: Index) -> None:
     with index.box(SandboxPolicy.preset("standard").allow_domain("other.test")) as box:
         code = f"python -m pip install --retries 0 --target /box/lib {pip(index)} {PACKAGE}"
@@ -98,6 +101,7 @@ def toolchain() -> Path:
     return Path(asked.stdout.strip())
 
 
+@pytest.mark.one_case
 def test_cargo_builds_with_a_dependency_that_it_fetches(index: Index) -> None:
     config = f'[source.crates-io]\nreplace-with = "own"\n[source.own]\nregistry = "sparse+{index.url}/crates/"\n'
     root = toolchain()
@@ -119,6 +123,7 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize(("module", "code"), CLIENTS.items(), ids=CLIENTS)
+@pytest.mark.slow
 def test_libraries_of_python_find_the_proxy(index: Index, module: str, code: str) -> None:
     need(importlib.util.find_spec(module), f"{module} is not installed")
     verify = repr(CA) if index.files else "None"

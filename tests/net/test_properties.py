@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ PUBLIC = FetchPolicy(allow_all_public=True)
 
 @given(urls)
 @settings(max_examples=300, deadline=None)
+@pytest.mark.slow
 def test_a_url_parses_to_one_target_or_is_a_fetch_error(url: str):
     with contextlib.suppress(FetchError):
         target = parse_url(url)

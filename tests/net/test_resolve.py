@@ -64,7 +64,7 @@ def test_a_resolver_without_a_usable_answer_is_a_dns_failure(answer: list[str]):
     assert caught.value.rule == "dns_resolution_failed"
 
 
-def test_f7_a_resolver_that_fails_is_a_dns_failure_and_not_a_crash():
+def test_a_resolver_that_fails_is_a_dns_failure_and_not_a_crash():
     def fails(host: str, port: int) -> list[str]:
         raise socket.gaierror(-2, "Name or service not known")
 

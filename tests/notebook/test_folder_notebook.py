@@ -182,6 +182,7 @@ def notebook(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     sandboxes.close()
 
 
+@pytest.mark.one_case
 def test_the_same_outputs_as_ipykernel_and_the_folder_as_it_was_until_apply(
     notebook: Notebook, tmp_path: Path, expected: tuple[list[Shown], Mapping[str, object]]
 ) -> None:

@@ -81,18 +81,18 @@ def notebook(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Noteboo
     [("--here", ".", None), ("--here data", "data", None), ("--here=data/x", "data/x", None), ("--here python", ".", "python"),
      ("python --here", ".", "python"), ("--here --timeout 5s", ".", None), ("--here=python", "python", None)],
 )  # fmt: skip
-def test_the_folder_of_here_was_taken_for_a_language(line: str, here: str, language: str | None) -> None:
+def test_the_folder_of_here_is_not_taken_for_a_language(line: str, here: str, language: str | None) -> None:
     options = parse_line(line).options
     assert (options.here, options.language) == (here, language)
     assert parse_line(options.words()).options == options
 
 
-def test_paths_of_apply_were_lost() -> None:
+def test_apply_changes_and_discard_take_paths() -> None:
     assert parse_line("apply data/a.csv src").paths == ("data/a.csv", "src")
     assert parse_line("changes").paths == () and parse_line("discard 'a b'").paths == ("a b",)
 
 
-def test_cells_did_not_work_on_the_notebooks_folder(notebook: Notebook, project: Path) -> None:
+def test_cells_work_on_the_notebooks_folder(notebook: Notebook, project: Path) -> None:
     assert notebook.run("%sandbox --here\nprint(open('data/rows.csv').read().split())") == "['a,b', '1,2']\n"
     notebook.run("open('data/rows.csv', 'a').write('3,4\\n'); x = 5; open('out.txt', 'w').write('o')")
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n"
@@ -108,7 +108,7 @@ def test_cells_did_not_work_on_the_notebooks_folder(notebook: Notebook, project:
     assert "Nothing differs" in notebook.run("%sandbox changes")
 
 
-def test_a_command_without_a_folder_was_a_puzzle(notebook: Notebook) -> None:
+def test_a_command_without_a_folder_says_what_to_write(notebook: Notebook) -> None:
     for command in ("changes", "apply", "discard"):
         assert "%sandbox --here" in str(notebook.run(f"%sandbox {command}"))
     # A running session takes no folder: the line that it takes is named at once, and works.
@@ -118,14 +118,14 @@ def test_a_command_without_a_folder_was_a_puzzle(notebook: Notebook) -> None:
     assert "Nothing differs" in notebook.run("%sandbox changes")
 
 
-def test_the_environment_could_name_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_can_name_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     for value, here in (("1", "."), ("/data", "/data"), ("0", None), ("", None)):
         monkeypatch.setenv("SANDBOX_KERNEL_HERE", value)
         assert first_defaults() == CellOptions(here=here)
     assert parse_cell("%sandbox reset\n1", CellOptions(here="x")).defaults == CellOptions()
 
 
-def test_allowing_something_cost_the_variables(notebook: Notebook, project: Path) -> None:
+def test_allowing_something_keeps_the_variables(notebook: Notebook, project: Path) -> None:
     notebook.run("kept = 41")
     said = notebook.run(f"%sandbox --mount data:/data --env WHO=me --memory {OTHER_MEMORY}\nimport os")
     assert "keeps its variables" in said and "/data" in said
@@ -136,7 +136,7 @@ def test_allowing_something_cost_the_variables(notebook: Notebook, project: Path
     assert notebook.run("print(kept, os.listdir('/data'), os.path.exists('left'))") == "41 [] True\n"
 
 
-def test_changes_waited_in_silence_when_the_next_kernel_did_not_work_on_the_folder(
+def test_changes_that_wait_are_told_when_the_next_kernel_does_not_work_on_the_folder(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -155,7 +155,7 @@ def test_changes_waited_in_silence_when_the_next_kernel_did_not_work_on_the_fold
     assert notebooks[1].state.take_news() == ()
     notebooks[1].state.sandboxes.close()
     notebooks.append(Notebook(KeptWork.claim("/home/me/a.ipynb")))
-    # The line that asks for them was answered with the advice to write it.
+    # The line that asks for them is not answered with the advice to write it.
     assert "kept, not applied" not in str(notebooks[2].run(f"%sandbox {options}"))
     notebooks[2].state.sandboxes.box(parse_cell(f"%sandbox {options}", CellOptions()).defaults)
     (note,) = notebooks[2].state.take_news()
@@ -163,14 +163,18 @@ def test_changes_waited_in_silence_when_the_next_kernel_did_not_work_on_the_fold
     notebooks[2].state.sandboxes.close()
 
 
-def test_rights_of_a_session_on_a_folder_could_not_be_taken_back(notebook: Notebook) -> None:
+@pytest.mark.slow
+def test_rights_of_a_session_on_a_folder_can_be_taken_back(notebook: Notebook) -> None:
     notebook.run("%sandbox --here --env WHO=me\nkept = 41\nimport os")
     assert "%sandbox reset --here takes back everything else" in notebook.run("%sandbox reset")
     assert "lost WHO" in notebook.run("%sandbox reset --here")
     assert notebook.run("print(kept, 'WHO' in os.environ, 'rows.csv' in os.listdir('data'))") == "41 False True\n"
 
 
-def test_a_line_that_a_session_cannot_follow_lost_its_variables(notebook: Notebook, project: Path) -> None:
+@pytest.mark.slow
+def test_a_line_that_a_session_cannot_follow_is_refused_and_its_variables_stay(
+    notebook: Notebook, project: Path
+) -> None:
     notebook.run("kept = 41")
     for line in ("--here", "--mount data:/elsewhere", "--mount data:/data:rw", "--policy strict"):
         said = notebook.run(f"%sandbox {line}")
@@ -180,12 +184,13 @@ def test_a_line_that_a_session_cannot_follow_lost_its_variables(notebook: Notebo
     assert notebook.run("%sandbox --here\nimport os; print('data' in os.listdir('.'))") == "True\n"
 
 
-def test_a_missing_file_beside_the_notebook_was_a_bare_error(notebook: Notebook) -> None:
+def test_a_missing_file_beside_the_notebook_names_the_line_that_shows_it(notebook: Notebook) -> None:
     said = notebook.run("open('data/rows.csv')")
     assert "%sandbox --here" in said, said
 
 
-def test_undo_did_not_say_which_cell_it_took(notebook: Notebook) -> None:
+@pytest.mark.slow
+def test_undo_says_which_cell_it_took(notebook: Notebook) -> None:
     notebook.run("first = 1")
     notebook.run("second = 2")
     notebook.run("%sandbox --timeout 1s\nwhile True: pass")
@@ -194,7 +199,8 @@ def test_undo_did_not_say_which_cell_it_took(notebook: Notebook) -> None:
     assert notebook.run("print(first, 'second' in globals())") == "1 False\n"
 
 
-def test_a_folder_for_a_running_session_cost_its_variables(notebook: Notebook) -> None:
+@pytest.mark.slow
+def test_a_running_session_takes_its_variables_along_to_a_folder(notebook: Notebook) -> None:
     notebook.run("import json; kept = {'a': 41}; lines = (n for n in range(9)); open('left.txt', 'w').write('1')")
     said = notebook.run("%sandbox --here")
     assert "PolicyViolation" in said and "%sandbox restart --keep --here" in said, said
@@ -206,14 +212,14 @@ def test_a_folder_for_a_running_session_cost_its_variables(notebook: Notebook) -
     assert "left.txt" not in notebook.run("import os; print(os.listdir('.'))"), "the work folder is not the user's"
 
 
-def test_a_session_that_cannot_bring_its_variables_along_was_ended(notebook: Notebook) -> None:
+def test_a_session_that_cannot_bring_its_variables_along_goes_on(notebook: Notebook) -> None:
     notebook.run("%%sandbox bash\nkept=41")
     said = notebook.run("%sandbox restart bash --keep")
     assert "InvalidRequest" in said and "only those of Python sessions" in said
     assert "41" in notebook.run("%%sandbox bash\necho $kept")
 
 
-def test_a_restart_under_wrong_options_ended_the_session(notebook: Notebook) -> None:
+def test_a_restart_under_wrong_options_leaves_the_session_as_it_is(notebook: Notebook) -> None:
     notebook.run("kept = 41")
     assert "/nowhere" in notebook.run("%sandbox restart --keep --python /nowhere/python")
     assert notebook.state.defaults == CellOptions()
@@ -221,6 +227,6 @@ def test_a_restart_under_wrong_options_ended_the_session(notebook: Notebook) -> 
     assert "takes a language or --session NAME" in notebook.run("%sandbox restart --here")
 
 
-def test_save_took_the_name_of_a_file_for_that_of_a_session(notebook: Notebook) -> None:
+def test_save_does_not_take_the_name_of_a_file_for_that_of_a_session(notebook: Notebook) -> None:
     notebook.run("open('summary.csv', 'w').write('a')")
     assert "%sandbox files has a link" in notebook.run("%sandbox save summary.csv")

@@ -63,6 +63,7 @@ def test_a_session_that_begins_with_a_domain_keeps_its_variables_and_its_way_out
     assert (again.stdout, again.notes) == ("hello\n", ())
 
 
+@pytest.mark.slow
 def test_its_way_out_outlives_cells_that_are_taken_back(notebook: Notebook) -> None:
     notebook.run(f"%%sandbox --session web {notebook.allow}\nimport urllib.request\npage = {notebook.get}")
     crashed = notebook.run("%%sandbox --session web\npage = 'lost'\nimport os\nos._exit(1)")
@@ -76,6 +77,7 @@ def test_its_way_out_outlives_cells_that_are_taken_back(notebook: Notebook) -> N
     assert notebook.run(f"%%sandbox --session web\nprint(page, {notebook.get})").stdout == "hello hello\n"
 
 
+@pytest.mark.slow
 def test_what_a_session_may_not_reach_is_told_in_the_cell_that_tried(notebook: Notebook) -> None:
     notebook.run(f"%%sandbox --session web {notebook.allow}\nimport urllib.request")
     refused = notebook.run("%%sandbox --session web\nurllib.request.urlopen('http://other.test/')")
@@ -107,6 +109,7 @@ def test_a_named_session_without_the_domain_is_left_alone_and_the_way_to_another
     assert notebook.run("%%sandbox --session web\nprint(mine)").stdout == "1\n"
 
 
+@pytest.mark.slow
 def test_the_permission_of_a_named_session_is_not_the_unnamed_ones(notebook: Notebook) -> None:
     notebook.run(f"%%sandbox --session web {notebook.allow}\nimport urllib.request")
     refused = notebook.run(f"import urllib.request\n{notebook.get}")

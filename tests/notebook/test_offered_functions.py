@@ -27,6 +27,7 @@ def notebook() -> Iterator[Notebook]:
     made.state.close()
 
 
+@pytest.mark.slow
 def test_cells_of_sessions_and_fresh_ones_call_functions_of_the_notebook(notebook: Notebook) -> None:
     notebook.state.sandboxes.sessions.prepare(notebook.state.defaults)  # as a kernel does before its first cell
     said = notebook.run("%sandbox functions search double")

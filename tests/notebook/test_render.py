@@ -222,7 +222,7 @@ GLYPH = (
 
 
 def test_a_drawing_lends_no_shape_to_another():
-    """matplotlib gives its glyphs the same names in every figure: one figure could change the digits of another."""
+    """matplotlib gives its glyphs the same names in every figure: one figure must not change the digits of another."""
     drawings = []
     for shape in ("1 1", "9 9"):
         message, _ = render_display(Display(data={"image/svg+xml": GLYPH.format(shape)}))

@@ -26,7 +26,7 @@ def test_a_shell_cell_does_not_run_in_the_python_session_that_the_defaults_mean(
         assert shell.run("for n in a b; do echo $n; done").stdout == "a\nb\n"
 
 
-def test_a_line_command_with_a_name_found_only_sessions_of_the_notebooks_language() -> None:
+def test_a_line_command_with_a_name_finds_sessions_of_every_language() -> None:
     with Sandbox() as box:
         sessions = NotebookSessions(lambda _: box)
         defaults = CellOptions()
@@ -63,7 +63,7 @@ def test_a_notebook_on_wasm_keeps_javascript_and_runs_the_others_fresh(tmp_path:
 
 @pytest.mark.timeout(600)
 def test_a_loaded_session_takes_cells_of_its_own_language_and_no_others(tmp_path: Path, monkeypatch) -> None:
-    """It was taken for a session of the notebook's language: python cells ran as JavaScript."""
+    """A JavaScript session that is loaded runs no Python cells, whatever the notebook's language is."""
     monkeypatch.chdir(tmp_path)
     with Sandbox(backend="wasm") as box, box.session("javascript") as saved:
         saved.run("let x = 41")

@@ -64,7 +64,7 @@ def test_numbers_are_sorted_and_each_counts_once() -> None:
 
 
 @pytest.mark.parametrize(("text", "rule"), [("all", GpuRule()), ("0", GpuRule((0,))), ("2,0", GpuRule((0, 2)))])
-def test_the_value_of_the_option(text: str, rule: GpuRule) -> None:
+def test_the_value_of_the_option_is_read(text: str, rule: GpuRule) -> None:
     assert parse_gpu(text) == rule
     assert parse_gpu(str(rule)) == rule
 

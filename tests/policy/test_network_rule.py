@@ -73,7 +73,7 @@ def test_an_address_in_a_notation_that_hides_which_is_no_domain(text: str) -> No
 
 
 def test_the_option_that_a_refusal_names_is_read() -> None:
-    """A refused IPv6 address was told with an option that no notebook took."""
+    """Also for an IPv6 address, whose brackets and colons the option must take."""
     nothing = FetchPolicy(allowed_domains=("example.org",))
     for url in ("https://[2606:4700:4700::1111]/", "http://other.test:8080/", "http://8.8.8.8/"):
         violation = nothing.check_url(url).violation

@@ -77,6 +77,7 @@ def test_a_new_policy_allows_nothing_at_all() -> None:
 
 
 @given(_steps)
+@pytest.mark.slow
 def test_a_built_policy_holds_what_it_was_told_in_order(steps: list[tuple[object, ...]]) -> None:
     policy = build(steps)
     modes = {"read": AccessMode.READ_ONLY, "write": AccessMode.READ_WRITE}
@@ -93,6 +94,7 @@ def test_a_built_policy_holds_what_it_was_told_in_order(steps: list[tuple[object
 
 
 @given(_steps)
+@pytest.mark.slow
 def test_a_policy_is_the_same_after_json_and_its_keys_are_camel_case(steps: list[tuple[object, ...]]) -> None:
     policy = build(steps)
     text = policy.to_json()
@@ -105,6 +107,7 @@ def test_a_policy_is_the_same_after_json_and_its_keys_are_camel_case(steps: list
 
 
 @given(_steps)
+@pytest.mark.slow
 def test_a_policy_is_the_same_after_pickling_and_equal_policies_have_one_hash(steps: list[tuple[object, ...]]) -> None:
     policy = build(steps)
     back = pickle.loads(pickle.dumps(policy))
@@ -184,7 +187,7 @@ def test_a_mount_inside_the_sandboxs_own_places_is_refused(guest: str) -> None:
         SandboxPolicy().mount("/data", guest)
 
 
-def test_a_mount_at_a_place_that_the_system_does_not_have_failed_as_the_walls_came_up(tmp_path: Path) -> None:
+def test_a_mount_at_a_place_that_the_system_does_not_have_is_refused_in_time(tmp_path: Path) -> None:
     with pytest.raises(PolicyViolation, match=r"nothing can be mounted at '/usr/none/such'.*'/data'"):
         resolve_grants(SandboxPolicy().mount(str(tmp_path), "/usr/none/such"))
     assert resolve_grants(SandboxPolicy().mount(str(tmp_path), "/usr/share"))[0].target == "/usr/share"
@@ -271,6 +274,7 @@ def test_a_wrong_policy_document_is_refused_with_the_reason(text: str, says: str
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda v: st.lists(v) | st.dictionaries(
     st.sampled_from(["allowedPaths", "networkRules", "env", "mounts", "path", "mode", "domain", "ports", "host"]), v,
 )))  # fmt: skip
+@pytest.mark.slow
 def test_any_json_at_all_is_a_policy_or_a_policy_violation(document: object) -> None:
     try:
         SandboxPolicy.from_json(json.dumps(document))
@@ -459,7 +463,7 @@ def test_what_is_no_text_is_no_policy(text: Any) -> None:
         SandboxPolicy.from_json(text)
 
 
-def test_policy_files_of_other_editors_and_things_that_are_no_files(tmp_path: Path) -> None:
+def test_policy_files_of_other_editors_are_read_and_things_that_are_no_files_refused(tmp_path: Path) -> None:
     (tmp_path / "P.JSON").write_text('{"allowNetwork": true}')
     (tmp_path / "bom.toml").write_bytes(b"\xef\xbb\xbfallowNetwork = true")
     assert SandboxPolicy.load(tmp_path / "P.JSON") == SandboxPolicy.load(tmp_path / "bom.toml")

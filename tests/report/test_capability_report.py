@@ -149,6 +149,7 @@ def test_a_browser_that_was_tried_adds_its_lines_to_the_widget() -> None:
     assert "fetch got through" in page.value  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_report_that_was_measured_can_be_measured_again() -> None:
     report = Sandbox().report()
     assert report.again is not None
@@ -159,7 +160,7 @@ def test_a_report_that_was_measured_can_be_measured_again() -> None:
     assert replace(report, again=None) == report
 
 
-def test_a_report_that_can_be_measured_again_could_not_be_sent_to_another_process() -> None:
+def test_a_report_that_can_be_measured_again_can_be_sent_to_another_process() -> None:
     sent = pickle.loads(pickle.dumps(replace(REPORT, again=lambda told: REPORT)))
     assert (sent, sent.again) == (REPORT, None)
 
@@ -223,7 +224,7 @@ def test_what_the_host_does_not_have_need_not_be_stopped() -> None:
     assert replace(REPORT, lines=(line("connect", True, "network"), absent)).require("network")
 
 
-def test_the_report_of_a_folder_did_not_say_what_is_hidden_in_it() -> None:
+def test_the_report_of_a_folder_says_what_is_hidden_in_it() -> None:
     shown = replace(REPORT, hidden=(".env", "<b>.pem"))
     assert ".env, <b>.pem" in str(shown) and shown.to_dict()["hidden"] == [".env", "<b>.pem"]
     assert ".env, &lt;b&gt;.pem" in shown._repr_html_()

@@ -60,7 +60,7 @@ def test_only_what_is_missing_can_be_shown() -> None:
     assert "Everything that was tried was stopped" in report_page(all_well, open_only=True)
 
 
-def test_nothing_in_it_was_timed() -> None:
+def test_nothing_in_it_depends_on_the_time() -> None:
     later = {**DOCUMENT, "measured_at": 999.0, "lines": [{**row, "milliseconds": 7.7} for row in DOCUMENT["lines"]]}  # type: ignore[attr-defined]
     assert report_page(later) == report_page(DOCUMENT)
 

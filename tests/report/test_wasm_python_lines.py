@@ -12,6 +12,7 @@ from sandbox_kernel.report.wasm_python_lines import python_lines
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.slow
 def test_every_line_holds_here() -> None:
     backend = WasmBackend()
     backend.make_ready(Language.PYTHON)

@@ -42,6 +42,7 @@ def test_the_state_of_every_cell_is_kept_when_cells_follow_each_other(session: S
     assert value(session, "x") == "8"
 
 
+@pytest.mark.slow
 def test_another_thread_that_has_the_turn_makes_the_worker_ready_itself(session: Session) -> None:
     with session._supervisor.lock():
         session._supervisor.make_ready()

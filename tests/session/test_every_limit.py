@@ -90,6 +90,7 @@ def cell(backend: ProcessBackend, program: Greedy) -> ExecResult:
 
 @pytest.mark.parametrize("how", [run, cell])
 @pytest.mark.parametrize("limit", GREEDY)
+@pytest.mark.one_case
 def test_a_limit_holds_and_is_named(backend: ProcessBackend, limit: str, how: object) -> None:
     program = GREEDY[limit]
     result = how(backend, program)  # type: ignore[operator]

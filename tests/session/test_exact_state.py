@@ -27,9 +27,7 @@ def test_open_files_keep_their_position_and_their_content(session: Session, valu
     assert value(session, "log.write('too'), log.flush(), open('log.txt').read()") == "(3, None, 'kept too')"
 
 
-def test_a_cell_that_used_up_all_descriptors_was_lost_with_the_next_one_that_died(
-    session: Session, value: Value
-) -> None:
+def test_a_cell_that_used_up_all_descriptors_is_kept_when_the_next_one_dies(session: Session, value: Value) -> None:
     session.run("kept = []\ntry:\n    while True: kept.append(open('/dev/null'))\nexcept OSError: count = len(kept)")
     for _ in range(2):
         lose(session, "kept.clear()")
@@ -122,6 +120,7 @@ def test_descriptor_flags_changed_by_a_lost_cell_are_put_back(session: Session, 
     assert value(session, "import os; os.get_blocking(1), os.get_blocking(2)") == "(True, True)"
 
 
+@pytest.mark.slow
 def test_numpy_and_pandas_work_in_the_state_that_came_back(session: Session, value: Value) -> None:
     session.run("import numpy as np, pandas as pd; np.random.seed(3); a = np.arange(1e6); m = np.eye(200)", timeout=60)
     expected = value(session, "np.random.seed(3); np.random.rand()")
@@ -132,6 +131,7 @@ def test_numpy_and_pandas_work_in_the_state_that_came_back(session: Session, val
     assert value(session, "pd.DataFrame({'x': a[:3]}).x.tolist()") == "[0.0, 1.0, 2.0]"
 
 
+@pytest.mark.slow
 def test_matplotlib_settings_and_open_figures_come_back(session: Session, value: Value) -> None:
     session.run(
         "import matplotlib.pyplot as plt; plt.rcParams['lines.linewidth'] = 7; f, ax = plt.subplots()", timeout=90
@@ -194,6 +194,7 @@ def test_the_prompt_number_goes_back_too(session: Session, value: Value) -> None
 
 
 @pytest.mark.parametrize("wait", ["os.wait()", "os.waitpid(-1, 0)", "os.wait3(0)", "os.wait4(-1, 0)"])
+@pytest.mark.one_case
 def test_checkpoints_are_not_children_of_the_program(session: Session, value: Value, wait: str) -> None:
     code = f"""
 import os

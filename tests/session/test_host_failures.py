@@ -29,6 +29,7 @@ def test_without_descriptors_a_cell_runs_or_is_refused_and_its_count_is_right(no
     assert [text for text in told if "Too many open files" not in text] == []
 
 
+@pytest.mark.slow
 def test_without_descriptors_a_cell_that_times_out_still_goes_back(nothing_left: None) -> None:
     with open_session(ProcessBackend(ProcessConfig(pool_size=0))) as session:
         session.run("x = 1")
@@ -45,6 +46,7 @@ def test_without_descriptors_a_cell_that_times_out_still_goes_back(nothing_left:
         assert session.run("print(x)").stdout == "1\n"
 
 
+@pytest.mark.slow
 def test_without_descriptors_no_session_opens_and_the_reason_is_told(nothing_left: None) -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0))
     with without_descriptors(2), pytest.raises(SandboxError, match="Too many open files"):
@@ -73,6 +75,7 @@ def test_an_error_of_the_callers_listener_passes_as_it_is() -> None:
         session.run("print(1)", on_output=on_output)
 
 
+@pytest.mark.slow
 def test_a_host_that_cannot_find_out_who_speaks_does_not_wait_in_vain(
     monkeypatch: pytest.MonkeyPatch, nothing_left: None
 ) -> None:
@@ -85,6 +88,7 @@ def test_a_host_that_cannot_find_out_who_speaks_does_not_wait_in_vain(
 
 
 @pytest.mark.skipif(find_hierarchies() is None, reason="no control group can be made here")
+@pytest.mark.slow
 def test_a_session_whose_control_group_was_removed_is_begun_anew_and_says_why(nothing_left: None) -> None:
     with open_session(ProcessBackend(ProcessConfig(pool_size=0)), memory_mb=128) as session:
         session.run("x = 1")

@@ -42,6 +42,7 @@ def wait_until_gone(pids: list[int]) -> None:
         os.close(fd)
 
 
+@pytest.mark.slow
 def test_a_session_that_is_forgotten_ends_with_its_last_reference() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0))
     session = open_session(backend)
@@ -53,6 +54,7 @@ def test_a_session_that_is_forgotten_ends_with_its_last_reference() -> None:
 
 
 @pytest.mark.attack("O16", "session")
+@pytest.mark.slow
 def test_twenty_sessions_at_once_keep_apart(backend: ProcessBackend) -> None:
     sessions = [open_session(backend, memory_mb=128, checkpoints=1) for _ in range(20)]
     found: dict[int, str] = {}
@@ -119,6 +121,7 @@ CLOSED = """
 """
 
 
+@pytest.mark.slow
 def test_close_leaves_no_process_descriptor_or_group() -> None:
     said, _ = run_host(CLOSED).communicate(timeout=120)
     assert said.splitlines()[:2] == ["seen True", "ended True"]
@@ -133,6 +136,7 @@ def test_the_end_of_the_host_ends_its_sessions() -> None:
 
 
 @pytest.mark.attack("K08", "session")
+@pytest.mark.slow
 def test_the_sudden_death_of_the_host_ends_its_sessions() -> None:
     host = run_host(HOST + "    input()")
     assert host.stdout is not None

@@ -48,6 +48,7 @@ def kinds(result: object) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("how", [MAP, HIDE + MAP, BESIDE], ids=["mapped", "hidden", "beside"])
+@pytest.mark.one_case
 def test_a_file_that_is_kept_mapped_is_told_shared_and_rolled_back(box: Sandbox, how: str) -> None:
     session = box.session()
     assert session.run(BEGIN.replace("SIZE", "4096")).ok

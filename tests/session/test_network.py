@@ -30,6 +30,7 @@ def port() -> Iterator[int]:
         yield number
 
 
+@pytest.mark.slow
 def test_without_a_rule_there_is_no_network(session: Session, port: int) -> None:
     session.run(FETCH)
     result = session.run(f"get('http://127.0.0.1:{port}/')")
@@ -37,6 +38,7 @@ def test_without_a_rule_there_is_no_network(session: Session, port: int) -> None
     assert result.error.ename == "URLError"
 
 
+@pytest.mark.slow
 def test_an_allowed_name_is_reached_and_others_are_refused_in_the_cell_that_asked(port: int) -> None:
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
 

@@ -42,7 +42,8 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
             yield made
 
 
-def test_a_folder_cost_the_variables(session: Session, folder: Path) -> None:
+@pytest.mark.one_case
+def test_a_folder_that_is_shown_late_keeps_the_variables(session: Session, folder: Path) -> None:
     session.allow(mount=f"{folder}:/data")
     session.allow(mount=f"{folder}:/mnt/in/side")
     code = "print(kept, open('/data/rows.csv').read().strip(), os.listdir('/mnt/in/side'))"
@@ -60,7 +61,8 @@ def test_a_folder_cost_the_variables(session: Session, folder: Path) -> None:
     assert session.run("print(os.listdir('/mnt/in/side'))").stdout == "[]\n"
 
 
-def test_a_single_file_had_to_be_shown_with_its_whole_folder(session: Session, folder: Path) -> None:
+@pytest.mark.one_case
+def test_a_single_file_is_shown_without_its_folder(session: Session, folder: Path) -> None:
     (folder / "secret.txt").write_text("no")
     (folder / "out.txt").write_text("old")
     mounts = (
@@ -83,7 +85,8 @@ def test_a_single_file_had_to_be_shown_with_its_whole_folder(session: Session, f
     assert session.run("print(open('/data/in/rows.csv').read() or 'nothing')").stdout == "nothing\n"
 
 
-def test_a_folder_that_is_in_use_was_called_taken_back(session: Session, folder: Path) -> None:
+@pytest.mark.one_case
+def test_a_folder_that_is_in_use_is_not_called_taken_back(session: Session, folder: Path) -> None:
     session.allow(mount=f"{folder}:/data")
     session.run("held = open('/data/rows.csv')")
     with pytest.raises(PolicyViolation, match="still uses it"):
@@ -91,7 +94,8 @@ def test_a_folder_that_is_in_use_was_called_taken_back(session: Session, folder:
     assert session.run("print(held.read())").stdout == "a,b\n\n"
 
 
-def test_a_folder_could_be_shown_at_two_places_only(session: Session, folder: Path) -> None:
+@pytest.mark.slow
+def test_a_folder_can_be_shown_at_many_places(session: Session, folder: Path) -> None:
     places = ("/mnt", "/data/deep/er", "/home/me/project", "/content", "/tmp/in/side", "/project", "/opt/ml/input")
     for place in places:
         session.allow(mount=f"{folder}:{place}")
@@ -107,14 +111,16 @@ def test_a_folder_could_be_shown_at_two_places_only(session: Session, folder: Pa
 
 
 @pytest.mark.attack("W05", "workspace")
-def test_a_link_that_a_program_made_led_a_late_folder_elsewhere(session: Session, folder: Path) -> None:
+@pytest.mark.one_case
+def test_a_link_that_a_program_made_leads_no_late_folder_elsewhere(session: Session, folder: Path) -> None:
     session.run("os.symlink('/box', '/tmp/way')")
     with pytest.raises(PolicyViolation, match="restart --keep"):
         session.allow(mount=f"{folder}:/tmp/way/in")
     assert session.run("print(os.listdir('/box'))").stdout == "[]\n"
 
 
-def test_a_late_folder_was_writable_only_from_the_start(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_late_folder_can_be_writable(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     with Sandbox(SandboxPolicy.preset("standard").mount(str(tmp_path / "first"), "/data")) as box:
@@ -132,7 +138,8 @@ def test_a_late_folder_was_writable_only_from_the_start(tmp_path: Path) -> None:
                 assert session.run("print(os.listdir('/mnt/out'))").stdout == "[]\n"
 
 
-def test_a_folder_beside_one_that_the_session_began_with_was_refused(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_folder_beside_one_that_the_session_began_with_is_shown(tmp_path: Path) -> None:
     for name in ("first", "first/below", "second"):
         (tmp_path / name).mkdir()
     (tmp_path / "first" / "a").write_text("seen")
@@ -153,7 +160,7 @@ def test_a_folder_beside_one_that_the_session_began_with_was_refused(tmp_path: P
     assert sorted(path.name for path in (tmp_path / "first").iterdir()) == ["a", "below", "made"]
 
 
-def test_what_a_running_session_cannot_have_was_accepted(session: Session, folder: Path) -> None:
+def test_what_a_running_session_cannot_have_is_refused_with_what_to_do(session: Session, folder: Path) -> None:
     session.allow(mount=f"{folder}:/mnt/x")
     for mount, advice in (
         (f"{folder}:/elsewhere", "/mnt/elsewhere, or begin a session"),
@@ -176,7 +183,7 @@ def test_what_a_running_session_cannot_have_was_accepted(session: Session, folde
     assert session.run("print(kept)").stdout == "41\n"
 
 
-def test_a_socket_of_the_host_was_reached_through_a_late_folder(session: Session, folder: Path) -> None:
+def test_no_socket_of_the_host_is_reached_through_a_late_folder(session: Session, folder: Path) -> None:
     place = os.getcwd()
     with socket.socket(socket.AF_UNIX) as server:
         os.chdir(folder)
@@ -191,7 +198,8 @@ def test_a_socket_of_the_host_was_reached_through_a_late_folder(session: Session
     assert result.error is not None and result.error.ename in ("ConnectionRefusedError", "PermissionError")
 
 
-def test_a_domain_cost_the_variables(folder: Path) -> None:
+@pytest.mark.slow
+def test_a_domain_that_is_allowed_late_keeps_the_variables(folder: Path) -> None:
     with serving(Fine) as port, Sandbox(allow_private_for=["127.0.0.1"]) as box, box.session() as session:
         session.run("import urllib.request as r; kept = 1")
         fetch = f"print(r.urlopen('http://127.0.0.1:{port}/', timeout=5).status, kept)"
@@ -207,7 +215,7 @@ def test_a_domain_cost_the_variables(folder: Path) -> None:
         assert session.run(fetch).error is not None
 
 
-def test_variables_and_memory_cost_the_state(session: Session) -> None:
+def test_environment_and_memory_that_come_late_keep_the_state(session: Session) -> None:
     session.allow(env={"WHO": "it's me"})
     if find_hierarchies() is not None:
         session.allow(memory_mb=600)
@@ -222,7 +230,8 @@ def test_variables_and_memory_cost_the_state(session: Session) -> None:
     assert session.run("print('WHO' in os.environ)").stdout == "False\n"
 
 
-def test_a_right_counted_as_a_cell_for_undo(session: Session) -> None:
+@pytest.mark.one_case
+def test_a_right_does_not_count_as_a_cell_for_undo(session: Session) -> None:
     session.run("x = 1")
     session.run("x = 2")
     session.allow(env={"A": "b"})
@@ -230,20 +239,21 @@ def test_a_right_counted_as_a_cell_for_undo(session: Session) -> None:
     assert session.run("print(x)").stdout == "1\n"
 
 
-def test_a_shell_session_took_no_variables() -> None:
+def test_a_shell_session_takes_variables() -> None:
     with Sandbox() as box, box.session("command") as session:
         session.run("mine=1")
         session.allow(env={"WHO": "a 'b' $c"})
         assert session.run("echo $mine $WHO").stdout == "1 a 'b' $c\n"
 
 
-def test_what_to_do_about_a_right_of_the_start_was_not_said(folder: Path) -> None:
+def test_what_to_do_about_a_right_of_the_start_is_said(folder: Path) -> None:
     policy = SandboxPolicy().mount(folder, "/data")
     with Sandbox(policy) as box, box.session() as session, pytest.raises(PolicyViolation, match="load_session"):
         session.revoke(mount=f"{folder}:/data")
 
 
-def test_behind_landlock_a_right_was_promised(folder: Path) -> None:
+@pytest.mark.slow
+def test_behind_landlock_a_right_is_refused_with_what_works(folder: Path) -> None:
     with Sandbox() as box:
         box.backend = ProcessBackend(enforcer="landlock", policy=box.policy)
         with box.session() as session:

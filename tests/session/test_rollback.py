@@ -32,6 +32,7 @@ DEATHS = {
 
 @pytest.mark.attack("K07", "session")
 @pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.one_case
 def test_a_cell_that_dies_leaves_the_session_as_it_was(session: Session, value: Value, death: str) -> None:
     code, status, limit = DEATHS[death]
     session.run("kept = [1, 2, 3]; import collections as c")
@@ -42,6 +43,7 @@ def test_a_cell_that_dies_leaves_the_session_as_it_was(session: Session, value: 
     assert value(session, "kept, c.__name__, 'gone' in globals()") == "([1, 2, 3], 'collections', False)"
 
 
+@pytest.mark.slow
 def test_a_timed_out_cell_keeps_its_output_and_the_next_one_has_its_own(session: Session) -> None:
     result = session.run("print('before', flush=True)\nwhile True: pass", timeout=2)
     assert rolled_back(result, Status.TIMEOUT).stdout == "before\n"

@@ -46,6 +46,7 @@ def test_it_is_what_it_was_asked_to_be(open_one: Open) -> None:
     assert not session.alive
 
 
+@pytest.mark.slow
 def test_the_last_expression_is_the_last_display(session: Session) -> None:
     session.run("x = 41")
     result = session.run("display('first'); x + 1")
@@ -56,6 +57,7 @@ def test_the_last_expression_is_the_last_display(session: Session) -> None:
     assert session.run("x;").displays == ()
 
 
+@pytest.mark.slow
 def test_output_streams_as_it_comes_and_displays_between(session: Session) -> None:
     seen: list[str] = []
     result = session.run(
@@ -200,6 +202,7 @@ def test_questions_during_a_cell_are_answered_with_nothing_at_once(session: Sess
     assert seen == [([], {})]
 
 
+@pytest.mark.slow
 def test_completion_knows_live_objects_and_types(session: Session) -> None:
     session.run("class Thing:\n    def method_of_thing(self): 'does it'\nthing = Thing()")
     found = session.complete("thing.meth", 10)
@@ -305,6 +308,7 @@ def test_an_interpreter_that_is_not_there_is_named(backend: ProcessBackend) -> N
 
 
 @pytest.mark.parametrize("code", ["", "   ", "x\0y", "\ud800", 5])
+@pytest.mark.one_case
 def test_bad_code_is_a_typed_error_and_the_session_goes_on(session: Session, code: str) -> None:
     with pytest.raises(InvalidRequest):
         session.run(code)
@@ -326,6 +330,7 @@ def test_output_beyond_the_cap_is_cut_for_each_cell_alone(open_one: Open) -> Non
     assert (second.stdout, second.stdout_truncated, second.limit) == ("y\n", False, None)
 
 
+@pytest.mark.slow
 def test_state_survives_many_cells(session: Session, value: Value) -> None:
     for number in range(150):
         assert session.run(f"total = {number} if not {number} else total + {number}").ok
@@ -333,12 +338,14 @@ def test_state_survives_many_cells(session: Session, value: Value) -> None:
     assert [item.cell for item in session.checkpoints()] == [150, 149, 148, 147, 146]
 
 
+@pytest.mark.slow
 def test_a_large_cell_and_a_large_answer_go_over_the_channel(session: Session) -> None:
     text = "é" * 3_000_000
     result = session.run(f"s = '{text}'\nfrom IPython.display import HTML; HTML(s)", timeout=90)
     assert result.displays[-1].data["text/html"] == text
 
 
+@pytest.mark.slow
 def test_cpu_time_has_a_limit_of_its_own_for_each_cell(open_one: Open, value: Value) -> None:
     session = open_one(limits=Limits(cpu_seconds=0.5))
     session.run("x = 1")
@@ -357,7 +364,7 @@ def test_a_disk_that_was_full_before_is_not_blamed_on_a_later_cell(open_one: Ope
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's host sees which files a sealed checkpoint has open")
-def test_a_full_work_folder_cost_every_other_state(open_one: Open) -> None:
+def test_a_full_work_folder_costs_no_other_state(open_one: Open) -> None:
     session = open_one(limits=Limits(disk_mb=8))
     fill = "try:\n    while True: {0}.write(bytes(1 << 16))\nexcept OSError: pass"
     assert session.run("held = open('held', 'wb', 0); held.write(bytes(3 << 20))").ok

@@ -79,6 +79,7 @@ def test_a_name_is_offered(before: str, start: int, text: str) -> None:
         ["print"],
     ],
 )
+@pytest.mark.one_case
 def test_nothing_but_a_name_is_ever_offered(before: str, text: object) -> None:
     for start in range(len(before) + 1):
         for shown in (text, before[start:] + text if isinstance(text, str) else text):
@@ -135,6 +136,7 @@ _SIGNS = st.text(alphabet="ab1_.$/%'\"[]()\\ \n\r;:=-sandbox\u202e\u200b", max_s
 
 
 @given(_SIGNS, _SIGNS, st.lists(_SIGNS, max_size=5), st.integers(-2, 14))
+@pytest.mark.slow
 def test_whatever_is_answered_only_the_word_at_the_cursor_changes(
     before: str, after: str, texts: list[str], start: int
 ) -> None:

@@ -89,7 +89,7 @@ def test_links_and_fifos_are_left_out_and_listed(rooted: Rooted, folder: Path, t
     ]
 
 
-def test_r12_a_terabyte_of_holes_is_refused_and_leaves_no_file(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
+def test_a_terabyte_of_holes_is_refused_and_leaves_no_file(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
     with open(folder / "s", "wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(InvalidRequest, match="bytes"):

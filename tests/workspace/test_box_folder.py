@@ -65,7 +65,7 @@ def left_behind(tmp_path: Path) -> Iterator[tuple[Path, Rooted]]:
         yield tmp_path, box
 
 
-def test_files_of_holes_that_one_run_left_ended_all_later_runs(left_behind, monkeypatch: pytest.MonkeyPatch):
+def test_files_of_holes_that_one_run_leaves_end_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
     path, box = left_behind
     monkeypatch.setattr(box_folder, "MAX_PACKED_BYTES", 100)
     for name in ("a", "b", "c"):
@@ -82,7 +82,7 @@ def test_files_of_holes_that_one_run_left_ended_all_later_runs(left_behind, monk
         folder.close()
 
 
-def test_many_runs_that_left_few_files_each_ended_all_later_runs(left_behind, monkeypatch: pytest.MonkeyPatch):
+def test_many_runs_that_leave_few_files_each_end_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
     path, box = left_behind
     monkeypatch.setattr(box_folder, "MAX_PACKED_FILES", 3)
     for number in range(5):
@@ -96,7 +96,7 @@ def test_many_runs_that_left_few_files_each_ended_all_later_runs(left_behind, mo
         folder.close()
 
 
-def test_cells_that_shared_few_files_each_ended_all_later_runs(left_behind, monkeypatch: pytest.MonkeyPatch):
+def test_cells_that_share_few_files_each_end_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
     path, box = left_behind
     monkeypatch.setattr(shared_folder, "MAX_SHARED_FILES", 3)
     folder = BoxFolder()

@@ -32,23 +32,23 @@ def difference(rooted: Rooted, act: Callable[[], object]) -> tuple[FsChange, ...
     return compare(before, snapshot(rooted, since=before))
 
 
-def test_detect_created_file(rooted: Rooted, folder: Path) -> None:
+def test_a_created_file_is_told(rooted: Rooted, folder: Path) -> None:
     found = difference(rooted, lambda: (folder / "new.txt").write_text("hello"))
     assert found == (FsChange(path="new.txt", kind="created", type="file", size=5),)
 
 
-def test_detect_modified_file(rooted: Rooted, folder: Path) -> None:
+def test_a_modified_file_is_told(rooted: Rooted, folder: Path) -> None:
     (folder / "a").write_text("one")
     found = difference(rooted, lambda: (folder / "a").write_text("three"))
     assert found == (FsChange(path="a", kind="modified", type="file", size=5),)
 
 
-def test_detect_deleted_file(rooted: Rooted, folder: Path) -> None:
+def test_a_deleted_file_is_told(rooted: Rooted, folder: Path) -> None:
     (folder / "a").write_text("one")
     assert short(difference(rooted, (folder / "a").unlink)) == [("deleted", "file", "a")]
 
 
-def test_no_changes(rooted: Rooted, folder: Path) -> None:
+def test_nothing_is_told_when_nothing_changed(rooted: Rooted, folder: Path) -> None:
     (folder / "d").mkdir()
     (folder / "d" / "a").write_text("one")
     (folder / "link").symlink_to("d")
@@ -57,7 +57,7 @@ def test_no_changes(rooted: Rooted, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("settled")
-def test_no_changes_when_nothing_is_hashed(rooted: Rooted, folder: Path) -> None:
+def test_nothing_is_told_when_nothing_changed_and_nothing_is_hashed(rooted: Rooted, folder: Path) -> None:
     (folder / "a").write_text("one")
     before = snapshot(rooted)
     assert not before.digests
@@ -81,7 +81,7 @@ def test_changes_come_sorted_by_path(rooted: Rooted, folder: Path) -> None:
     ]
 
 
-def test_s12_a_file_that_grows_large_is_modified_and_not_deleted(rooted: Rooted, folder: Path) -> None:
+def test_a_file_that_grows_large_is_modified_and_not_deleted(rooted: Rooted, folder: Path) -> None:
     (folder / "a").write_text("small")
 
     def grow() -> None:
@@ -92,7 +92,7 @@ def test_s12_a_file_that_grows_large_is_modified_and_not_deleted(rooted: Rooted,
 
 
 @pytest.mark.usefixtures("settled")
-def test_s12_a_large_file_that_changes_without_growing_is_modified(rooted: Rooted, folder: Path) -> None:
+def test_a_large_file_that_changes_without_growing_is_modified(rooted: Rooted, folder: Path) -> None:
     with open(folder / "big", "wb") as file:
         file.truncate(60 << 20)
 
@@ -103,7 +103,7 @@ def test_s12_a_large_file_that_changes_without_growing_is_modified(rooted: Roote
     assert short(difference(rooted, change)) == [("modified", "file", "big")]
 
 
-def test_s12_empty_folders_modes_renames_and_links_are_told(rooted: Rooted, folder: Path) -> None:
+def test_empty_folders_modes_renames_and_links_are_told(rooted: Rooted, folder: Path) -> None:
     (folder / "script").write_text("x")
     (folder / "old").write_text("content")
     (folder / "link").symlink_to("a")
@@ -248,7 +248,7 @@ def test_a_large_or_unreadable_young_file_is_compared_by_what_lstat_says(rooted:
 
 
 @pytest.mark.attack("F04", "host")
-def test_f04_links_are_told_as_links_and_never_followed(rooted: Rooted, folder: Path, outside: Path) -> None:
+def test_links_are_told_as_links_and_never_followed(rooted: Rooted, folder: Path, outside: Path) -> None:
     def act() -> None:
         (folder / "result.csv").symlink_to(outside / "secret.txt")
         (folder / "plot.png").symlink_to("/proc/self/environ")
@@ -259,7 +259,7 @@ def test_f04_links_are_told_as_links_and_never_followed(rooted: Rooted, folder: 
     assert snapshot(rooted).digests == {}
 
 
-def test_s11_two_links_to_the_folder_itself_are_two_entries(rooted: Rooted, folder: Path) -> None:
+def test_two_links_to_the_folder_itself_are_two_entries(rooted: Rooted, folder: Path) -> None:
     (folder / "a").write_text("x")
     (folder / "loop").symlink_to(".")
     (folder / "loop2").symlink_to(".")
@@ -324,7 +324,7 @@ def test_ten_thousand_files_are_compared(rooted: Rooted, folder: Path) -> None:
 
 
 @pytest.mark.attack("F17", "host")
-def test_f17_hostile_names_are_told_as_they_are_and_shown_harmlessly(rooted: Rooted, folder: Path) -> None:
+def test_hostile_names_are_told_as_they_are_and_shown_harmlessly(rooted: Rooted, folder: Path) -> None:
     names = ["-rf", "a\nb", "\x1b[2J", "<img src=x onerror=alert(1)>", "\udcff", "a" * 255]
     found = difference(rooted, lambda: [(folder / name).touch() for name in names])
     assert sorted(change.path for change in found) == sorted(names)

@@ -25,7 +25,7 @@ def claimed(notebook: str) -> KeptWork:
     return found
 
 
-def test_files_were_lost_with_their_sandbox() -> None:
+def test_files_outlive_their_sandbox() -> None:
     kept = claimed("/home/me/a.ipynb")
     assert kept.found == 0
     with Sandbox() as box:
@@ -51,7 +51,7 @@ def test_files_were_lost_with_their_sandbox() -> None:
     kept.close()
 
 
-def test_two_kernels_of_one_notebook_shared_a_folder() -> None:
+def test_two_kernels_of_one_notebook_do_not_share_a_folder() -> None:
     first = claimed("/a.ipynb")
     assert KeptWork.claim("/a.ipynb") is None
     other = claimed("/b.ipynb")
@@ -62,7 +62,7 @@ def test_two_kernels_of_one_notebook_shared_a_folder() -> None:
     other.close()
 
 
-def test_copies_that_the_user_allowed_one_kernel_were_there_for_the_next() -> None:
+def test_copies_that_the_user_allowed_one_kernel_are_not_there_for_the_next() -> None:
     kept = claimed("/a.ipynb")
     for name in ("copy.csv", "own.csv"):
         (Path(kept.path) / name).write_text(name)
@@ -75,7 +75,7 @@ def test_copies_that_the_user_allowed_one_kernel_were_there_for_the_next() -> No
 
 
 @pytest.mark.attack("W05", "workspace")
-def test_a_link_that_a_program_left_was_followed(tmp_path: Path) -> None:
+def test_a_link_that_a_program_left_is_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("1")

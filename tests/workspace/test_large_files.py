@@ -18,7 +18,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state" / "large"
 
 
-def test_large_files_ended_with_their_session(place: Path) -> None:
+def test_large_files_outlive_their_session(place: Path) -> None:
     with Sandbox() as box, box.session() as session:
         session.keep_large_files(str(place))
         assert session.run(
@@ -34,7 +34,7 @@ def test_large_files_ended_with_their_session(place: Path) -> None:
     assert not [path for path in place.rglob("*") if path.is_file()]
 
 
-def test_an_old_version_passed_for_the_present_one(place: Path) -> None:
+def test_an_old_version_does_not_pass_for_the_present_one(place: Path) -> None:
     with Sandbox() as box, box.session() as session:
         session.keep_large_files(str(place))
         assert session.run("open('a', 'w').write('a' * 300)").ok
@@ -43,7 +43,7 @@ def test_an_old_version_passed_for_the_present_one(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_undo_left_a_kept_file_as_it_was_after_the_cell(place: Path) -> None:
+def test_undo_takes_a_kept_file_back_too(place: Path) -> None:
     with Sandbox() as box, box.session() as session:
         session.keep_large_files(str(place))
         session.run("open('a', 'w').write('a' * 300)")

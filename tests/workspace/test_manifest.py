@@ -11,13 +11,13 @@ from sandbox_kernel.workspace.manifest import ArchiveEntry, DirectoryEntry, File
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 
-def test_provision_empty_manifest(rooted: Rooted, folder: Path) -> None:
+def test_an_empty_manifest_provisions_nothing(rooted: Rooted, folder: Path) -> None:
     Manifest().provision(rooted)
     Manifest.from_document([]).provision(rooted)
     assert os.listdir(folder) == []
 
 
-def test_provision_with_file_and_directory_entries_in_order(rooted: Rooted, folder: Path) -> None:
+def test_files_and_folders_of_a_manifest_are_provisioned_in_order(rooted: Rooted, folder: Path) -> None:
     Manifest(
         (
             DirectoryEntry("data"),

@@ -25,7 +25,7 @@ def run(session: Session, code: str) -> str:
     return result.stdout
 
 
-def test_undo_took_away_a_file_of_another_session_that_the_session_had_changed_too(
+def test_undo_keeps_a_file_of_another_session_that_the_session_has_changed_too(
     sessions: tuple[Sandbox, Session, Session],
 ) -> None:
     box, session, other = sessions
@@ -45,7 +45,7 @@ def test_undo_took_away_a_file_of_another_session_that_the_session_had_changed_t
     assert box.read_file("out/both") == b"theirs"
 
 
-def test_undo_overwrote_what_another_session_had_written_since_the_last_cell(
+def test_undo_does_not_overwrite_what_another_session_has_written_since_the_last_cell(
     sessions: tuple[Sandbox, Session, Session],
 ) -> None:
     _, session, other = sessions
@@ -57,7 +57,7 @@ def test_undo_overwrote_what_another_session_had_written_since_the_last_cell(
         assert run(each, look) == "mine and theirs mine ['log', 'moved']\n"
 
 
-def test_undo_brought_back_what_another_session_had_removed(sessions: tuple[Sandbox, Session, Session]) -> None:
+def test_undo_does_not_bring_back_what_another_session_has_removed(sessions: tuple[Sandbox, Session, Session]) -> None:
     box, session, other = sessions
     run(session, "import os; os.makedirs('out/deep'); open('out/deep/file', 'w').write('mine')")
     run(session, "x = 1")

@@ -26,7 +26,7 @@ def told(tmp_path: Path, given: dict[str, bytes]) -> set[tuple[str, str, str | N
 
 
 @pytest.mark.attack("R12", "host")
-def test_r12_files_of_holes_as_large_as_a_deleted_one_made_the_host_hash_them_all(tmp_path: Path):
+def test_the_host_reads_little_of_files_of_holes_as_large_as_a_deleted_one(tmp_path: Path):
     size = 4 << 20
     for number in range(100):
         with open(tmp_path / f"f{number:03}", "wb") as file:
@@ -47,7 +47,7 @@ def test_a_rename_is_told_while_there_are_bytes_left_to_read(tmp_path: Path, mon
     }  # fmt: skip
 
 
-def test_of_two_deleted_files_with_the_same_content_only_one_was_told(tmp_path: Path):
+def test_of_two_deleted_files_with_the_same_content_both_are_told(tmp_path: Path):
     assert told(tmp_path, {"a/__init__.py": b"", "b/__init__.py": b""}) == {
         ("a/__init__.py", "deleted", None), ("b/__init__.py", "deleted", None),
     }  # fmt: skip
@@ -71,6 +71,6 @@ def test_an_empty_folder_is_recognised_and_its_descriptor_stays_as_it_was(tmp_pa
         os.close(fd)
 
 
-def test_a_file_in_the_place_of_a_folder_was_not_told(tmp_path: Path):
+def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path):
     (tmp_path / "src").write_bytes(b"a file")
     assert told(tmp_path, {"src/tool.py": b"x = 1"}) == {("src", "created", None), ("src/tool.py", "deleted", None)}

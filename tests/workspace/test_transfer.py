@@ -46,7 +46,7 @@ def test_files_folders_and_modes_come_over(rooted: Rooted, folder: Path, destina
 
 
 @pytest.mark.attack("F04", "host")
-def test_f04_links_fifos_and_devices_are_left_behind_and_listed(
+def test_links_fifos_and_devices_are_left_behind_and_listed(
     rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path, outside: Path
 ) -> None:
     (folder / "result.csv").symlink_to(outside / "secret.txt")
@@ -98,9 +98,7 @@ def test_the_number_of_files_is_limited(rooted: Rooted, folder: Path, destinatio
 
 
 @pytest.mark.attack("R12", "host")
-def test_r12_a_terabyte_of_holes_is_left_behind(
-    rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path
-) -> None:
+def test_a_terabyte_of_holes_is_left_behind(rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path) -> None:
     with open(folder / "s", "wb") as file:
         file.truncate(1 << 40)
     skipped = bring(rooted, destination, max_bytes=1 << 30)
@@ -108,6 +106,7 @@ def test_r12_a_terabyte_of_holes_is_left_behind(
     assert os.listdir(artefacts) == []
 
 
+@pytest.mark.one_case
 def test_holes_within_the_limit_stay_holes(rooted: Rooted, folder: Path, destination: Rooted, artefacts: Path) -> None:
     with open(folder / "s", "wb") as file:
         file.seek(64 << 20)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 
-def test_n05_no_connection_file_of_a_front_end_is_seen_and_its_ports_are_not_reached(kernel):
+
+def test_no_connection_file_of_a_front_end_is_seen_and_its_ports_are_not_reached(kernel):
     file = Path(kernel.km.connection_file)
     port = json.loads(file.read_text())["shell_port"]
     look = f"""
@@ -18,12 +20,12 @@ with socket.socket() as tried:
     assert kernel.text(look) == "False []\nTrue\n"
 
 
-def test_o02_only_colours_are_left_of_escape_sequences(kernel):
+def test_only_colours_are_left_of_escape_sequences(kernel):
     printed = kernel.text(r"print('\x1b]52;c;cm0gLXJm\x07\x1b]8;;http://x\x07a\x1b[2J\x1b[1A\x1b[31mred\x1b[0m')")
     assert printed == "a\x1b[31mred\x1b[0m\n"
 
 
-def test_o03_bytes_that_are_no_text_arrive_as_text(kernel):
+def test_bytes_that_are_no_text_arrive_as_text(kernel):
     reply, outputs = kernel.run(r"""
 import os, sys
 os.write(1, b'\xff\xfe\x00\xf0\x9f'); os.write(1, b'\x98\x80')
@@ -34,7 +36,7 @@ print('\ud800 \u202e after')
     assert kernel.text("print('goes on')") == "goes on\n"
 
 
-def test_o06_a_prompt_for_a_password_says_who_asks(kernel):
+def test_a_prompt_for_a_password_says_who_asks(kernel):
     request = kernel.kc.execute("import getpass; print(len(getpass.getpass('Jupyter password: ')))", allow_stdin=True)
     asked = kernel.kc.get_stdin_msg(timeout=30)["content"]
     assert asked == {"prompt": "sandbox asks: Jupyter password:", "password": True}
@@ -43,7 +45,7 @@ def test_o06_a_prompt_for_a_password_says_who_asks(kernel):
     kernel.reply(request)
 
 
-def test_o16_each_of_many_cells_gets_its_own_output(kernel):
+def test_each_of_many_cells_gets_its_own_output(kernel):
     requests = {kernel.kc.execute(f"print('token', {number})"): number for number in range(60)}
     for request, number in requests.items():
         printed = [content["text"] for kind, content in kernel.outputs(request) if kind == "stream"]
@@ -52,7 +54,8 @@ def test_o16_each_of_many_cells_gets_its_own_output(kernel):
         assert kernel.reply(request)["status"] == "ok"
 
 
-def test_k09_a_storm_of_interrupts_keeps_the_state_and_a_restart_drops_it(wrap, start):
+@pytest.mark.slow
+def test_a_storm_of_interrupts_keeps_the_state_and_a_restart_drops_it(wrap, start):
     kernel = start(wrap("python3"))
     kernel.run("kept = 1")
     for _ in range(5):

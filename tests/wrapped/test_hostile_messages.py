@@ -28,6 +28,7 @@ def send(kind, content, **extra):
         "kernel.iopub_socket.send_multipart([b'<IDS|MSG>', b'', b'{}', b'{}', b'{}', b'{\"x\":[' + b'[],' * 3000000 + b'[]]}'])",
     ],
 )
+@pytest.mark.one_case
 def test_what_a_page_must_not_get_does_not_arrive_and_the_kernel_goes_on(kernel, hostile):
     kernel.run(SEND)
     _, outputs = kernel.run(hostile)
@@ -43,6 +44,7 @@ def test_markup_with_handlers_stands_in_the_page_only_as_the_text_of_a_frame(ker
     assert '<iframe sandbox="allow-scripts"' in shown["data"]["text/html"]
 
 
+@pytest.mark.slow
 def test_a_message_of_200_mb_is_dropped_and_the_relay_stays_small(kernel):
     import psutil
 

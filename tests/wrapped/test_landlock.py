@@ -53,6 +53,7 @@ def walled(spec):
     client.close()
 
 
+@pytest.mark.slow
 def test_cells_run_with_packages_state_interrupts_and_questions(walled):
     assert walled.text("import numpy; x = numpy.arange(3).sum(); print(x)") == "3\n"
     request = walled.kc.execute("print('begun', flush=True)\nwhile True: pass")
@@ -66,7 +67,7 @@ def test_cells_run_with_packages_state_interrupts_and_questions(walled):
     walled.reply(request)
 
 
-def test_temporary_files_were_made_in_the_work_folder(walled):
+def test_temporary_files_are_not_made_in_the_work_folder(walled):
     paths = walled.text(
         "import os, tempfile\nprint(tempfile.gettempdir())\nprint(os.path.dirname(os.environ['IPYTHONDIR']))"
     )
@@ -97,12 +98,14 @@ print(attempt(lambda: open({walled.km.connection_file!r}).read()))
         assert walled.text(tried).splitlines() == ["OSError", *["PermissionError"] * 5]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_needs_too_much_memory_is_ended_and_says_so(spec, start):
     kernel = start(spec("small-behind-landlock", memory="256M"))
     reply, _ = kernel.run("x = bytearray(1 << 30); x[::4096] = b'x' * len(x[::4096])")
     assert reply["ename"] in ("MemoryError", "MemoryExceeded")
 
 
+@pytest.mark.slow
 def test_the_notebooks_folder_is_a_private_copy_and_changes_are_applied(spec, start, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     project = tmp_path / "project"
@@ -120,6 +123,7 @@ def test_the_notebooks_folder_is_a_private_copy_and_changes_are_applied(spec, st
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_single_domains_are_refused_and_the_cell_says_why(spec, start):
     reply, outputs = start(spec("domains-behind-landlock", domains=["example.org"])).run("1")
     assert reply["ename"] == outputs[-1][1]["ename"] == "KernelDidNotStart"

@@ -114,6 +114,7 @@ json.dump(found, sys.stdout)
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.slow
 def test_a_class_with_hostile_submissions_is_graded_and_the_record_says_what_each_tried(
     tmp_path, monkeypatch, jupyter_folder, capsys
 ):

@@ -39,6 +39,7 @@ def is_shown(path, found):
     return any(str(path) == grant.target or str(path).startswith(f"{grant.target}/") for grant in found.grants)
 
 
+@pytest.mark.slow
 def test_julias_depot_is_read_only_and_one_of_its_own_is_before_it(home, jupyter_folder, wrap, start):
     depot = home / ".julia"
     (depot / "packages" / "IJulia" / "x" / "src").mkdir(parents=True)
@@ -113,6 +114,7 @@ def test_a_program_that_is_not_there_is_named_with_what_to_do():
         needed_files(["/nowhere/R"], {}, "")
 
 
+@pytest.mark.slow
 def test_an_environment_that_is_a_link_in_a_shown_project_is_no_obstacle(start, tmp_path, monkeypatch):
     project = tmp_path / "project"
     project.mkdir()

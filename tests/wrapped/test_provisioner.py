@@ -37,6 +37,7 @@ def test_both_names_of_the_provisioner_are_registered():
     assert found["sandbox"] is found["sandbox-provisioner"] is SandboxProvisioner
 
 
+@pytest.mark.slow
 def test_a_kernelspec_that_names_it_starts_in_a_jail_with_its_limits_and_variables(spec, start, tmp_path):
     (tmp_path / "shown.txt").write_text("shown")
     name = spec("walled", env={"GREETING": "hello"}, memory="512M", timeout="2s", mounts=[f"{tmp_path}:/data"])
@@ -47,6 +48,7 @@ def test_a_kernelspec_that_names_it_starts_in_a_jail_with_its_limits_and_variabl
     assert reply["ename"] == "KeyboardInterrupt"
 
 
+@pytest.mark.slow
 def test_interrupt_and_restart_work(spec, start):
     kernel = start(spec("walled2"))
     request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)")
@@ -80,6 +82,7 @@ def test_a_server_can_wall_every_kernel_by_its_configuration(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["sandbox", "wrapped-already"])
+@pytest.mark.one_case
 def test_a_server_that_walls_every_kernel_starts_those_with_walls_as_they_are(name, wrap, monkeypatch):
     wrap("python3", as_name="wrapped-already")
     monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", "sandbox")
@@ -96,6 +99,7 @@ def test_a_server_that_walls_every_kernel_starts_those_with_walls_as_they_are(na
         KernelProvisionerFactory.clear_instance()
 
 
+@pytest.mark.slow
 def test_a_dead_kernel_is_started_again_by_the_server(spec, start):
     kernel = start(spec("dies"))
     request = kernel.kc.execute("import os; os._exit(1)")

@@ -57,6 +57,7 @@ def run(client, code):
     return client.reply(request), joined_streams(outputs)
 
 
+@pytest.mark.slow
 def test_the_messages_of_a_hundred_cells_are_those_of_the_bare_kernel_after_the_cleaner(kernel, bare):
     assert len(CELLS) == 100
     changed = set()

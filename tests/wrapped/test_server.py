@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
 #: Starts a kernel as a server does, says so and waits.
@@ -24,6 +25,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_a_kernel_is_pending_while_it_starts_and_is_ended_when_nobody_uses_it(wrap, tmp_path):
     name = wrap("python3")
 
@@ -43,6 +45,7 @@ def test_a_kernel_is_pending_while_it_starts_and_is_ended_when_nobody_uses_it(wr
     assert asyncio.run(asyncio.wait_for(live(), 110)) == ["pending", "gone"]
 
 
+@pytest.mark.slow
 def test_a_killed_server_leaves_nothing(wrap):
     name = wrap("python3")
     server = subprocess.Popen(

@@ -6,6 +6,7 @@ import os
 import signal
 
 import psutil
+import pytest
 from jupyter_client import BlockingKernelClient
 
 from tests.conformance.test_modules_beside import leave_modules
@@ -15,6 +16,7 @@ def outputs_of(kernel, code, kind):
     return [content for each, content in kernel.run(code)[1] if each == kind]
 
 
+@pytest.mark.slow
 def test_a_cell_runs_with_state_and_value(kernel):
     assert kernel.run("x = 41")[0]["status"] == "ok"
     assert outputs_of(kernel, "x + 1", "execute_result")[0]["data"] == {"text/plain": "42"}
@@ -27,6 +29,7 @@ def test_the_packages_of_the_kernel_are_there_and_the_home_folder_is_not(kernel)
     assert ".ssh" not in shown and ".bash_history" not in shown and ".config" not in shown
 
 
+@pytest.mark.slow
 def test_the_folder_of_the_notebook_is_not_shown_and_its_modules_are_not_imported_outside(
     wrap, start, tmp_path, monkeypatch
 ):
@@ -52,6 +55,7 @@ def test_the_kernel_sees_its_own_connection_file_and_not_the_outside_key(kernel)
     assert kernel.km.connection_file not in everything
 
 
+@pytest.mark.slow
 def test_much_printed_text_arrives_whole_and_in_order_in_messages_that_a_page_can_read_one_by_one(kernel):
     _, outputs = kernel.run("import sys; sys.stdout.write(''.join(f'{n:09}\\n' for n in range(1_000_000)))")
     texts = [content["text"] for kind, content in outputs if kind == "stream"]
@@ -59,6 +63,7 @@ def test_much_printed_text_arrives_whole_and_in_order_in_messages_that_a_page_ca
     assert max(map(len, texts)) <= 4 << 20
 
 
+@pytest.mark.slow
 def test_completion_inspection_and_history_answer(kernel):
     kernel.run("wrapped_value = 1")
     reply = kernel.reply(kernel.kc.complete("wrapped_va", 10))
@@ -130,6 +135,7 @@ def test_what_is_removed_is_said_in_the_cell(kernel):
     assert told == ["▣ JavaScript was not shown: scripts of a sandbox do not run in the page\n"]
 
 
+@pytest.mark.slow
 def test_restart_gives_a_fresh_kernel_for_the_same_client(wrap, start):
     kernel = start(wrap("python3"))
     kernel.run("x = 1")
@@ -138,6 +144,7 @@ def test_restart_gives_a_fresh_kernel_for_the_same_client(wrap, start):
     assert kernel.text("print('x' in globals())") == "False\n"
 
 
+@pytest.mark.slow
 def test_shutdown_ends_every_process(wrap, start):
     kernel = start(wrap("python3"))
     kernel.run("import subprocess; subprocess.Popen(['sleep', '1000'])")
@@ -148,6 +155,7 @@ def test_shutdown_ends_every_process(wrap, start):
     assert alive == []
 
 
+@pytest.mark.slow
 def test_a_killed_launcher_leaves_nothing(wrap, start):
     kernel = start(wrap("python3"))
     processes = [psutil.Process(kernel.pid), *kernel.descendants()]
@@ -156,6 +164,7 @@ def test_a_killed_launcher_leaves_nothing(wrap, start):
     assert alive == []
 
 
+@pytest.mark.slow
 def test_a_kernel_that_uses_too_much_memory_says_so_in_the_notebook(wrap, start):
     kernel = start(wrap("python3", "--memory", "300M", as_name="small"))
     request = kernel.kc.execute("x = bytearray(600_000_000)\nfor i in range(0, len(x), 4096): x[i] = 1")
@@ -165,6 +174,7 @@ def test_a_kernel_that_uses_too_much_memory_says_so_in_the_notebook(wrap, start)
     assert kernel.reply(request)["ename"] == "MemoryExceeded"
 
 
+@pytest.mark.slow
 def test_a_cell_that_runs_too_long_is_interrupted_and_the_state_stays(wrap, start):
     kernel = start(wrap("python3", "--timeout", "2s", as_name="quick"))
     kernel.run("kept = 1")
@@ -174,6 +184,7 @@ def test_a_cell_that_runs_too_long_is_interrupted_and_the_state_stays(wrap, star
     assert kernel.text("print(kept)") == "1\n"
 
 
+@pytest.mark.slow
 def test_a_cell_that_ignores_the_interrupt_ends_its_kernel_and_says_so(wrap, start):
     kernel = start(wrap("python3", "--timeout", "1s", as_name="quick"))
     request = kernel.kc.execute("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(100)")
@@ -181,6 +192,7 @@ def test_a_cell_that_ignores_the_interrupt_ends_its_kernel_and_says_so(wrap, sta
     assert [content["ename"] for kind, content in outputs if kind == "error"] == ["SandboxTimeout"]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_ends_itself_says_so(wrap, start):
     kernel = start(wrap("python3"))
     request = kernel.kc.execute("import os; os._exit(3)")

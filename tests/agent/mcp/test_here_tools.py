@@ -30,7 +30,7 @@ RUN: tuple[str, dict[str, object]] = (
 )
 
 
-def test_an_agent_could_not_see_or_drop_what_it_changed(project: Path) -> None:
+def test_an_agent_sees_and_drops_what_it_changed(project: Path) -> None:
     with Sandbox(here=project) as box:
         _, seen, wrong, dropped = answers(
             box,
@@ -47,14 +47,14 @@ def test_an_agent_could_not_see_or_drop_what_it_changed(project: Path) -> None:
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n"
 
 
-def test_an_agent_that_may_apply_could_not(project: Path) -> None:
+def test_an_agent_that_may_apply_does(project: Path) -> None:
     with Sandbox(here=project) as box:
         _, done = answers(box, True, RUN, ("apply_changes", {}))
         assert done["status"] == "success"
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
 
 
-def test_an_agent_applied_a_hook_of_git_by_naming_it(project: Path) -> None:
+def test_an_agent_applies_no_hook_of_git_by_naming_it(project: Path) -> None:
     """The name must come from the user: a model does what a file tells it."""
     with Sandbox(here=project) as box:
         code = "import os\nfor n in ('.git/hooks', '.vscode'): os.makedirs(n)\n"
@@ -79,6 +79,6 @@ def test_an_agent_applied_a_hook_of_git_by_naming_it(project: Path) -> None:
     assert not (project / ".vscode").exists() and not (project / "out").is_symlink()
 
 
-def test_a_sandbox_without_a_folder_offered_its_tools() -> None:
+def test_a_sandbox_without_a_folder_does_not_offer_its_tools() -> None:
     with Sandbox() as box:
         assert not {"folder_changes", "discard_changes", "apply_changes"} & set(Toolbox(box, may_apply=True).names)

@@ -57,6 +57,7 @@ def asking(folder: Path, user: User, mode: str) -> Held:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.slow
 def test_the_users_answer_is_a_change_of_the_policy_and_written_down(mode: str, port: int, tmp_path: Path) -> None:
     user = User("once", "session")
     held = asking(tmp_path, user, mode)
@@ -78,6 +79,7 @@ def test_the_users_answer_is_a_change_of_the_policy_and_written_down(mode: str, 
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_who_declines_is_asked_again_and_never_is_never(port: int, tmp_path: Path) -> None:
     user = User("decline", "never")
     held = asking(tmp_path, user, "legacy")
@@ -110,6 +112,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
     held.close()
 
 
+@pytest.mark.slow
 def test_a_client_that_cannot_ask_gets_the_refusal(served: Held, port: int) -> None:
     answer = served.answer("sandbox_exec", language="python", code=GET.replace("PORT", str(port)))
     assert answer["status"] == "failed"
@@ -140,6 +143,7 @@ def test_prompts_say_how_to_work_here(served: Held) -> None:
         served.do(lambda client: client.get_prompt("solve_in_sandbox"))
 
 
+@pytest.mark.slow
 def test_candidates_are_tried_from_one_state_and_one_is_kept(served: Held) -> None:
     served.answer("session_run", code="x = 1", session="tries")
     codes = ["x += 1; print(x)", "x += 10; print(x)", "1/0"]
@@ -155,6 +159,7 @@ def test_candidates_are_tried_from_one_state_and_one_is_kept(served: Held) -> No
     assert "has no candidates" in served.answer("session_keep", session="tries")["stderr"]
 
 
+@pytest.mark.slow
 def test_a_program_that_stumbles_gets_the_hint_of_other_doors(served: Held) -> None:
     answer = served.answer("sandbox_exec", language="python", code="import nosuchpackage")
     assert any("nosuchpackage" in note for note in answer["notes"])

@@ -51,6 +51,7 @@ def bearer(server: HttpServer) -> dict[str, str]:
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
 @pytest.mark.parametrize("path", ["/mcp", "/", "/.well-known/oauth-protected-resource"])
+@pytest.mark.one_case
 def test_nothing_answers_without_the_token(server: HttpServer, method: str, path: str):
     assert status(server, method, path) == 401
 
@@ -62,6 +63,7 @@ def test_a_wrong_token_is_refused(server: HttpServer, credential: str):
     assert status(server, Authorization=credential.format(token=server.token)) == 401
 
 
+@pytest.mark.slow
 def test_the_sdks_client_gets_in_with_the_token_and_not_without(server: HttpServer):
     held = server.connect()
     assert held.answer("sandbox_exec", language="python", code="print(1)")["stdout"] == "1\n"
@@ -76,7 +78,7 @@ def test_a_page_that_rebinds_its_name_is_refused_even_with_the_token(server: Htt
 
 
 @pytest.mark.attack("O08", "host")
-def test_connections_of_strangers_took_all_descriptors_of_the_server(server: HttpServer):
+def test_connections_of_strangers_do_not_take_all_descriptors_of_the_server(server: HttpServer):
     place = urlsplit(server.url)
     strangers = [
         socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S) for _ in range(MOST_WAITING)
@@ -96,7 +98,7 @@ def test_connections_of_strangers_took_all_descriptors_of_the_server(server: Htt
 
 
 @pytest.mark.attack("O08", "host")
-def test_a_request_without_the_token_kept_its_connection(server: HttpServer):
+def test_a_request_without_the_token_loses_its_connection(server: HttpServer):
     place = urlsplit(server.url)
     with socket.create_connection((place.hostname, place.port), timeout=PATIENCE_S) as stranger:
         stranger.sendall(b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nslow")
@@ -117,6 +119,7 @@ def test_the_token_is_made_anew_and_shown_once(server: HttpServer):
     assert server.said.count(server.token) == 1
 
 
+@pytest.mark.slow
 def test_a_token_of_the_environment_is_used_and_not_shown(tmp_path: Path):
     with http_server(tmp_path, token="a-token-of-my-own") as server:
         assert "a-token-of-my-own" not in server.said
@@ -163,6 +166,7 @@ def test_loopback_addresses_are_taken(host: str):
         assert listener.getsockname()[0].startswith("127.")
 
 
+@pytest.mark.slow
 def test_the_command_refuses_an_open_address_in_one_line():
     command = [sys.executable, *COMMAND, "--http", "--host", "0.0.0.0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)

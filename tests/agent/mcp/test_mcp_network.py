@@ -29,7 +29,8 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_allowed_refused_and_written_down(transport: str, port: int, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_requests_are_allowed_or_refused_and_written_down(transport: str, port: int, tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     temporary = tmp_path / "t"
     temporary.mkdir()

@@ -74,6 +74,7 @@ def anyhow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 # -- every transport -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_program_runs_and_its_answer_is_structured(anyhow: Held):
     result = anyhow.call("sandbox_exec", language="python", code="print(6 * 7)")
     answer = result.structured_content
@@ -109,6 +110,7 @@ def test_output_is_told_as_progress_while_the_program_runs_and_cancelling_ends_i
     assert anyhow.answer("sandbox_exec", language="python", code="print('next')")["stdout"] == "next\n"
 
 
+@pytest.mark.slow
 def test_a_cancelled_cell_is_ended_and_the_session_goes_on(anyhow: Held):
     anyhow.answer("session_run", code="x = 41", session="cancelled")
 
@@ -132,7 +134,7 @@ def test_a_cancelled_cell_is_ended_and_the_session_goes_on(anyhow: Held):
 # -- the tools -----------------------------------------------------------------------------------------------------
 
 
-def test_the_tools_and_their_schemas(served: Held):
+def test_every_tool_has_its_schema(served: Held):
     tools = served.do(lambda client: client.list_tools()).tools
     assert [tool.name for tool in tools] == NAMES
     for tool in tools:
@@ -145,6 +147,7 @@ def test_the_tools_and_their_schemas(served: Held):
     assert {"python", "command", "wasm"} <= set(tools[0].input_schema["properties"]["language"]["enum"])
 
 
+@pytest.mark.slow
 def test_what_happens_inside_is_information(served: Held):
     failed = served.call("sandbox_exec", language="python", code="raise SystemExit(3)")
     assert (failed.is_error, failed.structured_content["exit_code"]) == (False, 3)
@@ -188,6 +191,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("name", "args"), BAD, ids=lambda value: str(value)[:60])
+@pytest.mark.one_case
 def test_bad_arguments_are_told_in_the_result(served: Held, name: str, args: dict[str, Any]):
     result = served.call(name, **args)
     assert result.is_error
@@ -220,6 +224,7 @@ def test_a_flood_is_bounded(served: Held):
     assert len(json.dumps(cell)) < 200_000
 
 
+@pytest.mark.slow
 def test_a_session_keeps_its_state_and_takes_cells_back(served: Held):
     assert served.answer("session_run", code="x = 41", session="s")["status"] == "success"
     assert served.answer("session_run", code="x += 1\nx", session="s")["value"] == "42"
@@ -287,7 +292,7 @@ def test_files_go_in_and_come_out(served: Held):
     assert shown["stdout"] == "[0, 255]\n"
 
 
-def test_failing_code_was_called_a_success(served: Held):
+def test_failing_code_is_not_called_a_success(served: Held):
     said = [
         served.call("sandbox_exec", language="python", code="raise SystemExit(3)"),
         served.call("sandbox_exec", language="python", code="def"),
@@ -308,6 +313,7 @@ def test_part_of_a_file_ends_between_two_characters(served: Held):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_file_larger_than_the_hosts_memory_is_read_in_parts(served: Held):
     code = "f = open('holes', 'wb'); f.truncate(200 << 20); f.seek(150 << 20); f.write(b'here')"
     assert served.answer("sandbox_exec", language="python", code=code)["status"] == "success"
@@ -336,6 +342,7 @@ def test_the_report_is_measured(served: Held):
 # -- the end -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_client_that_goes_away_ends_its_programs(tmp_path: Path, out: Path):
     (out / "lock").unlink(missing_ok=True)
     held = over_stdio(tmp_path, "--mount", f"{out}:/out:rw")
@@ -357,6 +364,7 @@ def test_a_client_that_goes_away_ends_its_programs(tmp_path: Path, out: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_is_told_to_end_leaves_nothing(tmp_path: Path):
     opening = {
         "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -401,6 +409,7 @@ def test_without_the_sdk_the_command_says_what_to_install():
         ("command", "x=41", "echo $((x + 1))", None),
     ],
 )
+@pytest.mark.one_case
 def test_every_language_with_sessions_has_them_here(served: Held, language: str, first: str, second: str, value: str):
     assert served.answer("session_run", code=first, language=language)["status"] == "success"
     answer = served.answer("session_run", code=second, language=language)

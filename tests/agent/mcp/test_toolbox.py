@@ -111,7 +111,7 @@ def test_a_failure_of_our_own_is_told_and_logged(caplog: pytest.LogCaptureFixtur
     assert "the tool session_run failed" in caplog.text
 
 
-def test_a_file_too_many_would_have_ended_all_later_runs(monkeypatch: pytest.MonkeyPatch):
+def test_a_file_too_many_is_refused_and_later_runs_go_on(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(file_tools, "MAX_PACKED_BYTES", 10)
     monkeypatch.setattr(file_tools, "MAX_PACKED_FILES", 2)
 

@@ -88,6 +88,7 @@ def test_a_program_runs_and_the_answer_has_every_field_of_sandboxfusion(service:
     assert run == {"status": "Finished", "return_code": 0, "stdout": "hello\n", "stderr": ""}
 
 
+@pytest.mark.slow
 def test_a_failure_and_a_time_limit_are_failed_as_in_sandboxfusion(service: Service) -> None:
     answer = service.run(code="raise ValueError('x')", language="python")
     assert (answer["status"], answer["run_result"]["return_code"]) == ("Failed", 1)  # type: ignore[index]
@@ -298,6 +299,7 @@ def test_a_client_that_goes_away_after_more_bytes_ends_its_program() -> None:
         made.stop()
 
 
+@pytest.mark.slow
 def test_a_full_queue_is_429_and_a_drain_finishes_what_was_taken() -> None:
     made = Service(workers=1, waiting=0)
     answers: list[dict[str, object]] = []
@@ -319,6 +321,7 @@ def test_a_full_queue_is_429_and_a_drain_finishes_what_was_taken() -> None:
         made.ask("/health")
 
 
+@pytest.mark.slow
 def test_under_load_everything_is_answered_once_and_who_does_not_fit_comes_back() -> None:
     made = Service(workers=2, waiting=2)
     together = threading.Barrier(CLIENTS)

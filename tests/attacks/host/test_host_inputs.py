@@ -79,6 +79,7 @@ HEADS = [
 @pytest.mark.attack("N10", "network")
 @fixed(100)
 @given(damaged(HEADS))
+@pytest.mark.slow
 def test_a_damaged_proxy_request_is_one_request_or_a_refusal_that_cannot_be_split(data: bytes) -> None:
     connection = h11.Connection(h11.SERVER)
     try:
@@ -138,6 +139,7 @@ def _modules() -> list[bytes]:
 
 
 @pytest.mark.attack("W01", "wasm")
+@pytest.mark.slow
 def test_a_damaged_module_is_measured_and_rewritten_or_malformed() -> None:
     originals = _modules()
 
@@ -172,6 +174,7 @@ def _valid(data: bytes) -> bool:
 
 
 @pytest.mark.attack("W01", "wasm")
+@pytest.mark.slow
 def test_a_damaged_module_that_is_compiled_was_valid_before_it_was_rewritten(folder: Path) -> None:
     from sandbox_kernel.guest.wasm.compile_module import compile_module
     from sandbox_kernel.guest.wasm.plan import CompilePlan
@@ -212,6 +215,7 @@ def test_the_pictures_of_these_tests_are_pictures(mime: str) -> None:
 @pytest.mark.attack("O01", "kernel")
 @fixed(100)
 @given(mime=st.sampled_from(sorted(PICTURES)), data=damaged(list(PICTURES.values())))
+@pytest.mark.slow
 def test_a_damaged_picture_is_drawable_or_refused_and_stays_what_it_was(mime: str, data: bytes) -> None:
     try:
         shown = check_image(mime, base64.b64encode(data).decode())
@@ -237,6 +241,7 @@ ACTIVE = ("<script", "<iframe", "<object", "<embed", "<style", "<link", "<meta",
 @pytest.mark.attack("O01", "kernel")
 @fixed(300)
 @given(kind=st.sampled_from(("text/html", "image/svg+xml")), data=damaged(MARKUP))
+@pytest.mark.slow
 def test_damaged_markup_is_inert_and_cleaning_it_again_changes_nothing(kind: str, data: bytes) -> None:
     markup = data.decode("utf-8", "replace")
     first = sanitize_bundle({kind: markup}, {}).data.get(kind, "")
@@ -250,6 +255,7 @@ def test_damaged_markup_is_inert_and_cleaning_it_again_changes_nothing(kind: str
 @pytest.mark.attack("O01", "kernel")
 @fixed(200)
 @given(damaged(MARKUP))
+@pytest.mark.slow
 def test_damaged_markdown_renders_to_nothing_that_acts(data: bytes) -> None:
     shown = sanitize_bundle({"text/markdown": data.decode("utf-8", "replace")}, {}).data
     assert "text/markdown" not in shown
@@ -321,6 +327,7 @@ FIELDS = st.sampled_from(["language", "code", "timeout_secs", "stdin", "__class_
 @pytest.mark.attack("O08", "host")
 @fixed(100)
 @given(args=st.dictionaries(FIELDS, ANYTHING, max_size=6) | ANYTHING)
+@pytest.mark.slow
 def test_any_arguments_of_an_agent_are_answered_in_json(args: object) -> None:
     answer = asyncio.run(TOOL.execute(args))  # type: ignore[arg-type]
     assert answer["status"] in ("success", "error")
@@ -332,6 +339,7 @@ def test_any_arguments_of_an_agent_are_answered_in_json(args: object) -> None:
 @given(
     st.lists(st.sampled_from(["..", ".", "/", "\\", "box", "/box", "a", "C:", "\0", "\udcff", "~", " "]), max_size=9)
 )
+@pytest.mark.slow
 def test_a_path_made_of_tricks_stays_beneath_or_is_refused(parts: list[str]) -> None:
     for path in ("".join(parts), "/".join(parts)):
         try:
@@ -343,6 +351,7 @@ def test_a_path_made_of_tricks_stays_beneath_or_is_refused(parts: list[str]) -> 
 
 @fixed(100)
 @given(data=st.data())
+@pytest.mark.slow
 def test_a_damaged_compiled_program_is_never_used(folder: Path, data: st.DataObject) -> None:
     cache = CompileCache(str(folder / "cache"))
     key = "ab" * 32

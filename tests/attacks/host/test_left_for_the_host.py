@@ -43,6 +43,7 @@ def box(nothing_left: None) -> Iterator[Sandbox]:
 
 
 @pytest.mark.parametrize("what", LEFT)
+@pytest.mark.one_case
 def test_a_box_runs_on_after_a_program_that_left(what: str, box: Sandbox) -> None:
     result = box.run(LEFT[what], timeout=30)
     assert result.ok, result
@@ -85,6 +86,7 @@ def test_a_file_of_the_callers_that_lies_deep_is_refused_before_anything_runs(le
         box.run("print(1)", files={"/".join("a" * levels): "x"}, timeout=20)
 
 
+@pytest.mark.slow
 def test_archives_that_unpack_to_more_than_they_are_stay_inside_their_limits(box: Sandbox) -> None:
     """Bombs are the program's own affair: they end at its disk limit, and the host unpacks nothing."""
     code = (

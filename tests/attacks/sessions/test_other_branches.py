@@ -100,6 +100,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
         yield made
 
 
+@pytest.mark.one_case
 def test_the_state_of_another_branch_can_be_neither_read_nor_changed(session: Session) -> None:
     searched = session.run(SEARCH, timeout=60)
     assert searched.ok and searched.stdout.strip() == "[] 0", searched

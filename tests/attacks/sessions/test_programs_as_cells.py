@@ -84,6 +84,7 @@ def opened() -> Iterator[Opened]:
 
 
 @pytest.mark.parametrize("attack", [pytest.param(a, id=a.id, marks=pytest.mark.attack(a.id, "session")) for a in CELLS])
+@pytest.mark.one_case
 def test_a_hostile_cell_ends_as_it_must_and_the_session_goes_on(
     attack: Attack, tmp_path: Path, opened: Opened, record_property: Callable[[str, object], None]
 ) -> None:
@@ -127,14 +128,15 @@ def test_every_difference_is_of_a_cell_that_exists() -> None:
 
 
 @pytest.mark.attack("S12", "session")
-def test_s12_a_shell_that_may_start_nothing_is_refused_before_it_opens() -> None:
+def test_a_shell_that_may_start_nothing_is_refused_before_it_opens() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy.preset("strict"))
     with pytest.raises(PolicyViolation, match="denies starting processes"):
         open_session(backend, "command")
 
 
 @pytest.mark.attack("S12", "session")
-def test_s12_a_python_cell_that_may_start_nothing_starts_nothing() -> None:
+@pytest.mark.slow
+def test_a_python_cell_that_may_start_nothing_starts_nothing() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy.preset("strict"))
     code = (
         "import ctypes, glob, os, subprocess\n"
@@ -150,7 +152,8 @@ def test_s12_a_python_cell_that_may_start_nothing_starts_nothing() -> None:
 
 
 @pytest.mark.attack("F14", "session")
-def test_f14_sessions_of_different_tenants_share_no_file_process_or_variable() -> None:
+@pytest.mark.slow
+def test_sessions_of_different_tenants_share_no_file_process_or_variable() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0))
     look = (
         "import glob, os\nprint(sorted(glob.glob('/box/*') + glob.glob('/tmp/*')), "

@@ -29,6 +29,7 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.one_case
 def test_a_question_about_an_object_is_answered_or_not_when_it(name: str, session: Session) -> None:
     assert session.run(QUESTIONS[name]).ok
     for answer in (session.complete("a.", 2), session.inspect("a", 1), session.complete("a.b.", 4)):

@@ -36,6 +36,7 @@ def session(request: pytest.FixtureRequest, nothing_left: None) -> Iterator[Sess
 
 
 @pytest.mark.parametrize(("session", "name"), ALL, indirect=["session"], ids=[f"{a} that {b}" for a, b in ALL])
+@pytest.mark.one_case
 def test_the_session_has_its_state_after_a_cell(session: Session, name: str) -> None:
     language = str(session.language)
     code, taken_back = CELLS[language][name]
@@ -60,6 +61,7 @@ def told(session: Session, tell: str) -> bool:
 
 
 @pytest.mark.parametrize("then", ["", "\ntime.sleep(100)"], ids=["and ends", "and waits"])
+@pytest.mark.slow
 def test_a_cell_that_shuts_the_channel_down_for_everybody_is_not_waited_for(
     then: str, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +74,7 @@ def test_a_cell_that_shuts_the_channel_down_for_everybody_is_not_waited_for(
 
 
 @pytest.mark.parametrize("name", KEPT_AT_ONCE)
+@pytest.mark.one_case
 def test_the_session_goes_on_with_its_state_after_a_cell_that(name: str, session: Session) -> None:
     code, taken_back = KEPT_AT_ONCE[name]
     result = session.run(code, timeout=3)
@@ -81,6 +84,7 @@ def test_the_session_goes_on_with_its_state_after_a_cell_that(name: str, session
 
 
 @pytest.mark.parametrize("cell", ["import os\nos.kill(-1, 15)", "import os\nos.kill(-1, 1)\nos.kill(-1, 12)"])
+@pytest.mark.one_case
 def test_what_was_sent_to_a_frozen_state_does_not_end_it_when_it_wakes(cell: str, session: Session) -> None:
     session.run(cell)
     session.undo()
@@ -88,6 +92,7 @@ def test_what_was_sent_to_a_frozen_state_does_not_end_it_when_it_wakes(cell: str
         assert session.run("print('kept', kept)").stdout == "kept 41\n"
 
 
+@pytest.mark.slow
 def test_going_back_to_a_state_that_the_cell_has_killed_loses_nothing(session: Session) -> None:
     assert session.run("import os\nos.kill(-1, 9)\nnewer = 42").ok
     with pytest.raises(SessionError, match=r"is gone.*nothing was taken back, and the session is as it was"):
@@ -105,6 +110,7 @@ def test_going_back_to_a_state_that_the_cell_has_killed_loses_nothing(session: S
         "import sys\nsys.modules.clear()",
     ],
 )
+@pytest.mark.one_case
 def test_a_worker_that_cannot_freeze_any_more_is_not_waited_for(cell: str, session: Session) -> None:
     session.run(cell)
     try:

@@ -77,7 +77,8 @@ def ended(watches: list[int], seconds: float) -> bool:
         ),
     ],
 )
-def test_k08_a_host_that_is_killed_takes_its_sandboxes_with_it(enforcer: str, spares: int, tmp_path: Path) -> None:
+@pytest.mark.one_case
+def test_a_host_that_is_killed_takes_its_sandboxes_with_it(enforcer: str, spares: int, tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o755)
     mark = secrets.token_hex(8)
     with host(enforcer, mark, DAEMON, tmp_path, spares) as killed:
@@ -100,7 +101,7 @@ def request(code: str) -> ExecRequest:
 
 
 @pytest.mark.attack("K07", "pool")
-def test_k07_a_program_that_kills_itself_costs_no_neighbour_and_the_pool_goes_on() -> None:
+def test_a_program_that_kills_itself_costs_no_neighbour_and_the_pool_goes_on() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=2))
     backend.warm(Language.PYTHON)
 
@@ -118,7 +119,7 @@ def test_k07_a_program_that_kills_itself_costs_no_neighbour_and_the_pool_goes_on
 
 
 @pytest.mark.attack("O16", "pool")
-def test_o16_of_many_runs_at_once_half_are_cancelled_and_no_result_is_mixed_up() -> None:
+def test_of_many_runs_at_once_half_are_cancelled_and_no_result_is_mixed_up() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=2))
     tokens = [secrets.token_hex(8) for _ in range(40)]
 

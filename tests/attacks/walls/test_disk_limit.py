@@ -12,6 +12,7 @@ from tests.attacks.trials import Trial, trials
 
 
 @pytest.mark.parametrize("trial", trials(PROGRAMS))
+@pytest.mark.one_case
 def test_a_program_that_fills_the_disk_ends_at_its_limit(
     trial: Trial, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
 ) -> None:

@@ -50,12 +50,14 @@ def run(backend: ProcessBackend, code: str, **limits: object) -> ExecResult:
     return asyncio.run(backend.execute(ExecRequest(language="python", code=code, timeout=25, **limits)))
 
 
+@pytest.mark.one_case
 def test_memory_of_processes_whose_main_threads_have_ended_is_limited(backend: ProcessBackend) -> None:
     hold = "x = bytearray(60 << 20); x[::4096] = b'x' * len(x[::4096])"
     result = run(backend, program(hold, 4), memory_limit_mb=128)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory"), result
 
 
+@pytest.mark.one_case
 def test_deleted_files_of_a_process_whose_main_thread_has_ended_count_as_disk(backend: ProcessBackend) -> None:
     fill = (
         "held = [os.open(f'f{i}', os.O_CREAT | os.O_RDWR) for i in range(40)]\n"
@@ -71,11 +73,13 @@ def test_deleted_files_of_a_process_whose_main_thread_has_ended_count_as_disk(ba
     assert "held 40 MB" not in result.stdout
 
 
+@pytest.mark.one_case
 def test_a_process_whose_main_thread_has_ended_ends_with_its_run(backend: ProcessBackend) -> None:
     assert run(backend, program("pass", 3, 0.3)).status is Status.OK
     # ``nothing_left`` looks for what is left of it.
 
 
+@pytest.mark.slow
 def test_a_process_whose_main_thread_has_ended_does_not_survive_the_rollback_of_its_cell(
     backend: ProcessBackend,
 ) -> None:
@@ -94,6 +98,7 @@ sum(name(pid) == "survivor\\n" for pid in os.listdir("/proc") if pid.isdigit())
         assert after.displays[0].data["text/plain"] == "0"
 
 
+@pytest.mark.one_case
 def test_a_worker_that_ends_its_own_main_thread_is_ended_with_its_cell(backend: ProcessBackend) -> None:
     hide = END_MAIN_THREAD + (
         "import threading, time\n"
@@ -113,6 +118,7 @@ def test_a_worker_that_ends_its_own_main_thread_is_ended_with_its_cell(backend: 
             assert {note.kind for note in ended.notes} & {NoteKind.STATE_LOST, NoteKind.ROLLED_BACK}, ended
 
 
+@pytest.mark.one_case
 def test_a_cell_whose_worker_has_no_main_thread_any_more_is_not_waited_for(backend: ProcessBackend) -> None:
     hide = f"{END_MAIN_THREAD}import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\nend_main_thread()"
     with open_session(backend, "python") as session:

@@ -25,6 +25,7 @@ def numbers(text: str) -> set[int]:
 
 
 @pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.one_case
 def test_the_name_of_a_group_does_not_say_who_the_host_is(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
     tier.enter(monkeypatch)
     backend = ProcessBackend(ProcessConfig(pool_size=0), tier.enforcer)

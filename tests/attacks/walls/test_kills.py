@@ -15,6 +15,7 @@ from tests.attacks.trials import Trial, keeps_signals_in, trials
 
 
 @pytest.mark.parametrize("trial", trials(PROGRAMS))
+@pytest.mark.one_case
 def test_a_program_that_hides_or_sends_signals_ends_with_its_run_and_ends_nobody_else(
     trial: Trial, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
 ) -> None:
@@ -22,6 +23,7 @@ def test_a_program_that_hides_or_sends_signals_ends_with_its_run_and_ends_nobody
 
 
 @pytest.mark.parametrize("enforcer", ["bubblewrap", pytest.param("landlock", marks=keeps_signals_in)])
+@pytest.mark.one_case
 def test_a_program_cannot_have_the_kernel_signal_the_host_for_it(enforcer: str) -> None:
     """The owner of a pipe's signals may be any process that can be named; the kernel sends them when data comes."""
     came: list[int] = []

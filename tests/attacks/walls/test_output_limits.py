@@ -12,6 +12,7 @@ from tests.attacks.trials import Trial, trials
 
 
 @pytest.mark.parametrize("trial", trials(PROGRAMS))
+@pytest.mark.one_case
 def test_a_program_that_abuses_its_pipes_harms_neither_host_nor_result(
     trial: Trial, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
 ) -> None:

@@ -12,6 +12,7 @@ from tests.attacks.trials import Trial, trials
 
 
 @pytest.mark.parametrize("trial", trials(PROGRAMS))
+@pytest.mark.one_case
 def test_a_program_that_takes_too_many_of_what_is_counted_is_stopped(
     trial: Trial, tmp_path: Path, nothing_left: None, record_property: Callable[[str, object], None]
 ) -> None:

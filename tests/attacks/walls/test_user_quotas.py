@@ -67,6 +67,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("quota", MOST)
+@pytest.mark.one_case
 def test_a_sandbox_has_a_share_of_its_users_quota(backend: ProcessBackend, quota: str) -> None:
     enforcer = backend.enforcer
     if enforcer is not None and enforcer.name == "landlock" and os.geteuid() == 0 and quota in ("instances", "watches"):
@@ -76,6 +77,7 @@ def test_a_sandbox_has_a_share_of_its_users_quota(backend: ProcessBackend, quota
     assert int(result.stdout.split()[0]) <= most, result
 
 
+@pytest.mark.one_case
 def test_requests_of_the_whole_machine_cannot_be_taken(backend: ProcessBackend) -> None:
     assert run(backend, REQUESTS).stdout.split() == ["0", "ENOSYS"]
 

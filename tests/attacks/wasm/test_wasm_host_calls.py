@@ -119,6 +119,7 @@ OPEN = ("path_open", (3, 0, 64, 1, 1, (1 << 29) - 1, (1 << 29) - 1, 0, 128))
 
 
 @pytest.mark.parametrize("abuse", ABUSES)
+@pytest.mark.slow
 def test_a_module_that_gives_its_host_calls(abuse: str, backend: WasmBackend) -> None:
     calls = [OPEN, *ABUSES[abuse]]
     names = dict.fromkeys(name for name, _ in calls)
@@ -141,6 +142,7 @@ WAYS_OUT = (
 
 
 @pytest.mark.parametrize("mounted", [False, True], ids=["its own folder", "a mounted folder"])
+@pytest.mark.slow
 def test_a_module_finds_no_way_out_of(mounted: bool, backend: WasmBackend, tmp_path: Path) -> None:
     """Every call that takes a path, with every way out, from a folder that holds links to the outside."""
     os.chmod(tmp_path, 0o755)
@@ -215,6 +217,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.slow
 def test_a_module_is_refused_or_ends_by_itself_that_has(bomb: str, backend: WasmBackend) -> None:
     try:
         result = go(backend, BOMBS[bomb], memory_limit_mb=64, timeout=5)

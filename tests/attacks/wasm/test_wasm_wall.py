@@ -66,7 +66,8 @@ def harmless(run: Run, tmp_path_factory: pytest.TempPathFactory, nothing_left: N
 
 
 @pytest.mark.attack("W01", "wasm")
-def test_w01_malformed_truncated_random_and_component(run: Run) -> None:
+@pytest.mark.slow
+def test_malformed_truncated_random_and_component_bytes_are_refused(run: Run) -> None:
     rng = random.Random(1)
     header = b"\0asm\x01\0\0\0"
     samples = [header + rng.randbytes(1000) for _ in range(5)]
@@ -78,7 +79,8 @@ def test_w01_malformed_truncated_random_and_component(run: Run) -> None:
 
 
 @pytest.mark.attack("W03", "wasm")
-def test_w03_precompiled_code_from_outside_is_never_loaded(run: Run, backend: WasmBackend) -> None:
+@pytest.mark.slow
+def test_precompiled_code_from_outside_is_never_loaded(run: Run, backend: WasmBackend) -> None:
     run(wat("(drop (i32.const 3))"))
     entry = backend.store.find(backend.store.names()[0])
     assert entry is not None
@@ -87,7 +89,8 @@ def test_w03_precompiled_code_from_outside_is_never_loaded(run: Run, backend: Wa
 
 
 @pytest.mark.attack("W04", "wasm")
-def test_w04_growing_without_end(run: Run) -> None:
+@pytest.mark.slow
+def test_growing_without_end_meets_the_memory_limit(run: Run) -> None:
     result = run(wat("(loop $l (drop (memory.grow (i32.const 1024))) (br $l))"), memory_limit_mb=64)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
 
@@ -102,7 +105,8 @@ def test_w04_growing_without_end(run: Run) -> None:
     ],
     ids=["_start", "start", "bulk memory"],
 )
-def test_w07_endless_loops(run: Run, code: str) -> None:
+@pytest.mark.slow
+def test_endless_loops_are_ended(run: Run, code: str) -> None:
     assert run(code, timeout=1).status is Status.TIMEOUT
 
 
@@ -117,14 +121,16 @@ def test_w07_endless_loops(run: Run, code: str) -> None:
     ],
     ids=["calls", "indirect calls", "huge frames"],
 )
-def test_w08_endless_recursion(run: Run, code: str) -> None:
+@pytest.mark.slow
+def test_endless_recursion_is_a_trap(run: Run, code: str) -> None:
     result = run(code)
     assert result.status is Status.FAILED
     assert "call stack exhausted" in result.stderr
 
 
 @pytest.mark.attack("W09", "wasm")
-def test_w09_sleeping_for_ever(run: Run) -> None:
+@pytest.mark.slow
+def test_sleeping_for_ever_is_ended(run: Run) -> None:
     body = """(i32.store (i32.const 16) (i32.const 1)) (i64.store (i32.const 24) (i64.const 0x7fffffffffffffff))
       (loop $l (drop (call $poll_oneoff (i32.const 0) (i32.const 100) (i32.const 1) (i32.const 200))) (br $l))"""
     assert run(wat(body, "poll_oneoff"), timeout=1).status is Status.TIMEOUT
@@ -140,14 +146,16 @@ def test_w09_sleeping_for_ever(run: Run) -> None:
     ],
     ids=["random", "vectors", "path"],
 )
-def test_w11_absurd_sizes_in_host_calls(run: Run, call: str) -> None:
+@pytest.mark.slow
+def test_absurd_sizes_in_host_calls_crash_nobody(run: Run, call: str) -> None:
     result = run(wat(f"(drop {call})", "random_get", "fd_write", "path_open"), memory_limit_mb=64)
     assert result.status in (Status.OK, Status.FAILED)
     assert result.signal is None
 
 
 @pytest.mark.attack("W14", "wasm")
-def test_w14_descriptors_run_out_for_the_guest_alone(run: Run) -> None:
+@pytest.mark.slow
+def test_descriptors_run_out_for_the_guest_alone(run: Run) -> None:
     opened = """(call $path_open (i32.const 3) (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 0) (i64.const 2)
       (i64.const 0) (i32.const 0) (i32.const 8))"""
     body = f"(local $e i32) (loop $l (local.set $e {opened}) (br_if $l (i32.eqz (local.get $e)))) (call $proc_exit (local.get $e))"
@@ -157,7 +165,8 @@ def test_w14_descriptors_run_out_for_the_guest_alone(run: Run) -> None:
 
 
 @pytest.mark.attack("W15", "wasm")
-def test_w15_a_flood_of_output(run: Run) -> None:
+@pytest.mark.slow
+def test_a_flood_of_output_is_cut(run: Run) -> None:
     body = """(local $i i32) (i32.store (i32.const 0) (i32.const 65536)) (i32.store (i32.const 4) (i32.const 1048576))
       (loop $l (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))
         (local.set $i (i32.add (local.get $i) (i32.const 1))) (br_if $l (i32.lt_u (local.get $i) (i32.const 1000))))"""
@@ -168,7 +177,8 @@ def test_w15_a_flood_of_output(run: Run) -> None:
 
 
 @pytest.mark.attack("W16", "wasm")
-def test_w16_leaving_through_a_host_call(run: Run) -> None:
+@pytest.mark.slow
+def test_a_module_leaves_only_by_the_call_that_ends_it(run: Run) -> None:
     body = "(call $proc_exit (i32.const 0)) unreachable"
     assert run(wat(body, "proc_exit")).exit_code == 0
     with pytest.raises(InvalidRequest, match="host_callback"):
@@ -176,7 +186,8 @@ def test_w16_leaving_through_a_host_call(run: Run) -> None:
 
 
 @pytest.mark.attack("W19", "wasm")
-def test_w19_clock_and_randomness_can_be_made_repeatable(run: Run) -> None:
+@pytest.mark.slow
+def test_clock_and_randomness_can_be_made_repeatable(run: Run) -> None:
     body = """(drop (call $clock_time_get (i32.const 1) (i64.const 1) (i32.const 64)))
       (drop (call $random_get (i32.const 72) (i32.const 4)))
       (call $proc_exit (i32.and (i32.const 0x7f) (i32.xor (i32.load (i32.const 64)) (i32.load (i32.const 72)))))"""
@@ -195,13 +206,17 @@ def test_w19_clock_and_randomness_can_be_made_repeatable(run: Run) -> None:
     ],
     ids=["gc", "exceptions", "memory64"],
 )
-def test_w20_proposals_that_are_switched_off(run: Run, code: str) -> None:
+@pytest.mark.slow
+def test_proposals_that_are_switched_off_are_refused(run: Run, code: str) -> None:
     with pytest.raises(InvalidRequest):
         run(code)
 
 
 @pytest.mark.attack("F11", "wasm")
-def test_f11_links_and_renames_between_folders_of_different_rights(backend: WasmBackend, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_links_and_renames_between_folders_of_different_rights_are_refused(
+    backend: WasmBackend, tmp_path: Path
+) -> None:
     for name in ("ro", "rw"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a").write_text(name)
@@ -263,7 +278,8 @@ def guest_backend_here() -> WasmBackend:
         ),
     ],
 )
-def test_r09_to_r11_disk_and_inodes(python: Run, number: str, code: str, record_property: Told) -> None:
+@pytest.mark.slow
+def test_disk_and_inodes_are_limited(python: Run, number: str, code: str, record_property: Told) -> None:
     # Files that are not closed by the program fail in silence, so that one may go on until its time is over.
     result = python(code, limits=Limits(disk_mb=32), timeout=8 if number == "R10" else 90)
     record_property("ended", describe_end(result) + (" (with 8 000 files)" if number == "R10" else ""))
@@ -271,14 +287,16 @@ def test_r09_to_r11_disk_and_inodes(python: Run, number: str, code: str, record_
 
 
 @pytest.mark.attack("R12", "wasm")
-def test_r12_a_terabyte_of_holes(python: Run, record_property: Told) -> None:
+@pytest.mark.slow
+def test_a_terabyte_of_holes_is_refused(python: Run, record_property: Told) -> None:
     result = python("open('s', 'wb').truncate(1 << 40)")
     record_property("ended", describe_end(result))
     assert result.status in (Status.OK, Status.FAILED)
 
 
 @pytest.mark.attack("R14", "wasm")
-def test_r14_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> None:
+@pytest.mark.slow
+def test_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> None:
     code = "import os\np = '/box'\nfor i in range(1000):\n    p += '/a'\n    os.mkdir(p)\nprint('made')"
     result = python(code)
     record_property("ended", f"{describe_end(result)} (with 1 000 levels)")
@@ -292,6 +310,7 @@ def test_r14_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> No
     ["/etc/shadow", "/root/.ssh/id_rsa", "/proc/1/root/etc/shadow", "../../../../etc/passwd", "/box/../etc/passwd",
      "//etc/passwd", "etc\0/passwd", "..%2f..%2fetc/passwd", "\uff0e\uff0e/etc", "/etc/passwd/"],
 )  # fmt: skip
-def test_f01_f02_files_of_the_host(python: Run, path: str) -> None:
+@pytest.mark.slow
+def test_files_of_the_host_cannot_be_opened(python: Run, path: str) -> None:
     result = python(f"print(open({path!r}).read())")
     assert (result.status, result.stdout) == (Status.FAILED, "")

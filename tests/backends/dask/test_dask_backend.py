@@ -40,6 +40,7 @@ def python(code: str, timeout: float = 30) -> ExecRequest:
     return ExecRequest(language=Language.PYTHON, code=code, timeout=timeout)
 
 
+@pytest.mark.slow
 def test_a_run_lands_behind_the_walls_of_a_worker(backend: DaskBackend) -> None:
     result = backend.run(python("import os; print(os.listdir('/home'), os.getuid())"))
     assert (result.status, result.stdout) == (Status.OK, "[] 1000\n")
@@ -89,6 +90,7 @@ def _setup() -> tuple[object, object, object]:
     return ProcessConfig(pool_size=0), SandboxPolicy.preset("standard"), "auto"
 
 
+@pytest.mark.slow
 def test_a_limit_is_told_as_anywhere(backend: DaskBackend) -> None:
     result = backend.run(python("while True: pass", timeout=1))
     assert (result.status, result.limit) == (Status.TIMEOUT, "timeout")
@@ -102,6 +104,7 @@ def test_errors_of_ours_come_through_and_those_of_the_cluster_are_explained(clie
         missing.run(python("1"))
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_is_told(client: object) -> None:
     """The scheduler gives such a run to another worker; when there is none left, that is an error and no result."""
     with distributed.LocalCluster(n_workers=1, processes=True, dashboard_address=None) as cluster:
@@ -118,6 +121,7 @@ def test_a_worker_that_died_is_told(client: object) -> None:
                 backend.run(python("import os, time; os.write(1, b'on'); time.sleep(60)"), on_output=kill)
 
 
+@pytest.mark.slow
 def test_capabilities_are_those_of_a_worker(backend: DaskBackend) -> None:
     found = backend.capabilities()
     assert found.isolation_class == "process+sandbox"
@@ -135,7 +139,9 @@ def test_the_facade_keeps_the_files_of_a_cluster_run(client: object) -> None:
             box.session()
 
 
-def test_a_run_of_a_cluster_had_only_the_files_of_the_users_folder(client: object, project: Path) -> None:
+def test_a_run_of_a_cluster_has_links_modes_and_empty_folders_of_the_users_folder(
+    client: object, project: Path
+) -> None:
     (project / "empty").mkdir()
     look = "import os; print(sorted(os.listdir('.')), os.readlink('link'), os.access('run.sh', os.X_OK))"
     change = "open('run.sh', 'a').write('#'); os.rmdir('empty'); os.remove('link'); os.symlink('data', 'link')"
@@ -176,6 +182,7 @@ def _hang(setup: object, request: object, name: str, *_: object) -> object:
     return b""
 
 
+@pytest.mark.slow
 def test_a_worker_that_answers_something_else_is_told_from_one_that_ran_the_program(
     backend: DaskBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +194,7 @@ def test_a_worker_that_answers_something_else_is_told_from_one_that_ran_the_prog
         backend.capabilities()
 
 
+@pytest.mark.slow
 def test_a_worker_that_begins_and_never_answers_is_not_waited_for_for_ever(
     backend: DaskBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +206,7 @@ def test_a_worker_that_begins_and_never_answers_is_not_waited_for_for_ever(
     assert heard == []
 
 
+@pytest.mark.slow
 def test_a_run_whose_worker_does_not_answer_can_be_stopped(
     backend: DaskBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +220,7 @@ def test_a_run_whose_worker_does_not_answer_can_be_stopped(
     assert "did not answer within 1 s" in result.notes[0]
 
 
+@pytest.mark.slow
 def test_runs_work_over_a_client_that_takes_no_pickles(client: object) -> None:
     """What workers send is bytes, so a client may refuse everything else."""
     careful = {"serializers": ["dask", "msgpack", "pickle"], "deserializers": ["dask", "msgpack"]}

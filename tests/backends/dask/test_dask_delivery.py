@@ -183,6 +183,7 @@ def test_files_and_sizes_that_do_not_fit_are_refused(change: dict[str, object]) 
 
 @settings(derandomize=True, deadline=None, max_examples=300, database=None)
 @given(st.data())
+@pytest.mark.slow
 def test_a_damaged_delivery_is_a_delivery_or_an_error_of_ours(data: st.DataObject) -> None:
     sent = bytearray(encode_delivery(GOOD))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -108,7 +108,7 @@ def test_a_sandbox_that_lets_everything_through_gets_a_no_on_every_line() -> Non
     assert all(line.enforced is False for line in found.values()), found
 
 
-def test_a_datagram_that_was_sent_but_never_arrived_was_stopped() -> None:
+def test_a_datagram_that_was_sent_but_never_arrived_counts_as_stopped() -> None:
     line = lines(fake(look=looks(True)))["send UDP to the host"]
     assert line.enforced is True
     assert "nothing arrived" in line.evidence
@@ -130,6 +130,7 @@ def test_a_file_that_appeared_outside_counts_more_than_what_the_canary_said() ->
         "send UDP to the host", "see host processes", "inherit the host's environment", "write host settings",
     ],
 )  # fmt: skip
+@pytest.mark.one_case
 def test_a_line_whose_control_fails_is_not_testable_here(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canaries, "controls", lambda bait, outside: {name: False})
     line = lines(fake(look=looks(False)))[name]
@@ -302,6 +303,7 @@ def test_every_canary_that_a_promise_names_exists() -> None:
 
 
 @pytest.mark.parametrize("name", ["strict", "standard"])
+@pytest.mark.slow
 def test_a_real_backend_enforces_the_policy_that_it_was_given(name: str) -> None:
     policy = SandboxPolicy.preset(name)
     backend = ProcessBackend(ProcessConfig(pool_size=0), policy=policy)

@@ -39,8 +39,9 @@ def claims(enforcer: str | None) -> BackendCapabilities:
     return backend(enforcer).capabilities()
 
 
-def test_capabilities(nothing_left: None) -> None:
-    """The seed's own test: the class, what a bare process keeps, and what it does not."""
+@pytest.mark.slow
+def test_a_bare_process_claims_time_limit_and_environment_and_no_walls(nothing_left: None) -> None:
+    """The class, what a bare process keeps, and what it does not."""
     found = claims(None)
     limits = found.enforced_limits
     assert found.isolation_class == "process"
@@ -70,6 +71,7 @@ def test_the_default_backend_reports_subprocess_isolation_only_when_that_was_ask
     assert backend("auto").isolation_class == "process+sandbox"
 
 
+@pytest.mark.slow
 def test_a_working_host_reports_filesystem_isolation() -> None:
     limits = claims("bubblewrap").enforced_limits
     assert limits.filesystem_read_isolation and limits.filesystem_write_isolation
@@ -77,6 +79,7 @@ def test_a_working_host_reports_filesystem_isolation() -> None:
 
 
 @needs_landlock
+@pytest.mark.slow
 def test_landlock_keeps_what_a_policy_can_ask_for_and_says_by_what() -> None:
     found = claims("landlock")
     assert found.isolation_class == "process+sandbox"
@@ -119,7 +122,8 @@ def test_a_policy_that_restricts_is_refused_by_a_backend_without_walls() -> None
         validate_policy(SandboxPolicy(), claims(None))
 
 
-def test_o10_without_control_groups_the_lines_name_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_without_control_groups_the_lines_name_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for room in (meter, process, capabilities):
         monkeypatch.setattr(room, "find_hierarchies", lambda: None)
     monkeypatch.setattr(capabilities, "_measured", {})
@@ -148,7 +152,8 @@ def test_the_report_says_that_sandboxes_are_outside_of_our_own_group(monkeypatch
 
 
 @needs_landlock
-def test_o10_without_control_groups_landlock_names_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+def test_without_control_groups_landlock_names_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     for room in (meter, process, capabilities):
         monkeypatch.setattr(room, "find_hierarchies", lambda: None)
     monkeypatch.setattr(capabilities, "_measured", {})
@@ -159,6 +164,7 @@ def test_o10_without_control_groups_landlock_names_what_stands_in(monkeypatch: p
     assert limits.processes.mechanism == own
 
 
+@pytest.mark.slow
 def test_a_host_without_room_for_the_bait_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> str:
         raise OSError(28, "No space left on device")

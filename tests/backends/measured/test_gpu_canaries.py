@@ -52,7 +52,7 @@ def test_a_machine_without_a_card_has_no_lines(monkeypatch: pytest.MonkeyPatch) 
         (GpuRule(), CARDS, None),
     ],
 )
-def test_a_card_that_is_not_allowed(
+def test_a_card_that_is_not_allowed_must_not_be_seen(
     cards: None, rule: GpuRule | None, reached: tuple[str, ...], enforced: bool
 ) -> None:
     assert first(opens(*reached), rule).enforced is enforced
@@ -83,7 +83,7 @@ def test_the_limit_counts_only_if_less_is_allowed(cards: None, over: str | None,
 
 
 @pytest.mark.parametrize(("found", "enforced"), [("0", True), (str(256 << 20), False), ("", None)])
-def test_what_another_program_left(cards: None, found: str, enforced: bool) -> None:
+def test_what_another_program_left_must_not_be_read(cards: None, found: str, enforced: bool) -> None:
     def run(request: ExecRequest) -> ExecResult:
         return ExecResult(stdout=str(64 << 20) if "fill(place, 0x5A" in request.code else found)
 

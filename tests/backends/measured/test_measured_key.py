@@ -229,6 +229,7 @@ def test_every_variable_that_our_code_asks_for_by_name_below_the_facade_is_in_th
 
 
 @needs_v2
+@pytest.mark.slow
 def test_a_process_in_another_group_does_not_get_what_was_measured_in_the_first() -> None:
     ask = (
         "from sandbox_kernel import ProcessBackend, ProcessConfig\n"

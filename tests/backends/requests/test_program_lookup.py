@@ -117,7 +117,7 @@ def test_a_later_grant_covers_an_earlier_one(tmp_path: Path) -> None:
 
 
 def test_a_path_below_tmp_that_the_sandbox_shows_is_looked_at(tmp_path: Path) -> None:
-    """An interpreter of a clone below /tmp stands in PATH: no program was missed any more."""
+    """An interpreter of a clone below /tmp may stand in PATH; a program that is not there is still missed."""
     (tmp_path / "bin").mkdir()
     tool = tmp_path / "bin" / "tool"
     tool.write_text("")

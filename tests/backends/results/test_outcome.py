@@ -197,7 +197,7 @@ def test_the_kernels_count_of_memory_is_believed_before_the_programs_own() -> No
     assert (uncounted.peak_memory_bytes, uncounted.cpu_seconds) == (7 << 20, 0.3)
 
 
-def test_a_program_taken_from_the_cache_took_no_time_to_compile() -> None:
+def test_a_program_from_the_cache_has_no_time_of_compiling() -> None:
     two = job(step(compiles=True), step())
     seen = replace(outcome(end(0), end(0)), compile_s=1.5)
     assert told(seen, of=two).compile_duration == 1.5

@@ -73,6 +73,7 @@ def comparable(result: ExecResult) -> ExecResult:
     ],
     ids=["output", "input", "error", "time", "memory", "much output", "signal", "shell"],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_run_in_a_runner_ends_as_in_this_process(crowded: ProcessBackend, request_: ExecRequest) -> None:
     here = ProcessBackend(ProcessConfig(runners=0)).run(request_)
     with no_jail_of_this_process():
@@ -80,6 +81,7 @@ def test_a_run_in_a_runner_ends_as_in_this_process(crowded: ProcessBackend, requ
     assert comparable(there) == comparable(here)
 
 
+@pytest.mark.slow
 def test_files_that_a_program_leaves_reach_the_caller_and_its_notes_come_back(crowded: ProcessBackend) -> None:
     taken: dict[str, bytes] = {}
 
@@ -94,6 +96,7 @@ def test_files_that_a_program_leaves_reach_the_caller_and_its_notes_come_back(cr
     assert (result.exit_code, [change.path for change in result.changes]) == (42, ["new"])
 
 
+@pytest.mark.slow
 def test_output_and_memory_are_told_on_the_calling_thread_while_the_program_runs(crowded: ProcessBackend) -> None:
     heard: dict[str, str] = {"stdout": "", "stderr": ""}
     threads: set[int] = set()
@@ -110,6 +113,7 @@ def test_output_and_memory_are_told_on_the_calling_thread_while_the_program_runs
     assert used
 
 
+@pytest.mark.slow
 def test_a_run_in_a_runner_can_be_stopped_and_its_files_are_kept(crowded: ProcessBackend) -> None:
     stop = Stop()
     seen: list[str] = []
@@ -124,6 +128,7 @@ def test_a_run_in_a_runner_can_be_stopped_and_its_files_are_kept(crowded: Proces
     assert seen == ["left"]
 
 
+@pytest.mark.slow
 def test_a_callback_that_fails_ends_the_run_and_the_caller_gets_its_error(crowded: ProcessBackend) -> None:
     class OfTheCallerError(Exception):
         pass
@@ -136,6 +141,7 @@ def test_a_callback_that_fails_ends_the_run_and_the_caller_gets_its_error(crowde
     assert crowded.run(python("print(2)")).stdout == "2\n"
 
 
+@pytest.mark.slow
 def test_an_error_of_the_request_is_the_same_error(crowded: ProcessBackend) -> None:
     request = python("pass", memory_limit_mb=1)
     with pytest.raises(InvalidRequest) as here:
@@ -145,6 +151,7 @@ def test_an_error_of_the_request_is_the_same_error(crowded: ProcessBackend) -> N
     assert str(there.value) == str(here.value)
 
 
+@pytest.mark.slow
 def test_a_runner_that_is_killed_takes_its_jails_along_and_the_next_run_works(
     crowded: ProcessBackend, nothing_left: None
 ) -> None:
@@ -210,6 +217,7 @@ def test_runners_must_be_a_number() -> None:
         ProcessConfig(runners=-1)
 
 
+@pytest.mark.slow
 def test_many_runs_at_once_are_spread_over_the_runners_and_nothing_is_left(nothing_left: None) -> None:
     backend = ProcessBackend(ProcessConfig(runners=2))
     with ThreadPoolExecutor(8) as threads:

@@ -32,6 +32,7 @@ def test_every_defect_but_the_unknown_has_a_step_and_the_words_decide_nothing() 
         ('(module (table 9000000 funcref) (func (export "_start")))', "make it smaller"),
     ],
 )
+@pytest.mark.one_case
 def test_a_refused_module_is_told_what_to_do_next(code: str, step: str) -> None:
     with Sandbox(backend="wasm") as box, pytest.raises(InvalidRequest, match=step):
         box.run(code, "wasm")

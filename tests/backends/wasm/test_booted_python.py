@@ -73,6 +73,7 @@ def test_common_modules_are_loaded_already(run: Run) -> None:
         ("import inspect\ndef f(): return 1\nprint(inspect.getsource(f))", 0, "def f(): return 1\n\n", ""),
     ],
 )  # fmt: skip
+@pytest.mark.one_case
 def test_a_program_finds_a_new_interpreter(run: Run, code: str, exit_code: int, stdout: str, stderr: str) -> None:
     result = run(code)
     assert (result.exit_code, result.stdout) == (exit_code, stdout), result.stderr
@@ -103,6 +104,7 @@ except RecursionError: print('deep')
         "import tempfile; print(next(tempfile._get_candidate_names()))",
     ],
 )
+@pytest.mark.one_case
 def test_randomness_is_drawn_anew_in_each_run(run: Run, draw: str) -> None:
     assert run(draw).stdout != run(draw).stdout
 
@@ -142,7 +144,7 @@ def test_the_root_the_present_folder_and_the_box_are_one_place(run: Run) -> None
     assert result.stdout == "['one'] ['one'] ['one'] /\n", result.stderr
 
 
-def test_a_module_in_the_work_folder_could_not_be_imported(run: Run) -> None:
+def test_a_module_in_the_work_folder_can_be_imported(run: Run) -> None:
     code = "import helper, part.inner; print(helper.value, part.inner.value, helper.__file__)"
     files = {"helper.py": b"value = 1", "part/inner.py": b"value = 2", "sitecustomize.py": b"1 / 0"}
     result = run(code, files=files)
@@ -151,6 +153,7 @@ def test_a_module_in_the_work_folder_could_not_be_imported(run: Run) -> None:
     assert (made.stdout, [change.path for change in made.changes]) == ("3\n", ["made.py"]), made.stderr
 
 
+@pytest.mark.slow
 def test_mounts_are_found_under_their_names(run: Run, tmp_path: Path) -> None:
     policy = SandboxPolicy()
     for number in range(MOST_MOUNTS):
@@ -183,11 +186,13 @@ def test_nothing_of_one_run_is_in_the_next(run: Run) -> None:
     )
 
 
+@pytest.mark.slow
 def test_fuel_and_memory_are_counted_in_an_image(run: Run) -> None:
     assert run("while True: pass", limits=Limits(fuel=50_000_000)).status is Status.FUEL_EXHAUSTED
     assert run("x = bytearray(200 << 20)", memory_limit_mb=64).status is Status.MEMORY_EXCEEDED
 
 
+@pytest.mark.slow
 def test_what_only_a_start_can_do_is_done_by_a_start_and_said(run: Run) -> None:
     result = run("print(hash('a'))", env={"PYTHONHASHSEED": "0"})
     assert has_note(result.notes, NoteKind.NOT_BOOTED) and "PYTHONHASHSEED" in result.notes[-1]
@@ -218,6 +223,7 @@ def test_facts_of_a_module_that_could_not_be_booted_say_why(tmp_path: Path) -> N
     assert image_facts(store.add("y", {"other": b""})).reason == ""
 
 
+@pytest.mark.slow
 def test_a_folder_can_be_the_root_and_the_box_stays_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "name").write_text("mine")

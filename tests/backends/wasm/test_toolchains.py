@@ -72,6 +72,7 @@ def test_the_command_names_target_and_linker(sysroot: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_rust_runs_where_it_can_and_says_why_where_it_cannot(guest_backend: WasmBackend) -> None:
     request = ExecRequest(language=Language.RUST, code='println!("{}", 6 * 7); std::process::exit(200)', timeout=120)
     shown = guest_backend._languages()[Language.RUST]

@@ -27,6 +27,7 @@ SPIN = "(loop $again (br $again))"
 MIB = 1 << 20
 
 
+@pytest.mark.slow
 def test_a_module_prints_and_ends_well(run_wasm, wat, say) -> None:
     result = run_wasm(wat(say(6), "fd_write", data="hello\\n"))
     assert (result.stdout, result.stderr, result.exit_code, result.status) == ("hello\n", "", 0, Status.OK)
@@ -34,6 +35,7 @@ def test_a_module_prints_and_ends_well(run_wasm, wat, say) -> None:
     assert result.compile_duration is not None
 
 
+@pytest.mark.slow
 def test_the_engine_never_runs_in_this_process(run_wasm, wat, say) -> None:
     # The tests import wasmtime themselves, so a fresh interpreter is asked.
     program = (
@@ -60,11 +62,13 @@ def test_text_bytes_and_base64_run_alike(run_wasm, wat, say) -> None:
 
 
 @pytest.mark.parametrize("code", [1, 42, 125, 126, 200, 255, 70000, -1])
+@pytest.mark.one_case
 def test_a_nonzero_exit_is_a_failed_result_with_its_exact_code(run_wasm, wat, code: int) -> None:
     result = run_wasm(wat(f"(call $proc_exit (i32.const {code}))", "proc_exit"))
     assert (result.status, result.exit_code, result.signal) == (Status.FAILED, code, None)
 
 
+@pytest.mark.slow
 def test_an_endless_loop_is_a_timeout_and_keeps_its_output(run_wasm, wat, say, nothing_left: None) -> None:
     result = run_wasm(wat(say(6) + SPIN, "fd_write", data="so far"), timeout=3)
     assert (result.status, result.limit, result.stdout, result.exit_code) == (Status.TIMEOUT, "timeout", "so far", None)
@@ -81,10 +85,12 @@ SLEEP = """(i32.store (i32.const 16) (i32.const 1)) (i64.store (i32.const 24) (i
   (drop (call $poll_oneoff (i32.const 0) (i32.const 100) (i32.const 1) (i32.const 200)))"""
 
 
+@pytest.mark.slow
 def test_a_guest_asleep_in_a_host_call_is_a_timeout(run_wasm, wat) -> None:
     assert run_wasm(wat(SLEEP, "poll_oneoff"), timeout=0.5).status is Status.TIMEOUT
 
 
+@pytest.mark.slow
 def test_a_timeout_of_one_run_never_reaches_another(wasm_backend, wat, say) -> None:
     """Three at once: one ends at once, one is timed out, one is busy for longer than both."""
     busy = """(local $i i32) (loop $again (local.set $i (i32.add (local.get $i) (i32.const 1)))
@@ -110,6 +116,7 @@ def test_a_refused_growth_is_named_though_the_program_ends_well(run_wasm, wat) -
 
 
 @pytest.mark.parametrize("pages", [512, 65536])
+@pytest.mark.one_case
 def test_an_initial_memory_above_the_limit_is_memory_exceeded(run_wasm, wat, pages: int) -> None:
     result = run_wasm(wat("", memory=str(pages)), memory_limit_mb=1)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
@@ -118,23 +125,27 @@ def test_an_initial_memory_above_the_limit_is_memory_exceeded(run_wasm, wat, pag
         result.raise_for_status()
 
 
+@pytest.mark.slow
 def test_a_module_compiled_under_a_large_limit_still_meets_a_small_one(run_wasm, wat) -> None:
     module = wat("", memory="600")
     assert run_wasm(module, memory_limit_mb=64).status is Status.OK
     assert run_wasm(module, memory_limit_mb=1).status is Status.MEMORY_EXCEEDED
 
 
+@pytest.mark.slow
 def test_a_growth_bomb_is_memory_exceeded(run_wasm, wat) -> None:
     result = run_wasm(wat("(loop $again (drop (memory.grow (i32.const 1024))) (br $again))"), memory_limit_mb=64)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
 
 
+@pytest.mark.slow
 def test_memory_that_is_really_touched_is_counted_up_to_the_limit(run_wasm, wat) -> None:
     fill = "(drop (memory.grow (i32.const 1500))) (memory.fill (i32.const 0) (i32.const 1) (i32.const 98000000))"
     result = run_wasm(wat(fill), memory_limit_mb=128)
     assert (result.status, result.peak_memory_bytes) == (Status.OK, 1501 * 65536)
 
 
+@pytest.mark.slow
 def test_several_memories_and_huge_tables_do_not_pass_a_limit_in_pieces(run_wasm) -> None:
     three = '(module (memory 14) (memory 14) (memory 14) (func (export "_start")))'
     with pytest.raises(InvalidRequest, match="3 memories"):
@@ -143,23 +154,27 @@ def test_several_memories_and_huge_tables_do_not_pass_a_limit_in_pieces(run_wasm
         run_wasm('(module (table 10000000 funcref) (func (export "_start")))')
 
 
+@pytest.mark.slow
 def test_a_trap_is_failed_and_named_on_stderr_with_its_functions(run_wasm) -> None:
     result = run_wasm('(module (func $inner unreachable) (func $outer (export "_start") (call $inner)))')
     assert (result.status, result.exit_code, result.limit) == (Status.FAILED, 134, None)
     assert result.stderr.splitlines() == ["wasm trap: unreachable instruction executed", "  at inner", "  at outer"]
 
 
-def test_s3_output_before_a_trap_is_kept(run_wasm, wat, say) -> None:
+@pytest.mark.slow
+def test_output_before_a_trap_is_kept(run_wasm, wat, say) -> None:
     result = run_wasm(wat(say(6) + "unreachable", "fd_write", data="so far"))
     assert (result.status, result.stdout) == (Status.FAILED, "so far")
 
 
+@pytest.mark.slow
 def test_endless_recursion_is_a_trap(run_wasm) -> None:
     result = run_wasm('(module (func $f (export "_start") (call $f)))')
     assert result.status is Status.FAILED
     assert "call stack exhausted" in result.stderr
 
 
+@pytest.mark.slow
 def test_standard_input_is_read(run_wasm, wat) -> None:
     echo = """(block $done (loop $again
         (i32.store (i32.const 0) (i32.const 64)) (i32.store (i32.const 4) (i32.const 60000))
@@ -235,6 +250,7 @@ def test_a_sleeping_guest_can_be_interrupted(wasm_backend, wat, say) -> None:
     assert asyncio.run(go()) is Status.INTERRUPTED
 
 
+@pytest.mark.slow
 def test_fuel_is_exact_repeatable_and_never_called_a_timeout(run_wasm, wat, say) -> None:
     hello = wat(say(6), "fd_write", data="hello\\n")
     used = {run_wasm(hello, limits=Limits(fuel=fuel)).fuel_used for fuel in (10_000, 20_000)}
@@ -249,6 +265,7 @@ def test_without_a_fuel_limit_none_is_counted(run_wasm, wat) -> None:
     assert run_wasm(wat("")).fuel_used is None
 
 
+@pytest.mark.slow
 def test_time_and_randomness_can_be_fixed(run_wasm, wat, say) -> None:
     body = f"""(drop (call $clock_time_get (i32.const 0) (i64.const 1) (i32.const 100)))
       (drop (call $random_get (i32.const 108) (i32.const 8)))
@@ -274,6 +291,7 @@ def opened(path: str, *, fd: int = 3, write: bool = False) -> tuple[str, str]:
     return f"(call $proc_exit {text})", path
 
 
+@pytest.mark.slow
 def test_files_of_the_request_are_there_and_changes_stay_in_the_box(run_wasm, wat) -> None:
     for fd in (3, 4):
         body, data = opened("data/a.txt", fd=fd)
@@ -285,12 +303,14 @@ def test_files_of_the_request_are_there_and_changes_stay_in_the_box(run_wasm, wa
 
 
 @pytest.mark.parametrize("path", ["../etc/passwd", "/etc/passwd", "../cell/plan.json", "../guest/gate.py", "../proc/1"])
+@pytest.mark.slow
 def test_nothing_of_the_jail_around_the_engine_can_be_opened(run_wasm, wat, path: str) -> None:
     for fd in (3, 4):
         body, data = opened(path, fd=fd)
         assert run_wasm(wat(body, "path_open", "proc_exit", data=data)).exit_code != 0
 
 
+@pytest.mark.slow
 def test_mounts_are_read_only_unless_they_are_made_writable(wasm_store, wat, tmp_path: Path) -> None:
     (tmp_path / "ro").mkdir()
     (tmp_path / "ro" / "a").write_text("given")
@@ -347,6 +367,7 @@ def test_a_single_file_cannot_be_mounted_and_the_remedy_is_named(wasm_store, tmp
         ('(module (tag) (func (export "_start") (throw 0)))', "exceptions"),
     ],
 )
+@pytest.mark.one_case
 def test_what_is_no_runnable_module_is_an_invalid_request(run_wasm, code: str | bytes, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         run_wasm(code)
@@ -371,6 +392,7 @@ def module_of(*bodies: bytes) -> bytes:
     return b"\0asm\x01\0\0\0" + types + functions + exported + section(10, code)
 
 
+@pytest.mark.slow
 def test_the_module_builder_of_these_tests_builds_modules(run_wasm) -> None:
     assert run_wasm(module_of(b"\0\x0b")).status is Status.OK
 
@@ -386,12 +408,14 @@ def test_the_module_builder_of_these_tests_builds_modules(run_wasm) -> None:
     ],
     ids=["functions", "nesting", "locals", "br_table"],
 )
+@pytest.mark.one_case
 def test_bombs_for_the_compiler_are_refused_before_it_starts(run_wasm, bodies: list[bytes], words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         run_wasm(module_of(*bodies))
 
 
 @pytest.mark.attack("W02", "wasm")
+@pytest.mark.slow
 def test_a_bomb_within_the_caps_is_stopped_by_the_clock_of_the_request(run_wasm) -> None:
     loops = b"\0" + b"\x03\x40\x0b" * 100_000 + b"\x0b"
     result = run_wasm(module_of(*[loops] * 20), timeout=1)
@@ -423,11 +447,13 @@ FILL = """(drop (call $path_open (i32.const 3) (i32.const 0) (i32.const 16) (i32
     (call $fd_write (i32.load (i32.const 8)) (i32.const 0) (i32.const 1) (i32.const 12)))))"""
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_met_by_the_guest_and_named(run_wasm, wat) -> None:
     result = run_wasm(wat(FILL, "path_open", "fd_write", memory="2", data="big"), limits=Limits(disk_mb=2))
     assert (result.status, result.limit) == (Status.OK, "disk")
 
 
+@pytest.mark.slow
 def test_folders_without_end_are_ended(run_wasm, wat) -> None:
     body = """(local $i i32) (loop $again
         (i32.store (i32.const 16) (i32.add (i32.const 0x41414141) (i32.and (local.get $i) (i32.const 0x0f0f0f0f))))
@@ -440,6 +466,7 @@ def test_folders_without_end_are_ended(run_wasm, wat) -> None:
     assert (result.status, result.limit) == (Status.KILLED, "disk")
 
 
+@pytest.mark.slow
 def test_a_terabyte_of_holes_is_refused_to_the_guest(run_wasm, wat) -> None:
     body = """(drop (call $path_open (i32.const 3) (i32.const 0) (i32.const 16) (i32.const 3) (i32.const 9)
         (i64.const 0x400040) (i64.const 0) (i32.const 0) (i32.const 8)))
@@ -448,11 +475,13 @@ def test_a_terabyte_of_holes_is_refused_to_the_guest(run_wasm, wat) -> None:
     assert (result.status, result.exit_code) == (Status.FAILED, 22)  # EFBIG
 
 
+@pytest.mark.slow
 def test_processor_time_has_a_limit_of_its_own(run_wasm, wat) -> None:
     result = run_wasm(wat(SPIN), timeout=30, limits=Limits(cpu_seconds=0.5))
     assert (result.status, result.limit) == (Status.CPU_LIMIT, "cpu")
 
 
+@pytest.mark.slow
 def test_a_second_run_uses_the_compiled_module(run_wasm, wasm_backend, wat, monkeypatch) -> None:
     program = wat("(drop (i32.const 4711))")
     first = run_wasm(program)
@@ -475,7 +504,8 @@ def test_a_damaged_compiled_module_is_compiled_again(tmp_path: Path, wat, say) -
     assert again.compile_duration and again.compile_duration > 0
 
 
-def test_name_class_and_capabilities(wasm_backend) -> None:
+@pytest.mark.slow
+def test_the_backend_has_its_name_its_class_and_its_capabilities(wasm_backend) -> None:
     found = wasm_backend.capabilities()
     assert (wasm_backend.name, wasm_backend.isolation_class, found.isolation_class) == ("wasm", "wasm", "wasm")
     assert Language.WASM in found.supported_languages
@@ -484,8 +514,9 @@ def test_name_class_and_capabilities(wasm_backend) -> None:
     assert found.enforced_limits.filesystem_isolation
 
 
+@pytest.mark.slow
 def test_a_run_leaves_no_thread_and_no_timer_behind(run_wasm, wat) -> None:
-    """The seed left one sleeping thread for each run, as long as its timeout."""
+    """Not even a thread that sleeps until the timeout of the run."""
     run_wasm(wat(""))
     assert wait_buried()
     before = threading.active_count()
@@ -495,6 +526,7 @@ def test_a_run_leaves_no_thread_and_no_timer_behind(run_wasm, wat) -> None:
     assert threading.active_count() <= before
 
 
+@pytest.mark.slow
 def test_the_first_use_of_a_language_tells_how_far_it_is(tmp_path: Path) -> None:
     told: list[PrepareProgress] = []
     backend = WasmBackend(store=WasmStore(str(tmp_path / "store")), on_progress=told.append)
@@ -504,6 +536,7 @@ def test_the_first_use_of_a_language_tells_how_far_it_is(tmp_path: Path) -> None
     assert (told[0].text, told[-1].fraction) == ("fetching quickjs-wasi 3.6.2", 1.0)
 
 
+@pytest.mark.slow
 def test_a_waiting_jail_that_is_killed_as_it_is_handed_out_is_replaced(
     run_wasm, wasm_backend, wat, monkeypatch
 ) -> None:
@@ -534,6 +567,7 @@ def test_a_waiting_jail_that_is_killed_as_it_is_handed_out_is_replaced(
         ('(module (table 1000000000 funcref) (func (export "_start")))', "make it smaller"),
     ],
 )
+@pytest.mark.one_case
 def test_a_module_that_is_refused_comes_with_the_next_step(run_wasm, code: str | bytes, step: str) -> None:
     with pytest.raises(InvalidRequest, match=step):
         run_wasm(code)
@@ -549,6 +583,7 @@ def test_an_entry_with_parameters_is_named(run_wasm) -> None:
     assert (result.status, result.stderr) == (Status.FAILED, "_start takes 1 parameters; export one that takes none\n")
 
 
+@pytest.mark.slow
 def test_a_link_that_a_module_makes_is_followed_beneath_its_folder_only(run_wasm, wat) -> None:
     """Makes l -> TARGET in /, opens l; the exit code is the error number of the opening."""
     for target, answer in (("f", 0), ("../etc/passwd", 63)):

@@ -1,4 +1,4 @@
-"""The shell and its commands inside WebAssembly: the seeds' lists, in their stricter form."""
+"""The shell and its commands inside WebAssembly: what they do, and where they end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FRUIT = "printf 'banana\\napple\\ncherry\\n' > a.txt\n"
 @pytest.mark.parametrize(
     ("script", "stdout"),
     [
-        # commands of the seed's toolbox
+        # commands
         ("echo hello", "hello\n"),
         (FRUIT + "cat a.txt", "banana\napple\ncherry\n"),
         ("touch b a; ls", "a\nb\n"),
@@ -89,7 +89,7 @@ FRUIT = "printf 'banana\\napple\\ncherry\\n' > a.txt\n"
         ("echo hi > f; cat f", "hi\n"),
         ("echo ${missing:-default}", "default\n"),
         ("echo $(echo inner)", "inner\n"),
-        # where the seed's own shell failed
+        # the shell's own words
         ("eval 'echo evaluated'", "evaluated\n"),
         ("echo 'v=5' > lib.sh; . ./lib.sh; echo $v; source ./lib.sh; echo $v", "5\n5\n"),
         ("L='a b c'; for i in $L; do echo [$i]; done", "[a]\n[b]\n[c]\n"),
@@ -111,7 +111,7 @@ FRUIT = "printf 'banana\\napple\\ncherry\\n' > a.txt\n"
         ("which ls grep", "/usr/bin/ls\n/usr/bin/grep\n"),
         ("echo x > /tmp/t; cat /tmp/t; ls /", "x\nbox\ndev\ntmp\n"),
         ("touch a.txt b.txt c.md; echo *.txt", "a.txt b.txt\n"),
-        # the rest of the seed's list, and what just-bash leaves out or did otherwise
+        # what just-bash leaves out or does otherwise
         (FRUIT + "nl a.txt | tr -s ' ' | head -1", " 1\tbanana\n"),
         ("printf 'ab\\001hello\\002' | strings -n 4", "hello\n"),
         (FRUIT + "file a.txt", "a.txt: ASCII text\n"),
@@ -141,7 +141,8 @@ FRUIT = "printf 'banana\\napple\\ncherry\\n' > a.txt\n"
         ("echo a > f; cp f g 2>&1; cmp=$(cat f g); echo $cmp", "a a\n"),
     ],
 )
-def test_commands_and_shell(sh: Sh, script: str, stdout: str) -> None:
+@pytest.mark.one_case
+def test_commands_and_a_shell_run(sh: Sh, script: str, stdout: str) -> None:
     result = sh(script)
     assert (result.stdout, result.stderr) == (stdout, ""), result
 
@@ -166,12 +167,13 @@ def test_commands_and_shell(sh: Sh, script: str, stdout: str) -> None:
         ("echo text > f; tar tf f", 2),
     ],
 )
-def test_exit_codes(sh: Sh, script: str, code: int) -> None:
+@pytest.mark.one_case
+def test_exit_codes_are_those_of_the_script(sh: Sh, script: str, code: int) -> None:
     result = sh(script)
     assert (result.status, result.exit_code) == (Status.FAILED, code)
 
 
-def test_standard_input_arguments_files_and_environment(sh: Sh) -> None:
+def test_a_script_gets_its_input_arguments_files_and_environment(sh: Sh) -> None:
     result = sh(
         'cat; echo "$1|$2|$#"; cat given.txt; echo $NAME',
         stdin="from stdin\n",
@@ -188,6 +190,7 @@ def test_what_the_script_leaves_in_the_box_is_told(sh: Sh) -> None:
     assert {(change.path, change.kind) for change in result.changes} == {("made.txt", "created"), ("sub", "created")}
 
 
+@pytest.mark.slow
 def test_statements_that_ended_before_a_timeout_keep_their_output(sh: Sh) -> None:
     result = sh("echo first; while true; do :; done", timeout=5)
     assert (result.status, result.stdout) == (Status.TIMEOUT, "first\n")
@@ -204,6 +207,7 @@ def test_output_is_told_statement_by_statement(guest_backend: WasmBackend, sh: S
 
 
 @pytest.mark.parametrize("path", ["/etc/shadow", "/etc/hostname", "/proc/self/environ", "../../etc/passwd", "/root"])
+@pytest.mark.one_case
 def test_the_host_and_the_jail_are_out_of_reach(sh: Sh, path: str) -> None:
     result = sh(f"cat {path} || ls {path}")
     assert result.exit_code != 0
@@ -223,6 +227,7 @@ def test_a_syntax_error_is_a_failure_with_words(sh: Sh) -> None:
 
 
 @pytest.mark.parametrize("command", ["html-to-markdown", "python3", "git", "patch", "zip", "bc"])
+@pytest.mark.one_case
 def test_commands_that_cannot_be_had_say_so(sh: Sh, command: str) -> None:
     """The catalogue names them, with the reason."""
     result = sh(f"echo x > a; {command} a")

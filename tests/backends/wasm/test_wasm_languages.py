@@ -46,7 +46,8 @@ def run(guest_backend: WasmBackend) -> Run:
         ("class A { #p = 3; get p() { return this.#p } } console.log(new A().p, /(\\d+)/.exec('a12')[1])", "3 12\n"),
     ],
 )  # fmt: skip
-def test_javascript_programs(run: Run, code: str, stdout: str) -> None:
+@pytest.mark.one_case
+def test_javascript_programs_run(run: Run, code: str, stdout: str) -> None:
     result = run(
         "javascript", code, args=["one two"], env={"NAME": "value"}, files={"given.txt": "text"}, stdin="input\n"
     )
@@ -70,12 +71,14 @@ def test_javascript_programs(run: Run, code: str, stdout: str) -> None:
         ("require('fs').writeFileSync('/cell/x', '')", 1, "EROFS"),
     ],
 )
-def test_javascript_failures(run: Run, code: str, exit_code: int, stderr: str) -> None:
+@pytest.mark.one_case
+def test_javascript_failures_are_told(run: Run, code: str, exit_code: int, stderr: str) -> None:
     result = run("javascript", code)
     assert (result.status, result.exit_code, result.stdout) == (Status.FAILED, exit_code, "")
     assert stderr in result.stderr
 
 
+@pytest.mark.slow
 def test_javascript_meets_its_limits(run: Run) -> None:
     assert run("javascript", "console.log('so far'); for (;;);", timeout=5).status is Status.TIMEOUT
     assert run("javascript", "await new Promise(r => setTimeout(r, 1e6))", timeout=5).status is Status.TIMEOUT
@@ -86,11 +89,13 @@ def test_javascript_meets_its_limits(run: Run) -> None:
     assert (result.status, result.limit) == (Status.FUEL_EXHAUSTED, "fuel")
 
 
+@pytest.mark.slow
 def test_javascript_output_before_a_timeout_is_kept(run: Run) -> None:
     result = run("javascript", "console.log('one'); console.error('two'); for (;;);", timeout=5)
     assert (result.stdout, result.stderr) == ("one\n", "two\n")
 
 
+@pytest.mark.slow
 def test_javascript_prints_a_lot_and_is_cut(run: Run) -> None:
     code = "const line = 'x'.repeat(999); for (let i = 0; i < 20000; i++) console.log(line)"
     result = run("javascript", code, timeout=120, limits=Limits(output_bytes=10_000))
@@ -106,7 +111,8 @@ def test_what_one_program_leaves_is_not_there_for_the_next(run: Run) -> None:
 # ---- TypeScript ------------------------------------------------------------------------------------------------------
 
 
-def test_typescript_with_all_its_syntax(run: Run) -> None:
+@pytest.mark.slow
+def test_typescript_runs_with_all_its_syntax(run: Run) -> None:
     code = """
 enum Colour { Red = 3, Green }
 namespace Shapes { export const sides: number = Colour.Red }
@@ -138,6 +144,7 @@ def test_a_typescript_syntax_error_is_a_failed_compilation(run: Run) -> None:
         ("const x: number = ;", "error TS1109"),
     ],
 )
+@pytest.mark.one_case
 def test_types_are_really_checked_when_asked(code: str, said: str) -> None:
     with Sandbox() as box:
         result = box.run(f"{code}\nconsole.log('ran')", "ts", backend="wasm", check=True)
@@ -164,7 +171,8 @@ def test_without_a_check_types_are_only_taken_off(run: Run) -> None:
 # ---- Python, SQL, Ruby, PHP ------------------------------------------------------------------------------------------
 
 
-def test_python_programs(run: Run) -> None:
+@pytest.mark.slow
+def test_python_programs_run(run: Run) -> None:
     code = """
 import sys, json, asyncio, sqlite3
 async def later():
@@ -179,6 +187,7 @@ sys.exit(200)
     assert (result.exit_code, [change.path for change in result.changes]) == (200, ["made.txt"])
 
 
+@pytest.mark.slow
 def test_python_meets_its_limits(run: Run) -> None:
     result = run("python", "x = [0] * 10**9", memory_limit_mb=64)
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
@@ -196,7 +205,7 @@ def test_python_cannot_open_what_is_outside(run: Run, path: str) -> None:
     assert (result.status, result.stdout) == (Status.FAILED, "")
 
 
-def test_sql_scripts(run: Run) -> None:
+def test_sql_scripts_run(run: Run) -> None:
     code = """create table t(a, b); insert into t values (1, 'x;y'), (2, null);
 select * from t; select sum(a) as total from t;"""
     result = run("sql", code)
@@ -207,7 +216,8 @@ select * from t; select sum(a) as total from t;"""
     assert [change.path for change in result.changes] == ["data.db"]
 
 
-def test_ruby_and_php(run: Run) -> None:
+@pytest.mark.slow
+def test_ruby_and_php_run(run: Run) -> None:
     result = run("ruby", "puts $stdin.read.upcase; File.write('made', '1'); exit 5", stdin="line")
     assert (result.stdout, result.exit_code, [c.path for c in result.changes]) == ("LINE\n", 5, ["made"])
     result = run(
@@ -219,7 +229,8 @@ def test_ruby_and_php(run: Run) -> None:
 # ---- C, C++, Zig -----------------------------------------------------------------------------------------------------
 
 
-def test_c_programs(run: Run) -> None:
+@pytest.mark.slow
+def test_c_programs_run(run: Run) -> None:
     code = """#include <stdio.h>
 #include "given.h"
 int main(int count, char **words) {
@@ -233,7 +244,8 @@ int main(int count, char **words) {
     assert [change.path for change in result.changes] == ["made.txt"]
 
 
-def test_c_errors_and_traps(run: Run) -> None:
+@pytest.mark.slow
+def test_errors_and_traps_of_c_are_told(run: Run) -> None:
     result = run("c", "int main() { return undeclared; }")
     assert (result.status, result.stdout) == (Status.COMPILE_FAILED, "")
     assert "undeclared" in result.stderr
@@ -248,7 +260,8 @@ int main(void) { for (;;) { last = malloc(1 << 20); if (!last) return 1; memset(
     assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
 
 
-def test_zig_programs(run: Run) -> None:
+@pytest.mark.slow
+def test_zig_programs_run(run: Run) -> None:
     code = """const std = @import("std");
 pub fn main(init: std.process.Init) !void {
     try std.Io.File.stdout().writeStreamingAll(init.io, "hello from zig\\n");
@@ -271,6 +284,7 @@ def test_a_language_that_is_not_listed_names_those_that_are(run: Run) -> None:
         run("r", "1")
 
 
+@pytest.mark.slow
 def test_the_report_says_what_is_ready(guest_backend: WasmBackend) -> None:
     guest_backend.prepare([Language.JAVASCRIPT])
     found = guest_backend.capabilities().languages

@@ -1,4 +1,4 @@
-"""Guests in WebAssembly fetch through their parent: the seed's three functions, JavaScript's ``fetch``, and nothing else."""
+"""Guests in WebAssembly fetch through their parent: three functions for modules, JavaScript's ``fetch``, and nothing else."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def module(request: bytes, *, address: int = 4096, size: int | None = None, page
         (call $exit (i32.sub (i32.const 0) (local.get $told)))))"""
 
 
-def test_the_three_functions_of_the_seed_were_not_there(port: int) -> None:
+@pytest.mark.slow
+def test_a_module_fetches_through_the_three_functions(port: int) -> None:
     wanted = json.dumps({"url": f"http://allowed.test:{port}/", "headers": {"X-Word": "yes", "Host": "evil.test"}})
     result = run(backend(port), module(wanted.encode()), Language.WASM)
     assert result.exit_code == 0, result.stderr
@@ -112,7 +113,7 @@ def test_the_three_functions_of_the_seed_were_not_there(port: int) -> None:
     assert json.loads(answer["body"]) == {"host": f"allowed.test:{port}", "word": "yes"}
 
 
-def test_s6_a_binary_body_is_intact_both_ways(port: int) -> None:
+def test_a_binary_body_is_intact_both_ways(port: int) -> None:
     sent = base64.b64encode(BINARY).decode()
     wanted = json.dumps({"url": f"http://allowed.test:{port}/", "method": "POST", "body_b64": sent})
     answer = json.loads(run(backend(port), module(wanted.encode()), Language.WASM).stdout)
@@ -137,19 +138,22 @@ def test_without_permission_the_functions_say_so() -> None:
         pytest.param(module(b'{"url": "x"}', size=17 << 20, pages=320), id="S7: more than a request may have"),
     ],
 )
-def test_s7_a_request_that_is_none_is_refused_before_it_is_copied(port: int, text: str) -> None:
+@pytest.mark.one_case
+def test_a_request_that_is_none_is_refused_before_it_is_copied(port: int, text: str) -> None:
     result = run(backend(port), text, Language.WASM)
     assert (result.status, result.exit_code) == (Status.FAILED, 1), result.stderr
 
 
-def test_s5_a_fetch_that_hangs_ends_with_the_clock_of_the_run(port: int) -> None:
+@pytest.mark.slow
+def test_a_fetch_that_hangs_ends_with_the_clock_of_the_run(port: int) -> None:
     ours = backend(port)
     result = run(ours, f"console.log('so far'); await fetch('http://allowed.test:{port}/never')", timeout=5)
     assert (result.status, result.stdout) == (Status.TIMEOUT, "so far\n")
     assert run(ours, "console.log(1)").stdout == "1\n"
 
 
-def test_s5_a_fetch_that_hangs_can_be_interrupted(port: int) -> None:
+@pytest.mark.slow
+def test_a_fetch_that_hangs_can_be_interrupted(port: int) -> None:
     async def scenario() -> ExecResult:
         cancel = asyncio.Event()
         request = ExecRequest(
@@ -193,12 +197,14 @@ JAVASCRIPT = {
 
 
 @pytest.mark.parametrize(("code", "printed"), JAVASCRIPT.values(), ids=JAVASCRIPT)
-def test_javascript_had_no_fetch(port: int, code: str, printed: str) -> None:
+@pytest.mark.one_case
+def test_javascript_fetches(port: int, code: str, printed: str) -> None:
     code = code.replace("BYTES", "fetch(URL, o).then((r) => r.arrayBuffer()).then((b) => new Uint8Array(b).join())")
     result = run(backend(port), code.replace("URL", f"'http://allowed.test:{port}/'"))
     assert result.stdout == f"{printed}\n", result.stderr
 
 
+@pytest.mark.slow
 def test_typescript_fetches_too(port: int) -> None:
     code = f"const r: number = (await fetch('http://allowed.test:{port}/')).status; console.log(r)"
     assert run(backend(port), code, Language.TYPESCRIPT).stdout == "200\n"
@@ -223,12 +229,14 @@ def test_fetch_without_permission_is_told_with_the_option() -> None:
         ("http://allowed.test:PORT/away", "redirect_to_private_ip"),
     ],
 )
+@pytest.mark.one_case
 def test_a_refused_fetch_is_a_violation_of_the_result(port: int, url: str, rule: str) -> None:
     result = run(backend(port), f"await fetch('{url.replace('PORT', str(port))}')")
     assert result.status is Status.FAILED
     assert [violation.rule for violation in result.violations] == [rule], result.stderr
 
 
+@pytest.mark.slow
 def test_a_session_in_wasm_fetches_and_each_cell_tells_its_own_refusals(port: int, nothing_left: None) -> None:
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     with (
@@ -250,6 +258,7 @@ def test_a_network_that_the_walls_cannot_hold_is_refused_before_anything_runs(po
             act()
 
 
+@pytest.mark.slow
 def test_a_guest_sends_a_secret_that_it_never_has(port: int) -> None:
     """The server says which word it got: what it repeats comes back, which is why such hosts get no secret."""
     secret = Secret(name="TOKEN", value="real-value", hosts=[f"allowed.test:{port}"], plain_http=True)

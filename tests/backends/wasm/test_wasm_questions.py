@@ -79,6 +79,7 @@ def test_a_request_that_has_its_input_asks_nobody(wasm_backend) -> None:
     assert user.seen == []
 
 
+@pytest.mark.slow
 def test_the_time_that_a_user_takes_is_not_the_program_s(wasm_backend) -> None:
     echo(wasm_backend, User("compiled", "now"))
     slow = User("late", "later")
@@ -143,6 +144,7 @@ def test_without_somebody_to_ask_standard_input_is_empty(wasm_backend) -> None:
     assert wasm_backend.run(ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)).stdout == "name? name? "
 
 
+@pytest.mark.slow
 def test_javascript_asks_with_its_prompt(wasm_backend) -> None:
     user = User("Zed")
     code = "console.log('hi', prompt('who? '))"

@@ -144,6 +144,7 @@ def test_wheels_are_for_the_backend_that_can_load_them(tmp_path: Path) -> None:
         Sandbox(wheels=[made(tmp_path, {"thing.py": ""})])
 
 
+@pytest.mark.slow
 def test_runs_and_sessions_have_the_wheels_loaded_and_other_sandboxes_do_not(tmp_path: Path) -> None:
     (tmp_path / "tinything-1.0-py3-none-any.whl").write_bytes(wheel())
     lazy = {

@@ -27,7 +27,7 @@ def inner(lab: LabPage, index: int) -> FrameLocator:
     return lab.output(index).frame_locator("iframe").frame_locator("iframe")
 
 
-def test_bars_that_their_loop_has_closed_left_blanks_and_sentences(lab: LabPage) -> None:
+def test_bars_that_their_loop_has_closed_leave_no_blanks_and_no_sentences(lab: LabPage) -> None:
     need(importlib.util.find_spec("tqdm"), "tqdm is not installed")
     run(lab, "bars.ipynb", BARS)
     expect(lab.output(0).locator(".jp-SandboxFrame")).to_have_count(4)
@@ -36,7 +36,7 @@ def test_bars_that_their_loop_has_closed_left_blanks_and_sentences(lab: LabPage)
     expect(lab.output(0)).not_to_contain_text("is not shown")
 
 
-def test_a_widget_that_a_later_cell_closes_left_a_blank_and_comes_back_with_its_state(lab: LabPage) -> None:
+def test_a_widget_that_a_later_cell_closes_leaves_no_blank_and_comes_back_with_its_state(lab: LabPage) -> None:
     shown = "import ipywidgets\nslider = ipywidgets.IntSlider(3)\nslider"
     ending = "slider.close()\ninput()\nimport os; os._exit(1)"
     lab.server.write_notebook("closed.ipynb", notebook_of(*map(code_cell, [shown, ending]), kernel="sandbox"))
@@ -54,7 +54,7 @@ def test_a_widget_that_a_later_cell_closes_left_a_blank_and_comes_back_with_its_
     expect(lab.output(0)).not_to_contain_text("is not shown")
 
 
-def test_another_view_of_a_widget_said_that_its_session_has_ended(lab: LabPage) -> None:
+def test_another_view_of_a_widget_shows_it_too(lab: LabPage) -> None:
     run(lab, "mirrored.ipynb", "import ipywidgets\nslider = ipywidgets.IntSlider(7)\nslider")
     expect(inner(lab, 0).locator(".widget-readout")).to_have_text("7")
     lab.select_cell(0)
@@ -64,7 +64,7 @@ def test_another_view_of_a_widget_said_that_its_session_has_ended(lab: LabPage) 
     expect(mirrored).not_to_contain_text("has ended")
 
 
-def test_a_video_that_an_output_wanted_to_load_was_called_something(lab: LabPage) -> None:
+def test_a_video_that_an_output_wants_to_load_is_called_one(lab: LabPage) -> None:
     make = (
         "const player = document.createElement('video'); player.src = 'http://videos.example/x'; element.append(player)"
     )
@@ -72,7 +72,7 @@ def test_a_video_that_an_output_wanted_to_load_was_called_something(lab: LabPage
     expect(lab.output(0)).to_contain_text("wanted to load a sound or video from videos.example")
 
 
-def test_a_wide_table_made_the_whole_notebook_scroll_sideways(lab: LabPage) -> None:
+def test_a_wide_table_scrolls_in_its_own_output(lab: LabPage) -> None:
     row = "<tr>" + "<td>a wide table</td>" * 300 + "</tr>"
     run(lab, "wide.ipynb", f"from IPython.display import HTML\nHTML('<table>{row}</table>')")
     last = lab.output(0).locator("td").last
@@ -84,7 +84,7 @@ def test_a_wide_table_made_the_whole_notebook_scroll_sideways(lab: LabPage) -> N
     assert lab.cell(0).bounding_box() == before
 
 
-def test_an_output_with_nothing_in_it_left_a_large_blank(lab: LabPage) -> None:
+def test_an_output_with_nothing_in_it_leaves_no_large_blank(lab: LabPage) -> None:
     empty = "import ipywidgets\ndisplay(ipywidgets.Output(), ipywidgets.Button(description='below'))"
     run(
         lab,
@@ -100,7 +100,7 @@ def test_an_output_with_nothing_in_it_left_a_large_blank(lab: LabPage) -> None:
     expect(lab.output(1).locator("iframe").nth(1)).to_be_visible()
 
 
-def test_figures_inside_an_output_widget_were_blank(lab: LabPage) -> None:
+def test_figures_inside_an_output_widget_are_drawn(lab: LabPage) -> None:
     for package in ("plotly", "altair", "bokeh"):
         need(importlib.util.find_spec(package), f"{package} is not installed")
     shown = """import ipywidgets, altair, plotly.graph_objects as go
@@ -129,7 +129,7 @@ def bars(x=4):
     expect(inner(lab, 1).locator(".gtitle")).to_have_text("x is 5")
 
 
-def test_html_in_a_frame_had_other_fonts_and_tables_than_in_the_page(lab: LabPage) -> None:
+def test_html_in_a_frame_has_the_fonts_and_tables_of_the_page(lab: LabPage) -> None:
     shown = "<p>some text</p><table><tr><td>1</td></tr></table><button>press</button>"
     caught = f"import ipywidgets\nout = ipywidgets.Output()\nwith out:\n    display(HTML('{shown}'))\nout"
     own = "<style>p { font-size: 20px; line-height: 30px }</style>"

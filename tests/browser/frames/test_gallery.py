@@ -140,7 +140,7 @@ def pressed(gallery: Gallery, piece: str) -> int:
     return int(readout.inner_text())
 
 
-def test_nothing_was_loaded_from_elsewhere(gallery: Gallery, loaded: list[str]) -> None:
+def test_nothing_is_loaded_from_elsewhere(gallery: Gallery, loaded: list[str]) -> None:
     assert [url for url in loaded if not url.startswith((gallery.lab.server.url, *LOCAL))] == []
     assert loaded
 

@@ -25,7 +25,7 @@ PLACES = """async (cell) => {
 }"""
 
 
-def test_a_frame_moved_the_next_cell_with_every_picture(lab: LabPage) -> None:
+def test_a_frame_whose_content_jumps_hardly_moves_the_next_cell(lab: LabPage) -> None:
     cells = [code_cell(source) for source in (" ".join(JUMPS.split()), "# here")]
     lab.server.write_notebook("jumps.ipynb", notebook_of(*cells, kernel="sandbox"))
     lab.open("jumps.ipynb")

@@ -56,7 +56,7 @@ def steal(lab: LabPage, target: Locator) -> None:
 
 
 def test_a_frame_gets_the_keyboard_at_each_click_however_soon_it_follows_one_in_the_page(lab: LabPage) -> None:
-    """The keyboard went back and forth between the frame and the page, and keys were lost."""
+    """Without this the keyboard goes back and forth between the frame and the page, and keys are lost."""
     open_cells(lab, "clicks.ipynb", FIELD, "1")
     field = inner(lab, 0).locator("#field")
     expect(field).to_be_visible()
@@ -103,7 +103,7 @@ def test_a_frame_does_not_get_what_is_typed_in_the_page_or_in_another_frame(lab:
         assert all(len(got) <= 10 for got in stolen.evaluate_all("(found) => found.map(({ value }) => value)"))
 
 
-def test_tab_from_one_frame_into_the_next_was_taken_for_a_theft(lab: LabPage) -> None:
+def test_tab_goes_from_one_frame_into_the_next(lab: LabPage) -> None:
     twice = (
         "from IPython.display import HTML\nfor _ in range(2): display(HTML('<input class=field><script>1</script>'))"
     )
@@ -152,8 +152,8 @@ def stolen_by(frame: FrameLocator) -> str:
     return "".join(got)
 
 
-def test_a_frame_got_at_the_windows_of_others_and_had_them_removed(lab: LabPage) -> None:
-    """It called focus() of an innocent frame, which then seemed to be the thief."""
+def test_a_frame_does_not_reach_the_windows_of_others(lab: LabPage) -> None:
+    """A call of focus() of an innocent frame would make that frame look like the thief."""
     open_cells(lab, "windows.ipynb", FIELD, FIELD)
     fields = [inner(lab, number).locator("#field") for number in (0, 1)]
     for field in fields:
@@ -162,7 +162,7 @@ def test_a_frame_got_at_the_windows_of_others_and_had_them_removed(lab: LabPage)
     assert [field.evaluate(reached) for field in fields] == [[0], [0]]
 
 
-def test_a_frame_kept_the_keyboard_when_the_user_clicked_on_the_status_bar(lab: LabPage) -> None:
+def test_a_frame_loses_the_keyboard_when_the_user_clicks_on_the_status_bar(lab: LabPage) -> None:
     open_cells(lab, "clings.ipynb", " ".join(CLINGS.split()), "# here")
     stolen = inner(lab, 0).locator("#stolen")
     expect(stolen).to_be_visible()
@@ -176,7 +176,7 @@ def test_a_frame_kept_the_keyboard_when_the_user_clicked_on_the_status_bar(lab: 
     assert stolen_by(inner(lab, 0)).count("q") <= MOST_STOLEN
 
 
-def test_tab_gave_the_keyboard_to_a_frame_that_it_did_not_go_to(lab: LabPage) -> None:
+def test_tab_gives_the_keyboard_to_no_frame_that_it_does_not_go_to(lab: LabPage) -> None:
     open_cells(lab, "tab.ipynb", "# here", " ".join(RETURNS.split()))
     stolen = inner(lab, 1).locator("#stolen")
     expect(stolen).to_be_visible()
@@ -195,7 +195,7 @@ def test_tab_gave_the_keyboard_to_a_frame_that_it_did_not_go_to(lab: LabPage) ->
     assert stolen_by(inner(lab, 1)).count("q") <= MOST_STOLEN
 
 
-def test_a_frame_took_the_keyboard_from_the_frame_that_was_clicked_after_it(lab: LabPage) -> None:
+def test_a_frame_does_not_keep_the_keyboard_from_the_frame_that_is_clicked_after_it(lab: LabPage) -> None:
     open_cells(lab, "two.ipynb", FIELD, " ".join(CLINGS.split()))
     field, stolen = inner(lab, 0).locator("#field"), inner(lab, 1).locator("#stolen")
     expect(field).to_be_visible()
@@ -208,8 +208,8 @@ def test_a_frame_took_the_keyboard_from_the_frame_that_was_clicked_after_it(lab:
     assert stolen_by(inner(lab, 1)).count("q") <= MOST_STOLEN
 
 
-def test_a_frame_made_the_fields_of_others_unusable_and_keys_became_commands(lab: LabPage) -> None:
-    """`top.focus()` works from any frame: what was typed in a field went to the notebook, where `dd` deletes a cell."""
+def test_a_frame_cannot_turn_keys_for_another_frame_into_commands(lab: LabPage) -> None:
+    """`top.focus()` works from any frame: keys for a field would go to the notebook, where `dd` deletes a cell."""
     open_cells(lab, "draws.ipynb", FIELD, " ".join(DRAWS_OUT.split()), "1", "2")
     field, evil = inner(lab, 0).locator("#field"), inner(lab, 1).locator("#evil")
     expect(field).to_be_visible()

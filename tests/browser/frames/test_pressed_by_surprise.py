@@ -52,7 +52,7 @@ def run_cell(lab: LabPage, name: str, source: str) -> None:
     lab.run_all()
 
 
-def test_one_click_in_a_frame_that_shrinks_pressed_allow_for_this_session(lab: LabPage) -> None:
+def test_one_click_in_a_frame_that_shrinks_presses_no_button_below_it(lab: LabPage) -> None:
     run_cell(lab, "shrinks.ipynb", LACKS + SHRINKS)
     area = inner(lab, 0).locator("#area")
     expect(area).to_have_text("large")
@@ -76,7 +76,7 @@ def test_one_click_in_a_frame_that_shrinks_pressed_allow_for_this_session(lab: L
     lab.page.wait_for_function("() => document.querySelector('.jp-SandboxFrame-place').clientHeight < 100")
 
 
-def test_the_second_of_two_quick_clicks_saved_a_file(lab: LabPage) -> None:
+def test_the_second_of_two_quick_clicks_saves_no_file(lab: LabPage) -> None:
     saved: list[Download] = []
     lab.page.on("download", lambda download: saved.append(download))
     run_cell(lab, "saves.ipynb", SAVES)

@@ -62,7 +62,7 @@ def show(page: Page, markup: str) -> None:
 
 
 @pytest.mark.parametrize("power", POWERS.values(), ids=POWERS)
-def test_a_frame_reached_beyond_itself_when_the_user_had_clicked_in_it(page: Page, power: str) -> None:
+def test_a_frame_reaches_nothing_beyond_itself_after_a_click_in_it(page: Page, power: str) -> None:
     """The same attempt in a page without a frame works: that it fails in the frame says something."""
     markup = MARKUP.replace("POWER", power)
     show(page, markup)

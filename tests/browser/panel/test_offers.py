@@ -61,7 +61,7 @@ PRESSES = {
 
 
 @pytest.mark.parametrize("press", PRESSES.values(), ids=PRESSES)
-def test_an_offer_was_pressed_that_the_user_had_not_seen_there(lab: LabPage, press: str) -> None:
+def test_an_offer_is_pressed_only_where_the_user_has_seen_it(lab: LabPage, press: str) -> None:
     open_offers(lab, "moved.ipynb", offer("example.org"))
     once = lab.output(0).get_by_role("button", name="Allow once: example.org")
     expect(once).to_be_enabled()
@@ -72,7 +72,7 @@ def test_an_offer_was_pressed_that_the_user_had_not_seen_there(lab: LabPage, pre
     expect(lab.output(0).get_by_role("status")).to_contain_text("Run the cell first")
 
 
-def test_a_press_was_ignored_when_the_button_lost_the_focus_before_the_click(lab: LabPage) -> None:
+def test_a_press_counts_although_the_button_loses_the_focus_before_the_click(lab: LabPage) -> None:
     """JupyterLab gives the focus to the cell that a press makes the active one."""
     open_offers(lab, "focus.ipynb", offer("example.org"))
     once = lab.output(0).get_by_role("button", name="Allow once: example.org")

@@ -144,7 +144,7 @@ OTHER_PAGE = """async (code) => {
 }"""
 
 
-def test_what_was_pressed_while_a_cell_ran_was_silent_done_twice_or_told_in_words_of_the_machine(
+def test_what_is_pressed_while_a_cell_runs_is_done_once_and_told_plainly(
     lab_with_panel: LabPage,
 ) -> None:
     lab = lab_with_panel
@@ -184,7 +184,7 @@ def test_what_was_pressed_while_a_cell_ran_was_silent_done_twice_or_told_in_word
     expect(said(lab)).to_contain_text("The kernel ended or was restarted before it answered.")
 
 
-def test_a_list_that_another_page_had_changed_was_dropped_unseen(lab_with_panel: LabPage) -> None:
+def test_a_list_that_another_page_has_changed_is_shown_before_it_is_dropped(lab_with_panel: LabPage) -> None:
     lab = lab_with_panel
     (lab.server.folder / "two").mkdir(exist_ok=True)
     write = "%sandbox --here\nopen('first.txt', 'w').write('1')\nimport os\nos.makedirs('folder')"

@@ -21,13 +21,14 @@ def in_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
 
 
-def test_a_run_changed_the_folder_unasked(project: Path) -> None:
+def test_a_run_does_not_change_the_folder_unasked(project: Path) -> None:
     done = cli("run", "--here", "-c", CODE)
     assert done.returncode == 0 and b"2 files changed and nothing was written" in done.stderr
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n" and not (project / "n").exists()
 
 
-def test_apply_and_diff_were_not_done(project: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_apply_writes_the_changes_and_diff_writes_a_patch(project: Path, tmp_path: Path) -> None:
     (project / "prog.py").write_text(CODE + "; open('b', 'wb').write(bytes(9)); __import__('os').mkdir('empty')")
     patch = tmp_path / "out.patch"
     done = cli("run", "--here", "--diff", str(patch), "prog.py")
@@ -42,13 +43,14 @@ def test_apply_and_diff_were_not_done(project: Path, tmp_path: Path) -> None:
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n3,4\n"
 
 
-def test_apply_without_a_folder_was_accepted() -> None:
+def test_apply_without_a_folder_is_refused() -> None:
     done = cli("run", "--apply", "-c", "1")
     assert done.returncode == 2 and b"add --here" in done.stderr
 
 
 @pytest.mark.parametrize(("answers", "applied"), [(b"y\n", True), (b"d\ny\n", True), (b"n\n", False), (b"\n", False)])
-def test_the_question_at_the_end_was_not_asked(project: Path, answers: bytes, applied: bool) -> None:
+@pytest.mark.one_case
+def test_the_question_at_the_end_is_asked(project: Path, answers: bytes, applied: bool) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "sandbox_kernel", "run", "--here", "-c", CODE], stdin=theirs, stderr=theirs,
@@ -74,13 +76,13 @@ def test_the_question_at_the_end_was_not_asked(project: Path, answers: bytes, ap
     assert (project / "n").exists() == applied
 
 
-def test_apply_wrote_what_a_program_that_failed_had_half_done(project: Path) -> None:
+def test_apply_writes_nothing_of_a_program_that_failed(project: Path) -> None:
     done = cli("run", "--here", "--apply", "-c", f"{CODE}; raise SystemExit(3)")
     assert done.returncode == 3 and b"nothing was written: the program failed" in done.stderr
     assert not (project / "n").exists()
 
 
-def test_what_apply_left_out_could_not_be_named(project: Path) -> None:
+def test_what_apply_leaves_out_can_be_named(project: Path) -> None:
     code = f"{CODE}; import os; os.mkdir('.vscode'); open('.vscode/tasks.json', 'w').write('1')"
     done = cli("run", "--here", "--apply", "-c", code)
     assert b"--apply-also PATH: .vscode" in done.stderr and (project / "n").exists(), done.stderr

@@ -57,7 +57,8 @@ except OSError:
 
 
 @pytest.mark.parametrize(("answer", "end"), [(b"y\n", b"reached"), (b"\n", b"caught"), (b"no\n", b"caught")])
-def test_a_refused_domain_could_only_be_typed_as_an_option(answer: bytes, end: bytes) -> None:
+@pytest.mark.one_case
+def test_a_refused_domain_is_offered_at_the_terminal(answer: bytes, end: bytes) -> None:
     with serving(Fine, host=HOST) as port:
         options = ("--allow-net", "example.org", "--allow-private", "127.0.0.2")
         said, code = at_terminal(answer, *options, "-c", FETCH.format(port=port))
@@ -66,14 +67,15 @@ def test_a_refused_domain_could_only_be_typed_as_an_option(answer: bytes, end: b
     assert (f"[runs again with --allow-net 127.0.0.2:{port}, for this run only]".encode() in said) == (answer == b"y\n")
 
 
-def test_a_file_in_this_folder_was_only_hinted_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_this_folder_is_offered_at_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.csv").write_text("a,b")
     said, code = at_terminal(b"y\n", "-c", "print(open('rows.csv').read()[::-1])")
     assert code == 0 and b"b,a" in said and b"runs again with --here" in said, said
 
 
-def test_a_question_was_asked_where_nobody_could_answer() -> None:
+@pytest.mark.slow
+def test_no_question_is_asked_where_nobody_can_answer() -> None:
     words = ("run", "--allow-net", "example.org", "-c", FETCH.format(port=9))
     for more in ((), ("--json",)):
         done = cli(*words[:1], *more, *words[1:])

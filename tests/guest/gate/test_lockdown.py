@@ -304,6 +304,7 @@ print(sorted(os.listdir("/proc/self/fd")))
         ([], "spec: [Errno 22] lock_down: spec must be a table"),
     ],
 )
+@pytest.mark.one_case
 def test_a_wall_that_cannot_stand_stops_the_command_and_says_which(spec: object, message: str) -> None:
     done, said = _locked(spec, "/bin/echo", "ran")
     assert done.returncode == 126

@@ -126,6 +126,7 @@ DEATHS = {
 
 
 @pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.one_case
 def test_a_cell_that_dies_leaves_the_session_as_it_was(node: Session, death: str) -> None:
     code, status = DEATHS[death]
     node.run("let x = { n: 1 }; const fs = require('fs'); fs.writeFileSync('f', 'old'); process.chdir('/tmp')")
@@ -140,6 +141,7 @@ def test_a_cell_that_dies_leaves_the_session_as_it_was(node: Session, death: str
     assert value(node, "fs.readSync(fd, Buffer.alloc(9))") == "3"
 
 
+@pytest.mark.slow
 def test_the_engine_is_whole_after_a_rollback(node: Session) -> None:
     node.run("let n = 0; process.on('SIGUSR2', () => n++)")
     for _ in range(3):
@@ -182,6 +184,7 @@ def test_an_interrupt_ends_what_is_awaited_and_keeps_what_was_done(node: Session
     assert value(node, "x") == "1"
 
 
+@pytest.mark.slow
 def test_an_interrupt_of_code_that_never_returns_is_a_rollback(node: Session) -> None:
     node.run("let x = 1")
     result = node.run(
@@ -210,6 +213,7 @@ def test_questions_look_at_live_objects_without_touching_them(node: Session) -> 
     assert found == ["complete", "incomplete", "incomplete", "invalid", "complete", "incomplete"]
 
 
+@pytest.mark.slow
 def test_typescript_loses_its_types_and_keeps_its_enums() -> None:
     with open_session(ProcessBackend(), "ts") as session:
         assert (

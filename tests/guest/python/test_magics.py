@@ -26,6 +26,7 @@ def test_without_network_it_is_answered_with_what_to_allow(python: Session, magi
         assert part in result.stderr
 
 
+@pytest.mark.slow
 def test_what_needs_no_network_works_without(python: Session) -> None:
     result = python.run("%pip --version", PATIENCE_S)
     assert result.ok
@@ -41,6 +42,7 @@ def online() -> Iterator[tuple[Session, str]]:
             yield box.session("python"), f"--index-url {url}/simple/ --trusted-host {HOST}"
 
 
+@pytest.mark.slow
 def test_pip_installs_beside_the_variables_of_the_session(online: tuple[Session, str]) -> None:
     session, words = online
     session.run("kept = 40")
@@ -50,6 +52,7 @@ def test_pip_installs_beside_the_variables_of_the_session(online: tuple[Session,
     assert session.run(f"print({PACKAGE}.__file__)").stdout == f"/box/packages/{PACKAGE}/__init__.py\n"
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_chosen_is_taken(online: tuple[Session, str]) -> None:
     session, words = online
     assert session.run(f"%pip install --target=/box/own {words} {PACKAGE}", PATIENCE_S).ok
@@ -58,6 +61,7 @@ def test_a_folder_that_was_chosen_is_taken(online: tuple[Session, str]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_was_installed_goes_with_an_undo(online: tuple[Session, str]) -> None:
     session, words = online
     session.run(f"%pip install {words} {PACKAGE}", PATIENCE_S)

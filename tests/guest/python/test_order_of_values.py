@@ -28,28 +28,28 @@ def seen(session: Session, code: str) -> str:
     return "".join(shown)
 
 
-def test_what_a_callback_printed_after_a_cell_stood_before_its_value(session: Session) -> None:
+def test_what_a_callback_prints_after_a_cell_stands_below_its_value(session: Session) -> None:
     seen(session, "get_ipython().events.register('post_run_cell', lambda info: print('after'))")
     for _ in range(5):
         assert seen(session, "1 + 1") == "<2>after\n"
 
 
-def test_the_values_of_all_lines_came_after_what_the_lines_between_printed(session: Session) -> None:
+def test_the_values_of_all_lines_stand_among_what_is_printed_between(session: Session) -> None:
     seen(session, "%config InteractiveShell.ast_node_interactivity = 'all'")
     for _ in range(5):
         assert seen(session, "1\nprint('one')\n2\nprint('two')") == "<1>one\n<2>two\n"
 
 
-def test_a_notebook_that_begins_with_autosave_failed_at_its_first_cell(session: Session) -> None:
+def test_a_notebook_that_begins_with_autosave_goes_on(session: Session) -> None:
     assert seen(session, "%autosave 60").startswith("%autosave changes nothing here")
 
 
-def test_the_loop_that_runs_anyway_was_refused_as_a_window(session: Session) -> None:
+def test_the_loop_that_runs_anyway_is_not_refused_as_a_window(session: Session) -> None:
     assert seen(session, "%gui asyncio") == ""
     assert "no window can be opened" in session.run("%gui qt").stderr
 
 
-def test_every_value_waited_for_the_host_because_ipython_has_a_callback_of_its_own(session: Session) -> None:
+def test_no_value_waits_for_the_host_because_of_callbacks_of_ipythons_own(session: Session) -> None:
     asked = "import sys\nprint(sys.modules['sandbox_guest.python.display'].prints_later(get_ipython()))"
     assert session.run(asked).stdout == "False\n"
     assert session.run("import matplotlib.pyplot\n" + asked).stdout == "False\n"

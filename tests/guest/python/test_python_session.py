@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 
+import pytest
+
 from sandbox_kernel import Sandbox
 from sandbox_kernel.jail.kinds.template_jail import TemplateJail
 from sandbox_kernel.model import ExecResult, Status
@@ -19,6 +21,7 @@ def is_png(text: object) -> bool:
     return base64.b64decode(str(text)).startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_figure_is_shown_without_any_set_up_and_closed(python: Session) -> None:
     result = python.run("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nNone", timeout=90)
     assert result.ok, result.stderr
@@ -44,7 +47,7 @@ def test_a_window_cannot_be_opened_and_that_is_said(python: Session) -> None:
     assert result.status is Status.FAILED
 
 
-def test_tables_images_and_own_representations(python: Session) -> None:
+def test_tables_images_and_own_representations_are_shown(python: Session) -> None:
     assert "<table" in str(data(python.run("import pandas as pd; pd.DataFrame({'a': [1]})", timeout=90))["text/html"])
     assert is_png(data(python.run("from PIL import Image; Image.new('RGB', (3, 3))"))["image/png"])
     python.run("import io; file = io.BytesIO(); Image.new('RGB', (3, 3)).save(file, 'png')")
@@ -63,7 +66,7 @@ def test_a_representation_that_fails_does_not_fail_the_cell(python: Session) -> 
     assert data(result)["text/plain"] == "B!"
 
 
-def test_await_at_the_top_level_and_tasks_that_go_on(python: Session) -> None:
+def test_await_works_at_the_top_level_and_tasks_go_on(python: Session) -> None:
     assert data(python.run("import asyncio\nawait asyncio.sleep(0, 7)"))["text/plain"] == "7"
     python.run("async def f(): return 8\ntask = asyncio.ensure_future(f())\nawait asyncio.sleep(0)")
     assert data(python.run("await task"))["text/plain"] == "8"
@@ -144,7 +147,7 @@ def test_a_module_of_the_users_wins_over_ours(python: Session) -> None:
     assert data(python.run("import gate, session_worker, lockdown; gate.mine"))["text/plain"] == "1"
 
 
-def test_processes_and_pickles_of_the_cells_own_functions(python: Session) -> None:
+def test_functions_of_a_cell_go_to_processes_and_into_pickles(python: Session) -> None:
     python.run("import multiprocessing as mp\ndef double(x): return 2 * x")
     code = "with mp.Pool(2) as pool: r = pool.map(double, [1, 2])\nr"
     assert data(python.run(code))["text/plain"] == "[2, 4]"
@@ -168,7 +171,8 @@ def test_limits_that_only_the_program_met_are_named(python: Session) -> None:
     python.run("many = None")
 
 
-def test_an_error_was_rehearsed_where_nobody_waits_and_nothing_of_it_is_left() -> None:
+@pytest.mark.slow
+def test_nothing_is_left_of_the_error_that_a_template_rehearses() -> None:
     with Sandbox() as box:
         fresh = box.session()
         while not isinstance(fresh._supervisor.live.jail, TemplateJail):  # type: ignore[union-attr] # soon there is one

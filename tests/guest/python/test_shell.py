@@ -81,6 +81,7 @@ def plain(shell: InteractiveShell) -> PlainCells:
 @example("x = (5\n%time)")
 @example("a = b = %time 1")
 @example("exit = 5")
+@pytest.mark.slow
 def test_what_is_called_plain_comes_out_of_ipython_unchanged(
     shell: InteractiveShell, plain: PlainCells, code: str
 ) -> None:

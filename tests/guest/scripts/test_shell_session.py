@@ -38,6 +38,7 @@ def test_variables_arrays_functions_aliases_options_and_folder_live_on(shell: Se
     ("end", "code"),
     [("exit 4", 4), ("set -e; false", 1), ("set -u; echo $nothing", 1), ("nosuchcommand", 127), ("(exit 9)", 9)],
 )
+@pytest.mark.one_case
 def test_a_cell_that_fails_keeps_what_it_did(shell: Session, end: str, code: int) -> None:
     result = shell.run(f"x=before; {end}")
     assert (result.status, result.exit_code, result.rolled_back) == (Status.FAILED, code, False)
@@ -65,6 +66,7 @@ def test_a_shell_that_takes_away_its_own_ending_is_told_so(shell: Session) -> No
 
 
 @pytest.mark.parametrize("death", ["kill -9 $$", "kill -SEGV $$", "kill -9 $PPID; sleep 1000", "exec sleep 1000"])
+@pytest.mark.one_case
 def test_a_cell_that_is_killed_or_does_not_end_is_taken_back_with_its_files(shell: Session, death: str) -> None:
     shell.run("x=1; echo old > file")
     result = shell.run(f"x=2; echo new > file; echo said; {death}", timeout=3)
@@ -124,6 +126,7 @@ def test_too_little_memory_is_said_before_anything_starts() -> None:
 KILLED = "trap '' INT; sleep 100"
 
 
+@pytest.mark.slow
 def test_a_session_whose_temporary_folder_is_full_still_runs_cells_and_can_be_cleaned(shell: Session) -> None:
     shell.run("kept=41; large=$(head -c 300000 /dev/zero | tr '\\0' a)")
     assert shell.run("cat /dev/zero > ${TMPDIR:-/tmp}/filler-of-a-cell 2>/dev/null; " + KILLED, timeout=2).rolled_back
@@ -133,6 +136,7 @@ def test_a_session_whose_temporary_folder_is_full_still_runs_cells_and_can_be_cl
     assert shell.run("echo $kept").stdout == "42\n"
 
 
+@pytest.mark.slow
 def test_a_session_without_any_room_says_so_and_what_to_do(shell: Session) -> None:
     shell.run("large=$(head -c 300000 /dev/zero | tr '\\0' a)")
     fill = "for d in /tmp /cell; do cat /dev/zero > $d/filler-of-a-cell 2>/dev/null; done; "

@@ -19,7 +19,7 @@ deeper(300)
 print(max(deeper(300)))"""
 
 
-def test_calls_at_a_certain_depth_took_memory_from_the_system_and_gave_it_back_each_time() -> None:
+def test_calls_at_any_depth_take_memory_from_the_system_only_once() -> None:
     with Sandbox() as box, box.session() as session:
         result = session.run(CALLS)
     assert result.ok, result.stderr

@@ -1,4 +1,4 @@
-"""What the pinned engine lacks for components, as docs/decisions.md says; when one of these fails, look at them again."""
+"""What the pinned engine lacks for components, as docs/decisions says; when one of these fails, look at them again."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import pytest
 from sandbox_kernel.guest.wasm.plan import BakePlan, CompilePlan, RunPlan, read_plan
 
 
-def test_a_run_plan_with_everything() -> None:
+def test_a_run_plan_with_everything_is_read() -> None:
     plan = read_plan(
         {
             "task": "run",

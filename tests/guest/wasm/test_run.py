@@ -25,6 +25,7 @@ def test_a_module_prints_and_exits_with_zero(wasm, wat: Wat) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 42, 125, 126, 200, 255])
+@pytest.mark.one_case
 def test_every_exit_code_survives(wasm, wat: Wat, code: int) -> None:
     done = wasm.run(wat(f"(call $proc_exit (i32.const {code}))", "proc_exit"))
     assert (done.end, done.code, done.returncode) == ("exit", code, code)
@@ -66,6 +67,7 @@ def test_names_in_a_trap_cannot_drive_a_terminal(wasm) -> None:
         ("(call $main)", "call stack exhausted"),
     ],
 )
+@pytest.mark.one_case
 def test_each_trap_is_a_report_and_not_a_crash(wasm, wat: Wat, body: str, reason: str) -> None:
     done = wasm.run(wat(body))
     assert (done.end, done.message.splitlines()[0]) == ("trap", f"wasm trap: {reason}")
@@ -98,6 +100,7 @@ def test_a_start_function_runs_before_the_entry_and_may_call_wasi(wasm, wat: Wat
     assert done.stdout == b"hello\nHello\n"
 
 
+@pytest.mark.slow
 def test_an_exit_in_the_start_function_is_an_exit(wasm) -> None:
     module = """(module (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
       (func $s (call $exit (i32.const 7))) (start $s) (func (export "_start") unreachable))"""
@@ -134,6 +137,7 @@ def test_a_guest_that_waits_for_input_ends_at_the_deadline(wasm, wat: Wat) -> No
     assert done.end == "epoch"
 
 
+@pytest.mark.slow
 def test_a_guest_that_writes_into_a_full_pipe_ends_at_the_deadline(wasm, wat: Wat) -> None:
     flood = f"(loop $again {HELLO} (br $again))"
     compiled, module = wasm.compile(wat(flood, "fd_write", extra=HELLO_DATA))
@@ -158,6 +162,7 @@ ECHO = """
 
 
 @pytest.mark.parametrize("size", [0, 5, 3 << 20])
+@pytest.mark.one_case
 def test_standard_input_of_any_size_arrives_whole(wasm, wat: Wat, size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     done = wasm.run(wat(ECHO, "fd_read", "fd_write"), stdin=data[:size])
@@ -180,6 +185,7 @@ def test_arguments_and_environment_arrive_and_nothing_else(wasm, wat: Wat) -> No
     assert done.stdout == "prog\0one two\0ü\0A=1\0".encode()
 
 
+@pytest.mark.slow
 def test_fuel_is_deterministic_and_exhaustion_is_not_called_a_timeout(wasm, wat: Wat) -> None:
     hello = wat(HELLO, "fd_write", extra=HELLO_DATA)
     first, second = wasm.run(hello, fuel=100_000), wasm.run(hello, fuel=50_000)
@@ -204,6 +210,7 @@ def test_a_growth_within_the_limit_is_no_refusal(wasm, wat: Wat) -> None:
     assert (done.end, done.refused, done.memory_bytes) == ("exit", 0, 257 * 65536)
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_after_a_refused_growth_ran_out_of_memory(wasm, wat: Wat) -> None:
     check = "(if (i32.eq (memory.grow (i32.const 256)) (i32.const -1)) (then unreachable))"
     assert wasm.run(wat(check), memory_bytes=MIB).end == "memory"
@@ -261,6 +268,7 @@ def test_table_growth_stops_at_its_limit(wasm) -> None:
         "(call $fd_write (i32.const 1) (i32.const 1) (i32.const 1) (i32.const 8))",
     ],
 )
+@pytest.mark.one_case
 def test_absurd_arguments_to_host_calls_end_in_the_guest(wasm, wat: Wat, call: str) -> None:
     huge = "(i32.store (i32.const 0) (i32.const 0)) (i32.store (i32.const 4) (i32.const -1))"
     done = wasm.run(wat(f"{huge} (drop {call})", "random_get", "fd_write"), memory_bytes=MIB)
@@ -298,6 +306,7 @@ def folders(tmp_path: Path) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.slow
 def test_read_only_folders_can_be_read_and_not_written(wasm, wat: Wat, tmp_path: Path) -> None:
     plan = {"preopens": folders(tmp_path)}
     assert errno_of(wasm, wat, *open_path("a.txt"), "path_open", **plan) == 0
@@ -314,12 +323,14 @@ def test_read_only_folders_can_be_read_and_not_written(wasm, wat: Wat, tmp_path:
     "path",
     ["../outside.txt", "/etc/passwd", "x/../../outside.txt", "..", "link/outside.txt", "link", "../outside.txt/"],
 )
+@pytest.mark.one_case
 def test_no_path_leads_out_of_a_folder(wasm, wat: Wat, tmp_path: Path, path: str) -> None:
     plan = {"preopens": folders(tmp_path)}
     (tmp_path / "rw" / "link").symlink_to(tmp_path)
     assert errno_of(wasm, wat, *open_path(path, fd=4), "path_open", **plan) != 0
 
 
+@pytest.mark.slow
 def test_links_and_renames_stay_between_writable_folders(wasm, wat: Wat, tmp_path: Path) -> None:
     plan = {"preopens": folders(tmp_path)}
     data = '(data (i32.const 1024) "a.txt") (data (i32.const 1040) "made")'

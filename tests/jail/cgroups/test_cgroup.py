@@ -46,6 +46,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @needs_groups
+@pytest.mark.slow
 def test_memory_beyond_the_limit_is_killed_counted_and_told(leaf: Leaf) -> None:
     process = child("b = b'x' * (200 << 20)")
     leaf.attach(process.pid)

@@ -158,6 +158,7 @@ def test_a_forked_child_does_not_remove_its_parents_place(group: Path, hosts: li
 
 
 @needs_v2
+@pytest.mark.slow
 def test_hosts_that_come_and_go_at_once_do_not_sweep_each_other(group: Path, hosts: list[Host]) -> None:
     hosts += [Host(group) for _ in range(4)]
     code = (
@@ -345,6 +346,7 @@ print(*sorted({where.memory, where.pids, where.unified} - {None}) if where else 
 
 
 @pytest.mark.parametrize("also", ["", "import os, signal; os.kill(os.getpid(), signal.SIGINT)"])
+@pytest.mark.slow
 def test_a_host_that_ends_leaves_no_groups(also: str) -> None:
     done = subprocess.run([sys.executable, "-c", RUN + also], capture_output=True, text=True)
     folders = done.stdout.splitlines()

@@ -140,6 +140,7 @@ def asked(host: Host, address: str, timeout_s: float = 20.0) -> str | None:
         ("silent", "no answer within 0.5 s", 0.5),
     ],
 )
+@pytest.mark.one_case
 def test_the_manager_moves_this_process_or_the_reason_is_told(mode: str, word: str | None, timeout_s: float) -> None:
     with new_group() as group, bus() as address, manager(address, mode, group, os.geteuid()):
         host = Host(child_of(group, "session"))

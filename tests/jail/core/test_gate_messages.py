@@ -336,9 +336,9 @@ def test_a_question_is_cut_and_answered_in_one_line() -> None:
 @pytest.mark.parametrize(
     "said", [None, "a.test", {"a.test": 1}, [1, None, "", "a b", "-x", "a" * 300, "x\n", ["a.test"]]]
 )
-def test_what_is_no_host_name_was_taken_for_one(said: object) -> None:
+def test_what_is_no_host_name_is_not_taken_for_one(said: object) -> None:
     assert host_names(said) == ()
 
 
-def test_a_program_named_any_number_of_hosts() -> None:
+def test_a_program_names_only_a_few_hosts() -> None:
     assert host_names([f"{n}.test:80" for n in range(9)]) == tuple(f"{n}.test:80" for n in range(5))

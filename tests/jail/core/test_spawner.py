@@ -84,7 +84,7 @@ def all_end(pids: list[int]) -> bool:
             os.close(fd)
 
 
-def test_f5_a_sandbox_that_a_short_lived_thread_asked_for_outlives_that_thread() -> None:
+def test_a_sandbox_that_a_short_lived_thread_asked_for_outlives_that_thread() -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer="bubblewrap")
     request = ExecRequest(language=Language.PYTHON, code="1", timeout=20)
     walls = backend.walls(request, backend._recipe(request))
@@ -166,7 +166,8 @@ def test_a_forked_host_has_a_spawner_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("enforcer", KINDS)
-def test_k08_a_host_that_is_killed_in_the_middle_leaves_no_process(enforcer: str | None) -> None:
+@pytest.mark.one_case
+def test_a_host_that_is_killed_in_the_middle_leaves_no_process(enforcer: str | None) -> None:
     with host(enforcer, 1, "run") as process:
         below = [pid for pid in tree(process.pid) if pid != process.pid]
         assert len(below) >= 4, "the program, its daemon and a spare are not all there"
@@ -177,7 +178,7 @@ def test_k08_a_host_that_is_killed_in_the_middle_leaves_no_process(enforcer: str
 
 
 @pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
-def test_k08_what_a_killed_host_left_on_disk_is_swept_by_the_next_one() -> None:
+def test_what_a_killed_host_left_on_disk_is_swept_by_the_next_one() -> None:
     with host("landlock", 0, "run") as process:
         below = tree(process.pid)
         parent, mark = choose_parent(64 << 20), f"{PREFIX}{process.pid}-"
@@ -192,6 +193,7 @@ def test_k08_what_a_killed_host_left_on_disk_is_swept_by_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("enforcer", KINDS)
+@pytest.mark.one_case
 def test_a_host_that_exits_leaves_no_spare(enforcer: str | None) -> None:
     with host(enforcer, 2, "wait") as process:
         while len(tree(process.pid)) < 3:  # spares are made in the background

@@ -71,6 +71,7 @@ def gone(pid: int, started: int) -> bool:
     return bool(readable) or living((pid,)).get(pid) != started
 
 
+@pytest.mark.slow
 def test_a_child_whose_bubblewrap_was_killed_is_ended(starting: Starting) -> None:
     starting.bwrap.kill()
     starting.bwrap.wait()

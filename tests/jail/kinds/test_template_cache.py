@@ -55,6 +55,7 @@ def only(templates: Templates) -> Template:
     return template
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_template_and_everybody_uses_one(pool: Pool, templates: Templates) -> None:
     first = pool.take(real_walls())
     assert not isinstance(first, TemplateJail)

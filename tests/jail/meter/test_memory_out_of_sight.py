@@ -64,6 +64,7 @@ def run(enforcer: str, code: str) -> ExecResult:
 
 @pytest.mark.parametrize("enforcer", ENFORCERS)
 @pytest.mark.parametrize(("code", "says"), ATTEMPTS)
+@pytest.mark.one_case
 def test_a_program_holds_no_memory_that_the_watchdog_cannot_see(
     monkeypatch: pytest.MonkeyPatch, enforcer: str, code: str, says: list[str]
 ) -> None:

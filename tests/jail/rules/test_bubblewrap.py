@@ -43,7 +43,7 @@ def sized(words: list[str]) -> dict[str, int]:
     return found
 
 
-def test_generate_args_deny_all() -> None:
+def test_deny_all_unshares_everything_and_binds_nothing_writable() -> None:
     words = args()
     for flag in ("user", "pid", "net", "ipc", "uts"):
         assert f"--unshare-{flag}" in words
@@ -62,13 +62,13 @@ def test_starts_with_die_with_parent_exactly_once() -> None:
         assert args().count(flag) == 1, flag
 
 
-def test_generate_args_read_only_path_is_bound_read_only_at_the_path_that_was_written() -> None:
+def test_a_read_only_path_is_bound_read_only_at_the_path_that_was_written() -> None:
     words = args(Grant("/real/data", "/written/data", False))
     assert ("/real/data", "/written/data") in after(words, "--ro-bind")
     assert ("/real/data", "/written/data") not in after(words, "--bind")
 
 
-def test_generate_args_read_write_path_is_bound_writable() -> None:
+def test_a_read_write_path_is_bound_writable() -> None:
     words = args(Grant("/data", "/data", True))
     assert after(words, "--bind") == [("/data", "/data")]
 
@@ -128,8 +128,8 @@ def test_folders_above_a_target_can_be_passed_by_another_uid() -> None:
 
 @settings(deadline=None, max_examples=80)
 @given(granted=grants)
-def test_bwrap_args_generation(granted: list[Grant]) -> None:
-    """The seed's property: one triple for each path, with its mode; no flag twice, no empty word, no NUL."""
+def test_every_grant_becomes_its_words(granted: list[Grant]) -> None:
+    """One triple for each path, with its mode; no flag twice, no empty word, no NUL."""
     words = args(*granted)
     for grant in granted:
         flag = "--bind" if grant.writable else "--ro-bind"

@@ -135,6 +135,7 @@ def test_x32_and_calls_younger_than_the_review_do_not_exist(arch: str, kind: str
 
 
 @pytest.mark.parametrize(("arch", "name"), [pair for pair in itertools.product(ARCHES, REFUSED) if number(*pair[::-1])])
+@pytest.mark.one_case
 def test_a_call_that_reaches_beyond_the_sandbox_is_not_permitted(arch: str, name: str) -> None:
     assert _ask(build_filter(arch), name, arch) == EPERM
 
@@ -248,6 +249,7 @@ def test_pairs_are_unix_only_as_making_them_would_load_any_family(arch: str) -> 
 )
 @settings(deadline=None)
 @given(high=st.integers(0, 2**32 - 1))
+@pytest.mark.one_case
 def test_the_high_half_of_an_ioctl_request_hides_nothing(
     arch: str, request_name: str, request_number: int, high: int
 ) -> None:

@@ -240,6 +240,7 @@ print(sqlite3.connect('/tmp/x.db').execute("select 'done'").fetchone()[0])""",
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.one_case
 def test_python_still_has(workload: str) -> None:
     assert _python(WORKLOADS[workload], build_filter(host_arch())) == "done\n"
 

@@ -38,11 +38,13 @@ def test_a_step_that_reports_is_heard() -> None:
     assert (done.report, done.exits[-1].code, done.stderr.text) == (b"all well", 0, "")
 
 
+@pytest.mark.slow
 def test_a_report_made_before_the_time_limit_is_kept() -> None:
     done = run("import os, time; os.write(3, b'so far'); time.sleep(60)", reports=True, timeout_s=1)
     assert (done.report, done.stopped_by) == (b"so far", "timeout")
 
 
+@pytest.mark.slow
 def test_a_report_without_end_is_cut_and_blocks_only_its_writer() -> None:
     done = run("import os\nwhile True: os.write(3, b'x' * 65536)", reports=True, timeout_s=1)
     assert done.stopped_by == "timeout"

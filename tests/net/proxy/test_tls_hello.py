@@ -110,7 +110,7 @@ def test_a_hello_without_end_is_given_up():
         parse_client_hello(record + more + more)
 
 
-def test_a_hello_that_trickles_in_tiny_records_was_read_again_from_its_start_with_each_byte():
+def test_a_hello_that_trickles_in_tiny_records_is_read_once():
     message = hello_bytes("example.org")[5:]
     data = b"".join(b"\x16\x03\x01\x00\x01" + message[at : at + 1] for at in range(len(message)))
     reader = CountingReader()
@@ -131,6 +131,7 @@ class CountingReader(HelloReader):
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 60))
+@pytest.mark.slow
 def test_a_hello_is_the_same_however_it_is_cut(junk: list[bytes], step: int):
     data = hello_bytes("example.org") + b"".join(junk)
     reader = HelloReader()

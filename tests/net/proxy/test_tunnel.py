@@ -22,6 +22,7 @@ def test_tls_through_a_tunnel_reaches_the_named_host(tls_site, open_door, author
 
 @pytest.mark.parametrize("name", ["other.test", None])
 @pytest.mark.parametrize("strict_port", [True, False])
+@pytest.mark.one_case
 def test_a_tls_hello_for_another_host_is_cut_off(tls_site, open_door, name: str | None, strict_port: bool):
     limits = tls_site.limits_as(443) if strict_port else ProxyLimits()
     door = open_door(tls_site.policy(), limits=limits)

@@ -1,4 +1,4 @@
-"""The names in the first part are those of the seed's conformance list (ip_check), so that each can be found."""
+"""Which addresses are public: every range that is not, and every notation in which one can be hidden."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_public_v6_is_allowed():
         "4000::1",
     ],
 )
-def test_f5_the_ranges_that_the_seed_left_open_are_refused(address: str):
+def test_the_less_known_ranges_are_refused(address: str):
     refuses(address)
 
 
@@ -132,7 +132,7 @@ def test_nat64_of_a_public_address_is_judged_by_the_address_inside():
         "2002:a83f:8110::",
     ],
 )
-def test_n06_cloud_metadata_addresses_are_known_even_when_they_are_public_or_wrapped(address: str):
+def test_cloud_metadata_addresses_are_known_even_when_they_are_public_or_wrapped(address: str):
     assert is_metadata(ip_address(address))
     refuses(address)
 
@@ -189,6 +189,6 @@ def test_ipv6_is_read_with_and_without_brackets_but_never_with_a_scope():
 
 @pytest.mark.attack("N06", "network")
 @pytest.mark.parametrize("text", ["2606:4700::5efe:10.0.0.1", "2606:4700::200:5efe:169.254.169.254"])
-def test_n06_an_isatap_address_is_judged_by_the_address_inside(text: str):
+def test_an_isatap_address_is_judged_by_the_address_inside(text: str):
     assert not is_public(text)
     assert is_public("2606:4700::5efe:8.8.8.8")

@@ -6,14 +6,14 @@ from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.net.rules.domain_pattern import DomainPattern
 
 
-def test_exact_domain_match():
+def test_a_plain_name_matches_itself_alone():
     pattern = DomainPattern.parse("Example.ORG.")
     assert pattern.matches("example.org")
     for other in ("www.example.org", "example.org.evil.net", "notexample.org", "example.or"):
         assert not pattern.matches(other)
 
 
-def test_wildcard_domain_match_leaves_out_the_base_domain():
+def test_a_wildcard_matches_names_below_and_not_the_base_domain():
     pattern = DomainPattern.parse("*.example.org")
     assert pattern.matches("www.example.org")
     assert pattern.matches("a.b.example.org")

@@ -34,7 +34,7 @@ def test_rejects_over_limit_until_the_minute_has_passed():
     limit.count("a", "x")
 
 
-def test_f8_each_domain_has_its_own_minute():
+def test_each_domain_has_its_own_minute():
     limit = RateLimit(FetchPolicy(max_requests_per_minute=1))
     limit.count("a", "x")
     limit.count("b", "x")

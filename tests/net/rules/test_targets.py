@@ -12,7 +12,7 @@ def rule_of(url: str) -> str:
     return caught.value.rule
 
 
-def test_valid_https():
+def test_a_plain_https_url_is_taken():
     target = parse_url("https://example.org/a/b?c=d#e")
     assert (target.scheme, target.host, target.port, target.path) == ("https", "example.org", 443, "/a/b?c=d")
     assert target.authority == "example.org"
@@ -55,7 +55,7 @@ def test_allows_normal_dotted_ip():
     assert parse_url("http://93.184.216.34/").host == "93.184.216.34"
 
 
-def test_empty_host_url():
+def test_a_url_without_a_host_is_refused():
     for url in ("http:///path", "http://", "http://:80/", "http:example.org", "http:/example.org", "//example.org", ""):
         assert rule_of(url) == "invalid_url", url
 
@@ -114,7 +114,7 @@ def test_a_look_alike_name_stays_another_name():
     assert normalise_host("аpple.com")[0].startswith("xn--")
 
 
-def test_f6_ipv6_literals_work_in_urls_and_in_the_host_header():
+def test_ipv6_literals_work_in_urls_and_in_the_host_header():
     target = parse_url("http://[2606:4700:4700:0:0:0:0:1111]:8080/x")
     assert (target.host, target.port) == ("2606:4700:4700::1111", 8080)
     assert target.authority == "[2606:4700:4700::1111]:8080"

@@ -55,6 +55,7 @@ def test_it_saves_again_only_after_a_cell(autosaver: Autosaver, session: Kept) -
     assert session.saves == 2
 
 
+@pytest.mark.slow
 def test_it_saves_by_itself_and_no_more_when_it_is_off(autosaver: Autosaver, session: Kept) -> None:
     autosaver.switch_on(1)
     assert session.saved.wait(60)

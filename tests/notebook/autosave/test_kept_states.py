@@ -46,12 +46,12 @@ def test_half_a_file_and_a_foreign_file_are_no_states(tmp_path: Path) -> None:
     assert left(KeptStates("a.ipynb", str(tmp_path))) == [("", "whole")]
 
 
-def test_a_session_whose_name_ends_like_half_a_file_was_never_offered(tmp_path: Path) -> None:
+def test_a_session_whose_name_ends_like_half_a_file_is_offered(tmp_path: Path) -> None:
     save(KeptStates("a.ipynb", str(tmp_path)), "whole", "my.part")
     assert left(KeptStates("a.ipynb", str(tmp_path))) == [("my.part", "whole")]
 
 
-def test_a_save_that_failed_took_away_what_the_kernel_before_had_left(tmp_path: Path) -> None:
+def test_a_save_that_fails_leaves_what_the_kernel_before_had_saved(tmp_path: Path) -> None:
     save(KeptStates("a.ipynb", str(tmp_path)), "one")
     second = KeptStates("a.ipynb", str(tmp_path))
     second.place(Language.PYTHON, "")  # and then the disk is full
@@ -62,7 +62,7 @@ def test_a_save_that_failed_took_away_what_the_kernel_before_had_left(tmp_path: 
     assert left(KeptStates("a.ipynb", str(tmp_path))) == [("", "one")]
 
 
-def test_two_kernels_of_one_notebook_replaced_what_the_other_had_saved(tmp_path: Path) -> None:
+def test_two_kernels_of_one_notebook_do_not_replace_what_the_other_has_saved(tmp_path: Path) -> None:
     code = (
         "import sys; from sandbox_kernel.notebook.autosave.kept_states import KeptStates\n"
         "KeptStates('a.ipynb', sys.argv[1]).check(); print('claimed', flush=True); sys.stdin.read()"

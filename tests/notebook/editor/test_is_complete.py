@@ -35,7 +35,7 @@ NONE = CellOptions()
         ("\ud800", "invalid"),
     ],
 )
-def test_samples(code, status):
+def test_each_sample_is_complete_incomplete_or_invalid(code, status):
     assert completeness(code, NONE)["status"] == status
 
 

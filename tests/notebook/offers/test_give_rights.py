@@ -88,7 +88,8 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebo
         made.state.sandboxes.close()
 
 
-def test_a_domain_for_one_cell_outlived_it(notebook: Notebook) -> None:
+@pytest.mark.slow
+def test_a_domain_for_one_cell_ends_with_it(notebook: Notebook) -> None:
     notebook.run("kept = 41")
     assert "URLError" in notebook.run(notebook.get)
     (offer,) = notebook.page.offers
@@ -111,14 +112,16 @@ def test_a_domain_for_one_cell_outlived_it(notebook: Notebook) -> None:
     assert {offer["what"] for offer in notebook.page.offers} == {notebook.host}
 
 
-def test_a_domain_for_the_session_cost_the_variables(notebook: Notebook) -> None:
+@pytest.mark.slow
+def test_a_domain_for_the_session_keeps_the_variables(notebook: Notebook) -> None:
     notebook.run("kept = 41")
     assert "keeps its variables" in notebook.run(f"%sandbox allow {notebook.host}")
     assert "200\n41\n" in notebook.run(f"{notebook.get}\nprint(kept)")
     assert "200" in notebook.run(f"%%sandbox --fresh\n{notebook.get}")
 
 
-def test_a_named_session_was_not_given_its_right(notebook: Notebook) -> None:
+@pytest.mark.slow
+def test_a_named_session_is_given_its_right(notebook: Notebook) -> None:
     notebook.run("%%sandbox --session web\nkept = 41")
     notebook.run(f"%%sandbox --session web\n{notebook.get}")
     lines = notebook.page.offers[0]["lines"]
@@ -152,13 +155,13 @@ def test_a_folder_stays_for_the_session_without_its_secrets(notebook: Notebook, 
     assert "a,b" in notebook.run("%sandbox allow ./data\nprint(open('data/rows.csv').read())")
 
 
-def test_a_copy_replaced_work_of_a_cell(notebook: Notebook) -> None:
+def test_a_copy_replaces_no_work_of_a_cell(notebook: Notebook) -> None:
     notebook.run("import os; os.mkdir('data'); open('data/rows.csv', 'w').write('mine')")
     assert "of its own already" in notebook.run("%sandbox allow data/rows.csv")
     assert "mine" in notebook.run("print(open('data/rows.csv').read())")
 
 
-def test_a_link_out_of_the_folder_was_followed(notebook: Notebook, tmp_path: Path) -> None:
+def test_a_link_out_of_the_folder_is_not_followed(notebook: Notebook, tmp_path: Path) -> None:
     (tmp_path / "link.csv").symlink_to("/etc/hostname")
     (tmp_path / "away").symlink_to("/etc")
     assert "symlink" in notebook.run("%sandbox allow ./link.csv")
@@ -166,7 +169,8 @@ def test_a_link_out_of_the_folder_was_followed(notebook: Notebook, tmp_path: Pat
     assert "[]" in notebook.run("import os; print(os.listdir('.'))")
 
 
-def test_what_is_never_to_be_given_was_offered_again(notebook: Notebook) -> None:
+@pytest.mark.slow
+def test_what_is_never_to_be_given_is_not_offered_again(notebook: Notebook) -> None:
     notebook.run("open('data/rows.csv')")
     assert notebook.page.offers
     assert "is not offered again" in notebook.run("%sandbox never data/rows.csv")
@@ -228,6 +232,7 @@ def test_a_front_end_without_buttons_is_asked_and_the_cell_runs_again(notebook: 
     assert "FileNotFoundError" in shown and questions == [], "each right is asked for one time"
 
 
+@pytest.mark.slow
 def test_what_the_user_answers_is_done_and_remembered(notebook: Notebook) -> None:
     shown, _ = asked(notebook, notebook.get, "session")
     assert "200" in shown and "Error" not in shown

@@ -54,7 +54,7 @@ def test_what_cannot_be_given_is_not_offered() -> None:
     assert offers_of(ExecResult(notes=(secret, outside, notes.no_network()), violations=(private,))) == ()
 
 
-def test_a_program_that_tried_a_thousand_hosts_got_as_many_buttons() -> None:
+def test_a_program_that_tries_many_hosts_gets_few_buttons() -> None:
     assert len(offers_of(ExecResult(violations=tuple(refused(f"a{n}.test:443") for n in range(99))))) == MOST_OFFERS
 
 
@@ -106,7 +106,7 @@ def test_a_page_without_buttons_shows_the_lines_as_text() -> None:
 
 
 @pytest.mark.attack("O06", "kernel")
-def test_a_program_showed_buttons_of_its_own() -> None:
+def test_a_program_cannot_show_buttons_of_its_own() -> None:
     forged = bundle(offers_of(ExecResult(notes=(notes.no_network("evil.test"),))))
     assert MIME not in sanitize_bundle(forged, {}).data
 

@@ -47,7 +47,7 @@ def strict(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]
         ("%sandbox save run.sh", "%sandbox save"),
     ],
 )
-def test_a_strangers_notebook_gave_itself_rights(text: str, word: str) -> None:
+def test_a_strangers_notebook_gives_itself_no_rights(text: str, word: str) -> None:
     with pytest.raises(PolicyViolation, match="give no rights") as caught:
         check_own_rights(parse_cell(text, DEFAULTS), DEFAULTS)
     assert word in str(caught.value) and "side panel" in str(caught.value)

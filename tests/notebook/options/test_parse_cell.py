@@ -376,7 +376,7 @@ def test_sizes_and_durations_are_read_back_as_they_were_written(size, millisecon
         ("alow example.org", "allow"),
     ],
 )
-def test_a_flag_of_a_command_was_not_known_to_did_you_mean(line: str, meant: str) -> None:
+def test_a_mistyped_flag_of_a_command_gets_a_suggestion(line: str, meant: str) -> None:
     with pytest.raises(InvalidRequest, match=meant):
         parse_line(line)
 
@@ -384,7 +384,7 @@ def test_a_flag_of_a_command_was_not_known_to_did_you_mean(line: str, meant: str
 @pytest.mark.parametrize(
     "line", ["checkpoint before training", "checkout before training", "checkpoint before 3 rounds"]
 )
-def test_a_name_of_two_words_was_taken_for_a_language(line: str) -> None:
+def test_a_name_of_two_words_without_quotes_is_refused_with_the_right_form(line: str) -> None:
     command, _, name = line.partition(" ")
     with pytest.raises(InvalidRequest) as caught:
         parse_line(line)

@@ -107,7 +107,7 @@ def test_a_question_of_ours_is_not_marked_as_the_programs():
     assert desk.prompts == [("▣ allow? ", False)]
 
 
-def test_a_question_of_ours_that_nobody_answers_held_the_cell(monkeypatch):
+def test_a_question_of_ours_that_nobody_answers_does_not_hold_the_cell(monkeypatch):
     monkeypatch.setattr(stdin_channel, "QUESTION_S", 0.05)
     assert own_question(Desk()) is None
     assert own_question(Desk("x"), allowed=False) is None

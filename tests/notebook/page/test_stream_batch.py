@@ -101,7 +101,7 @@ def test_colours_that_a_program_leaves_on_end_before_anything_of_ours():
     assert run(hidden()) == [("stdout", "\x1b[8mhidden\x1b[0m"), ("stdout", "\x1b[31mred\x1b[0m")]
 
 
-def test_colours_that_end_one_by_one_left_an_empty_red_line_below_the_output():
+def test_colours_that_end_one_by_one_leave_no_empty_line_below_the_output():
     async def ended():
         sent = []
         batch = StreamBatch(lambda name, text: sent.append((name, text)))

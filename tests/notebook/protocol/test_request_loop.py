@@ -205,7 +205,7 @@ def test_comm_messages_are_handled_in_the_order_in_which_they_were_sent(served) 
     served(ask)
 
 
-def test_a_page_drew_that_the_kernel_is_busy_and_idle_again_at_each_move_of_a_slider(served) -> None:
+def test_a_quiet_comm_message_does_not_make_the_kernel_busy(served) -> None:
     def ask(client: Client, kernel: Kernel) -> None:
         assert client.iopub.poll(PATIENCE_MS)  # the welcome: from now on nothing is missed
         for name in ("quiet", "other"):

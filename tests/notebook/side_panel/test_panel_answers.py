@@ -111,6 +111,7 @@ def test_changes_are_listed_shown_applied_and_dropped(desk: Desk) -> None:
     assert desk.ask("changes")["changes"] == []
 
 
+@pytest.mark.slow
 def test_the_dialogs_limits_reach_the_running_session_and_go_again(desk: Desk) -> None:
     desk.run("x = 1")
     before = desk.ask("overview")["limits"]
@@ -123,7 +124,7 @@ def test_the_dialogs_limits_reach_the_running_session_and_go_again(desk: Desk) -
     assert desk.ask("overview")["limits"]["mounts"] == []
 
 
-def test_a_change_that_was_refused_had_given_a_folder_and_a_variable(desk: Desk) -> None:
+def test_a_change_that_is_refused_gives_nothing_of_it(desk: Desk) -> None:
     desk.run("%sandbox --allow-net example.org --env KIND=old\nx = 1")
     before = desk.ask("overview")["limits"]
     # The session began with the domain, so it cannot be taken; the folder must not stay in it either.
@@ -136,6 +137,7 @@ def test_a_change_that_was_refused_had_given_a_folder_and_a_variable(desk: Desk)
     desk.run("assert os.environ['KIND'] == 'old' and 'MORE' not in os.environ and not os.path.exists('/data/a.csv')")
 
 
+@pytest.mark.slow
 def test_what_a_running_session_cannot_be_given_is_an_error_and_nothing_changes(desk: Desk) -> None:
     desk.run("x = 1")
     before = desk.ask("overview")["limits"]

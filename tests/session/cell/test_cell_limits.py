@@ -53,6 +53,7 @@ def test_a_state_that_is_larger_than_the_limit_of_a_cell_is_told_before_anything
 
 
 @pytest.mark.skipif(find_hierarchies() is None, reason="no control group counts memory here, so it cannot be raised")
+@pytest.mark.slow
 def test_memory_that_a_cell_was_given_is_the_sessions_from_then_on(session: Session) -> None:
     too_much = session.run("x = [bytearray(1 << 20) for _ in range(400)]")
     assert too_much.status is Status.MEMORY_EXCEEDED
@@ -68,6 +69,7 @@ def test_memory_that_a_cell_was_given_is_the_sessions_from_then_on(session: Sess
 
 
 @pytest.mark.parametrize("memory_mb", [8, 10_000])
+@pytest.mark.one_case
 def test_memory_that_a_cell_cannot_have_is_refused_with_what_it_can(session: Session, memory_mb: int) -> None:
     with pytest.raises(InvalidRequest, match=rf"cannot have {memory_mb} MB: it began with 256 MB and takes 16 to"):
         session.run("kept.append(3)", memory_mb=memory_mb)
@@ -77,12 +79,14 @@ def test_memory_that_a_cell_cannot_have_is_refused_with_what_it_can(session: Ses
 @pytest.mark.parametrize(
     "wrong", [{"memory_mb": 0}, {"memory_mb": True}, {"cpu_seconds": -1}, {"output_bytes": -1}, {"output_bytes": 1.5}]
 )
+@pytest.mark.one_case
 def test_a_limit_that_is_none_is_refused_before_anything_runs(session: Session, wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest):
         session.run("kept.append(3)", **wrong)  # type: ignore[arg-type]
     assert session.run("len(kept)").displays[0].data["text/plain"] == "2"
 
 
+@pytest.mark.slow
 def test_a_cell_has_a_cpu_and_an_output_limit_of_its_own(session: Session) -> None:
     busy = session.run("while True: pass", cpu_seconds=0.3)
     assert (busy.status, busy.limit) == (Status.CPU_LIMIT, "cpu")
@@ -91,6 +95,7 @@ def test_a_cell_has_a_cpu_and_an_output_limit_of_its_own(session: Session) -> No
     assert not session.run("print('x' * 5000)").stdout_truncated
 
 
+@pytest.mark.slow
 def test_a_session_with_a_cpu_limit_is_not_killed_for_what_its_cells_used_together() -> None:
     burn = "import time\nt = time.process_time()\nwhile time.process_time() - t < 0.4: pass"
     with Sandbox() as box, box.session("python", limits=Limits(cpu_seconds=0.6)) as session:
@@ -98,7 +103,8 @@ def test_a_session_with_a_cpu_limit_is_not_killed_for_what_its_cells_used_togeth
         assert [session.run(burn).status for _ in range(8)] == [Status.OK] * 8
 
 
-def test_the_same_limits_asynchronously(session: Session) -> None:
+@pytest.mark.slow
+def test_the_same_limits_hold_asynchronously(session: Session) -> None:
     async def main() -> None:
         less = await session.arun("x = [bytearray(1 << 20) for _ in range(100)]", memory_mb=64)
         assert less.status is Status.MEMORY_EXCEEDED

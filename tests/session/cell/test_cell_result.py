@@ -59,7 +59,9 @@ def facts(*, oom_kills: int = 0, forks_refused: bool = False) -> CellFacts:
         (end("lost"), facts(oom_kills=1), Status.MEMORY_EXCEEDED, "memory"),
     ],
 )
-def test_status_and_limit(seen: CellEnd, measured: CellFacts, status: Status, limit: str | None) -> None:
+def test_an_end_has_its_status_and_its_limit(
+    seen: CellEnd, measured: CellFacts, status: Status, limit: str | None
+) -> None:
     assert judge_cell(seen, measured, PYTHON) == (status, limit)
 
 

@@ -97,6 +97,7 @@ def test_a_cell_that_does_nothing_but_clear_is_not_handed_on_for_ever(monkeypatc
     assert (len(seen), found.dropped) == (3, 7)
 
 
+@pytest.mark.slow
 def test_a_value_of_too_many_parts_is_replaced_by_a_sentence(session: Session) -> None:
     code = "from IPython.display import JSON, display\ndisplay(JSON([[]] * 400_000)); display(JSON([1] * 1000)); 'end'"
     result = session.run(code)

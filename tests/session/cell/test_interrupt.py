@@ -34,6 +34,7 @@ def interrupted(session: Session, code: str) -> ExecResult:
 
 
 @pytest.mark.parametrize("what", SOFT)
+@pytest.mark.one_case
 def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_what_was_done(
     session: Session, value: Value, what: str
 ) -> None:
@@ -82,6 +83,7 @@ def test_an_interrupted_cell_says_where_it_was(session: Session) -> None:
     ],
     ids=["ignored", "swallowed", "c code"],
 )
+@pytest.mark.slow
 def test_a_cell_that_does_not_end_when_it_is_interrupted_is_rolled_back(
     open_one: Open, value: Value, stubborn: str
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_keyboard_interrupt_of_the_one_who_is_asked_interrupts_the_cell(sessio
     assert session.run("1").ok
 
 
+@pytest.mark.slow
 def test_the_users_thinking_time_is_not_the_cells(session: Session) -> None:
     hurry = threading.Event()
 
@@ -142,6 +145,7 @@ def test_an_interrupt_when_nothing_runs_does_nothing_to_the_next_cell(session: S
     ["pass", "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"],
     ids=["alone", "beside a thread"],
 )
+@pytest.mark.slow
 def test_every_interrupt_meets_its_own_cell_only(session: Session, value: Value, before: str) -> None:
     """Late interrupts are the classic race: each cell prints its end and is interrupted at that very moment.
 
@@ -159,6 +163,7 @@ def test_every_interrupt_meets_its_own_cell_only(session: Session, value: Value,
     assert session.run("import time; time.sleep(0.05)").ok
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_meets_no_line_of_the_cell_is_a_keyboard_interrupt_too(session: Session) -> None:
     """It comes with the first breath of the cell, where the code is still IPython's."""
     for _ in range(10):
@@ -172,9 +177,8 @@ def test_an_interrupt_that_meets_no_line_of_the_cell_is_a_keyboard_interrupt_too
         assert "Warning" not in result.stderr
 
 
-def test_an_interrupt_just_before_a_system_call_was_lost_and_the_cell_was_rolled_back(
-    session: Session, value: Value
-) -> None:
+@pytest.mark.slow
+def test_an_interrupt_just_before_a_system_call_is_not_lost(session: Session, value: Value) -> None:
     """Python notes the signal and sleeps on. A handler that takes the first one makes the same happen every time."""
     code = """
         import signal, time
@@ -190,9 +194,7 @@ def test_an_interrupt_just_before_a_system_call_was_lost_and_the_cell_was_rolled
     assert value(session, "done") == "1"
 
 
-def test_an_interrupt_in_a_callback_after_the_cell_was_printed_as_an_error_of_the_callback(
-    session: Session, value: Value
-) -> None:
+def test_an_interrupt_in_a_callback_after_the_cell_is_an_interrupt(session: Session, value: Value) -> None:
     assert session.run(
         "def late():\n    get_ipython().events.unregister('post_execute', late)\n    print('go\\n', end='')\n    while True: pass"
     ).ok
@@ -246,7 +248,7 @@ def test_a_cancel_event_interrupts_the_cell(session: Session) -> None:
     assert asyncio.run(main()).status is Status.INTERRUPTED
 
 
-def test_a_cancel_event_of_a_waiting_cell_interrupted_the_cell_before_it(session: Session) -> None:
+def test_a_cancel_event_of_a_waiting_cell_does_not_interrupt_the_cell_before_it(session: Session) -> None:
     """The event belongs to one cell: it stops that one, when its turn comes, and no other."""
 
     async def main() -> tuple[ExecResult, ExecResult]:

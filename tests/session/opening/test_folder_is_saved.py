@@ -37,7 +37,7 @@ def printed(session: Session, code: str) -> str:
     return result.stdout
 
 
-def test_modes_times_links_and_empty_folders_were_not_in_a_saved_session(tmp_path: Path) -> None:
+def test_modes_times_links_and_empty_folders_are_in_a_saved_session(tmp_path: Path) -> None:
     with Sandbox(SandboxPolicy().allow_process_spawn()) as box, Sandbox(SandboxPolicy().allow_process_spawn()) as other:
         session = box.session()
         printed(session, MADE)
@@ -52,7 +52,7 @@ def test_modes_times_links_and_empty_folders_were_not_in_a_saved_session(tmp_pat
         assert report.files["second"] == "it and run.sh were one file, and are two files now"
 
 
-def test_behind_landlock_a_loaded_session_lost_its_changes_to_the_folder_of_the_user(tmp_path: Path) -> None:
+def test_behind_landlock_a_loaded_session_has_its_changes_to_the_folder_of_the_user(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     for name in ("gone.txt", "changed.txt"):
@@ -76,9 +76,7 @@ LINK = "; os.mkdir('other'); open('other/a.csv', 'w').write('mine'); os.symlink(
 
 
 @pytest.mark.parametrize("then", ["", "; open('data', 'w').write('a file now')", "; os.mkdir('data')", LINK])
-def test_a_session_that_had_removed_a_folder_of_the_user_was_saved_and_could_not_be_loaded(
-    tmp_path: Path, then: str
-) -> None:
+def test_a_session_that_has_removed_a_folder_of_the_user_is_saved_and_loaded(tmp_path: Path, then: str) -> None:
     project = tmp_path / "project"
     (project / "data/deep").mkdir(parents=True)
     for name in ("data/a.csv", "data/deep/b.csv", "odd\\name", "kept.txt"):
@@ -96,7 +94,7 @@ def test_a_session_that_had_removed_a_folder_of_the_user_was_saved_and_could_not
             assert printed(again, "print(open('data/a.csv').read())") == "mine\n"
 
 
-def test_a_session_on_a_folder_of_the_user_saved_all_of_that_folder_and_no_deletion(tmp_path: Path) -> None:
+def test_a_session_on_a_folder_of_the_user_saves_only_what_it_changed(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     for name in ("kept.txt", "gone.txt", "changed.txt"):
@@ -151,7 +149,7 @@ def test_a_folder_is_put_over_what_is_there_and_never_through_a_link(tmp_path: P
     assert (tmp_path / "box" / "d").stat().st_mode & 0o777 == 0o700
 
 
-def test_an_interrupt_while_the_file_was_written_came_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_the_file_is_written_ends_the_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Sandbox(SandboxPolicy().allow_process_spawn()) as box:
         session = box.session()
         printed(session, "x = 1")
@@ -175,9 +173,7 @@ def test_an_interrupt_while_the_file_was_written_came_too_late(tmp_path: Path, m
         assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
-def test_a_folder_whose_names_are_too_long_made_a_file_that_nobody_could_load(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_whose_names_are_too_long_is_not_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_file, "_MOST_HEADER", 2000)
     with Sandbox(SandboxPolicy().allow_process_spawn()) as box:
         session = box.session()
@@ -203,7 +199,7 @@ def test_a_file_of_the_form_before_is_still_loaded(tmp_path: Path, monkeypatch: 
             box.load_session(tmp_path)
 
 
-def test_a_small_file_that_says_it_is_large_took_its_memory_from_the_host(
+def test_a_small_file_that_says_it_is_large_takes_no_memory_from_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large, path = 700 << 20, tmp_path / "s"

@@ -42,7 +42,7 @@ def session(backend: WasmBackend) -> Iterator[WasmSession]:
         yield opened
 
 
-def test_state_values_errors_and_exits(session: WasmSession) -> None:
+def test_state_values_errors_and_exits_are_those_of_python(session: WasmSession) -> None:
     assert session.run("import sys; x = 41").displays == ()
     assert value(session.run("x + 1, sys.version.split()[0]")) == "(42, '3.12.0')"
     failed = session.run("1 / 0")
@@ -53,7 +53,7 @@ def test_state_values_errors_and_exits(session: WasmSession) -> None:
     assert value(session.run("x")) == "41"
 
 
-def test_undo_input_files_questions_and_displays(session: WasmSession) -> None:
+def test_undo_input_files_questions_and_displays_work(session: WasmSession) -> None:
     session.run("x = 1")
     session.run("x = 2; open('f.txt', 'w').write('made')")
     session.undo()
@@ -69,6 +69,7 @@ def test_undo_input_files_questions_and_displays(session: WasmSession) -> None:
     assert [display.data["text/html"] for display in shown.displays] == ["<b>a</b>"] * 2
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_stopped_is_rolled_back(session: WasmSession) -> None:
     session.run("x = 1")
     for code in ("x = 2\nwhile True: pass", "x = 2\nimport time; time.sleep(60)"):
@@ -135,6 +136,7 @@ def interrupted(session: WasmSession, code: str) -> ExecResult:
         "try:\n  while True: pass\nfinally: late = 1",
     ],
 )
+@pytest.mark.one_case
 def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_the_state(session: WasmSession, endless: str) -> None:
     session.run("before = 1")
     result = interrupted(session, f"done = 1\nprint('go', flush=True)\n{endless}\nnever = 1")
@@ -168,6 +170,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_code_that_an_interrupt_cannot_reach_is_rolled_back(session: WasmSession) -> None:
     session.run("x = 1")
     result = interrupted(session, BEYOND_REACH)
@@ -184,6 +187,7 @@ def test_an_interrupt_ends_a_question_to_the_user(session: WasmSession) -> None:
     assert value(session.run("x")) == "1"
 
 
+@pytest.mark.slow
 def test_an_interrupt_works_after_a_rollback_in_a_fork_and_in_a_loaded_session(
     backend: WasmBackend, session: WasmSession, tmp_path: Path
 ) -> None:
@@ -205,6 +209,7 @@ def test_many_interrupts_at_any_moment_leave_a_session_that_works(session: WasmS
     assert value(session.run("x")) == "20"
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_fork_and_of_a_loaded_session_has_all_of_its_memory(
     backend: WasmBackend, session: WasmSession, tmp_path: Path
 ) -> None:

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("enforcer", ["bubblewrap", "landlock"])
-def test_state_files_packages_interrupts_forks_and_saves(enforcer: str, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_state_files_packages_interrupts_forks_and_saves_work(enforcer: str, tmp_path: Path) -> None:
     try:
         get_enforcer(enforcer)
     except EnforcerUnavailable as error:

@@ -1,4 +1,4 @@
-"""Faults that a stranger found in sessions of the light Python: each test has the name of what went wrong once."""
+"""Sessions of the light Python under odd programs, odd saved files and odd mounts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def session(backend: WasmBackend) -> Iterator[WasmSession]:
         yield opened
 
 
-def test_an_exception_of_ours_in_a_host_call_tore_the_memory(session: WasmSession) -> None:
+def test_the_memory_is_whole_after_an_exception_of_ours_in_a_host_call(session: WasmSession) -> None:
     session.run("x = 1")
     # Reading this letter is a RecursionError in the worker.
     result = session.run("x = 2\nimport os\nos.write(6, b'[' * 200_000 + b']' * 200_000 + b'\\n')")
@@ -54,7 +54,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_caught_interrupt_deafened_the_rest_of_the_cell(session: WasmSession) -> None:
+def test_the_rest_of_a_cell_runs_as_usual_after_a_caught_interrupt(session: WasmSession) -> None:
     came = []
 
     def interrupt_once(_stream: str, text: str) -> None:
@@ -66,7 +66,7 @@ def test_a_caught_interrupt_deafened_the_rest_of_the_cell(session: WasmSession) 
     assert result.stdout.endswith("slept True\n"), (result.stdout, result.stderr)
 
 
-def test_a_host_function_was_not_called_after_an_interrupt(backend: WasmBackend) -> None:
+def test_a_host_function_is_called_after_an_interrupt(backend: WasmBackend) -> None:
     released: list[str] = []
 
     def release(what: str) -> None:
@@ -81,7 +81,7 @@ def test_a_host_function_was_not_called_after_an_interrupt(backend: WasmBackend)
     assert (result.status, released) == (Status.INTERRUPTED, ["lock"]), result.stderr
 
 
-def test_a_memory_error_of_the_program_was_called_the_limit(session: WasmSession) -> None:
+def test_a_memory_error_of_the_program_is_not_called_the_limit(session: WasmSession) -> None:
     session.run("x = 1")
     result = session.run("x = 2; raise MemoryError('mine')")
     assert (result.status, result.limit, result.rolled_back) == (Status.FAILED, None, False)
@@ -92,7 +92,7 @@ def test_a_memory_error_of_the_program_was_called_the_limit(session: WasmSession
     assert (again.status, again.limit) == (Status.FAILED, None)
 
 
-def test_forks_and_loaded_sessions_drew_the_same_numbers(
+def test_forks_and_loaded_sessions_draw_other_numbers(
     backend: WasmBackend, session: WasmSession, tmp_path: Path
 ) -> None:
     session.run("import random; random.random()")
@@ -117,7 +117,7 @@ def rewritten(path: Path, **changes: object) -> None:
     path.write_bytes(begun + bytes(-len(begun) % ALIGNMENT) + data[padded:])
 
 
-def test_a_saved_file_raised_its_own_memory(backend: WasmBackend, session: WasmSession, tmp_path: Path) -> None:
+def test_a_saved_file_does_not_raise_its_own_memory(backend: WasmBackend, session: WasmSession, tmp_path: Path) -> None:
     saved = tmp_path / "s"
     session.run("x = 1")
     session.save(saved)
@@ -142,7 +142,7 @@ def test_a_saved_file_that_needs_more_memory_is_refused_by_what_to_do(backend: W
         assert value(loaded.run("len(b) >> 20")) == "550"
 
 
-def test_files_of_a_mount_at_the_letter_box_were_lost(backend: WasmBackend, tmp_path: Path) -> None:
+def test_files_of_a_mount_at_the_letter_box_are_kept(backend: WasmBackend, tmp_path: Path) -> None:
     policy = SandboxPolicy().mount(tmp_path, "/sandbox", writable=True)
     with open_wasm_session(LightBackend(policy, store=backend.store), "python") as session:
         session.run("open('/sandbox/result.txt', 'w').write('mine')")
@@ -150,33 +150,33 @@ def test_files_of_a_mount_at_the_letter_box_were_lost(backend: WasmBackend, tmp_
     assert (tmp_path / "result.txt").read_text() == "mine"
 
 
-def test_what_was_written_to_a_place_that_is_not_there_was_gone(session: WasmSession) -> None:
+def test_writing_to_a_place_that_is_not_there_is_an_error(session: WasmSession) -> None:
     result = session.run("open('/sandbox/x', 'w').write('mine')")
     assert result.error is not None and result.error.ename == "FileNotFoundError"
 
 
-def test_a_fork_with_an_open_file_advised_a_larger_disk(session: WasmSession) -> None:
+def test_a_fork_with_an_open_file_advises_to_close_it(session: WasmSession) -> None:
     session.run("f = open('kept.txt', 'w')")
     with pytest.raises(SessionError) as raised:
         session.fork()
     assert "close them first" in str(raised.value) and "disk_mb" not in str(raised.value)
 
 
-def test_a_mount_hid_the_wheels(tmp_path: Path) -> None:
+def test_a_mount_that_would_hide_the_wheels_is_refused(tmp_path: Path) -> None:
     thing = made(tmp_path, {"thing.py": ""})
     box = Sandbox(SandboxPolicy().mount(tmp_path, "/wheels"), backend="wasm", wheels=[thing])
     with box, pytest.raises(PolicyViolation, match="/wheels"):
         box.run("print(1)")
 
 
-def test_what_a_wheel_printed_when_it_was_imported_came_out_of_every_run(tmp_path: Path) -> None:
+def test_what_a_wheel_prints_when_it_is_imported_is_in_no_run(tmp_path: Path) -> None:
     thing = made(tmp_path, {"loud.py": "print('loud')\nimport sys; print('loud', file=sys.stderr)"})
     with Sandbox(backend="wasm", wheels=[thing]) as box, box.session("python") as session:
         for result in (box.run("print('x')"), session.run("print('x')")):
             assert (result.stdout, result.stderr) == ("x\n", "")
 
 
-def test_a_question_that_left_the_guest_tore_the_memory(session: WasmSession) -> None:
+def test_the_memory_is_whole_after_a_question_that_left_the_guest(session: WasmSession) -> None:
     deep = "os.write(6, b'[' * 200_000 + b']' * 200_000 + b'\\n')"
     session.run(f"x = 1\nimport os\nclass A:\n  def __dir__(self): {deep}\na = A()")
     session.complete("a.", 2)
@@ -184,14 +184,14 @@ def test_a_question_that_left_the_guest_tore_the_memory(session: WasmSession) ->
         assert value(session.run("x")) == "1"
 
 
-def test_a_mount_in_the_work_folder_made_it_too_large_to_be_compared(tmp_path: Path) -> None:
+def test_a_mount_in_the_work_folder_does_not_count_as_its_size(tmp_path: Path) -> None:
     with Sandbox(SandboxPolicy().mount(tmp_path, "/box/sub"), backend="wasm") as box, box.session("python") as session:
         for _ in range(2):
             assert box.run("open('new.txt', 'w').write('1')").notes == ()
             assert session.run("x = 1").notes == ()
 
 
-def test_a_saved_name_that_is_a_file_and_a_folder_was_a_traceback(
+def test_a_saved_name_that_is_a_file_and_a_folder_is_refused(
     backend: WasmBackend, session: WasmSession, tmp_path: Path
 ) -> None:
     session.save(tmp_path / "s")
@@ -201,7 +201,7 @@ def test_a_saved_name_that_is_a_file_and_a_folder_was_a_traceback(
         load_wasm_session(backend, tmp_path / "s")
 
 
-def test_an_exit_of_the_cell_was_told_as_another_code(session: WasmSession) -> None:
+def test_an_exit_of_the_cell_is_told_with_its_code(session: WasmSession) -> None:
     session.run("x = 1")
     for code in (3, 0):
         ended = session.run(f"x = 2; import os; os._exit({code})")
@@ -210,14 +210,14 @@ def test_an_exit_of_the_cell_was_told_as_another_code(session: WasmSession) -> N
         assert value(session.run("x")) == "1"
 
 
-def test_a_thread_was_refused_because_python_was_about_to_end(session: WasmSession, backend: WasmBackend) -> None:
+def test_a_thread_is_refused_with_the_true_reason(session: WasmSession, backend: WasmBackend) -> None:
     code = "import threading; threading.Thread(target=print).start()"
     for result in (session.run(code), backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=60))):
         assert "RuntimeError: can't start new thread: WebAssembly has none; use asyncio" in result.stderr
 
 
 @pytest.mark.parametrize("broken", ["sys.stdout = None", "sys.stderr = 3", "sys.stdout.close()"])
-def test_a_cell_that_broke_its_streams_was_taken_back(session: WasmSession, broken: str) -> None:
+def test_a_cell_that_breaks_its_streams_is_kept(session: WasmSession, broken: str) -> None:
     done = session.run(f"import sys; x = 1; {broken}")
     assert (done.status, done.rolled_back) == (Status.OK, False), done.notes
     assert value(session.run("x")) == "1"

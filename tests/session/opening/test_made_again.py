@@ -30,7 +30,7 @@ def value(session: PythonSession, expression: str) -> str:
     return str(result.displays[-1].data["text/plain"])
 
 
-def test_a_variable_was_made_again_from_another_value_of_what_its_cell_read(session: PythonSession) -> None:
+def test_a_variable_is_not_made_again_from_another_value_of_what_its_cell_read(session: PythonSession) -> None:
     run(session, "n = 5", "g = (i for i in range(n))", "m = 1")
     assert session.fork().restored.recomputed == ("g",)
     run(session, "n = 7")
@@ -53,12 +53,12 @@ def test_what_a_called_function_reads_belongs_to_it(session: PythonSession, chan
     assert list(session.fork().restored.lost) == ["g"]
 
 
-def test_a_consumed_generator_that_another_one_reads_was_begun_anew(session: PythonSession) -> None:
+def test_a_consumed_generator_that_another_one_reads_is_not_begun_anew(session: PythonSession) -> None:
     run(session, "first = (i for i in range(5))", "second = (i * 2 for i in first)", "seen = next(first)")
     assert sorted(session.fork().restored.lost) == ["first", "second"]
 
 
-def test_what_one_cell_made_was_torn_apart(session: PythonSession) -> None:
+def test_what_one_cell_made_stays_together(session: PythonSession) -> None:
     run(session, "k = 2", "lines = []; one = two = (line * k for line in lines)")
     with session.fork() as other:
         assert other.restored.recomputed == ("one", "two")

@@ -66,7 +66,7 @@ def test_an_error_keeps_the_state_and_is_told(session: WasmSession) -> None:
     assert session.run("nonsense here").error.ename == "SyntaxError"  # type: ignore[union-attr]
 
 
-def test_awaited_things_timers_input_files_and_environment(session: WasmSession) -> None:
+def test_awaiting_timers_input_files_and_environment_work(session: WasmSession) -> None:
     assert value(session, "await new Promise(r => setTimeout(() => r('late'), 20))") == "'late'"
     asked: list[str] = []
 
@@ -88,6 +88,7 @@ def test_undo_takes_back_variables_and_files(session: WasmSession) -> None:
     assert value(session, "[x, require('fs').readFileSync('f', 'utf8')]") == "[ 1, 'one' ]"
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_stopped_is_rolled_back(session: WasmSession) -> None:
     session.run("let x = 1")
     result = session.run("x = 2; console.log('so far'); for (;;);", timeout=5)
@@ -146,6 +147,7 @@ def test_a_fork_has_the_state_and_goes_its_own_way(session: WasmSession) -> None
             assert value(third, "later()") == "2"
 
 
+@pytest.mark.slow
 def test_a_saved_session_goes_on_in_another_process(session: WasmSession, tmp_path: Path) -> None:
     session.run("const m = new Map([['k', { deep: [1, 2] }]]); let n = 0; const next = () => ++n; next()")
     session.run("require('fs').writeFileSync('data/x.txt'.slice(5), 'content')")

@@ -55,7 +55,8 @@ def test_the_large_python_is_never_prepared_in_passing(tmp_path: Path) -> None:
         WasmBackend(store=WasmStore(str(tmp_path / "store"))).ready(large, switches_of(large, fuel=False))
 
 
-def test_state_values_errors_and_exits(session: WasmSession) -> None:
+@pytest.mark.slow
+def test_state_values_errors_and_exits_are_those_of_python(session: WasmSession) -> None:
     assert session.run("x = 41").displays == ()
     assert value(session.run("x + 1")) == "42"
     failed = session.run("1 / 0")
@@ -67,6 +68,7 @@ def test_state_values_errors_and_exits(session: WasmSession) -> None:
     assert value(session.run("x")) == "41"
 
 
+@pytest.mark.slow
 def test_the_scientific_packages_are_there_and_frames_and_figures_are_shown(session: WasmSession) -> None:
     shown = session.run("import pandas as pd; pd.DataFrame({'a': [1, 2]})", timeout=120)
     assert "<table" in str(shown.displays[-1].data["text/html"])
@@ -75,6 +77,7 @@ def test_the_scientific_packages_are_there_and_frames_and_figures_are_shown(sess
     assert value(session.run("import os; os.listdir('.')")) == "[]"
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_stopped_is_rolled_back(session: WasmSession) -> None:
     session.run("x = 1")
     for code in ("x = 2\nwhile True: pass", "x = 2\nimport time; time.sleep(60)"):
@@ -97,7 +100,7 @@ def test_an_interrupt_ends_the_cell_and_the_session_goes_on(session: WasmSession
     assert value(session.run("x")) == "1"
 
 
-def test_undo_input_files_and_questions(session: WasmSession) -> None:
+def test_undo_input_files_and_questions_work(session: WasmSession) -> None:
     session.run("x = 1")
     session.run("x = 2; open('f.txt', 'w').write('made')")
     session.undo()
@@ -112,11 +115,13 @@ def test_undo_input_files_and_questions(session: WasmSession) -> None:
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/proc/self/environ", "../../etc/passwd", "/root"])
+@pytest.mark.one_case
 def test_nothing_of_the_jail_can_be_opened(session: WasmSession, path: str) -> None:
     assert session.run(f"open({path!r}).read()").error is not None
     assert session.run(f"import os; os.listdir({path!r})").error is not None
 
 
+@pytest.mark.slow
 def test_mounts_are_read_only_unless_they_are_made_writable(backend: WasmBackend, tmp_path: Path) -> None:
     for name in ("ro", "rw"):
         (tmp_path / name).mkdir()
@@ -130,6 +135,7 @@ def test_mounts_are_read_only_unless_they_are_made_writable(backend: WasmBackend
     assert (tmp_path / "rw" / "g").read_text() == "new"
 
 
+@pytest.mark.slow
 def test_a_fork_has_the_state_and_goes_its_own_way(session: WasmSession) -> None:
     session.run("import numpy as np; data = np.arange(5); open('f', 'w').write('file')")
     with session.fork() as other:
@@ -138,6 +144,7 @@ def test_a_fork_has_the_state_and_goes_its_own_way(session: WasmSession) -> None
         assert value(session.run("int(data.sum())")) == "10"
 
 
+@pytest.mark.slow
 def test_a_saved_session_goes_on_in_another_process(session: WasmSession, tmp_path: Path) -> None:
     session.run("import statistics; model = {'weights': [1.5, 2.5]}\ndef score(x): return sum(model['weights']) * x")
     session.save(tmp_path / "s")
@@ -149,6 +156,7 @@ def test_a_saved_session_goes_on_in_another_process(session: WasmSession, tmp_pa
     assert done.stdout == "40.0\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_session_with_open_files_is_not_saved_until_they_are_closed(session: WasmSession, tmp_path: Path) -> None:
     session.run("f = open('kept.txt', 'w')")
     with pytest.raises(SessionError, match=r"/box/kept\.txt'; close them first"):
@@ -157,6 +165,7 @@ def test_a_session_with_open_files_is_not_saved_until_they_are_closed(session: W
     session.save(tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_a_damaged_session_is_refused(session: WasmSession, backend: WasmBackend, tmp_path: Path) -> None:
     session.save(tmp_path / "s")
     data = bytearray((tmp_path / "s").read_bytes())
@@ -171,11 +180,13 @@ def test_too_little_memory_is_refused_with_the_least(backend: WasmBackend) -> No
         open_wasm_session(backend, "python", memory_mb=64)
 
 
+@pytest.mark.slow
 def test_the_facade_opens_them(backend: WasmBackend) -> None:
     with Sandbox(backend="wasm") as box:
         assert value(box.session("python").run("6 * 7")) == "42"
 
 
+@pytest.mark.slow
 def test_plain_cells_stay_fresh_and_a_named_session_is_kept(backend: WasmBackend, tmp_path: Path) -> None:
     """What a notebook shows must not depend on what was prepared on a machine."""
     assert not has_sessions(Language.PYTHON, "wasm")

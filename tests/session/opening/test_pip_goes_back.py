@@ -48,6 +48,7 @@ TAKEN = [
 ]
 
 
+@pytest.mark.slow
 def test_an_older_version_is_taken_where_the_newest_does_not_fit(session: WasmSession) -> None:
     for names, told in TAKEN:
         done = session.run(f"%pip install {FROM} {names}", timeout=PATIENCE_S)
@@ -56,6 +57,7 @@ def test_an_older_version_is_taken_where_the_newest_does_not_fit(session: WasmSe
         session.undo()
 
 
+@pytest.mark.slow
 def test_a_search_without_an_end_is_given_up_and_says_what_to_do(session: WasmSession) -> None:
     assert "ask for exact versions" in refusal(session, f"%pip install {FROM} many")[1]
     assert "future 1.0 needs Python >=3.99; this is Python 3." in refusal(session, f"%pip install {FROM} future")[1]

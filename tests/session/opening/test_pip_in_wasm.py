@@ -80,6 +80,7 @@ def session(folder: Path) -> Iterator[WasmSession]:
 FROM = "--no-index --find-links /wheelhouse"
 
 
+@pytest.mark.slow
 def test_a_package_comes_with_what_it_needs_and_can_be_undone(session: WasmSession) -> None:
     done = session.run(f"if x:\n  %pip install {FROM} top\nimport top, low, json", timeout=PATIENCE_S)
     assert "Successfully installed top-1.0 low-1.5" in done.stdout, done.stderr
@@ -120,6 +121,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_installed_says_why(session: WasmSession) -> None:
     for line, error, words in REFUSED:
         ename, said = refusal(session, f"%pip {line}")
@@ -154,6 +156,7 @@ def put_hostile_wheels(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_hostile_wheels_are_refused_before_a_file_is_written(session: WasmSession, folder: Path) -> None:
     for name, words in put_hostile_wheels(folder).items():
         _, said = refusal(session, f"%pip install {FROM} {name}")
@@ -163,6 +166,7 @@ def test_hostile_wheels_are_refused_before_a_file_is_written(session: WasmSessio
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_index_of_the_host_is_reached_by_the_fetch_rules_and_no_other_place_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -198,6 +202,7 @@ def test_a_cell_can_await_and_keeps_one_loop(session: WasmSession) -> None:
     assert value(session.run("x, await slow()")) == "(1, 7)"
 
 
+@pytest.mark.slow
 def test_a_restart_begins_with_what_was_installed_loaded(folder: Path) -> None:
     put_wheel(folder, "bye-1.0-py3-none-any.whl", {"bye.py": "import os; os._exit(3)"})
     policy = SandboxPolicy().mount(folder, "/wheelhouse")

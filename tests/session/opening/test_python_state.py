@@ -103,6 +103,7 @@ point = Point(1)
 
 
 @pytest.mark.parametrize("change", ["lines.append(next(numbers))", "list(globals().values())[0]", "alias"])
+@pytest.mark.one_case
 def test_what_another_cell_may_have_changed_is_lost_and_not_made_again(box: Sandbox, change: str) -> None:
     session = box.session()
     assert session.run("lines = []; alias = numbers = (n for n in range(9))").ok

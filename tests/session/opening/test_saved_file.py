@@ -191,6 +191,7 @@ def rewritten(saved: Path, **fields: object) -> Path:
     ],
     ids=lambda fields: next(f"{name}={str(value)[:20]}" for name, value in fields.items()),
 )
+@pytest.mark.one_case
 def test_a_header_that_nobody_would_write_is_refused(saved: Path, fields: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest, match=r"damaged|memory limit"):
         read_image(str(rewritten(saved, **fields)))
@@ -227,7 +228,7 @@ def test_a_pipe_or_a_folder_is_no_saved_session(tmp_path: Path, make: Callable[[
 
 
 @pytest.mark.parametrize("there", [b"#!/bin/sh\n", b"a,b\n1,2\n", b"sandbox-kernel session"])
-def test_a_saved_session_replaced_a_file_of_the_user(saved: Path, there: bytes) -> None:
+def test_a_saved_session_replaces_no_other_file(saved: Path, there: bytes) -> None:
     theirs = saved.parent / "run.sh"
     theirs.write_bytes(there)
     (saved.parent / "link").symlink_to(theirs)

@@ -75,7 +75,7 @@ def run(session: PythonSession, code: str) -> str:
     return str(result.displays[-1].data["text/plain"]) if result.displays else ""
 
 
-def test_settings_of_the_process_and_of_libraries_were_other_ones_after_a_load_without_a_word(
+def test_settings_of_the_process_and_of_libraries_are_the_same_after_a_load(
     session: PythonSession,
 ) -> None:
     for code in KEPT:
@@ -91,7 +91,7 @@ def test_settings_of_the_process_and_of_libraries_were_other_ones_after_a_load_w
                 assert run(second, seen) == expected, f"after a second save: {code}"
 
 
-def test_settings_of_numpy_pandas_and_matplotlib_were_other_ones_after_a_load(session: PythonSession) -> None:
+def test_settings_of_numpy_pandas_and_matplotlib_are_the_same_after_a_load(session: PythonSession) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("matplotlib")
     cells = {
@@ -111,7 +111,7 @@ def test_settings_of_numpy_pandas_and_matplotlib_were_other_ones_after_a_load(se
             assert run(other, seen) == run(session, seen), code
 
 
-def test_what_a_file_cannot_hold_of_libraries_was_lost_without_a_word(session: PythonSession) -> None:
+def test_what_a_file_cannot_hold_of_libraries_is_named_as_lost(session: PythonSession) -> None:
     for code in NAMED:
         run(session, code)
     with session.fork() as other:
@@ -119,7 +119,7 @@ def test_what_a_file_cannot_hold_of_libraries_was_lost_without_a_word(session: P
         assert "lost: atexit.register (" in str(other.restored)
 
 
-def test_a_random_number_that_a_cell_took_again_moved_the_row_of_numbers(session: PythonSession) -> None:
+def test_a_random_number_that_a_cell_takes_again_does_not_move_the_row_of_numbers(session: PythonSession) -> None:
     run(session, "import random; random.seed(5)\ndef number(): return random.random()")
     run(session, "numbers = (n for n in [number()])")
     with session.fork() as other:
@@ -136,7 +136,7 @@ def test_rights_of_a_session_do_not_go_into_its_file(session: PythonSession) -> 
         )
 
 
-def test_what_is_different_after_a_load_was_not_said(session: PythonSession) -> None:
+def test_what_is_different_after_a_load_is_said(session: PythonSession) -> None:
     pytest.importorskip("pandas")
     run(
         session, "import functools\n@functools.lru_cache\ndef square(n): return n * n\n_ = square(3); unused = [square]"
@@ -172,7 +172,7 @@ def test_what_is_different_after_a_load_was_not_said(session: PythonSession) -> 
         assert "changed: square (the cache of square is empty)" in str(other.restored)
 
 
-def test_a_module_imported_after_a_change_of_directory_was_named_lost(session: PythonSession) -> None:
+def test_a_module_imported_after_a_change_of_directory_is_there_after_a_load(session: PythonSession) -> None:
     run(session, "import os; open('first.py', 'w').write('n = 1'); import first")
     run(session, "os.mkdir('sub'); os.chdir('sub'); open('second.py', 'w').write('n = 2'); import second")
     with session.fork() as other:
@@ -183,13 +183,13 @@ def test_a_module_imported_after_a_change_of_directory_was_named_lost(session: P
         assert set(other.restored.lost) == {"first", "first.n"}, "another file would be imported in its place"
 
 
-def test_a_default_timeout_of_sockets_ended_the_session(session: PythonSession) -> None:
+def test_a_default_timeout_of_sockets_does_not_end_the_session(session: PythonSession) -> None:
     run(session, "import socket; socket.setdefaulttimeout(0.05); s = socket.socket()")
     run(session, "import time; time.sleep(0.2)")
     assert run(session, "s.fileno() > 0") == "True", "the same worker still waits for cells"
 
 
-def test_a_replaced_json_dumps_ended_the_session(session: PythonSession) -> None:
+def test_a_replaced_json_dumps_does_not_end_the_session(session: PythonSession) -> None:
     run(session, "import json; json.dumps = json.loads = None")
     assert run(session, "json.dumps") == ""
     assert [node.alive for node in session.history()][-1]
@@ -207,7 +207,7 @@ report, _ = state.load(io.BytesIO(json.dumps(header).encode() + b'\\n' + data), 
     assert run(session, "space, report") == "({'x': [7]}, {'stored': ['x'], 'lost': {}, 'changed': {}})"
 
 
-def test_an_object_that_cannot_even_be_looked_at_kept_everything_from_being_saved(session: PythonSession) -> None:
+def test_an_object_that_cannot_even_be_looked_at_is_lost_alone(session: PythonSession) -> None:
     run(session, "class Proxy:\n    @property\n    def __class__(self): raise RuntimeError('no context')")
     run(session, "import string, sys; string.proxy = sys.modules['odd'] = Proxy(); x = [1]; string.mine = lambda: x")
     run(session, "string.Formatter.proxy = Proxy()")

@@ -57,7 +57,7 @@ def run(session: PythonSession, code: str) -> str:
     return result.stdout
 
 
-def test_arrays_that_shared_memory_were_apart_after_a_save(session: PythonSession) -> None:
+def test_arrays_that_share_memory_share_it_after_a_save(session: PythonSession) -> None:
     run(session, "import numpy as np\n" + "\n".join(made for made, _, _ in CASES.values()))
     change = "\n".join(change for _, change, _ in CASES.values())
     look = "\n".join(f"print({name!r}, {seen})" for name, (_, _, seen) in CASES.items())

@@ -63,9 +63,7 @@ def when_it_saves(session: Session, act: Callable[[], object]) -> threading.Thre
     return thread
 
 
-def test_a_session_with_more_variables_than_its_work_folder_could_hold_was_not_saved(
-    box: Sandbox, tmp_path: Path
-) -> None:
+def test_a_session_with_more_variables_than_its_work_folder_can_hold_is_saved(box: Sandbox, tmp_path: Path) -> None:
     session = box.session(memory_mb=512)
     assert session.run("import numpy as np; large = np.ones(40_000_000); open('f', 'w').write('kept')").ok
     report = session.save(tmp_path / "s")
@@ -78,7 +76,7 @@ def test_a_session_with_more_variables_than_its_work_folder_could_hold_was_not_s
 
 
 @pytest.mark.timeout(120)
-def test_an_interrupted_save_went_on_and_wrote_its_file(box: Sandbox, tmp_path: Path) -> None:
+def test_an_interrupted_save_ends_and_writes_no_file(box: Sandbox, tmp_path: Path) -> None:
     session = box.session()
     assert session.run(SLOW).ok
     thread = when_it_saves(session, session.interrupt)
@@ -94,7 +92,7 @@ def test_an_interrupted_save_went_on_and_wrote_its_file(box: Sandbox, tmp_path: 
 
 
 @pytest.mark.timeout(120)
-def test_ctrl_c_while_saving_took_the_next_cell_back(box: Sandbox, tmp_path: Path) -> None:
+def test_ctrl_c_while_saving_leaves_the_next_cell_alone(box: Sandbox, tmp_path: Path) -> None:
     session = box.session()
     assert session.run(SLOW).ok
     thread = when_it_saves(session, _thread.interrupt_main)
@@ -107,7 +105,7 @@ def test_ctrl_c_while_saving_took_the_next_cell_back(box: Sandbox, tmp_path: Pat
     assert result.displays[-1].data["text/plain"] == "[1, 2]"
 
 
-def test_a_variable_that_ends_the_process_that_saves_kept_a_session_without_processes_from_being_saved(
+def test_a_variable_that_ends_the_process_that_saves_is_lost_alone_in_a_session_without_processes(
     tmp_path: Path,
 ) -> None:
     with Sandbox(SandboxPolicy()) as box:

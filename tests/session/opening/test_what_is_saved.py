@@ -24,7 +24,7 @@ def run(session: PythonSession, code: str) -> str:
     return result.stdout
 
 
-def test_names_that_begin_with_an_underscore_were_lost_without_a_word(session: PythonSession) -> None:
+def test_names_that_begin_with_an_underscore_are_saved(session: PythonSession) -> None:
     run(session, "_cache = {1: 2}\ndef _helper(): return _cache[1]\ndef main(): return _helper()")
     run(session, "1 + 1")
     run(session, "_lock = __import__('threading').Lock()")
@@ -34,7 +34,7 @@ def test_names_that_begin_with_an_underscore_were_lost_without_a_word(session: P
         assert list(other.restored.lost) == ["_lock"]
 
 
-def test_after_a_change_of_directory_modules_of_the_work_folder_were_lost(session: PythonSession) -> None:
+def test_after_a_change_of_directory_modules_of_the_work_folder_are_saved(session: PythonSession) -> None:
     run(session, "import os; open('mine.py', 'w').write('class M: pass'); os.mkdir('sub'); open('sub/f', 'w').close()")
     run(session, "import mine; m = mine.M(); os.chdir('sub')")
     with session.fork() as other:
@@ -45,7 +45,7 @@ def test_after_a_change_of_directory_modules_of_the_work_folder_were_lost(sessio
         assert run(other, "print(os.getcwd(), type(m) is mine.M)") == "/ True\n", "a directory outside is kept too"
 
 
-def test_a_long_chain_of_objects_was_lost(session: PythonSession) -> None:
+def test_a_long_chain_of_objects_is_saved(session: PythonSession) -> None:
     run(
         session, "class Link: pass\nchain = None\nfor number in range(3000):\n    x = Link(); x.next = chain; chain = x"
     )

@@ -1,6 +1,6 @@
 """Sends the objects of Kishu's public list through undo, redo, checkout, save, load and fork, and prints a table.
 
-    python -m tests.session.tree.public_objects CASES [--packages NAME …] [--seaborn-data FOLDER] [--found FILE] [--write docs/benchmarks.md]
+    python -m tests.session.tree.public_objects CASES [--packages NAME …] [--seaborn-data FOLDER] [--found FILE] [--write FILE]
 
 CASES is ``kishu/coverage/coverage_test_cases.py`` of the repository illinoisdata/kishu: each case declares a variable of
 a library's class and changes it. It is read, not run: the statements run inside a sandbox only. A case whose package is
@@ -21,12 +21,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.markdown_section import replace_section, table
+from benchmarks.markdown_section import table
 from sandbox_kernel import Limits, Sandbox, SandboxPolicy
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.session.session import Session
 
-MARKERS = ("<!-- table: public objects -->", "<!-- /table: public objects -->")
 #: Seconds that one cell of a case may take, and what Spark takes more of than others.
 CELL_S, LIMITS = 240, Limits(processes=500, open_files=4096)
 #: Prints a text that is the same for equal values and different for others: what a pickle would hold, without its
@@ -327,7 +326,7 @@ def main(arguments: Iterable[str]) -> int:
     text = told(found)
     print(f"\n{text}")
     if asked.write is not None:
-        replace_section(asked.write, *MARKERS, text)
+        asked.write.write_text(text)
     return int(any(verdict.moved or verdict.stored for verdict in found.values()))
 
 

@@ -140,6 +140,7 @@ def test_looking_runs_code_of_the_variables_and_leaves_no_trace_of_it(session: S
     assert session.run("pass").stdout == ""
 
 
+@pytest.mark.slow
 def test_a_variable_whose_look_never_ends_does_not_hold_up_the_session(session: Session, value: Value) -> None:
     session.run("x = 1\nclass Endless:\n    def __reduce__(self):\n        while True: pass\nendless = Endless()")
     session.run("x = 2")

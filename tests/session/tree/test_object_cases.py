@@ -80,6 +80,7 @@ def looked(session: Session, cases: dict[str, tuple[str, str, str]]) -> dict[str
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_every_object_goes_back_and_forward_and_into_a_file(tmp_path: Path) -> None:
     with Sandbox() as box, box.session(checkpoints=10, memory_mb=1024) as session:
         for part, name in ((0, "declared"), (1, "changed")):

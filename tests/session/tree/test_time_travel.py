@@ -89,7 +89,7 @@ def test_where_a_cell_ends_in_another_way_this_time_the_session_stays_where_it_w
     ):
         session.checkout(gone)
     assert value(session, "n") == "11"
-    # The failed run was once kept as the state of the node, and the next checkout went there.
+    # The failed run must not be kept as the state of the node, where the next checkout would go.
     assert not session.history()[gone.id].alive
     with pytest.raises(SessionError, match="was run again and ended with failed"):
         session.checkout(gone)
@@ -156,7 +156,7 @@ def test_a_killed_branch_is_noticed_and_made_again(session: Session, value: Valu
     assert value(session, "x") == "2"
 
 
-def test_a_candidate_that_killed_all_states_was_said_to_have_changed_nothing(session: Session, value: Value) -> None:
+def test_a_candidate_that_kills_all_states_is_named_with_the_state_that_is_left(session: Session, value: Value) -> None:
     session.run("x = 1; import os, signal")
     session.history()
     states = [item.pid for item in session._supervisor.live.tree.living()]  # type: ignore[union-attr]

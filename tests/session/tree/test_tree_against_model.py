@@ -199,6 +199,7 @@ class Walk(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.slow
 def test_a_walk_with_deaths_is_always_where_the_model_is() -> None:
     run_state_machine_as_test(
         Walk,

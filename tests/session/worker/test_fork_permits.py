@@ -69,6 +69,7 @@ def test_the_tree_works_with_looks_exploration_and_save(session: Session, tmp_pa
         "lambda: __import__('multiprocessing').get_context('fork').Process(target=int).start() or 1",
     ],
 )
+@pytest.mark.one_case
 def test_no_cell_starts_a_process(session: Session, start: str) -> None:
     shown(session, FORK)
     assert shown(session, f"print(attempt({start}))") == "Operation not permitted"

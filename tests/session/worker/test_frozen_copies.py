@@ -67,6 +67,7 @@ def landlocked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
 
 
 @pytest.mark.parametrize("language", LOOKED_INTO)
+@pytest.mark.one_case
 def test_a_later_cell_cannot_look_into_a_checkpoint(open_one: Open, language: str) -> None:
     session = open_one(language)
     session.run("1" if language != "command" else "x=1")
@@ -74,7 +75,10 @@ def test_a_later_cell_cannot_look_into_a_checkpoint(open_one: Open, language: st
     assert session.run(LOOKED_INTO[language]).stdout == "[]\n"
 
 
-def test_a_cell_that_was_taken_back_left_nothing_in_the_memory_of_a_checkpoint(session: Session, value: Value) -> None:
+@pytest.mark.slow
+def test_a_cell_that_was_taken_back_leaves_nothing_in_the_memory_of_a_checkpoint(
+    session: Session, value: Value
+) -> None:
     session.run("state = bytearray(b'ORIGINAL-STATE-' + b'745')")
     poison = f"""
 import os
@@ -97,6 +101,7 @@ for pid in frozen:
     assert value(session, "state") == "bytearray(b'ORIGINAL-STATE-745')"
 
 
+@pytest.mark.slow
 def test_behind_landlock_a_checkpoint_cannot_be_written_to(landlocked: Session) -> None:
     landlocked.run("1")
     attempt = f"import os\n{FROZEN}\nfor pid in frozen:\n    try: print(os.open(f'/proc/{{pid}}/mem', os.O_RDWR))\n"
@@ -146,6 +151,7 @@ def test_a_checkpoint_that_was_tied_to_one_processor_wakes_on_all(session: Sessi
 
 
 @pytest.mark.parametrize("language", ["python", "javascript"])
+@pytest.mark.one_case
 def test_a_checkpoint_wakes_although_a_cell_has_stopped_it_and_sent_it_as_many_signals_as_there_can_be(
     open_one: Open, language: str
 ) -> None:
@@ -231,6 +237,7 @@ def claims(session: Session, claim: str) -> tuple[str, ...]:
     ["p.pid", "1", "os.getpid()", "frozen[0]", "10 ** 6", "1 << 40"],
     ids=["another", "init", "self", "frozen", "none", "huge"],
 )
+@pytest.mark.one_case
 def test_a_pid_that_the_worker_claims_is_believed_only_if_it_is_a_new_checkpoint(session: Session, claim: str) -> None:
     session.run("import subprocess, os, signal; x = 1")
     session.run("p = subprocess.Popen(['sleep', '1000'], start_new_session=True)")
@@ -244,6 +251,7 @@ def test_a_pid_that_the_worker_claims_is_believed_only_if_it_is_a_new_checkpoint
     assert session.run("print(os.path.exists(f'/proc/{p.pid}'), x)").stdout == "True 1\n"
 
 
+@pytest.mark.slow
 def test_behind_landlock_no_process_outside_is_ended_for_a_pid_that_the_worker_claims(landlocked: Session) -> None:
     victim = subprocess.Popen(["sleep", "1000"])
     try:

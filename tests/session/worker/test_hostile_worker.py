@@ -60,6 +60,7 @@ NONSENSE = {
 
 @pytest.mark.attack("O05", "session")
 @pytest.mark.parametrize("what", NONSENSE)
+@pytest.mark.one_case
 def test_nonsense_on_the_channel_ends_the_worker_and_the_checkpoint_takes_over(
     session: Session, value: Value, what: str
 ) -> None:
@@ -89,6 +90,7 @@ def test_what_a_child_process_writes_to_the_channel_is_not_even_looked_at(sessio
     assert value(session, "6") == "6"
 
 
+@pytest.mark.slow
 def test_a_worker_that_swallows_its_answer_is_stopped_by_the_clock(session: Session, value: Value) -> None:
     session.run("x = 1")
     silence = "import sandbox_guest.session.worker_channel as c\nc.HostChannel.send = lambda self, message: True"
@@ -98,6 +100,7 @@ def test_a_worker_that_swallows_its_answer_is_stopped_by_the_clock(session: Sess
 
 
 @pytest.mark.attack("O05", "session")
+@pytest.mark.slow
 def test_a_cell_that_claims_to_be_done_and_goes_on_is_found_out(
     session: Session, value: Value, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +147,7 @@ def test_a_cell_that_kills_every_checkpoint_only_loses_what_could_be_undone(sess
     assert value(session, "x") == "2"
 
 
+@pytest.mark.slow
 def test_a_fork_bomb_and_a_program_that_keeps_changing_its_pid_end_with_the_cell(
     session: Session, value: Value
 ) -> None:
@@ -240,6 +244,7 @@ worker.engine.ask = ask
 
 
 @pytest.mark.parametrize("start", [0, 9, 10, 12, 13, 99])
+@pytest.mark.one_case
 def test_a_forged_completion_changes_nothing_but_the_word_at_the_cursor(session: Session, start: int) -> None:
     assert session.run(FORGE.replace("START", str(start))).ok
     code = "import os\npri  # the rest"

@@ -133,7 +133,7 @@ def test_what_cells_changed_is_known_without_a_pause_and_after_a_rollback(open_o
     assert not session._supervisor.live.leaving.nodes()  # type: ignore[union-attr]
 
 
-def test_a_look_that_a_rollback_met_was_lost_where_no_checkpoint_waits(
+def test_a_look_that_a_rollback_meets_is_kept_where_no_checkpoint_waits(
     open_one: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As on a host without control groups: a checkpoint that is given up looks at once, beside the next cell.

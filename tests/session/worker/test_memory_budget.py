@@ -39,6 +39,7 @@ def test_a_process_that_is_gone_holds_nothing() -> None:
     assert anonymous_bytes(2**22 + 1) == 0
 
 
+@pytest.mark.slow
 def test_a_cell_may_change_all_of_a_large_array_in_place_although_a_checkpoint_holds_the_old_one(
     open_one: Open, value: Value
 ) -> None:
@@ -51,6 +52,7 @@ def test_a_cell_may_change_all_of_a_large_array_in_place_although_a_checkpoint_h
     assert value(session, "a[0], a[-4096], len(a) >> 20") == "(52, 52, 250)"
 
 
+@pytest.mark.slow
 def test_checkpoints_that_do_not_fit_are_dropped_oldest_first(open_one: Open, value: Value) -> None:
     session = open_one(memory_mb=400)
     session.run("x = 0")
@@ -113,7 +115,8 @@ OWN_ERRORS = {
 
 
 @pytest.mark.parametrize(("code", "refused"), OWN_ERRORS.values(), ids=OWN_ERRORS)
-def test_a_program_that_raised_a_memory_error_was_taken_for_one_at_the_limit(
+@pytest.mark.one_case
+def test_a_program_that_raises_a_memory_error_is_at_the_limit_only_when_memory_was_refused(
     session: Session, value: Value, code: str, refused: bool
 ) -> None:
     session.run("x = 1")
@@ -125,6 +128,7 @@ def test_a_program_that_raised_a_memory_error_was_taken_for_one_at_the_limit(
 
 
 @pytest.mark.parametrize(("code", "refused"), OWN_ERRORS.values(), ids=OWN_ERRORS)
+@pytest.mark.one_case
 def test_the_same_holds_for_a_run(code: str, refused: bool) -> None:
     with Sandbox() as box:
         result = box.run(code)
@@ -173,6 +177,7 @@ def test_an_idle_session_shows_what_its_processes_hold(session: Session) -> None
     assert sum(1 for size in held.values() if size > 25 * MB) == 1
 
 
+@pytest.mark.slow
 def test_processes_used_up_faster_than_anybody_looks_are_told_of_the_cell_that_did_it(open_one: Open) -> None:
     session = open_one(limits=Limits(processes=16))
     bomb = "import os\ntry:\n  while os.fork() or os.execv('/bin/sleep', ['sleep', '60']): pass\nexcept OSError: pass"

@@ -35,6 +35,7 @@ print(sum(len(owner._open) for owner in _owners))
 
 
 @pytest.mark.skipif(find_hierarchies() is None, reason="no control group may be made here")
+@pytest.mark.slow
 def test_a_cell_opens_no_counter_anew_and_a_closed_session_leaves_none_open() -> None:
     done = subprocess.run([sys.executable, "-c", CELLS], capture_output=True, text=True, timeout=120)
     assert (done.stdout.splitlines(), done.stderr) == (["[]", "0"], "")

@@ -11,6 +11,7 @@ ODD = "class Odd(str): pass\nglobals()[Odd('z')] = 3"
 
 
 @pytest.mark.parametrize(("more", "variables"), [("", 2), (ODD, 4)], ids=["plain names", "odd names"])
+@pytest.mark.slow
 def test_a_state_that_came_back_has_its_variables_and_the_number_of_them(more: str, variables: int) -> None:
     with Sandbox() as box, box.session() as session:
         assert session.run(f"x = 1\ny = 2\n{more}").ok

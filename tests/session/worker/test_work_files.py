@@ -56,6 +56,7 @@ def test_a_flood_of_files_is_told_within_bounds(session: Session) -> None:
 
 
 @pytest.mark.parametrize("language", ["python", "command", "javascript"])
+@pytest.mark.one_case
 def test_the_host_reads_writes_and_lists_beneath_the_folder(open_one: object, language: str) -> None:
     session: Session = open_one(language)  # type: ignore[operator]
     session.write_file("data/in.txt", "hello")

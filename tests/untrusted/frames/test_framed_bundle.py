@@ -60,7 +60,7 @@ def test_a_frame_that_is_none_leaves_the_rest_and_says_so() -> None:
     assert clean.removed == ("an interactive output was not shown: it is no frame",)
 
 
-def test_latex_was_said_to_be_missing_although_the_html_beside_it_is_drawn() -> None:
+def test_latex_beside_html_that_is_drawn_is_not_said_to_be_missing() -> None:
     code = "<style>pre { color: red }</style><pre>x</pre>"
     data = {"text/html": code, "text/latex": "\\begin{Verbatim}x\\end{Verbatim}", "text/plain": "x"}
     clean = sanitize_display(data, {})

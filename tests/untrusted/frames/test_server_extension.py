@@ -26,6 +26,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         yield server.url
 
 
+@pytest.mark.slow
 def test_the_document_is_served_with_headers_that_close_every_connection(address: str) -> None:
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(f"{address}/sandbox-kernel/frame?1", timeout=60) as answer:

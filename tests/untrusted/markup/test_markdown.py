@@ -96,6 +96,7 @@ def test_html_in_markdown_is_shown_as_text() -> None:
         "a ~~~~~~ ",
     ],
 )
+@pytest.mark.one_case
 def test_markdown_that_would_keep_its_parser_busy_is_refused_and_its_source_is_shown(unit: str) -> None:
     text = unit * (MAX_MARKDOWN // len(unit))
     with pytest.raises(ContentRefused, match=r"steps|more than|nested|rows of"):

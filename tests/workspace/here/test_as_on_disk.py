@@ -34,7 +34,7 @@ def read(session: Session, path: str) -> str:
     return result.stdout
 
 
-def test_a_save_between_two_cells_was_not_seen_and_overwritten(box: Sandbox, project: Path) -> None:
+def test_a_save_between_two_cells_is_seen_and_not_overwritten(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         assert read(session, "data/rows.csv") == "a,b\n1,2\n"
         save(project / "data/rows.csv", "an hour of work\n")
@@ -44,7 +44,7 @@ def test_a_save_between_two_cells_was_not_seen_and_overwritten(box: Sandbox, pro
     assert (project / "data/rows.csv").read_text() == "an hour of work\none line\n"
 
 
-def test_a_file_that_the_session_held_open_hid_the_save_over_it(box: Sandbox, project: Path) -> None:
+def test_a_file_that_the_session_holds_open_does_not_hide_the_save_over_it(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         session.run("held = open('data/rows.csv')")
         save(project / "data/rows.csv", "an hour of work\n")
@@ -56,7 +56,7 @@ def test_a_file_that_the_session_held_open_hid_the_save_over_it(box: Sandbox, pr
     assert (project / "data/rows.csv").read_text() == "an hour of work\none line\n"
 
 
-def test_a_file_that_came_after_a_cell_had_looked_for_it_was_never_found(box: Sandbox, project: Path) -> None:
+def test_a_file_that_comes_after_a_cell_has_looked_for_it_is_found(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         assert not session.run("open('sales.csv')").ok
         assert not session.run("open('new/sales.csv')").ok
@@ -69,7 +69,7 @@ def test_a_file_that_came_after_a_cell_had_looked_for_it_was_never_found(box: Sa
         assert box.diff() == ()
 
 
-def test_a_save_after_apply_or_discard_was_not_seen_and_overwritten(box: Sandbox, project: Path) -> None:
+def test_a_save_after_apply_or_discard_is_seen_and_not_overwritten(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         session.run("for p in ('data/rows.csv', 'data/more.csv'): open(p, 'w').write('of the program\\n')")
         box.apply(["data/rows.csv"])
@@ -86,7 +86,7 @@ def test_a_save_after_apply_or_discard_was_not_seen_and_overwritten(box: Sandbox
     assert (project / "data/more.csv").read_text() == "later work on more\none line\n"
 
 
-def test_a_file_put_into_a_folder_that_a_cell_had_made_was_not_found(box: Sandbox, project: Path) -> None:
+def test_a_file_put_into_a_folder_that_a_cell_has_made_is_found(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         session.run("import os; os.mkdir('out'); open('out/a.txt', 'w').write('a\\n')")
         box.apply()
@@ -99,7 +99,7 @@ def test_a_file_put_into_a_folder_that_a_cell_had_made_was_not_found(box: Sandbo
         assert box.diff() == ()
 
 
-def test_a_host_that_cannot_renew_overwrote_a_save(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_cannot_renew_overwrites_no_save(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_layer, "forget_names", lambda _: False)
     with Sandbox(here=project) as box, box.session() as session:
         read(session, "data/rows.csv")
@@ -123,7 +123,7 @@ threading.Timer(0.2, done.set).start()
 """
 
 
-def test_what_was_written_between_two_cells_was_lost_with_an_apply(box: Sandbox, project: Path) -> None:
+def test_what_was_written_between_two_cells_is_kept_after_an_apply(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         assert session.run(WRITES_LATER).ok
         # Until it is written, these reads of the host put nothing in; what was applied is put in before the next cell.
@@ -135,7 +135,7 @@ def test_what_was_written_between_two_cells_was_lost_with_an_apply(box: Sandbox,
         assert [change.path for change in box.diff()] == ["late.bin"]
 
 
-def test_a_folder_at_the_same_path_was_taken_for_the_old_one(project: Path) -> None:
+def test_a_folder_at_the_same_path_is_not_taken_for_the_old_one(project: Path) -> None:
     with Sandbox(here=project) as box:
         for _ in range(3):
             assert box.run("print(open('data/rows.csv').read())").ok

@@ -35,7 +35,7 @@ os.remove('gone.txt')
 """
 
 
-def test_changes_were_lost_with_their_sandbox(project: Path, place: Path) -> None:
+def test_changes_outlive_their_sandbox(project: Path, place: Path) -> None:
     with Sandbox() as box:
         assert box.work_on(project, keep_in=str(place)) == 0
         with box.session() as session:
@@ -57,7 +57,7 @@ def test_changes_were_lost_with_their_sandbox(project: Path, place: Path) -> Non
     assert opened(project, place).found == 0
 
 
-def test_what_was_dropped_came_back(project: Path, place: Path) -> None:
+def test_what_was_dropped_does_not_come_back(project: Path, place: Path) -> None:
     here = opened(project, place)
     here.write("data/rows.csv", "mine\n")
     here.write("new.txt", "1")
@@ -69,7 +69,7 @@ def test_what_was_dropped_came_back(project: Path, place: Path) -> None:
     assert not (place / "files/new.txt").exists()
 
 
-def test_a_file_that_the_user_changed_between_two_kernels_was_overwritten(project: Path, place: Path) -> None:
+def test_a_file_that_the_user_changed_between_two_kernels_is_not_overwritten(project: Path, place: Path) -> None:
     here = opened(project, place)
     here.write("data/rows.csv", "mine\n")
     here.close()
@@ -81,7 +81,7 @@ def test_a_file_that_the_user_changed_between_two_kernels_was_overwritten(projec
     assert (project / "data/rows.csv").read_text() == "the user's\n"
 
 
-def test_a_kernel_that_was_killed_while_it_kept_a_change_left_half_of_it(project: Path, place: Path) -> None:
+def test_a_kernel_that_was_killed_while_it_kept_a_change_leaves_no_half_of_it(project: Path, place: Path) -> None:
     here = opened(project, place)
     here.write("data/rows.csv", "mine\n")
     here.close()
@@ -101,7 +101,7 @@ def test_a_kernel_that_was_killed_while_it_kept_a_change_left_half_of_it(project
     assert opened(project, place).found == 2
 
 
-def test_a_change_that_was_applied_and_not_struck_off_was_a_conflict(project: Path, place: Path) -> None:
+def test_a_change_that_was_applied_and_not_struck_off_is_no_conflict(project: Path, place: Path) -> None:
     here = opened(project, place)
     here.write("data/rows.csv", "mine\n")
     here.write("deep/new.txt", "1")
@@ -114,7 +114,7 @@ def test_a_change_that_was_applied_and_not_struck_off_was_a_conflict(project: Pa
     assert opened(project, place).found == 0
 
 
-def test_lines_that_nobody_wrote_were_believed(project: Path, place: Path) -> None:
+def test_lines_that_nobody_wrote_are_not_believed(project: Path, place: Path) -> None:
     ChangeLog(str(place)).close()
     lines = [
         b'{"a": 1}',
@@ -127,14 +127,14 @@ def test_lines_that_nobody_wrote_were_believed(project: Path, place: Path) -> No
     assert opened(project, place).found == 0
 
 
-def test_a_place_that_others_could_change_was_used(project: Path, place: Path) -> None:
+def test_a_place_that_others_can_change_is_refused(project: Path, place: Path) -> None:
     place.mkdir(mode=0o700)
     place.chmod(0o777)
     with Sandbox() as box, pytest.raises(BackendUnavailable, match="chmod o-w"):
         box.work_on(project, keep_in=str(place))
 
 
-def test_a_change_that_does_not_fit_ended_every_later_run(project: Path, place: Path) -> None:
+def test_a_change_that_does_not_fit_ends_no_later_run(project: Path, place: Path) -> None:
     small = Limits(disk_mb=1)
     with Sandbox() as box:
         box.work_on(project, keep_in=str(place))

@@ -15,7 +15,7 @@ from sandbox_kernel.workspace.here.hidden import HiddenFiles, is_hidden
     [".env", "a/.env", ".env.local", "prod.env", ".git/config", "a/.git/config", ".ssh/id_rsa", "key.pem", "KEY.PEM",
      ".netrc", ".aws/credentials", "deep/.config/gcloud/x", "client_secret_1.json", "a/secrets.yaml"],
 )  # fmt: skip
-def test_a_place_of_secrets_was_shown(path: str) -> None:
+def test_a_place_of_secrets_is_hidden(path: str) -> None:
     assert is_hidden(path)
 
 
@@ -23,11 +23,11 @@ def test_a_place_of_secrets_was_shown(path: str) -> None:
     "path",
     ["environment.yml", ".env.example", ".git/HEAD", "config", "data/keys.csv", "certifi/cacert.pem", "monkey.txt"],
 )
-def test_an_ordinary_file_was_hidden(path: str) -> None:
+def test_an_ordinary_file_is_not_hidden(path: str) -> None:
     assert not is_hidden(path)
 
 
-def test_a_secret_that_came_later_was_shown(project: Path) -> None:
+def test_a_secret_that_comes_later_is_found(project: Path) -> None:
     hidden = HiddenFiles(str(project))
     assert hidden.find() == (".env",)
     (project / "src" / "id_rsa").write_text("key")
@@ -38,14 +38,14 @@ def test_a_secret_that_came_later_was_shown(project: Path) -> None:
     assert hidden.find() == (".ssh", "src/id_rsa")
 
 
-def test_a_link_to_a_folder_led_the_look_out(project: Path, tmp_path: Path) -> None:
+def test_a_link_to_a_folder_does_not_lead_the_look_out(project: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / ".env").write_text("x")
     (project / "out").symlink_to(tmp_path / "outside")
     assert HiddenFiles(str(project)).find() == (".env",)
 
 
-def test_a_secret_that_came_in_the_moment_of_the_look_was_never_found(project: Path) -> None:
+def test_a_secret_that_comes_in_the_moment_of_the_look_is_found(project: Path) -> None:
     hidden = HiddenFiles(str(project))
     moment = (project / "data").stat().st_mtime_ns + 3_600_000_000_000
     os.utime(project / "data", ns=(moment, moment))

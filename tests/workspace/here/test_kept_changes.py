@@ -23,7 +23,7 @@ def box(request: pytest.FixtureRequest, project: Path) -> Iterator[Sandbox]:
 
 
 @pytest.mark.parametrize("asked", ["apply", "discard"])
-def test_the_other_files_of_a_new_folder_were_lost(project: Path, asked: str) -> None:
+def test_the_other_files_of_a_new_folder_are_kept(project: Path, asked: str) -> None:
     here = HereFolder(project)
     here.write("out/a.csv", "a")
     here.write("out/b.csv", "hours of computing")
@@ -34,7 +34,7 @@ def test_the_other_files_of_a_new_folder_were_lost(project: Path, asked: str) ->
     assert (project / "out/a.csv").exists() == (asked == "apply")
 
 
-def test_the_files_of_a_folder_were_lost_with_its_mode(project: Path) -> None:
+def test_the_files_of_a_folder_are_kept_when_its_mode_changes_back(project: Path) -> None:
     (project / "data").chmod(0o755)
     with Sandbox(here=project) as box:
         box.run("import os; os.chmod('data', 0o700); open('data/rows.csv', 'w').write('hours of computing')")
@@ -44,7 +44,7 @@ def test_the_files_of_a_folder_were_lost_with_its_mode(project: Path) -> None:
 
 
 @pytest.mark.parametrize("made", ["open('data', 'w').write('hours of computing')", "os.symlink('src', 'data')"])
-def test_a_file_in_the_place_of_a_folder_with_earlier_changes_was_lost(box: Sandbox, project: Path, made: str) -> None:
+def test_a_file_in_the_place_of_a_folder_with_earlier_changes_is_kept(box: Sandbox, project: Path, made: str) -> None:
     with box.session() as session:
         session.run("import os, shutil; os.mkdir('data/sub'); open('data/sub/new.csv', 'w').write('1')")
         session.run("open('data/rows.csv', 'w').write('2')")
@@ -57,7 +57,7 @@ def test_a_file_in_the_place_of_a_folder_with_earlier_changes_was_lost(box: Sand
     assert not (project / "data").is_dir() or (project / "data").is_symlink()
 
 
-def test_the_host_could_not_write_a_file_in_the_place_of_a_folder_with_earlier_changes(project: Path) -> None:
+def test_the_host_writes_a_file_in_the_place_of_a_folder_with_earlier_changes(project: Path) -> None:
     here = HereFolder(project)
     here.write("data/rows.csv", "2")
     here.remove("data")
@@ -66,7 +66,7 @@ def test_the_host_could_not_write_a_file_in_the_place_of_a_folder_with_earlier_c
     assert (project / "data").read_text() == "a file now"
 
 
-def test_undo_left_folders_deleted_and_links_changed(box: Sandbox, project: Path) -> None:
+def test_undo_brings_back_folders_and_links(box: Sandbox, project: Path) -> None:
     (project / "empty").mkdir()
     with box.session() as session:
         session.run("import os, shutil")
@@ -78,9 +78,7 @@ def test_undo_left_folders_deleted_and_links_changed(box: Sandbox, project: Path
     assert (project / "empty").is_dir() and os.readlink(project / "link") == "run.sh"
 
 
-def test_keeping_many_small_files_looked_at_all_of_them_for_each(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keeping_a_file_does_not_look_at_all_the_others(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = HereFolder(project)
     for number in range(50):
         here.write(f"made/{number}", "x" * number)
@@ -91,7 +89,7 @@ def test_keeping_many_small_files_looked_at_all_of_them_for_each(
     assert kept._held == sum(range(48))
 
 
-def test_secrets_beyond_the_last_file_that_was_looked_at_were_shown(
+def test_a_folder_with_too_many_files_to_look_for_secrets_is_refused(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hidden, "MOST_ENTRIES", 3)
@@ -104,10 +102,10 @@ def test_secrets_beyond_the_last_file_that_was_looked_at_were_shown(
     [".git/modules/lib/config", ".git/modules/a/b/config", ".env~", ".env.bak", "#.env#", ".server.pem.swp", "kaggle.json",
      "server.key.old", "id_rsa.bak", "x/.huggingface/token", "secrets.toml~", ".git/config~"],
 )  # fmt: skip
-def test_credentials_of_ordinary_tools_were_shown(path: str) -> None:
+def test_credentials_of_ordinary_tools_are_hidden(path: str) -> None:
     assert hidden.is_hidden(path)
 
 
 @pytest.mark.parametrize("path", ["config", ".git/HEAD", "README.md~", "data.old", "token", "model.bak", "monkey.py"])
-def test_an_ordinary_file_was_hidden(path: str) -> None:
+def test_an_ordinary_file_is_not_hidden(path: str) -> None:
     assert not hidden.is_hidden(path)

@@ -31,7 +31,7 @@ def taken(project: Path, patch: str) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_git_made_other_bytes_or_names_of_a_patch(project: Path) -> None:
+def test_git_makes_the_same_bytes_and_names_of_a_patch(project: Path) -> None:
     here = HereFolder(project)
     for name, text in CONTENTS.items():
         here.write(name, text)
@@ -47,7 +47,7 @@ def test_git_made_other_bytes_or_names_of_a_patch(project: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["\x1b[2Jgone\n", "innocent\rrm -rf\n", "a\u202eb\n", "zero\0\n"])
-def test_a_patch_could_deceive_a_terminal(project: Path, text: str) -> None:
+def test_a_patch_cannot_deceive_a_terminal(project: Path, text: str) -> None:
     here = HereFolder(project)
     here.write("x.txt", text)
     here.write("fine.txt", "fine\n")
@@ -56,7 +56,7 @@ def test_a_patch_could_deceive_a_terminal(project: Path, text: str) -> None:
     assert not (project / "x.txt").exists() and (project / "fine.txt").exists()
 
 
-def test_a_file_that_became_a_link_looked_like_an_edit(project: Path) -> None:
+def test_a_file_that_became_a_link_does_not_look_like_an_edit(project: Path) -> None:
     with Sandbox(here=project) as box:
         assert box.run(
             "import os\nos.unlink('data/rows.csv'); os.symlink('more.csv', 'data/rows.csv')\n"
@@ -70,14 +70,14 @@ def test_a_file_that_became_a_link_looked_like_an_edit(project: Path) -> None:
     assert (project / "src/tool.py").stat().st_mode & 0o777 == 0o755
 
 
-def test_a_folder_that_became_a_file_was_no_patch(project: Path) -> None:
+def test_a_folder_that_became_a_file_is_in_the_patch(project: Path) -> None:
     here = HereFolder(project)
     here.remove("src")
     here.write("src", "a file now\n")
     assert "040755" not in here.patch() and "new file mode 100644" in here.patch()
 
 
-def test_lines_in_another_order_kept_the_host_busy_for_minutes(project: Path) -> None:
+def test_lines_in_another_order_do_not_keep_the_host_busy(project: Path) -> None:
     lines = [f"{number % 150},x\n" for number in range(19_000)]
     (project / "data/rows.csv").write_text("".join(lines))
     here = HereFolder(project)
@@ -88,7 +88,7 @@ def test_lines_in_another_order_kept_the_host_busy_for_minutes(project: Path) ->
     assert (project / "data/rows.csv").read_text() == "".join(sorted(lines))
 
 
-def test_a_mode_that_git_does_not_carry_had_git_refuse_the_whole_patch(project: Path) -> None:
+def test_a_mode_that_git_does_not_carry_is_left_out_of_the_patch(project: Path) -> None:
     with Sandbox(here=project) as box:
         assert box.run("import os; os.chmod('data/more.csv', 0o600); open('data/rows.csv', 'w').write('new\\n')").ok
         assert box.run("open('data/new.csv', 'w').write('new\\n')").ok
@@ -97,14 +97,14 @@ def test_a_mode_that_git_does_not_carry_had_git_refuse_the_whole_patch(project: 
     assert (project / "data/new.csv").read_text() == "new\n"
 
 
-def test_git_refused_an_empty_file_in_a_folder_whose_name_ends_in_a_blank(project: Path) -> None:
+def test_git_takes_an_empty_file_in_a_folder_whose_name_ends_in_a_blank(project: Path) -> None:
     here = HereFolder(project)
     here.write("my /empty", "")
     taken(project, here.patch())
     assert (project / "my /empty").read_bytes() == b""
 
 
-def test_a_patch_in_a_file_lost_what_is_not_text(project: Path) -> None:
+def test_a_patch_in_a_file_holds_what_is_not_text(project: Path) -> None:
     binary = bytes(range(256)) * 50
     (project / "old.bin").write_bytes(binary)
     (project / "gone.bin").write_bytes(binary)

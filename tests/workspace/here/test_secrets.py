@@ -42,7 +42,7 @@ def box(request: pytest.FixtureRequest, secrets: Path) -> Iterator[Sandbox]:
     "path",
     [".env", "./.env", "/box/.env", ".git//config", "sub/../.env", "sub/.env", ".ssh/k", "./.ssh/k", "/box/./.ssh//k"],
 )
-def test_another_spelling_showed_a_secret(secrets: Path, path: str) -> None:
+def test_no_spelling_shows_a_secret(secrets: Path, path: str) -> None:
     here = HereFolder(secrets)
     with pytest.raises(InvalidRequest, match="hidden"):
         here.read(path)
@@ -51,14 +51,14 @@ def test_another_spelling_showed_a_secret(secrets: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [".ssh", "./.ssh", "/box/.ssh/", "sub/../.ssh"])
-def test_a_hidden_folder_was_listed(secrets: Path, path: str) -> None:
+def test_a_hidden_folder_is_not_listed(secrets: Path, path: str) -> None:
     with pytest.raises(InvalidRequest):
         HereFolder(secrets).list_dir(path)
     assert [entry.name for entry in HereFolder(secrets).list_dir("./sub")] == ["plain.txt"]
     assert ".env" not in [entry.name for entry in HereFolder(secrets).list_dir("/box")]
 
 
-def test_the_patch_showed_the_secret_that_a_program_replaced(secrets: Path) -> None:
+def test_the_patch_does_not_show_the_secret_that_a_program_replaced(secrets: Path) -> None:
     here = HereFolder(secrets)
     here.write(".env", "mine\n")
     here.write(".ssh/k", "mine\n")
@@ -67,7 +67,7 @@ def test_the_patch_showed_the_secret_that_a_program_replaced(secrets: Path) -> N
     assert here.read("./.env") == b"mine\n"
 
 
-def test_removing_a_hidden_folder_told_what_is_in_it(secrets: Path) -> None:
+def test_removing_a_hidden_folder_does_not_tell_what_is_in_it(secrets: Path) -> None:
     here = HereFolder(secrets)
     with pytest.raises(InvalidRequest):
         here.remove(".ssh")
@@ -75,7 +75,7 @@ def test_removing_a_hidden_folder_told_what_is_in_it(secrets: Path) -> None:
     assert [change.path for change in here.diff()] == ["sub", "sub/plain.txt"]
 
 
-def test_a_program_could_guess_a_secret(box: Sandbox, secrets: Path) -> None:
+def test_a_program_cannot_guess_a_secret(box: Sandbox, secrets: Path) -> None:
     (secrets / ".env").write_text("1234")
     (secrets / ".env").chmod(0o644)
     for guess in ("1233", "1234"):
@@ -85,7 +85,7 @@ def test_a_program_could_guess_a_secret(box: Sandbox, secrets: Path) -> None:
         box.discard()
 
 
-def test_discarding_put_the_users_secret_into_the_sandbox(box: Sandbox, secrets: Path) -> None:
+def test_discarding_does_not_put_the_users_secret_into_the_sandbox(box: Sandbox, secrets: Path) -> None:
     with box.session() as session:
         session.run(
             "import os\nos.makedirs('.ssh'); os.makedirs('.git', exist_ok=True)\n"
@@ -98,7 +98,7 @@ def test_discarding_put_the_users_secret_into_the_sandbox(box: Sandbox, secrets:
         assert box.diff() == ()
 
 
-def test_undo_brought_a_secret_that_was_hidden_meanwhile(box: Sandbox, secrets: Path) -> None:
+def test_undo_does_not_bring_a_secret_that_was_hidden_meanwhile(box: Sandbox, secrets: Path) -> None:
     (secrets / ".env").unlink()
     with box.session() as session:
         for number in range(3):
@@ -109,7 +109,7 @@ def test_undo_brought_a_secret_that_was_hidden_meanwhile(box: Sandbox, secrets: 
         assert session.run(LOOK).stdout.split()[0] == "False"
 
 
-def test_a_secret_that_came_late_took_the_programs_own_file_away(secrets: Path) -> None:
+def test_a_secret_that_comes_late_leaves_the_programs_own_file(secrets: Path) -> None:
     (secrets / ".env").unlink()
     with Sandbox(here=secrets) as box, box.session() as session:
         session.run("open('.env', 'w').write('mine')")
@@ -117,11 +117,11 @@ def test_a_secret_that_came_late_took_the_programs_own_file_away(secrets: Path) 
         assert session.run(LOOK).stdout.split()[0] == "mine"
 
 
-def test_hidden_names_were_written_in_capitals() -> None:
+def test_hidden_names_are_hidden_in_capitals_too() -> None:
     assert is_hidden(".ENV") and is_hidden("a/.Git/Config") and is_hidden(".SSH/x/y") and not is_hidden("a/config")
 
 
-def test_looking_for_late_secrets_was_put_off_in_a_small_folder(secrets: Path) -> None:
+def test_looking_for_late_secrets_is_not_put_off_in_a_small_folder(secrets: Path) -> None:
     with Sandbox(here=secrets) as box, box.session() as session:
         session.run("x = 1")
         (secrets / "sub/late.pem").write_text("SECRET")
@@ -130,7 +130,7 @@ def test_looking_for_late_secrets_was_put_off_in_a_small_folder(secrets: Path) -
 
 
 @pytest.mark.parametrize("where", ["run", "session"])
-def test_git_took_a_hidden_file_for_deleted_and_nobody_said_why(project: Path, where: str) -> None:
+def test_it_is_said_that_git_takes_a_hidden_file_for_deleted(project: Path, where: str) -> None:
     (project / "src/server.pem").write_text("-----BEGIN PRIVATE KEY-----\n")
     for words in (["init", "-q"], ["add", ".env", "run.sh", "data"]):
         subprocess.run(["git", *words], cwd=project, check=True)

@@ -37,7 +37,7 @@ def files(session: Session, a: int, b: int) -> dict[str, str]:
     return {file.path: file.kind for file in found.files}
 
 
-def test_the_files_of_two_states_were_not_compared(session: Session) -> None:
+def test_the_files_of_two_states_are_compared(session: Session) -> None:
     assert files(session, 1, 2) == {"data/rows.csv": "modified", "new.txt": "created", ".env": "created"}
     patch = next(file.patch for file in session.diff(1, 2).files if file.path == "data/rows.csv")
     assert patch.splitlines()[2:] == ["@@ -2 +2,2 @@", " 1,2", "+5,6"]

@@ -48,7 +48,7 @@ OF_THE_OTHER = {
 }
 
 
-def test_undo_took_away_what_another_session_had_made(box: Sandbox) -> None:
+def test_undo_keeps_what_another_session_has_made(box: Sandbox) -> None:
     with box.session() as session, box.session() as other:
         for _ in range(2):
             run(session, "x = 1")
@@ -64,7 +64,7 @@ def test_undo_took_away_what_another_session_had_made(box: Sandbox) -> None:
         assert kinds(box) == OF_THE_OTHER and run(session, LOOK) == wanted
 
 
-def test_undo_took_away_a_file_of_another_session_that_the_session_had_changed_too(box: Sandbox) -> None:
+def test_undo_keeps_a_file_of_another_session_that_the_session_has_changed_too(box: Sandbox) -> None:
     with box.session() as session, box.session() as other:
         for _ in range(2):
             run(session, "x = 1")
@@ -80,7 +80,7 @@ def test_undo_took_away_a_file_of_another_session_that_the_session_had_changed_t
         assert kinds(box) == {"both": "created", "gone": "created"}
 
 
-def test_undo_overwrote_what_another_session_had_written_since_the_last_cell(box: Sandbox) -> None:
+def test_undo_does_not_overwrite_what_another_session_has_written_since_the_last_cell(box: Sandbox) -> None:
     with box.session() as session, box.session() as other:
         run(session, "open('log', 'w').write('mine')")
         run(other, "open('log', 'a').write(' and of the other')")
@@ -89,7 +89,7 @@ def test_undo_overwrote_what_another_session_had_written_since_the_last_cell(box
         assert run(other, "print(open('log').read())") == "mine and of the other\n"
 
 
-def test_redo_lost_what_another_session_had_made_meanwhile(box: Sandbox) -> None:
+def test_redo_keeps_what_another_session_has_made_meanwhile(box: Sandbox) -> None:
     with box.session() as session, box.session() as other:
         run(session, "open('own', 'w').write('mine')")
         session.undo()
@@ -102,7 +102,7 @@ def test_redo_lost_what_another_session_had_made_meanwhile(box: Sandbox) -> None
         assert run(session, LOOK) == "of the other of the other ['rows.csv'] 1 True\n"
 
 
-def test_undo_made_a_deletion_of_a_file_that_the_user_had_added(box: Sandbox, project: Path) -> None:
+def test_undo_makes_no_deletion_of_a_file_that_the_user_has_added(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         for _ in range(2):
             run(session, "x = 1")
@@ -117,7 +117,7 @@ def test_undo_made_a_deletion_of_a_file_that_the_user_had_added(box: Sandbox, pr
         assert (project / "new.csv").read_text() == (project / "data/rows.csv").read_text() == "of the user"
 
 
-def test_undo_brought_back_what_the_user_had_dropped_or_took_away_what_was_applied(box: Sandbox, project: Path) -> None:
+def test_undo_neither_brings_back_what_was_dropped_nor_takes_away_what_was_applied(box: Sandbox, project: Path) -> None:
     with box.session() as session:
         run(session, "x = 1")
         run(session, "open('dropped', 'w').write('1'); open('applied', 'w').write('1')")
@@ -132,7 +132,7 @@ def test_undo_brought_back_what_the_user_had_dropped_or_took_away_what_was_appli
         assert run(session, "import os; print(os.path.exists('dropped'), open('applied').read())") == "False 1\n"
 
 
-def test_a_file_of_another_session_in_a_folder_of_the_session_went_with_the_folder(box: Sandbox) -> None:
+def test_a_file_of_another_session_in_a_folder_of_the_session_outlives_undo(box: Sandbox) -> None:
     with box.session() as session, box.session() as other:
         run(session, "x = 1")
         run(session, "import os; os.makedirs('out'); open('out/mine', 'w').write('1')")
@@ -150,7 +150,7 @@ os.kill(frozen[-1], 9); os._exit(1)
 """
 
 
-def test_changes_of_a_cell_stayed_listed_when_its_state_was_lost_with_its_checkpoint(box: Sandbox) -> None:
+def test_changes_of_a_cell_are_not_listed_when_its_state_was_lost_with_its_checkpoint(box: Sandbox) -> None:
     with box.session() as session, box.session() as other:
         run(session, "import os; open('first', 'w').write('1')")
         run(other, "open('report.txt', 'w').write('of the other')")
@@ -163,7 +163,7 @@ def test_changes_of_a_cell_stayed_listed_when_its_state_was_lost_with_its_checkp
         assert run(other, f"import os; {seen}") == "False #!/bin/sh of the other\n"
 
 
-def test_cells_that_ran_again_wrote_over_what_another_session_had_changed_since(box: Sandbox) -> None:
+def test_cells_that_run_again_do_not_write_over_what_another_session_has_changed_since(box: Sandbox) -> None:
     with box.session(checkpoints=1) as session, box.session() as other:
         run(session, "import os; open('gone', 'w').write('mine'); open('run.sh', 'w').write('mine')")
         run(session, "text = open('gone').read(); open('again', 'w').write('mine'); os.remove('data/more.csv')")

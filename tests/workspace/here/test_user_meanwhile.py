@@ -49,7 +49,7 @@ GONE = {"data", "data/rows.csv", "data/more.csv"}
         pytest.param("open('run.sh', 'w').close()", make_folder, {"run.sh"}, "run.sh", id="user-makes-a-folder"),
     ],
 )
-def test_what_the_user_had_put_in_was_taken_for_removed_by_the_next_cell(
+def test_what_the_user_puts_in_is_not_taken_for_a_change_of_the_next_cell(
     box: Sandbox, project: Path, program: str, meanwhile: Callable[[Path], None], changed: set[str], conflict: str
 ) -> None:
     with box.session() as session:

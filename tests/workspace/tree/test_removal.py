@@ -35,7 +35,8 @@ def test_a_hard_link_goes_and_the_file_stays(rooted: Rooted, folder: Path, tmp_p
     assert other.read_text() == "x"
 
 
-def test_r14_a_hundred_thousand_levels_go_without_recursion(
+@pytest.mark.slow
+def test_a_hundred_thousand_levels_go_without_recursion(
     quick_folder: Path, dig: Callable[[Path, int], None], both_ways: str
 ) -> None:
     dig(quick_folder, 100_000 if both_ways == "openat2" else 10_000)
@@ -44,7 +45,8 @@ def test_r14_a_hundred_thousand_levels_go_without_recursion(
     assert os.listdir(quick_folder) == []
 
 
-def test_r11_very_many_folders_go(quick_folder: Path) -> None:
+@pytest.mark.slow
+def test_very_many_folders_go(quick_folder: Path) -> None:
     for number in range(30_000):
         os.mkdir(quick_folder / str(number))
         if number % 2:

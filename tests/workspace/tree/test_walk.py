@@ -54,7 +54,7 @@ def test_a_limit_ends_the_walk_and_names_the_folders_it_did_not_see(
     assert missed == unseen
 
 
-def test_s11_links_to_the_folder_itself_are_entries_and_not_ways(rooted: Rooted, folder: Path, outside: Path) -> None:
+def test_links_to_the_folder_itself_are_entries_and_not_ways(rooted: Rooted, folder: Path, outside: Path) -> None:
     (folder / "file").write_text("x")
     (folder / "loop").symlink_to(".")
     (folder / "loop2").symlink_to(".")
@@ -91,6 +91,7 @@ def test_a_mount_is_an_entry_and_not_entered() -> None:
     assert walk.unseen["proc"] == "mount"
 
 
+@pytest.mark.one_case
 def test_a_tree_of_a_hundred_thousand_levels_is_no_danger(
     quick_folder: Path, dig: Callable[[Path, int], None], both_ways: str
 ) -> None:
@@ -119,6 +120,7 @@ def test_folders_whose_path_would_be_too_long_are_not_entered(rooted: Rooted, fo
     rooted.clear()
 
 
+@pytest.mark.one_case
 def test_ten_thousand_files_are_seen_with_one_descriptor_at_a_time(rooted: Rooted, folder: Path) -> None:
     for number in range(10_000):
         os.close(os.open(folder / f"f{number}", os.O_CREAT))

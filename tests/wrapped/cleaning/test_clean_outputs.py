@@ -22,6 +22,7 @@ FIELDS = ("name", "text", "data", "metadata", "transient", "execution_state", "c
 
 
 @given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), ANY, max_size=6))
+@pytest.mark.slow
 def test_any_content_gives_a_clean_message_or_is_malformed(kind, content):
     try:
         OutputCleaner().clean(kind, content)

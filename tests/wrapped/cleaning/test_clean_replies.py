@@ -17,6 +17,7 @@ INFO = {"protocol_version": "5.3", "language_info": {"name": "R"}, "banner": ""}
 
 
 @given(st.sampled_from(sorted(_CLEANERS)), st.dictionaries(st.sampled_from(FIELDS), ANY, max_size=8))
+@pytest.mark.slow
 def test_any_content_gives_a_clean_reply_or_is_malformed(kind, content):
     try:
         clean_reply(kind, content, CompletionRequest("os.pa", 5))

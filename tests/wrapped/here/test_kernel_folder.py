@@ -34,6 +34,7 @@ def changed(capsys):
     return {change["path"]: change["kind"] for place in places for change in place["changes"]}
 
 
+@pytest.mark.slow
 def test_a_kernel_sees_the_folder_as_it_is_and_changes_it_only_when_the_user_applies(wrap, start, own_state, capsys):
     kernel = start(wrap("python3", "--here"))
     assert kernel.text("print(open('data.csv').read(), end='')") == "a,b\n1,2\n"
@@ -55,7 +56,7 @@ def test_a_kernel_sees_the_folder_as_it_is_and_changes_it_only_when_the_user_app
     assert kernel.text("print(sorted(os.listdir()), open('data.csv').read().count('\\n'))") == "['data.csv'] 3\n"
 
 
-def test_git_in_a_wrapped_kernel_took_a_hidden_file_for_deleted_and_nobody_said_so(wrap, start, own_state):
+def test_a_wrapped_kernel_says_that_git_takes_a_hidden_file_for_deleted(wrap, start, own_state):
     for words in (["init", "-q"], ["add", "-f", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm1"]):
         subprocess.run(["git", *words], cwd=own_state, check=True)
     kernel = start(wrap("python3", "--here"))
@@ -64,6 +65,7 @@ def test_git_in_a_wrapped_kernel_took_a_hidden_file_for_deleted_and_nobody_said_
     assert "▣ .env: hidden from programs, so git inside takes what it tracks there for deleted" in said
 
 
+@pytest.mark.slow
 def test_changes_outlive_a_killed_kernel_and_the_next_one_sees_them(wrap, start, own_state, capsys):
     name = wrap("python3", "--here")
     kernel = start(name)
@@ -77,6 +79,7 @@ def test_changes_outlive_a_killed_kernel_and_the_next_one_sees_them(wrap, start,
     assert (own_state / "kept.txt").read_text() == "kept"
 
 
+@pytest.mark.slow
 def test_a_cell_that_a_limit_ended_leaves_nothing_in_the_folder(wrap, start, capsys):
     kernel = start(wrap("python3", "--here", "--memory", "256M", as_name="small-here"))
     kernel.run("open('whole.txt', 'w').write('whole')")
@@ -84,6 +87,7 @@ def test_a_cell_that_a_limit_ended_leaves_nothing_in_the_folder(wrap, start, cap
     assert changed(capsys) == {"whole.txt": "created"}
 
 
+@pytest.mark.slow
 def test_two_kernels_of_one_folder_have_changes_of_their_own_and_one_must_be_named(wrap, start, own_state, capsys):
     name = wrap("python3", "--here")
     for number, kernel in enumerate((start(name), start(name))):
@@ -102,6 +106,7 @@ def test_a_home_folder_is_refused_with_what_to_do(wrap, capsys):
     assert "is a whole home or system folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_provisioner_knows_it_and_refuses_a_home_folder_before_anything_starts(jupyter_folder, start, own_state):
     place = jupyter_folder / "kernels" / "provided"
     place.mkdir(parents=True)

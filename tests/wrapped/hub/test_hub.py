@@ -146,5 +146,5 @@ def test_the_limit_for_everybody_holds_and_those_of_a_group_and_of_a_user_are_ot
         assert hub.run(user, kernel, TAKES_MEMORY) == ("enough\n", [])
 
 
-def test_it_ran_as_an_ordinary_user():
+def test_it_runs_as_an_ordinary_user():
     assert os.getuid() != 0, "run it with: make test-hub"

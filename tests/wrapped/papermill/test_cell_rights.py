@@ -55,6 +55,6 @@ def test_the_limits_of_the_command_line_are_the_most():
         check_cells(["%sandbox --memory 5G"], {"memory": "4G"})
 
 
-def test_every_command_of_the_kernel_was_thought_of():
+def test_every_command_of_the_kernel_is_harmless_or_refused():
     refused = {"apply", "allow", "functions", "save", "load", "autosave", "recover"}
     assert set(COMMAND_NAMES) == (_HARMLESS - {"show", "defaults"}) | refused

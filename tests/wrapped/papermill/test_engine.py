@@ -37,12 +37,14 @@ def shown(path):
     return ["".join(output.get("text", "") for output in cell.get("outputs", ())) for cell in cells]
 
 
+@pytest.mark.slow
 def test_a_notebook_runs_in_a_jail_and_gets_its_parameters(notebook):
     source, target = notebook("import os\nprint(os.getcwd(), os.path.exists('/etc/shadow'), n)")
     done = papermill.execute_notebook(source, target, parameters={"n": 3}, engine_name="sandbox", progress_bar=False)
     assert done.cells[-1].outputs[0].text == "/box False 3\n"
 
 
+@pytest.mark.slow
 def test_the_command_line_sets_the_time_limit_and_the_notebook_says_what_ended_it(notebook):
     source, target = notebook("print('first')", "import time; time.sleep(100)", "print('never')")
     assert papermill_command("--execution-timeout", "2", source, target).returncode != 0
@@ -51,6 +53,7 @@ def test_the_command_line_sets_the_time_limit_and_the_notebook_says_what_ended_i
     assert "limit of 2 s" in told and "KeyboardInterrupt" in told and "never" not in told
 
 
+@pytest.mark.slow
 def test_memory_that_ends_the_kernel_is_said_in_the_output_notebook(notebook):
     source, target = notebook("x = b'x' * 900_000_000")
     with pytest.raises(papermill.PapermillExecutionError, match=r"MemoryExceeded|MemoryError"):
@@ -63,6 +66,7 @@ def test_a_notebook_cannot_give_itself_rights(notebook):
         papermill.execute_notebook(source, target, engine_name="sandbox", progress_bar=False)
 
 
+@pytest.mark.slow
 def test_the_command_line_gives_memory_and_folders_and_a_notebook_with_such_parameters_gets_none(notebook, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.txt").write_text("seen")
@@ -112,6 +116,7 @@ def test_a_kernel_without_states_refuses_to_keep_one(notebook):
         papermill.execute_notebook(source, target, engine_name="sandbox", state="kept", progress_bar=False)
 
 
+@pytest.mark.slow
 def test_a_failed_run_goes_on_at_the_failed_cell_with_the_state_before_it(notebook, tmp_path):
     first = ("import uuid\nsecret = uuid.uuid4().hex\nprint(secret)", "items = [1]\nprint('second')")
     wrong, mended = "items.append(2)\nraise ValueError('not yet')", "items.append(2)\nprint(items, secret)"

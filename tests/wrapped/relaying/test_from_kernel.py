@@ -87,7 +87,7 @@ def test_much_text_after_the_first_half_of_an_escape_sequence_is_its_second_half
 
 
 def test_the_text_of_a_message_is_not_written_out_to_know_its_size(carrier, sent, monkeypatch):
-    """A slow check is measured against the size of its message: ``repr`` of 100 MB took as long as all the rest."""
+    """A slow check is measured against the size of its message: ``repr`` of 100 MB takes as long as all the rest."""
     monkeypatch.setattr(from_kernel, "_NOTABLE_S", -1.0)
     monkeypatch.setattr(from_kernel, "USUAL_PACE", 1)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
 
+
+@pytest.mark.slow
 def test_the_cell_names_what_the_program_said_and_the_line_that_shows_a_file(jupyter_folder, wrap, start):
     place = jupyter_folder / "kernels" / "broken"
     place.mkdir(parents=True)

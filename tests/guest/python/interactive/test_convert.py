@@ -34,11 +34,12 @@ def needed(package: str) -> None:
     need(importlib.util.find_spec(package), f"{package} is not installed")
 
 
+@pytest.mark.slow
 def test_a_plotly_figure_is_a_frame_and_its_library_is_sent_once(session: Session) -> None:
     needed("plotly")
     first = shown(session, "import plotly.graph_objects as go\nfig = go.Figure(go.Bar(y=[1, 2]))\nfig")
     assert [LIBRARY in display.data for display in first] == [True, False]
-    # The first figure took two seconds more, for the version of a package that it does not use.
+    # Importing a package only for its version, which nothing uses, would make the first figure slow.
     assert session.run("import sys\nprint('nbformat' in sys.modules)").stdout == "False\n"
     again = shown(session, "fig.show()")
     assert [LIBRARY in display.data for display in again] == [False]
@@ -66,6 +67,7 @@ def test_a_plotly_figure_is_a_frame_and_its_library_is_sent_once(session: Sessio
     ],
     ids=["altair", "bokeh", "itables", "animation"],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_library_shows_its_output_in_a_frame(session: Session, packages: str, code: str, libraries: int) -> None:
     for package in packages.split():
         needed(package)
@@ -84,6 +86,7 @@ def test_a_library_shows_its_output_in_a_frame(session: Session, packages: str, 
     ],
     ids=["styler", "sklearn", "great_tables", "audio", "video"],
 )  # fmt: skip
+@pytest.mark.one_case
 def test_what_only_needs_style_or_plays_is_shown_in_the_page(
     session: Session, packages: str, code: str, sign: str
 ) -> None:
@@ -94,6 +97,7 @@ def test_what_only_needs_style_or_plays_is_shown_in_the_page(
     assert sign in str(display.data["text/html"])
 
 
+@pytest.mark.slow
 def test_a_page_in_a_file_is_shown_with_the_scripts_beside_it(session: Session) -> None:
     needed("pyvis")
     code = (
@@ -111,7 +115,7 @@ def test_a_page_in_a_file_is_shown_with_the_scripts_beside_it(session: Session) 
     assert frame["height"] == 200
 
 
-def test_javascript_of_a_cell_was_dropped_where_a_frame_can_run_it(session: Session) -> None:
+def test_javascript_of_a_cell_runs_in_a_frame(session: Session) -> None:
     (made,) = frames(session, "%%javascript\nelement.textContent = '</script>'")
     assert made["libraries"] == []
     assert "element.textContent = '<\\/script>'" in str(made["html"])
@@ -126,7 +130,7 @@ def test_code_that_a_library_sends_beside_html_makes_no_frame_of_its_own(session
     assert "<b>x</b>" in str(display.data["text/html"])
 
 
-def test_two_bokeh_figures_with_one_data_source_could_not_be_shown(session: Session) -> None:
+def test_several_bokeh_figures_with_one_data_source_are_shown(session: Session) -> None:
     needed("bokeh")
     code = (
         "from bokeh.io import output_notebook, show\nfrom bokeh.models import ColumnDataSource\n"

@@ -54,7 +54,7 @@ def test_an_archive_is_unpacked_within_bounds(host: JavaScriptHost, monkeypatch:
     assert error(host.answer(["gunzip", "no archive", ""]))["code"] == "EIO"
 
 
-def test_digests(host: JavaScriptHost) -> None:
+def test_known_digests_are_computed_and_unknown_ones_are_named(host: JavaScriptHost) -> None:
     assert host.answer(["digest", "sha256", "hello"])[1:].encode("latin-1").hex().startswith("2cf24dba")
     assert error(host.answer(["digest", "md4", ""]))["message"] == "there is no digest md4"
 

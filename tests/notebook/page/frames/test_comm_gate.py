@@ -138,13 +138,13 @@ def test_marks_are_few() -> None:
     assert len(gate._names) == comm_gate.MAX_NAMED
 
 
-def test_widgets_of_a_first_cell_that_was_rolled_back_stayed_open() -> None:
+def test_widgets_of_a_first_cell_that_was_rolled_back_are_closed() -> None:
     gate = CommGate()
     gate.from_session(opened("aa", value=1))
     assert states(gate.settled(3, went_back=True)) == [("comm_close", "aa", None)]
 
 
-def test_widgets_stayed_open_when_the_user_went_to_a_state_before_all_widgets() -> None:
+def test_widgets_close_when_the_user_goes_to_a_state_before_all_widgets() -> None:
     gate = CommGate()
     gate.from_session(opened("aa", value=1))
     gate.settled(3, went_back=False)
@@ -152,7 +152,7 @@ def test_widgets_stayed_open_when_the_user_went_to_a_state_before_all_widgets() 
     assert states(gate.settled(3, went_back=False)) == [("comm_open", "aa", {"value": 1})]
 
 
-def test_earlier_states_took_memory_that_nobody_counted() -> None:
+def test_the_memory_of_earlier_states_is_counted_and_bounded() -> None:
     gate = CommGate()
     gate.from_session(opened("aa"))
     for state in range(1, 60):
@@ -172,7 +172,7 @@ def _texts_of(gate: CommGate) -> list[str]:
     return [entry.content for version in versions for entry in version.comm.now.state.values()]
 
 
-def test_a_state_of_many_small_values_took_twenty_times_what_was_counted() -> None:
+def test_a_state_of_many_small_values_takes_no_more_than_is_counted() -> None:
     gate = CommGate()
     tracemalloc.start()
     try:
@@ -214,7 +214,7 @@ def test_the_library_that_each_figure_brings_is_kept_once() -> None:
     assert gate._store.held < 2 * len(library)
 
 
-def test_a_session_filled_the_pages_and_what_lies_between_with_changes_of_its_widgets(
+def test_a_session_cannot_flood_its_pages_with_changes_of_its_widgets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1000.0
@@ -238,7 +238,7 @@ def test_a_session_filled_the_pages_and_what_lies_between_with_changes_of_its_wi
     assert page.got == ["comms", "again"]
 
 
-def test_a_widget_shown_in_an_output_before_that_was_shown_was_missing() -> None:
+def test_a_widget_shown_in_an_output_widget_comes_before_it() -> None:
     gate = CommGate()
     gate.from_session(opened("bb", value=5))
     shown = {"data": {"application/vnd.jupyter.widget-view+json": {"model_id": "bb", "version_major": 2}}}
@@ -280,7 +280,7 @@ def custom(name: str, content: object) -> CommMessage:
 
 
 def test_a_page_that_comes_later_gets_what_is_no_state_too() -> None:
-    """Commands to draw that were sent before the frame was there were lost."""
+    """Commands to draw may be sent before the frame is there."""
     gate = CommGate()
     gate.from_session(opened("aa", value=1))
     sent = [custom("aa", {"draw": number}) for number in range(3)]
@@ -292,7 +292,7 @@ def test_a_page_that_comes_later_gets_what_is_no_state_too() -> None:
 
 
 def test_what_is_set_and_cleared_at_once_is_told_to_a_page_that_comes_later() -> None:
-    """Plotly's figures send changes so: those made before the frame was there were lost."""
+    """Plotly's figures send changes so, also before the frame is there."""
     gate = CommGate()
     gate.from_session(opened("aa", change=None, value=1))
     for value in ("first", "second"):
@@ -314,7 +314,7 @@ def test_what_is_set_and_cleared_at_once_is_told_to_a_page_that_comes_later() ->
 
 
 def test_state_that_was_set_after_a_command_is_told_after_it() -> None:
-    """Plotly sets all traces of a figure when it is shown, after those were added one by one: they were drawn twice."""
+    """Plotly sets all traces of a figure when it is shown, after those were added one by one: each is drawn once."""
     gate = CommGate()
     gate.from_session(opened("aa", traces=[]))
     gate.from_session(custom("aa", "add a trace"))

@@ -95,7 +95,7 @@ def test_a_change_on_the_page_runs_callbacks_in_the_session_and_is_told_to_every
     assert [(echo["comm_id"], echo["parent_id"]) for echo in echoes] == [(model, "v-1")]
 
 
-def test_messages_of_a_page_piled_up_while_their_session_was_busy(
+def test_few_messages_of_a_page_wait_while_their_session_is_busy(
     session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, may_go_on = connect(comms), threading.Event()
@@ -122,7 +122,7 @@ def test_messages_of_a_page_piled_up_while_their_session_was_busy(
     assert (comms._waiting, comms._bytes) == (0, 0)
 
 
-def test_an_answer_waited_for_the_checkpoint_and_came_in_two_messages(
+def test_an_answer_comes_in_one_message_before_the_checkpoint(
     session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = connect(comms)
@@ -150,7 +150,7 @@ def test_an_answer_waited_for_the_checkpoint_and_came_in_two_messages(
     assert value_of(session, "slider.value") == "9"
 
 
-def test_a_widget_waited_until_the_host_had_read_each_of_its_messages(
+def test_a_widget_does_not_wait_until_the_host_has_read_its_messages(
     session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = Cell._seen
@@ -160,6 +160,7 @@ def test_a_widget_waited_until_the_host_had_read_each_of_its_messages(
     assert waits == [False] * 4 + [True]  # a display waits, so that what is printed next stands below it
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_rolled_back_takes_its_widgets_along(session: Session, comms: FrameComms) -> None:
     page = connect(comms)
     run(session, comms, SLIDER)
@@ -175,7 +176,7 @@ def test_a_cell_that_is_rolled_back_takes_its_widgets_along(session: Session, co
     assert value_of(session, "slider.value") == "8"
 
 
-def test_widgets_were_dead_after_a_rollback_that_did_not_touch_them(session: Session, comms: FrameComms) -> None:
+def test_widgets_that_a_rollback_does_not_touch_go_on(session: Session, comms: FrameComms) -> None:
     page = connect(comms)
     run(session, comms, SLIDER)
     model = str(value_of(session, "slider.model_id")).strip("'")
@@ -186,6 +187,7 @@ def test_widgets_were_dead_after_a_rollback_that_did_not_touch_them(session: Ses
     assert value_of(session, "slider.value") == "7"
 
 
+@pytest.mark.slow
 def test_a_callback_that_never_ends_is_ended_and_the_session_lives(
     session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,7 @@ def test_the_first_frame_brings_the_library_and_later_ones_do_not() -> None:
 
 
 @pytest.mark.parametrize("metadata", [{"cellId": "one"}, {"cellId": "two", "deletedCells": ["one", 3]}], ids=str)
-def test_a_library_vanished_from_the_notebook_with_the_cell_that_had_brought_it(metadata: dict[str, object]) -> None:
+def test_a_library_is_brought_again_when_the_cell_that_held_it_goes(metadata: dict[str, object]) -> None:
     libraries = kept(A)
     assert shown(libraries, "one 1", A) == [A]
     assert shown(libraries, "two 2", A) == []
@@ -52,7 +52,7 @@ def test_a_library_vanished_from_the_notebook_with_the_cell_that_had_brought_it(
     assert at_the_end(libraries, "one 4") == []
 
 
-def test_a_figure_that_was_drawn_again_waited_for_its_library_which_the_page_had() -> None:
+def test_a_figure_that_is_drawn_again_does_not_wait_for_a_library_that_the_page_has() -> None:
     libraries = kept(A, B)
     assert shown(libraries, "one 1", A) == [A]
     assert at_the_end(libraries, "one 1") == []
@@ -62,7 +62,7 @@ def test_a_figure_that_was_drawn_again_waited_for_its_library_which_the_page_had
     assert at_the_end(libraries, "one 2") == []
 
 
-def test_a_program_that_cleared_its_output_took_the_library_out_of_the_notebook() -> None:
+def test_a_program_that_clears_its_output_leaves_the_library_in_the_notebook() -> None:
     libraries = kept(A, B)
     assert shown(libraries, "one 1", A) == [A]
     assert shown(libraries, "two 2", B) == [B]

@@ -76,7 +76,7 @@ def run(state: NotebookState, cell: str, number: int, text: str) -> list[str]:
     return door.seen
 
 
-def test_a_frame_waited_for_megabytes_that_the_page_had_already(state: NotebookState) -> None:
+def test_a_frame_does_not_wait_for_megabytes_that_the_page_has(state: NotebookState) -> None:
     run(state, "made", 1, SHOW)
     assert run(state, "one", 2, "figure()") == ["library", "frame", "receipt"]
     assert run(state, "two", 3, "figure()") == ["frame", "receipt"]
@@ -84,7 +84,7 @@ def test_a_frame_waited_for_megabytes_that_the_page_had_already(state: NotebookS
     assert run(state, "one", 5, "figure(); 1 / 0")[:2] == ["frame", "library"]
 
 
-def test_a_loop_that_clears_its_figure_left_a_notebook_without_the_library(state: NotebookState) -> None:
+def test_a_loop_that_clears_its_figure_leaves_the_library_in_the_notebook(state: NotebookState) -> None:
     run(state, "made", 1, SHOW)
     loop = "for _ in range(2):\n    figure()\n    clear_output()\nfigure()"
     seen = run(state, "one", 2, loop)

@@ -40,6 +40,7 @@ def test_a_page_cannot_fill_the_memory_of_the_kernel(monkeypatch: pytest.MonkeyP
         upload.buffers("a", [20])
 
 
+@pytest.mark.slow
 def test_a_file_of_twenty_megabytes_reaches_the_session() -> None:
     with Sandbox() as box, box.session(memory_mb=1024) as session:
         comms = FrameComms(lambda: [session])

@@ -35,7 +35,7 @@ def change_much(here: HereFolder) -> None:
     here.remove("link")
 
 
-def test_a_change_was_not_written_with_its_mode_and_owner(project: Path) -> None:
+def test_a_change_is_written_with_its_mode_and_owner(project: Path) -> None:
     os.chown(project / "run.sh", os.getuid(), os.getgid())
     here = HereFolder(project)
     here.write("run.sh", "#!/bin/sh\necho other\n")
@@ -45,7 +45,7 @@ def test_a_change_was_not_written_with_its_mode_and_owner(project: Path) -> None
     assert here.diff() == ()
 
 
-def test_an_application_was_half_done(project: Path) -> None:
+def test_an_application_is_done_as_a_whole(project: Path) -> None:
     here = HereFolder(project)
     change_much(here)
     here.apply()
@@ -55,7 +55,7 @@ def test_an_application_was_half_done(project: Path) -> None:
     assert not [name for name in os.listdir(project) if name.startswith(STAGE_PREFIX)]
 
 
-def test_a_file_that_the_user_changed_was_overwritten(project: Path) -> None:
+def test_a_file_that_the_user_changed_is_not_overwritten(project: Path) -> None:
     here = HereFolder(project)
     change_much(here)
     (project / "data/rows.csv").write_text("mine\n")
@@ -67,7 +67,7 @@ def test_a_file_that_the_user_changed_was_overwritten(project: Path) -> None:
     assert len(here.diff()) == 5
 
 
-def test_a_file_that_the_user_made_was_overwritten(project: Path) -> None:
+def test_a_file_that_the_user_made_is_not_overwritten(project: Path) -> None:
     here = HereFolder(project)
     here.write("new.txt", "of the program")
     (project / "new.txt").write_text("of the user")
@@ -76,7 +76,7 @@ def test_a_file_that_the_user_made_was_overwritten(project: Path) -> None:
     assert (project / "new.txt").read_text() == "of the user"
 
 
-def test_a_change_that_came_between_look_and_rename_was_overwritten(
+def test_a_change_that_comes_between_look_and_rename_is_not_overwritten(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = HereFolder(project)
@@ -95,7 +95,7 @@ def test_a_change_that_came_between_look_and_rename_was_overwritten(
     assert not (project / "src/new").exists()
 
 
-def test_a_link_in_the_way_led_out_of_the_folder(project: Path, tmp_path: Path) -> None:
+def test_a_link_in_the_way_leads_nowhere_outside(project: Path, tmp_path: Path) -> None:
     here = HereFolder(project)
     here.write("data/rows.csv", "changed\n")
     outside = tmp_path / "outside"
@@ -106,7 +106,7 @@ def test_a_link_in_the_way_led_out_of_the_folder(project: Path, tmp_path: Path) 
     assert (outside / "rows.csv").read_text() == "a,b\n1,2\n"
 
 
-def test_a_chosen_file_took_others_along(project: Path) -> None:
+def test_a_chosen_file_takes_no_others_along(project: Path) -> None:
     here = HereFolder(project)
     change_much(here)
     assert [change.path for change in here.apply(["data/rows.csv"])] == ["data/rows.csv"]
@@ -116,7 +116,7 @@ def test_a_chosen_file_took_others_along(project: Path) -> None:
         here.apply(["nowhere"])
 
 
-def test_what_a_tool_of_the_host_obeys_was_applied_unasked(project: Path) -> None:
+def test_what_a_tool_of_the_host_obeys_is_not_applied_unasked(project: Path) -> None:
     here = HereFolder(project)
     here.write(".git/hooks/pre-commit", "evil")
     here.write(".env", "TOKEN=other")
@@ -128,7 +128,7 @@ def test_what_a_tool_of_the_host_obeys_was_applied_unasked(project: Path) -> Non
     assert (project / ".git/hooks/pre-commit").read_text() == "evil"
 
 
-def test_a_journal_of_a_program_was_believed(project: Path) -> None:
+def test_a_journal_of_a_program_is_not_believed(project: Path) -> None:
     here = HereFolder(project)
     here.write(f"{STAGE_PREFIX}evil/journal", '[["run.sh", "file", 1, 0]]')
     assert here.apply() == ()
@@ -164,7 +164,7 @@ print("done", flush=True)
 
 
 @pytest.mark.parametrize("stop_at", range(7))
-def test_an_application_that_was_killed_left_the_folder_mixed(project: Path, stop_at: int) -> None:
+def test_an_application_that_was_killed_is_finished_or_taken_back(project: Path, stop_at: int) -> None:
     before = state(project)
     child = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(project), str(stop_at)], stdout=subprocess.PIPE, text=True
@@ -183,7 +183,7 @@ def test_an_application_that_was_killed_left_the_folder_mixed(project: Path, sto
         assert (project / "run.sh").read_text() == "other" and not (project / "src").exists()
 
 
-def test_an_application_at_work_was_taken_for_a_dead_one(project: Path) -> None:
+def test_an_application_at_work_is_not_taken_for_a_dead_one(project: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", KILLED, str(project), "2"], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None and child.stdout.readline().strip() == "here"

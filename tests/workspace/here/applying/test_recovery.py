@@ -49,7 +49,7 @@ def strange_stage(project: Path) -> Path:
     return stage
 
 
-def test_a_stage_that_came_with_the_folder_was_believed(project: Path) -> None:
+def test_a_stage_that_came_with_the_folder_is_not_believed(project: Path) -> None:
     strange_stage(project)
     before = state(project)
     with Sandbox(here=project) as box:
@@ -63,7 +63,7 @@ def test_a_stage_that_came_with_the_folder_was_believed(project: Path) -> None:
 
 
 @pytest.mark.parametrize("journal", ["no json", "{}", '[["a", "gone", 0]]', '[["link", "gone", 0, 0]]', "FIFO", "GONE"])
-def test_a_strange_stage_made_the_folder_unusable(project: Path, journal: str) -> None:
+def test_a_strange_stage_does_not_make_the_folder_unusable(project: Path, journal: str) -> None:
     stage = strange_stage(project)
     (stage / "journal").unlink()
     if journal == "FIFO":
@@ -78,7 +78,7 @@ def test_a_strange_stage_made_the_folder_unusable(project: Path, journal: str) -
     assert (project / "a.txt").read_text() == "x" and stage.exists()
 
 
-def test_a_folder_that_was_copied_with_a_stage_was_taken_back(project: Path, tmp_path: Path) -> None:
+def test_a_folder_that_was_copied_with_a_stage_is_not_taken_back(project: Path, tmp_path: Path) -> None:
     killed_at(project, 3)
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-a", str(project), str(copy)], check=True)
@@ -89,7 +89,7 @@ def test_a_folder_that_was_copied_with_a_stage_was_taken_back(project: Path, tmp
     assert (project / "src/tool.py").exists() and not list(project.glob(f"{STAGE_PREFIX}*"))
 
 
-def test_a_damaged_journal_blocked_the_folder(project: Path, records: Path) -> None:
+def test_a_damaged_journal_is_told_once_and_does_not_block_the_folder(project: Path, records: Path) -> None:
     stage = killed_at(project, 3)
     (records / stage.removeprefix(STAGE_PREFIX) / "journal").write_text("{")
     with pytest.raises(ExecutionFailed, match="journal is damaged"):
@@ -101,7 +101,7 @@ def test_a_damaged_journal_blocked_the_folder(project: Path, records: Path) -> N
     assert (project / "a.txt").read_text() == "x" and (project / stage).exists()
 
 
-def test_a_file_that_the_user_made_anew_after_a_crash_blocked_the_folder(project: Path) -> None:
+def test_a_file_that_the_user_made_anew_after_a_crash_stays_and_does_not_block_the_folder(project: Path) -> None:
     before = state(project)
     stage = killed_at(project, 4)
     gone = next(path for path in ("src/tool.py", "data/more.csv") if not (project / path).exists())
@@ -117,7 +117,7 @@ def test_a_file_that_the_user_made_anew_after_a_crash_blocked_the_folder(project
     assert changed == {gone}
 
 
-def test_an_edit_after_a_crash_was_lost(project: Path) -> None:
+def test_an_edit_after_a_crash_is_kept(project: Path) -> None:
     killed_at(project, 6)
     edited = next(path for path in ("data/rows.csv", "run.sh") if (project / path).read_text() in ("changed", "other"))
     with open(project / edited, "a") as file:
@@ -127,7 +127,7 @@ def test_an_edit_after_a_crash_was_lost(project: Path) -> None:
     assert (project / edited).read_text().endswith("an hour of work\n")
 
 
-def test_an_apply_without_a_private_place_wrote_all_the_same(project: Path, records: Path) -> None:
+def test_an_apply_without_a_private_place_writes_nothing(project: Path, records: Path) -> None:
     records.parent.mkdir(parents=True)
     records.write_text("in the way")
     here = HereFolder(project)

@@ -16,7 +16,7 @@ def applied(here: HereFolder, *paths: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["*", "[a-z.]*", "?*", "data*"])
-def test_a_file_with_the_name_of_a_pattern_took_others_along(project: Path, name: str) -> None:
+def test_a_file_with_the_name_of_a_pattern_takes_no_others_along(project: Path, name: str) -> None:
     here = HereFolder(project)
     for path in (name, ".git/hooks/pre-commit", "b.py", "data/rows.csv"):
         here.write(path, "x")
@@ -25,7 +25,7 @@ def test_a_file_with_the_name_of_a_pattern_took_others_along(project: Path, name
     assert [change.path for change in here.discard([name])] == [name]
 
 
-def test_a_pattern_or_a_folder_took_along_what_a_tool_obeys(project: Path) -> None:
+def test_a_pattern_or_a_folder_takes_nothing_along_that_a_tool_obeys(project: Path) -> None:
     here = HereFolder(project)
     for path in (".git/hooks/x.py", ".GIT/hooks/y.py", "b.py", "data/.env", "data/.vscode/tasks.json", "data/new.csv"):
         here.write(path, "x")
@@ -48,7 +48,7 @@ OBEYED_WITHOUT_ASKING = [
 
 
 @pytest.mark.parametrize("name", OBEYED_WITHOUT_ASKING)
-def test_what_runs_by_itself_was_applied_with_everything_else(project: Path, name: str) -> None:
+def test_what_runs_by_itself_is_not_applied_with_everything_else(project: Path, name: str) -> None:
     here = HereFolder(project)
     for path in (name, "tool.py", "conftest.py", "Makefile"):
         here.write(path, "x")
@@ -57,7 +57,7 @@ def test_what_runs_by_itself_was_applied_with_everything_else(project: Path, nam
     assert name in applied(here, name)
 
 
-def test_a_program_wrote_lines_and_another_kernel_into_the_users_notebook(project: Path) -> None:
+def test_a_program_writes_into_the_users_notebook_only_when_it_is_named(project: Path) -> None:
     """A line in it gives rights, its metadata names the kernel that runs it."""
     (project / "mine.ipynb").write_text("{}")
     here = HereFolder(project)
@@ -70,7 +70,7 @@ def test_a_program_wrote_lines_and_another_kernel_into_the_users_notebook(projec
     assert applied(here) == ["mine.ipynb"]
 
 
-def test_a_repository_without_the_name_of_one_was_applied(project: Path) -> None:
+def test_a_repository_without_the_name_of_one_is_not_applied(project: Path) -> None:
     """Git obeys the settings in it when somebody enters the folder; prompts of shells ask git all the time."""
     with Sandbox(here=project) as box:
         made = box.run(
@@ -84,7 +84,7 @@ def test_a_repository_without_the_name_of_one_was_applied(project: Path) -> None
     assert (project / "data/cache/config").exists()
 
 
-def test_a_path_in_another_spelling_was_not_found(project: Path) -> None:
+def test_a_path_in_another_spelling_is_found(project: Path) -> None:
     here = HereFolder(project)
     for path in ("a.txt", "./b.txt", "/box/c.txt", "data/../d.txt", "x//y.txt"):
         here.write(path, "x")
@@ -95,7 +95,7 @@ def test_a_path_in_another_spelling_was_not_found(project: Path) -> None:
     assert [change.path for change in here.diff()] == ["d.txt", "x", "x/y.txt"]
 
 
-def test_a_link_through_another_link_left_the_folder(project: Path) -> None:
+def test_a_link_that_leaves_the_folder_through_another_link_is_not_applied(project: Path) -> None:
     (project / "mine").symlink_to("/mnt")
     with Sandbox(here=project) as box:
         result = box.run(
@@ -110,7 +110,7 @@ def test_a_link_through_another_link_left_the_folder(project: Path) -> None:
     assert os.readlink(project / "docs") == "a/b/up/../etc"
 
 
-def test_a_folder_was_emptied_and_the_link_in_its_place_left_out(project: Path) -> None:
+def test_a_folder_is_not_emptied_for_a_link_that_is_left_out(project: Path) -> None:
     with Sandbox(here=project) as box:
         assert box.run(
             "import os, shutil; shutil.rmtree('src'); os.symlink('../sib', 'src'); open('b', 'w').write('x')"
@@ -122,7 +122,7 @@ def test_a_folder_was_emptied_and_the_link_in_its_place_left_out(project: Path) 
     assert os.readlink(project / "src") == "../sib"
 
 
-def test_a_folder_with_a_hidden_file_blocked_everything(project: Path) -> None:
+def test_a_folder_with_a_hidden_file_blocks_nothing_else(project: Path) -> None:
     (project / "src/.env").write_text("SECRET\n")
     with Sandbox(here=project) as box:
         box.run("import shutil; shutil.move('src', 'moved'); open('b', 'w').write('x')")
