@@ -15,19 +15,22 @@ from sandbox_kernel.evals.verdict import judge_program
 
 
 def check_program(
-    check_program: str, timeout: float, task_id: object, completion_id: int, *, box: Sandbox | None = None
+    candidate: str, test: str, timeout: float, task_id: object, completion_id: int, *, box: Sandbox | None = None
 ) -> Checked:
-    """Run one test program, with the arguments and the result of ``check_correctness`` in ``evaluate``.
+    """Run the tests of one candidate, with the result of ``check_correctness`` in ``evaluate``.
+
+    There both are one program. Here they are two, because a program that holds its own tests decides about itself.
 
     Args:
-        check_program: A candidate and its test, as one program.
-        timeout: Seconds that it may run.
+        candidate: The program that is judged.
+        test: Its test program.
+        timeout: Seconds that both may run.
         task_id: Is passed on to the result.
         completion_id: Is passed on to the result.
         box: The sandbox to use; None for one of our own.
 
     """
-    verdict = judge_program(check_program, timeout, box=box)
+    verdict = judge_program(candidate, test, timeout, box=box)
     return Checked(task_id=task_id, passed=verdict.passed, result=verdict.result, completion_id=completion_id)
 
 
@@ -59,14 +62,14 @@ def code_eval(
 
     """
     tasks = [
-        (f"{candidate}\n{test}", timeout, task, number)
+        (candidate, test, timeout, task, number)
         for task, (candidates, test) in enumerate(zip(predictions, references, strict=False))
         for number, candidate in enumerate(candidates)
     ]
     where = box_for(box, backend)
     found = each_checked([partial(check_program, *each, box=where) for each in tasks], num_workers, progress)
     results: dict[int, list[tuple[int, Checked]]] = defaultdict(list)
-    for (_, _, task, number), checked in zip(tasks, found, strict=True):
+    for (*_, task, number), checked in zip(tasks, found, strict=True):
         results[task].append((number, checked))
     total = [len(each) for each in results.values()]
     correct = [sum(checked["passed"] for _, checked in each) for each in results.values()]
