@@ -123,15 +123,19 @@ def test_a_sandbox_in_which_candidates_could_leave_something_is_refused(tmp_path
         check_correctness(PROBLEM, "", 1.0, box=alone)
 
 
-def test_names_of_the_prompt_are_the_prompts() -> None:
+@pytest.mark.parametrize(
+    "asked", ["def root(low):\n    '''A root of value.'''\n", "def root(low):\n", "# Define root.\n"]
+)
+def test_names_of_the_prompt_are_the_prompts(asked: str) -> None:
     problem = {
         "task_id": "poly",
-        "prompt": "def value(x):\n    return x * x - 4\n\n\ndef root(low):\n    '''A root of value.'''\n",
+        "prompt": f"def value(x):\n    return x * x - 4\n\n\n{asked}",
         "entry_point": "root",
         "test": "def check(candidate):\n    assert abs(value(candidate(0))) < 1e-6\n",
     }
-    assert check_correctness(problem, "    return 2.0\n", 20.0)["passed"]
-    lie = "    return 7\ndef value(x): return 0\ndef abs(x): return 0\n"
+    begun = "" if asked.startswith("def") else "def root(low):\n"
+    assert check_correctness(problem, f"{begun}    return 2.0\n", 20.0)["passed"]
+    lie = f"{begun}    return 7\ndef value(x): return 0\ndef abs(x): return 0\n"
     assert not check_correctness(problem, lie, 20.0)["passed"]
 
 

@@ -186,10 +186,12 @@ class TestNames(dict):  # type: ignore[type-arg]
     def __init__(self, ask: Callable[..., Any], prompt: str, entry: str, test: str) -> None:
         super().__init__()
         self._ask, self._about = ask, entry or _only_name(test)
-        try:
-            exec(f"{prompt}\n    pass\n", self)
-        except Exception:  # a prompt that is no program by itself gives no names
-            self.clear()
+        for rest in ("", "    pass\n"):  # most prompts end within a function; one that is no program gives no names
+            try:
+                exec(f"{prompt}\n{rest}", self)
+                break
+            except Exception:
+                self.clear()
         self.pop(entry, None)
 
     def __missing__(self, name: str) -> Any:
