@@ -45,7 +45,7 @@ def need_sdk() -> None:
         from mcp.server import Server, ServerRequestContext  # noqa: F401
     except ImportError as error:
         raise BackendUnavailable(
-            f"the MCP server needs the mcp package, 2.3 or later ({error}); install it with: pip install 'mcp>=2.3'"
+            f"the MCP server needs the mcp package, version 2 or later ({error}); install it with: pip install 'mcp>=2'"
         ) from None
 
 
