@@ -14,6 +14,7 @@ from sandbox_kernel.agent.answer import Answer, as_text, error_answer
 from sandbox_kernel.agent.arguments import shown
 from sandbox_kernel.agent.tool import SandboxTool
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.jail.core.json_parts import no_key_twice
 
 
 def openai_function(tool: SandboxTool) -> dict[str, object]:
@@ -36,9 +37,9 @@ async def openai_call(tool: SandboxTool, call: Mapping[str, object]) -> dict[str
     function = call.get("function")
     text = function.get("arguments") if isinstance(function, Mapping) else None
     try:
-        args = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        complaint = InvalidRequest(f"arguments are not JSON: {shown(text)}; send an object")
+        args = json.loads(text, object_pairs_hook=no_key_twice) if isinstance(text, str) else None
+    except (ValueError, RecursionError) as error:
+        complaint = InvalidRequest(f"arguments are not JSON ({error}): {shown(text)}; send an object")
         answer = error_answer(complaint, 0.0)
     else:
         answer = await tool.execute(args)

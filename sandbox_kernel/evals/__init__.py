@@ -1,16 +1,16 @@
 """Scores programs that models wrote: drop-in ``check_correctness`` of HumanEval, and ``code_eval`` of ``evaluate``.
 
-Each program runs in a sandbox of its own. Callers: evaluation harnesses. Read ``verdict.py`` first.
+Each candidate runs in a jail of its own, in another process than its tests. Callers: evaluation harnesses. Read
+``verdict.py`` first.
 """
 
-from sandbox_kernel.evals.code_eval import check_program, code_eval, estimate_pass_at_k
+from sandbox_kernel.evals.code_eval import code_eval, estimate_pass_at_k
 from sandbox_kernel.evals.human_eval import check_correctness, check_samples
 from sandbox_kernel.evals.verdict import EvalVerdict, judge_program
 
 __all__ = [
     "EvalVerdict",
     "check_correctness",
-    "check_program",
     "check_samples",
     "code_eval",
     "estimate_pass_at_k",

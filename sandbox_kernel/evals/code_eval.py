@@ -14,23 +14,6 @@ from sandbox_kernel.evals.many_programs import Progress, box_for, each_checked
 from sandbox_kernel.evals.verdict import judge_program
 
 
-def check_program(
-    check_program: str, timeout: float, task_id: object, completion_id: int, *, box: Sandbox | None = None
-) -> Checked:
-    """Run one test program, with the arguments and the result of ``check_correctness`` in ``evaluate``.
-
-    Args:
-        check_program: A candidate and its test, as one program.
-        timeout: Seconds that it may run.
-        task_id: Is passed on to the result.
-        completion_id: Is passed on to the result.
-        box: The sandbox to use; None for one of our own.
-
-    """
-    verdict = judge_program(check_program, timeout, box=box)
-    return Checked(task_id=task_id, passed=verdict.passed, result=verdict.result, completion_id=completion_id)
-
-
 def code_eval(
     references: Sequence[str],
     predictions: Sequence[Sequence[str]],
@@ -59,14 +42,19 @@ def code_eval(
 
     """
     tasks = [
-        (f"{candidate}\n{test}", timeout, task, number)
+        (task, number, candidate, test)
         for task, (candidates, test) in enumerate(zip(predictions, references, strict=False))
         for number, candidate in enumerate(candidates)
     ]
     where = box_for(box, backend)
-    found = each_checked([partial(check_program, *each, box=where) for each in tasks], num_workers, progress)
+
+    def check(task: int, number: int, candidate: str, test: str) -> Checked:
+        verdict = judge_program(candidate, test, timeout, box=where)
+        return Checked(task_id=task, passed=verdict.passed, result=verdict.result, completion_id=number)
+
+    found = each_checked([partial(check, *each) for each in tasks], num_workers, progress)
     results: dict[int, list[tuple[int, Checked]]] = defaultdict(list)
-    for (_, _, task, number), checked in zip(tasks, found, strict=True):
+    for (task, number, *_), checked in zip(tasks, found, strict=True):
         results[task].append((number, checked))
     total = [len(each) for each in results.values()]
     correct = [sum(checked["passed"] for _, checked in each) for each in results.values()]

@@ -47,20 +47,26 @@ def check_correctness(
         ``task_id``, ``passed``, ``result`` (``passed``, ``timed out`` or ``failed: …``) and ``completion_id``.
 
     """
-    verdict = judge_program(_program(problem, completion), timeout, box=box)
+    _check(problem)
+    verdict = judge_program(
+        problem["prompt"] + completion,
+        f"{problem['test']}\ncheck({problem['entry_point']})",
+        timeout,
+        prompt=problem["prompt"],
+        entry_point=problem["entry_point"],
+        box=box,
+    )
     return Checked(
         task_id=problem["task_id"], passed=verdict.passed, result=verdict.result, completion_id=completion_id
     )
 
 
-def _program(problem: Mapping[str, str], completion: str) -> str:
-    """Return the program that tests a completion, as HumanEval writes it."""
+def _check(problem: Mapping[str, str]) -> None:
     missing = [name for name in ("task_id", "prompt", "test", "entry_point") if name not in problem]
     if missing:
         raise InvalidRequest(
             f"the problem has no {missing[0]!r}; a HumanEval problem has task_id, prompt, test, entry_point"
         )
-    return f"{problem['prompt']}{completion}\n{problem['test']}\ncheck({problem['entry_point']})"
 
 
 def check_samples(
@@ -94,7 +100,7 @@ def check_samples(
     """
     where = box_for(box, backend)
     numbered = list(_numbered(problems, samples))
-    digests = [_digest(_program(problems[task], completion), timeout) for task, _, completion in numbered]
+    digests = [_digest(problems[task], completion, timeout) for task, _, completion in numbered]
     known = _known(results)
     found = {place: known[digest] for place, digest in enumerate(digests) if digest in known}
     left = [place for place in range(len(numbered)) if place not in found]
@@ -117,9 +123,11 @@ def check_samples(
     ]
 
 
-def _digest(program: str, timeout: float) -> str:
+def _digest(problem: Mapping[str, str], completion: str, timeout: float) -> str:
     """Return what tells a result from that of another completion, test or time limit."""
-    return hashlib.sha256(f"{float(timeout)!r}\n{program}".encode("utf-8", "surrogatepass")).hexdigest()
+    _check(problem)
+    parts = [float(timeout), *(problem[name] for name in ("prompt", "test", "entry_point")), completion]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _numbered(

@@ -1,24 +1,26 @@
-"""Runs one test program in a sandbox and returns its verdict, in the words of HumanEval.
+"""Runs the tests of one candidate in a sandbox and returns the verdict, in the words of HumanEval.
 
-The program is executed as HumanEval does it: with empty globals, its output swallowed, standard input closed, an alarm
-after its time. What HumanEval forbids by replacing functions of ``os`` is not forbidden here, because the sandbox holds
-it. The program runs in a child of the judge, which reports to it over a pipe; the judge prints the verdict with a
-random word that the child's process does not have, so nothing that is printed is taken for a verdict. A program that
-ends its process before the verdict has none, and counts as timed out, as in HumanEval. It shares its process with its
-tests, here as there: one that sets out to deceive them can (an object that equals everything is enough).
+The candidate and its tests run in one jail, in two processes that share values and nothing else: see
+``guest/scripts/judge.py``. Each jail begins with the files of the sandbox as they are, and none keeps any. As in
+HumanEval output is lost, nothing can be read from standard input, an alarm rings after the time, and a candidate that
+ends its process counts as timed out. What HumanEval forbids by replacing functions of ``os`` is not forbidden here,
+because the sandbox holds it.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.resources
 import json
 import os
 import secrets
 from dataclasses import dataclass
 
 from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import check_timeout
 from sandbox_kernel.model import Status
+from sandbox_kernel.policy.access import AccessMode
 
 #: The memory limit of one program in MB.
 MEMORY_MB = 4096
@@ -27,95 +29,78 @@ GRACE_S = 1.0
 #: The longest verdict that is kept.
 _MOST_TEXT = 10_000
 
-#: As HumanEval sets it: many programs run at once.
-_ENV = {"OMP_NUM_THREADS": "1"}
-_JUDGE = """
-import contextlib, ctypes, io, json, os, signal, sys
-given = json.loads(sys.stdin.read())
-class TimeoutException(Exception): pass
-class Closed(io.StringIO):
-    def read(self, *a, **k): raise OSError
-    def readline(self, *a, **k): raise OSError
-    def readlines(self, *a, **k): raise OSError
-    def readable(self, *a, **k): return False
-def ring(number, frame): raise TimeoutException("Timed out!")
-def judge(program, seconds):
-    stream = Closed()
-    sys.stdin = stream
-    try:
-        with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
-            signal.signal(signal.SIGALRM, ring)
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            try:
-                exec(program, {})
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-        return "passed"
-    except TimeoutException:
-        return "timed out"
-    except BaseException as error:
-        return f"failed: {error}"
-# Four bytes a character at most, which is less than a pipe holds: the judge reads when the child has ended.
-def report(verdict, write=os.write, leave=os._exit):
-    write(told, verdict[:MOST].encode("utf-8", "replace"))
-    leave(0)
-heard, told = os.pipe()
-ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: the child cannot look into the judge
-child = os.fork()
-if child == 0:
-    os.close(heard)
-    del given["word"]
-    report(judge(given.pop("program"), given.pop("timeout")))
-os.waitpid(child, 0)
-os.set_blocking(heard, False)
-try:
-    verdict = os.read(heard, 5 * MOST).decode("utf-8", "replace")
-except BlockingIOError:  # a process that the program left behind has the pipe
-    verdict = ""
-if verdict:
-    os.write(1, ("\\n" + given["word"] + json.dumps(verdict) + "\\n").encode())
-os._exit(0)
-""".replace("MOST", str(_MOST_TEXT))
-
 
 @dataclass(frozen=True)
 class EvalVerdict:
-    """What became of one program: ``passed``, ``timed out``, or ``failed:`` and the message of its exception."""
+    """What became of one candidate: ``passed``, ``timed out``, or ``failed:`` and the message of its exception."""
 
     result: str
 
     @property
     def passed(self) -> bool:
-        """Whether the program ran to its end without an exception."""
+        """Whether the tests ran to their end without an exception."""
         return self.result == "passed"
 
 
 def judge_program(
-    program: str, timeout: float, *, box: Sandbox | None = None, memory_mb: int = MEMORY_MB
+    candidate: str,
+    test: str,
+    timeout: float,
+    *,
+    prompt: str = "",
+    entry_point: str = "",
+    box: Sandbox | None = None,
+    memory_mb: int = MEMORY_MB,
 ) -> EvalVerdict:
-    """Run a test program and return its verdict.
+    """Run the tests of a candidate and return the verdict.
 
     Args:
-        program: The solution and its tests, as one program in Python.
-        timeout: Seconds that it may run.
-        box: The sandbox whose policy and interpreter hold; None for one of our own with the policy ``standard``.
+        candidate: The program that is judged, with its prompt.
+        test: Its tests, in Python. They call functions of the candidate by their names.
+        timeout: Seconds that both may run.
+        prompt: The part of the candidate that was given to it. Tests have its names as they are there, whatever the
+            candidate made of them, if it is a program by itself.
+        entry_point: The function that the prompt asks for. It is the candidate's, whatever name it has.
+        box: The sandbox whose policy, interpreter and files hold; None for one of our own with the policy ``standard``.
         memory_mb: Memory limit in MB. A program that reaches it has failed.
 
     Raises:
-        InvalidRequest: An argument has a wrong type or value.
+        InvalidRequest: An argument has a wrong type or value, or candidates in this sandbox could change files that
+            the next one sees, or cannot have a process of their own.
 
     """
     seconds = check_timeout(timeout)
     word = secrets.token_hex(16)
-    given = json.dumps({"word": word, "program": program, "timeout": seconds})
-    runner = box if box is not None else _shared_box()
-    result = runner.run(_JUDGE, timeout=seconds + GRACE_S, memory_mb=memory_mb, stdin=given, env=_ENV)
+    first = json.dumps(candidate)
+    given = {"word": word, "prompt": prompt, "entry": entry_point, "test": test, "timeout": seconds}
+    runner = _shared_box() if box is None else _checked(box)
+    # Unlike ``run``, ``map`` keeps no files.
+    (result,) = runner.map(
+        _judge(), [f"{len(first):016}{first}{json.dumps(given)}"], timeout=seconds + GRACE_S, memory_mb=memory_mb
+    )
     verdict = _read(result.stdout, word)
     if verdict is not None:
         return EvalVerdict(verdict)
     if result.status is Status.MEMORY_EXCEEDED:
         return EvalVerdict(f"failed: memory limit of {memory_mb} MB exceeded")
     return EvalVerdict("timed out")
+
+
+def _checked(box: Sandbox) -> Sandbox:
+    """Return a sandbox of the caller in which no candidate can leave something for the next. Raises for another."""
+    policy = box.policy
+    if (
+        box.here is not None
+        or any(each.writable for each in policy.mounts)
+        or any(each.mode is AccessMode.READ_WRITE for each in policy.allowed_paths)
+    ):
+        raise InvalidRequest(
+            "candidates in this sandbox could change files that the next candidate sees; give one without here= and "
+            "without writable folders"
+        )
+    if not policy.process_spawn:
+        raise InvalidRequest("a candidate runs in a process of its own; allow_process_spawn() in the sandbox's policy")
+    return box
 
 
 def _read(stdout: str, word: str) -> str | None:
@@ -128,6 +113,11 @@ def _read(stdout: str, word: str) -> str | None:
                 return None
             return verdict[:_MOST_TEXT] if isinstance(verdict, str) else None
     return None
+
+
+@functools.cache
+def _judge() -> str:
+    return (importlib.resources.files("sandbox_kernel") / "guest" / "scripts" / "judge.py").read_text()
 
 
 @functools.lru_cache(maxsize=1)

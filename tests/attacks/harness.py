@@ -17,7 +17,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,10 +73,15 @@ class Listeners:
 
 @contextmanager
 def listeners() -> Iterator[Listeners]:
-    """Open all four and note whoever comes."""
-    tcp, udp = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
-    unix_abstract, unix_path = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
-    unix_datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    """Open all four and note whoever comes. They are closed also when one of them cannot be opened."""
+    with ExitStack() as opened:
+        yield from _listening(opened)
+
+
+def _listening(opened: ExitStack) -> Iterator[Listeners]:
+    tcp, udp = opened.enter_context(socket.socket()), opened.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+    unix_abstract, unix_path = (opened.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
+    unix_datagram = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
     # A socket's path may have 107 bytes, and the folders of tests are long.
     short = tempfile.mkdtemp(prefix="l")
     os.chmod(short, 0o755)
@@ -117,8 +122,6 @@ def listeners() -> Iterator[Listeners]:
     finally:
         os.write(end_write, b"x")
         thread.join()
-        for closed in (tcp, udp, unix_abstract, unix_path, unix_datagram):
-            closed.close()
         os.close(end_read)
         os.close(end_write)
         shutil.rmtree(short)

@@ -21,7 +21,7 @@ LINES = {
     "R07": ("P", "3 GB of shared memory through a memfd"),
     "R08": ("P", "3 GB each into /dev/shm and /tmp"),
     "R09": ("PW", "4 GB into one file of the work folder"),
-    "R10": ("PW", "200 000 files of 8 KB"),
+    "R10": ("PW", "20 000 files of 8 KB"),
     "R11": ("PW", "300 000 empty folders (inodes)"),
     "R12": ("PW", "a sparse file of 1 TB"),
     "R14": ("PW", "a tree of folders 100 000 levels deep"),

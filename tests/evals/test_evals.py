@@ -76,7 +76,7 @@ _FORGED = """
 
 
 def test_the_word_that_marks_a_verdict_is_not_in_the_programs_process() -> None:
-    assert check_correctness(PROBLEM, _FORGED, 20.0)["result"] == "failed: "
+    assert check_correctness(PROBLEM, _FORGED, 20.0)["result"].startswith("failed: ")
 
 
 def test_a_program_reads_and_reaches_nothing_of_the_host() -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PATH = "/mcp"
 TOKEN_VARIABLE = "SANDBOX_KERNEL_MCP_TOKEN"  # noqa: S105
 _SHUTDOWN_S = 3
+#: The most clients with a session at a time (one more is answered with 503); seconds until an idle one is forgotten.
+MOST_SESSIONS, SESSION_IDLE_S = 64, 1800.0
 
 
 class BearerOnly:
@@ -68,7 +70,10 @@ def _digest(token: bytes) -> bytes:
 
 def make_app(toolbox: Toolbox, token: str, version: str = "") -> ASGIApp:
     """Return the server as an ASGI application."""
-    return BearerOnly(make_server(toolbox, version).streamable_http_app(streamable_http_path=PATH), token)
+    app = make_server(toolbox, version).streamable_http_app(
+        streamable_http_path=PATH, max_sessions=MOST_SESSIONS, session_idle_timeout=SESSION_IDLE_S
+    )
+    return BearerOnly(app, token)
 
 
 def serve_http(

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import re
 import signal
 import socket
 
@@ -43,6 +44,9 @@ ANSWER_S = 30.0
 MAX_CONNECTIONS = 1024
 #: A body above this size is read on another thread.
 _LARGE = 1 << 18
+#: The names of this machine in Host, and the types of bodies that programs send; the second by curl and urllib unasked.
+_HOSTS = frozenset(("127.0.0.1", "localhost", "[::1]"))
+_BODIES = frozenset(("application/json", "application/x-www-form-urlencoded"))
 _ALLOWED = {"/health": "GET", "/v1/ping": "GET", "/metrics": "GET", "/run_code": "POST"}
 
 
@@ -210,6 +214,8 @@ class HttpService:
             # A server in front of this one may take the other for the length, and then they read different requests.
             return json_answer(400, {"detail": "send Content-Length or Transfer-Encoding, not both"})
         method, path = request.method.decode(), request.target.decode("ascii", "replace").partition("?")[0]
+        if refused := _refused(request):
+            return refused
         if path not in _ALLOWED:
             return json_answer(404, {"detail": f"there is no {path[:100]}; there are: {', '.join(_ALLOWED)}"})
         if method != _ALLOWED[path]:
@@ -254,3 +260,17 @@ class HttpService:
         if len(given) != 1 or given[0][:7].lower() != b"bearer ":
             return False
         return hmac.compare_digest(hashlib.sha256(given[0][7:].strip()).digest(), self._token)
+
+
+def _refused(request: h11.Request) -> HttpAnswer | None:
+    """Return the answer to what a web page sent, or may have sent by giving its own name our address; else None."""
+    headers = {name: value.decode("ascii", "replace").lower() for name, value in request.headers}
+    if b"origin" in headers or headers.get(b"sec-fetch-site", "none") != "none":
+        return json_answer(403, {"detail": "this server answers programs, and no web page"})
+    host = headers.get(b"host", "localhost")
+    if re.sub(r":\d*$", "", host) not in _HOSTS:
+        return json_answer(421, {"detail": f"send Host: localhost, got {host[:100]!r}"})
+    kind = headers.get(b"content-type", "application/json").partition(";")[0].strip()
+    if kind not in _BODIES:
+        return json_answer(415, {"detail": f"send Content-Type: application/json, got {kind[:100]!r}"})
+    return None

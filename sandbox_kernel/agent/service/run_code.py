@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts
+from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts, no_key_twice
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
@@ -38,9 +38,9 @@ def read_request(body: bytes) -> RunCode:
     if has_too_many_parts(body):
         raise InvalidRequest(f"the body holds more than {MAX_PARTS} texts, lists, objects and commas")
     try:
-        given = json.loads(body)
-    except (ValueError, RecursionError):
-        raise InvalidRequest("the body is no JSON; send an object with code and language") from None
+        given = json.loads(body, object_pairs_hook=no_key_twice)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"the body is no JSON ({error}); send an object with code and language") from None
     if not isinstance(given, dict):
         raise InvalidRequest("the body must be a JSON object with code and language")
     if unknown := sorted(set(given) - _FIELDS):

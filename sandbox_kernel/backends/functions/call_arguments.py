@@ -65,6 +65,8 @@ def _bind_words(function: HostFunction, words: list[str]) -> inspect.BoundArgume
         name, mark, value = word.partition("=")
         by_name = name in parameters and parameters[name].kind in _BY_NAME
         if mark and name.isidentifier() and (by_name or any_name):
+            if name in kwargs:
+                raise TypeError(f"{function.name}() got the argument {name!r} twice")
             kwargs[name] = value
         else:
             args.append(word)

@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts
+from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts, no_key_twice
 
 #: The deepest nesting of lists and objects of one message.
 MAX_DEPTH = 64
@@ -134,9 +134,9 @@ def load(data: bytes) -> tuple[dict[str, object], RawBytes]:
     if has_too_many_parts(head):
         raise BadValue(f"it holds more than {MAX_PARTS} texts, lists, objects and commas")
     try:
-        message = json.loads(head)
-    except (ValueError, RecursionError):
-        raise BadValue("it is no JSON") from None
+        message = json.loads(head, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise BadValue(f"it is no JSON: {error}") from None
     if not isinstance(message, dict):
         raise BadValue("it is no JSON object")
     return message, RawBytes(rest)
@@ -153,9 +153,16 @@ def load_word(word: str) -> object:
 
     Raises ``ValueError`` when it is no JSON or a number that is too large, ``BadValue`` when it is nested too deep.
     """
-    value: object = json.loads(word, parse_int=_whole)
+    value: object = json.loads(word, parse_int=_whole, object_pairs_hook=_object)
     encode(value)  # bounds its depth
     return value
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    try:
+        return no_key_twice(pairs)
+    except ValueError as error:
+        raise BadValue(str(error)) from None
 
 
 def _whole(digits: str) -> int:

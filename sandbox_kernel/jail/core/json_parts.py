@@ -1,4 +1,4 @@
-"""Counts the parts of a JSON text before it is parsed.
+"""Counts the parts of a JSON text before it is parsed, and refuses keys that stand twice in an object.
 
 A frame from a session's worker has at most 16 MB, but 16 MB of ``[],`` become five million objects: 900 MB of the
 host's memory and seconds of its time, outside every limit of the cell. So strings, brackets and commas are counted
@@ -25,3 +25,17 @@ def has_too_many_parts(*raw: bytes) -> bool:
     # Commas inside strings do not count.
     found = (part for each in raw for part in _PART.finditer(each))
     return any(number >= MAX_PARTS for number, _ in enumerate(found))
+
+
+def no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object of JSON, for ``object_pairs_hook``. Raises ``ValueError`` for a key that stands twice.
+
+    Whoever looked at the text before us may have taken the other value.
+    """
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        from collections import Counter  # only for a mistake
+
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {twice!r:.80} stands twice in an object")
+    return found

@@ -59,15 +59,21 @@ _REFUSED = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "process_madvise", "process_mrelease"),
     *("mbind", "set_mempolicy", "migrate_pages", "move_pages", "set_mempolicy_home_node"),
 )
-#: ``io_setup`` uses up a number of requests (fs.aio-max-nr) that the whole machine shares.
-_ABSENT = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "io_setup")
+#: ``io_setup`` uses up a number of requests (fs.aio-max-nr) that the whole machine shares. The calls of the other lines
+#: tell of the host (NUMA nodes, security modules), or are so new that programs have another way, or have no code in
+#: most kernels. Docker refuses them too. ``uprobe`` is for the kernel's own probes, which no filter stops.
+_ABSENT = (
+    *("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "io_setup"),
+    *("get_mempolicy", "lsm_get_self_attr", "lsm_list_modules", "file_getattr", "file_setattr", "rseq_slice_yield"),
+    *("afs_syscall", "getpmsg", "putpmsg", "security", "tuxcall", "vserver", "uprobe"),
+)
 _SYSV_IPC = (
     *("shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl"),
     *("semget", "semop", "semtimedop", "semctl", "mq_open", "mq_unlink"),
 )
 #: Landlock does not control these. A file that is open can still be changed through its descriptor.
 _FILE_METADATA = (
-    *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat", "file_setattr"),
+    *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "utime", "utimes", "futimesat"),
     *("setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr", "removexattrat"),
     *("inotify_init", "inotify_init1", "inotify_add_watch"),
 )

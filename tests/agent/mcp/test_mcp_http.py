@@ -19,7 +19,7 @@ pytest.importorskip("mcp")
 from sandbox_kernel import InvalidRequest
 from sandbox_kernel.agent.loopback import listen, read_token
 from sandbox_kernel.agent.mcp.http_patience import MOST_WAITING
-from sandbox_kernel.agent.mcp.mcp_http import TOKEN_VARIABLE
+from sandbox_kernel.agent.mcp.mcp_http import MOST_SESSIONS, TOKEN_VARIABLE
 
 from .mcp_peers import COMMAND, PATIENCE_S, HttpServer, http_server
 
@@ -75,6 +75,29 @@ def test_the_sdks_client_gets_in_with_the_token_and_not_without(server: HttpServ
 def test_a_page_that_rebinds_its_name_is_refused_even_with_the_token(server: HttpServer):
     assert status(server, Host="evil.example", **bearer(server)) == 421
     assert status(server, Origin="http://evil.example", **bearer(server)) == 403
+
+
+def test_sessions_are_bounded_and_one_that_ends_makes_room(tmp_path: Path):
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    text = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})
+    kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    with http_server(tmp_path) as server:
+        place = urlsplit(server.url)
+
+        def ask(method: str, **headers: str) -> tuple[int, str, bytes]:
+            connection = http.client.HTTPConnection(place.hostname, place.port, timeout=PATIENCE_S)
+            with contextlib.closing(connection):
+                body = text if method == "POST" else None
+                connection.request(method, "/mcp", body, {**kinds, **bearer(server), **headers})
+                answer = connection.getresponse()
+                return answer.status, answer.headers.get("Mcp-Session-Id", ""), answer.read()
+
+        opened = [ask("POST") for _ in range(MOST_SESSIONS)]
+        assert {status for status, _, _ in opened} == {200}
+        refused = ask("POST")
+        assert (refused[0], b"Too many open sessions" in refused[2]) == (503, True)
+        assert ask("DELETE", **{"Mcp-Session-Id": opened[0][1]})[0] == 200
+        assert ask("POST")[0] == 200
 
 
 @pytest.mark.attack("O08", "host")

@@ -51,10 +51,11 @@ class Service:
         assert not self.thread.is_alive()
 
     def ask(
-        self, path: str, body: object = None, method: str | None = None, token: str | None = TOKEN
+        self, path: str, body: object = None, method: str | None = None, token: str | None = TOKEN, **more: str
     ) -> tuple[int, dict[str, str], object]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        headers |= {name.replace("_", "-"): value for name, value in more.items()}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         connection.request(method or ("GET" if body is None else "POST"), path, data, headers)
         response = connection.getresponse()
@@ -86,6 +87,43 @@ def test_a_program_runs_and_the_answer_has_every_field_of_sandboxfusion(service:
     assert isinstance(run, dict)
     assert run.pop("execution_time") > 0
     assert run == {"status": "Finished", "return_code": 0, "stdout": "hello\n", "stderr": ""}
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (403, {"Origin": "http://localhost:3000"}),
+        (403, {"Origin": "null"}),
+        (403, {"Sec_Fetch_Site": "same-site"}),
+        (421, {"Host": "evil.example"}),
+        (421, {"Host": "127.0.0.1.evil.example:8080"}),
+        (415, {"Content_Type": "text/plain"}),
+        (415, {"Content_Type": "multipart/form-data; boundary=x"}),
+    ],
+)
+def test_a_web_page_cannot_post_even_with_the_token(service: Service, status: int, headers: dict[str, str]) -> None:
+    found, _, answer = service.ask("/run_code", {"code": "print(1)", "language": "python"}, **headers)
+    assert found == status
+    assert isinstance(answer, dict)
+    assert answer["detail"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "localhost:8080", "Content_Type": "application/json; charset=utf-8"},
+        {"Host": "[::1]:8080", "Sec_Fetch_Site": "none"},
+        {"Host": "127.0.0.1", "Content_Type": "application/x-www-form-urlencoded"},
+    ],
+)
+def test_a_program_can_post_by_every_name_of_this_machine(service: Service, headers: dict[str, str]) -> None:
+    assert service.ask("/run_code", {"code": "print(1)", "language": "python"}, **headers)[0] == 200
+
+
+def test_a_key_that_stands_twice_is_refused(service: Service) -> None:
+    for body in (b'{"code": "1", "language": "python", "code": "2"}', b'{"code": "1", "files": {"a": "", "a": ""}}'):
+        status, _, answer = service.ask("/run_code", body)
+        assert (status, "stands twice" in str(answer)) == (422, True)
 
 
 @pytest.mark.slow
@@ -189,7 +227,7 @@ def test_a_connection_serves_several_requests(service: Service) -> None:
 def head(service: Service, token: str, size: int) -> socket.socket:
     """Send the head of a request whose body does not come."""
     raw = socket.create_connection(("127.0.0.1", service.port), timeout=60)
-    lines = ["POST /run_code HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", f"Content-Length: {size}"]
+    lines = ["POST /run_code HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}", f"Content-Length: {size}"]
     raw.sendall("\r\n".join([*lines, "", ""]).encode())
     return raw
 
@@ -249,10 +287,10 @@ def test_what_is_no_http_hurts_nobody(service: Service) -> None:
 
 
 def test_a_request_that_two_servers_may_read_differently_is_refused(service: Service) -> None:
-    inner = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    inner = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     both = b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % (5 + len(inner))
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as raw:
-        raw.sendall(b"POST /run_code HTTP/1.1\r\nHost: x\r\n" + both + inner)
+        raw.sendall(b"POST /run_code HTTP/1.1\r\nHost: localhost\r\n" + both + inner)
         answer = b"".join(iter(lambda: raw.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1") == 1
@@ -277,7 +315,7 @@ def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_drain(monke
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.settimeout(30)
         raw.connect(("127.0.0.1", made.port))
-        head = f"POST /run_code HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /run_code HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
         raw.sendall(head.encode() + body)
         assert raw.recv(1) == b"H"
         made.stop()
@@ -286,7 +324,7 @@ def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_drain(monke
 def test_a_client_that_goes_away_after_more_bytes_ends_its_program() -> None:
     made = Service(workers=1)
     body = json.dumps({"code": "import time; time.sleep(60)", "language": "python", "run_timeout": 60}).encode()
-    head = f"POST /run_code HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /run_code HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {len(body)}\r\n\r\n"
     try:
         with socket.create_connection(("127.0.0.1", made.port), timeout=30) as raw:
             raw.sendall(head.encode() + body)

@@ -15,9 +15,10 @@ PROGRAMS = (
         code="f=open('big','wb')\nfor i in range(4096): f.write(b'x'*(1<<20))",
     ),
     Attack(
-        id="R10", language="python", status=("failed",), limit="disk", says=("No space left",), timeout=30,
+        id="R10", language="python", status=("failed",), limit="disk", says=("No space left",), timeout=60, memory_mb=1024,
         limits=Limits(disk_mb=64),
-        code="for i in range(200000): open('f%d'%i,'wb').write(b'x'*8192)",
+        # Less than the memory, which may hold the files too. It waits at the end, for a host that looks late.
+        code="import time\nfor i in range(20000): open('f%d'%i,'wb').write(b'x'*8192)\ntime.sleep(40)",
     ),
     Attack(
         id="R11", language="python", status=("killed",), limit="disk", timeout=60, memory_mb=1024,

@@ -102,3 +102,8 @@ def test_a_number_in_a_word_is_no_larger_than_one_in_an_argument() -> None:
     assert bound(anything, words=["9" * 400]) == {"value": "9" * 400}
     with pytest.raises(TypeError, match="must be int, got str"):
         bound(search, words=["x", "limit=" + "9" * 400])
+
+
+def test_an_argument_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(TypeError, match="'limit' twice"):
+        bound(search, words=["x", "limit=1", "limit=2"])

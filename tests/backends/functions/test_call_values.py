@@ -147,3 +147,19 @@ def test_the_record_of_a_call_keeps_short_values_and_cuts_long_ones() -> None:
 def test_keys_without_utf8_arrive_as_text_that_can_be_written_down() -> None:
     found = call_values.decode({"\ud800": 1, "b": {"$object": {"$\udfff": 2}}})
     assert found == {"?": 1, "b": {"$?": 2}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b'{"call": "a", "call": "b"}',
+        b'{"call": "a", "args": [{"x": 1, "x": 2}]}',
+        b'{"kwargs": {"a": {"b": 1, "b": 1}}}',
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(message: bytes) -> None:
+    with pytest.raises(BadValue, match="stands twice"):
+        call_values.load(message)
+    with pytest.raises(BadValue, match="stands twice"):
+        call_values.load_word(message.decode())
+    assert call_values.load(b'{"call": "a", "args": [{"x": 1}, {"x": 2}]}')[0]["call"] == "a"

@@ -60,13 +60,20 @@ REFUSED = re.findall(
     mbind set_mempolicy migrate_pages move_pages set_mempolicy_home_node
 """,
 )
+ABSENT = re.findall(
+    r"\w+",
+    """
+    get_mempolicy lsm_get_self_attr lsm_list_modules file_getattr file_setattr rseq_slice_yield
+    afs_syscall getpmsg putpmsg security tuxcall vserver uprobe
+""",
+)
 SYSV_IPC = re.findall(
     r"\w+", "shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semtimedop semctl mq_open mq_unlink"
 )
 FILE_METADATA = re.findall(
     r"\w+",
     """
-    chmod fchmodat fchmodat2 chown lchown fchownat utime utimes futimesat file_setattr
+    chmod fchmodat fchmodat2 chown lchown fchownat utime utimes futimesat
     setxattr lsetxattr setxattrat removexattr lremovexattr removexattrat inotify_add_watch
 """,
 )
@@ -142,6 +149,12 @@ def test_a_call_that_reaches_beyond_the_sandbox_is_not_permitted(arch: str, name
 
 def test_the_list_above_is_the_whole_list() -> None:
     assert sorted(seccomp._REFUSED) == sorted(REFUSED)
+
+
+@pytest.mark.parametrize(("arch", "name"), [pair for pair in itertools.product(ARCHES, ABSENT) if number(*pair[::-1])])
+def test_a_call_that_docker_refuses_and_no_program_needs_does_not_exist(arch: str, name: str) -> None:
+    for program in (build_filter(arch), PROGRAMS["no sockets"](arch)):
+        assert _ask(program, name, arch) == ENOSYS
 
 
 @both

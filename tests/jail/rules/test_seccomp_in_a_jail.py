@@ -74,6 +74,11 @@ print(json.dumps({
   "set_mempolicy": call("set_mempolicy", 0, 0, 0),
   "adjtimex": call("adjtimex", ctypes.create_string_buffer(4096)),
   "lsm_set_self_attr": call("lsm_set_self_attr", 100, params, 8, 0),
+  "get_mempolicy": call("get_mempolicy", 0, 0, 0, 0, 0),
+  "lsm_list_modules": call("lsm_list_modules", params, ctypes.byref(ctypes.c_uint32(8)), 0),
+  "lsm_get_self_attr": call("lsm_get_self_attr", 100, params, ctypes.byref(ctypes.c_uint32(8)), 0),
+  "file_getattr": call("file_getattr", -100, b"/tmp", params, 24, 0),
+  "file_setattr": call("file_setattr", -100, b"/tmp", params, 24, 0),
   "personality": in_child(lambda: call("personality", 0x0040000)),
   "device node": call("mknodat", -100, b"/tmp/null", 0o020666, 0x103),
   "vsock": call("socket", 40, 1, 0),
@@ -96,7 +101,8 @@ EXPECTED = {
     **dict.fromkeys(["unshare", "clone", "mount", "chroot", "bpf", "keyctl", "ptrace", "userfaultfd", "kcmp"], "EPERM"),
     **dict.fromkeys(["process_vm_readv", "fanotify_init", "set_mempolicy", "adjtimex", "lsm_set_self_attr"], "EPERM"),
     **dict.fromkeys(["personality", "device node", "raw", "tiocsti", "tiocsti with high bits"], "EPERM"),
-    **dict.fromkeys(["clone3", "io_uring_setup", "not yet invented", "x32"], "ENOSYS"),
+    **dict.fromkeys(["clone3", "io_uring_setup", "not yet invented", "x32", "get_mempolicy"], "ENOSYS"),
+    **dict.fromkeys(["lsm_list_modules", "lsm_get_self_attr", "file_getattr", "file_setattr"], "ENOSYS"),
     **dict.fromkeys(["vsock", "alg", "netlink", "packet", "vsock pair"], "EAFNOSUPPORT"),
     **dict.fromkeys(["ping", "udplite"], "EPROTONOSUPPORT"),
 }
@@ -110,7 +116,7 @@ def _memory_file(content: bytes) -> int:
 
 
 def _in_jail(
-    argv: Iterable[str], filters: Iterable[bytes] = (), binds: Iterable[str] = ()
+    argv: Iterable[str], filters: Iterable[bytes] = (), binds: Iterable[str] = (), user: int = NOBODY
 ) -> subprocess.CompletedProcess[str]:
     """Run in a small jail; as root drop to nobody first, or the child would be kuid 0."""
     fds = [_memory_file(content) for content in filters]
@@ -133,7 +139,7 @@ def _in_jail(
             capture_output=True,
             text=True,
             timeout=60,
-            user=NOBODY if root else None,
+            user=user if root else None,
             group=NOBODY if root else None,
             extra_groups=() if root else None,
             stdin=subprocess.DEVNULL,
@@ -320,3 +326,19 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); before = os.nice(0); print('ow
 """
     filter_bytes = build_filter(host_arch(), deny_sysv_ipc=True, shared_pids=True)
     assert _python(code, filter_bytes) == "EPERM EPERM EPERM\nown 1\n"
+
+
+def test_the_priorities_of_a_users_other_processes_stay_as_they_are() -> None:
+    """The kernel looks for processes of a user in the PID namespace of the caller. The filter need not refuse it."""
+    user = 54_321 if os.geteuid() == 0 else os.geteuid()
+    tune = "import os; os.setpriority(os.PRIO_USER, 0, 19); print(os.getpriority(os.PRIO_PROCESS, 0))"
+    with subprocess.Popen(["/bin/sleep", "100"], user=user if os.geteuid() == 0 else None) as outside:
+        try:
+            done = _in_jail([PYTHON, "-I", "-c", tune], [build_filter(host_arch())], user=user)
+            assert done.stdout == "19\n", done.stderr
+            assert os.getpriority(os.PRIO_PROCESS, outside.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+            if os.geteuid() == 0:  # where nothing separates them, the same call reaches it
+                subprocess.run([PYTHON, "-I", "-c", tune], user=user, check=True, stdout=subprocess.DEVNULL)
+                assert os.getpriority(os.PRIO_PROCESS, outside.pid) == 19
+        finally:
+            outside.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 
@@ -245,6 +246,23 @@ def test_a_connection_that_says_nothing_is_closed_without_a_word(site, open_door
     with door.connect() as connection:
         assert door.read_all(connection) == b""
     assert door.proxy.violations == ()
+
+
+@pytest.mark.attack("N10", "network")
+def test_half_open_connections_take_the_places_of_their_own_sandbox_until_they_time_out(site, open_door):
+    full = open_door(site.policy(max_concurrent=5), limits=ProxyLimits(head_timeout_s=3))
+    other = open_door(site.policy(max_concurrent=5))
+    with contextlib.ExitStack() as held:
+        half_open = [held.enter_context(full.connect()) for _ in range(5)]
+        for each in half_open:
+            each.sendall(b"GET http://site.test/ HTTP/1.1\r\nX: ")
+        while not (answer := full.talk(full.get(site.url()))).startswith(b"HTTP/1.1 403 "):
+            assert answer.endswith(b"hello"), "until the proxy has accepted all of them"
+        assert other.talk(other.get(site.url())).endswith(b"hello")
+        for each in half_open:
+            assert full.read_all(each).startswith(b"HTTP/1.1 403 ")
+        while not (answer := full.talk(full.get(site.url()))).endswith(b"hello"):
+            assert b"already under way" in answer, "until the proxy has closed the last of them"
 
 
 @pytest.mark.attack("N10", "network")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import struct
 
 from .file_calls import FOLDER, LETTER_BOX, FileCalls, Handle, new_times
@@ -19,7 +20,10 @@ class PathCalls(FileCalls):
     def _path(self, number: int, start: int, size: int) -> str:
         name = self._get(start, size & 0xFFFFFFFF if size >= 0 else 0).decode("utf-8", "surrogateescape")
         folder = self._handle(number).path
-        return name if name.startswith("/") else f"{folder.rstrip('/')}/{name}"
+        # As in the engine's own WASI, a descriptor is a right to what is beneath it.
+        if name.startswith("/") or posixpath.normpath(name).split("/")[0] == "..":
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM), name)
+        return f"{folder.rstrip('/')}/{name}"
 
     def _path_open(
         self, number: int, _lookup: int, name: int, size: int, how: int, rights: int, _passed: int, flags: int, at: int

@@ -102,12 +102,31 @@ def test_what_is_open_is_told_because_no_memory_holds_it(guest: Guest) -> None:
     assert guest.wasi.open_files() == []
 
 
-@pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link/secret", "a/../../secret", "/box/../secret"])
-def test_no_path_leads_out(guest: Guest, tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["../secret", "..", "a/../..", "/etc/passwd", "a/../../secret", "/box/../secret", "/box"]
+)
+def test_a_path_that_leaves_its_descriptors_folder_is_refused(guest: Guest, tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret").write_text("secret")
+    for folder in (LETTERS, BOX, FIXED):
+        assert guest.open(path, folder=folder)[0] == NOT_PERMITTED
+        assert guest.open(path, folder=folder, how=DIRECTORY)[0] == NOT_PERMITTED
+        assert guest.call("path_filestat_get", folder, 1, *guest.put(1000, path.encode()), 64) == NOT_PERMITTED
+    assert guest.open(path, how=CREATE, rights=WRITE)[0] == NOT_PERMITTED
+    assert guest.call("path_symlink", *guest.put(1000, b"a"), BOX, *guest.put(1100, path.encode())) == NOT_PERMITTED
+    assert (tmp_path / "secret").read_text() == "secret"
+
+
+def test_a_path_within_its_descriptors_folder_may_go_up(guest: Guest, tmp_path: Path) -> None:
+    (tmp_path / "box" / "a").mkdir()
+    (tmp_path / "box" / "f").write_text("x")
+    assert [guest.open(path)[0] for path in ("a/../f", "./f", "a/./../f", "a/..", ".")] == [0] * 5
+
+
+def test_no_link_leads_out(guest: Guest, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     os.symlink(tmp_path, tmp_path / "box" / "link")
-    assert guest.open(path)[0] == NO_ENTRY
-    assert guest.open(path, how=CREATE, rights=WRITE)[0] in (NO_ENTRY, READ_ONLY)
+    assert guest.open("link/secret")[0] == NO_ENTRY
+    assert guest.open("link/secret", how=CREATE, rights=WRITE)[0] in (NO_ENTRY, READ_ONLY)
     assert (tmp_path / "secret").read_text() == "secret"
 
 
@@ -158,14 +177,14 @@ def test_a_folder_is_listed_piece_by_piece(guest: Guest, tmp_path: Path) -> None
 
 
 def test_letters_go_out_when_they_are_closed_and_the_answer_is_read(guest: Guest) -> None:
-    error, handle = guest.open("/sandbox/letter", folder=LETTERS, how=CREATE, rights=WRITE)
+    error, handle = guest.open("letter", folder=LETTERS, how=CREATE, rights=WRITE)
     assert error == 0
     guest.write(handle, b"one ")
     guest.write(handle, b"two")
     assert guest.letters == []
     guest.call("fd_close", handle)
     assert guest.letters == [b"one two"]
-    _, handle = guest.open("/sandbox/letter", folder=LETTERS)
+    _, handle = guest.open("letter", folder=LETTERS)
     assert guest.read(handle) == b"answer to one two"
     assert guest.read(handle) == b""
 
