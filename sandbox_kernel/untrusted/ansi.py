@@ -1,9 +1,10 @@
 """Removes escape sequences other than colours from terminal text.
 
 Escape sequences can set a terminal's title, write its clipboard, show misleading links and overwrite earlier lines.
-Only SGR sequences (colours and weight, ``ESC [ … m``) are kept. A sequence that is split between two chunks is held
-back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so that it cannot
-hide the rest of the output.
+Only SGR sequences (colours and weight, ``ESC [ … m``) are kept, written anew from the codes on a list: none hides text,
+and none gives text the colour of its background. A page makes an element for each change of colour, so their number is
+bounded. A sequence that is split between two chunks is held back until its end arrives. At most ``_LONGEST`` characters
+of an unfinished sequence are removed, so that it cannot hide the rest of the output.
 """
 
 from __future__ import annotations
@@ -33,24 +34,43 @@ _VISIBLE: dict[int, int | None] = {
 }
 
 
+#: Most changes of colour in one output, or in one stream of a cell.
+MAX_CHANGES = 10_000
+#: Ends all colours.
+END = "\x1b[0m"
+_SGR = re.compile(r"\x1b\[([0-9;:]*)m")
+_WITH_COLONS = re.compile(r"(?<![0-9:])[34]8:(?:5:[0-9]+|2::?[0-9]+:[0-9]+:[0-9]+)(?![0-9:])")
+#: What each code that ends something ends; codes from 30 on are colours of the text or of its ground.
+_ENDS = {22: {1, 2, 21}, 23: {3}, 24: {4, 21}, 25: {5, 6}, 27: {7}, 29: {9}, 39: {38}, 49: {48}, 55: {53}}
+_STYLES = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 21, 53))
+
+
 def only_colours(text: str) -> str:
     """Return the text without escape sequences other than SGR. Newline, return, tab and backspace are kept."""
     # Taking bytes out is six times as quick as searching for them, and most text has none.
     if not text.encode("utf-8", "surrogatepass").translate(None, _HARMLESS) or not _ANY_CONTROL.search(text):
         return text
-    return _NOT_COLOURS.sub("", text).translate(_VISIBLE)
+    return ColourFilter().whole(text)
 
 
 def plain(text: str) -> str:
     """Return the text without any escape sequences, for places that show no colours."""
-    return re.sub(r"\x1b\[[0-9;:]*m", "", only_colours(text))
+    return _SGR.sub("", only_colours(text))
 
 
 class ColourFilter:
-    """Does the work of ``only_colours`` for text in chunks. Each stream of a cell needs its own filter."""
+    """Does the work of ``only_colours`` for text in chunks. Each stream of a cell needs its own filter.
 
-    def __init__(self) -> None:
+    ``most`` bounds the changes of colour. The text behind the last one is shown without colours, and a remark says so.
+    None is for a terminal: it draws any number, and its two streams share their colours.
+    """
+
+    def __init__(self, most: int | None = MAX_CHANGES) -> None:
         self._held = ""
+        self._most = most
+        self._changes = 0
+        #: What is on: a style, or 38 and 48 with the colour of the text and of its ground.
+        self._on: dict[int, tuple[int, ...]] = {}
 
     def feed(self, text: str) -> str:
         """Return the text that can be shown now. The start of an unfinished sequence waits for the next chunk."""
@@ -62,7 +82,7 @@ class ColourFilter:
             start = before if before >= 0 and _PARTIAL.match(text, before) else start
         if start >= 0 and _PARTIAL.match(text, start):
             self._held, text = text[start:], text[:start]
-        return only_colours(text)
+        return self.whole(text)
 
     @property
     def holds(self) -> bool:
@@ -72,41 +92,60 @@ class ColourFilter:
     def close(self) -> str:
         """Return what is left of the text that was held back. Called at the end of the stream."""
         held, self._held = self._held, ""
-        return only_colours(held)
+        return self.whole(held)
 
+    def end_colours(self) -> str:
+        """Return the sequence that ends the colours that are on, so that they do not go on in text of ours."""
+        was_on, self._on = self._on, {}
+        return END if was_on else ""
 
-_SGR = re.compile(r"\x1b\[([0-9;:]*)m")
-#: What each code that ends something ends; codes from 30 on are colours of the text or of its ground.
-_ENDS = {22: {1, 2, 21}, 23: {3, 20}, 24: {4, 21}, 25: {5, 6}, 27: {7}, 28: {8}, 29: {9}, 39: {38}, 49: {48}, 55: {53}}
+    def whole(self, text: str) -> str:
+        """Return the text; a sequence that it leaves unfinished is removed."""
+        if not _ANY_CONTROL.search(text):
+            return text
+        return _SGR.sub(self._written, _NOT_COLOURS.sub("", text).translate(_VISIBLE))
 
+    def _written(self, sequence: re.Match[str]) -> str:
+        """Return a sequence written anew; empty where it changes nothing, and behind the last change."""
+        if self._most is not None and self._changes > self._most:
+            return ""
+        before = dict(self._on)
+        codes = _WITH_COLONS.sub(lambda colour: colour[0].replace("::", ":").replace(":", ";"), sequence[1][:64])
+        # Of other codes with colons nothing is kept: a terminal reads 38:5;8 as a broken colour and "hidden".
+        kept = self._follow([int(code or 0) for code in codes.split(";") if ":" not in code])
+        if (ground := self._on.get(48)) is not None and self._on.get(38) == ground:
+            del self._on[48]
+            kept.append(49)
+        if self._on == before and self._most is not None:
+            return ""
+        self._changes += 1
+        if self._most is not None and self._changes > self._most:
+            return f"{self.end_colours()}[… more than {self._most} changes of colour: the rest has none]"
+        return f"\x1b[{';'.join(map(str, kept))}m" if kept else ""
 
-class OpenColours:
-    """Knows whether text leaves colours on at its end, so that they are ended before text of ours."""
-
-    def __init__(self) -> None:
-        self._on: set[int] = set()
-
-    def __bool__(self) -> bool:
-        """Whether a colour is on."""
-        return bool(self._on)
-
-    def read(self, text: str) -> None:
-        """Follow the colours of more text."""
-        for sequence in _SGR.findall(text):
-            self._follow([int(number or 0) for number in sequence.replace(":", ";")[:64].split(";")])
-
-    def _follow(self, numbers: list[int]) -> None:
+    def _follow(self, codes: list[int]) -> list[int]:
+        """Turn on and off what the codes say; returns those that are on the list."""
+        kept: list[int] = []
         at = 0
-        while at < len(numbers):
-            code = numbers[at]
+        while at < len(codes):
+            code, start = codes[at], at
             at += 1
             if code == 0:
                 self._on.clear()
             elif code in _ENDS:
-                self._on -= _ENDS[code]
-            elif code in (38, 48):  # followed by 5;COLOUR or 2;RED;GREEN;BLUE
-                self._on.add(code)
-                at += {5: 2, 2: 4}.get(numbers[at] if at < len(numbers) else 0, len(numbers))
+                for ended in _ENDS[code]:
+                    self._on.pop(ended, None)
+            elif code in _STYLES:
+                self._on[code] = ()
+            elif code in (38, 48, 58):  # followed by 5;COLOUR or 2;RED;GREEN;BLUE; 58 is the colour of underlines
+                at += {5: 2, 2: 4}.get(codes[at] if at < len(codes) else 0, len(codes))
+                if at > len(codes) or code == 58 or max(codes[start + 2 : at]) > 255:
+                    continue
+                self._on[code] = tuple(codes[start + 1 : at])
+            elif code in (*range(30, 38), *range(40, 48), *range(90, 98), *range(100, 108)):
+                bright, shade = divmod(code, 10) if code < 90 else (code // 10 - 6, code % 10 + 8)
+                self._on[38 if bright == 3 else 48] = (5, shade)
             else:
-                ground = 40 <= code <= 47 or 100 <= code <= 107
-                self._on.add(38 if 30 <= code <= 37 or 90 <= code <= 97 else 48 if ground else code)
+                continue
+            kept += codes[start:at]
+        return kept
