@@ -58,6 +58,11 @@ def plain(text: str) -> str:
     return _SGR.sub("", only_colours(text))
 
 
+def few_colours(lines: list[str]) -> list[str]:
+    """Return lines of one output, without colours if these change too often in all lines together."""
+    return lines if sum(line.count("\x1b") for line in lines) <= MAX_CHANGES else [*map(plain, lines)]
+
+
 class ColourFilter:
     """Does the work of ``only_colours`` for text in chunks. Each stream of a cell needs its own filter.
 
@@ -88,6 +93,11 @@ class ColourFilter:
     def holds(self) -> bool:
         """Whether text is held back."""
         return bool(self._held)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the text so far leaves a colour on."""
+        return bool(self._on)
 
     def close(self) -> str:
         """Return what is left of the text that was held back. Called at the end of the stream."""

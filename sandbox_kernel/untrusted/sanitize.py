@@ -9,10 +9,12 @@ becomes one line of text that says so.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 
 from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
@@ -23,6 +25,8 @@ from sandbox_kernel.untrusted.markup.tex import check_latex
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32
 MAX_DOCSTRING = 256 << 10
+#: The most work of a page with all displays of one cell.
+MAX_WORK = 400_000
 
 _SCRIPTS = "scripts of a sandbox do not run in the page"
 _NEVER = {
@@ -61,11 +65,15 @@ _NO_TEXT = re.compile(r"<IPython\.core\.display\.\w+ object>\Z")
 
 @dataclass(frozen=True)
 class SanitizedBundle:
-    """A bundle that is safe to publish. ``removed`` describes in words what was left out."""
+    """A bundle that is safe to publish. ``removed`` describes in words what was left out.
+
+    ``work`` is about how many elements, shapes and changes of colour a page draws for it.
+    """
 
     data: Mapping[str, object]
     metadata: Mapping[str, object]
     removed: tuple[str, ...] = ()
+    work: int = 0
 
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
@@ -75,6 +83,7 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
     removed: list[str] = []
     kept: dict[str, object] = {}
     seen: set[str] = set()
+    work = 0
     for number, (mime, value) in enumerate(data.items()):
         if number >= MAX_TYPES:
             removed.append(f"{len(data) - MAX_TYPES} more forms of an output were not shown: {MAX_TYPES} are enough")
@@ -84,7 +93,8 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
             continue
         seen.add(name)
         try:
-            clean, taken = _clean(name, value)
+            clean, taken, drawn = _clean(name, value)
+            work += drawn
         except ContentRefused as reason:
             if name not in _READABLE or "text/html" not in data:
                 # Beside HTML a page shows neither LaTeX nor Markdown; R sends all three for every value.
@@ -101,7 +111,7 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
             kept[name] = clean
     if not kept and data:
         kept = {"text/plain": f"[{'; '.join(removed)}]"}
-    return SanitizedBundle(kept, _metadata(metadata, kept), tuple(removed))
+    return SanitizedBundle(kept, _metadata(metadata, kept), tuple(removed), work)
 
 
 def sanitize_docstring(data: object) -> SanitizedBundle:
@@ -136,12 +146,12 @@ def _in_words(mime: str) -> str:
 
 
 def safe_text(text: object, limit: int = MAX_TEXT) -> str:
-    """Clean plain text: keep colours, remove other escape sequences, and cut it at ``limit`` characters."""
+    """Clean plain text: keep colours, remove other escape sequences and our mark; cut it at ``limit`` characters."""
     if not isinstance(text, str):
         raise ContentRefused(f"it is {type(text).__name__}, not text")
     if len(text) > limit:
         text = f"{text[:limit]}\n[… {len(text) - limit} more characters are not shown]"
-    return only_colours(encodable(text))
+    return unmarked(only_colours(encodable(text)))
 
 
 def _name(mime: object) -> str:
@@ -151,11 +161,11 @@ def _name(mime: object) -> str:
     return mime.lower()
 
 
-def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
+def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...], int]:
     if mime in _NEVER:
         raise ContentRefused(_NEVER[mime])
     if mime == "application/json":
-        return check_json(value), ()
+        return json.loads(unmarked(json.dumps(check_json(value), ensure_ascii=False))), (), 0
     cleaner = _CLEANERS.get(mime)
     if cleaner is None and mime not in IMAGE_TYPES:
         raise ContentRefused("it is not of a type that is shown; text, tables, pictures, SVG and HTML are")
@@ -165,15 +175,21 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
     if not isinstance(value, str):
         raise ContentRefused(f"it is {type(value).__name__}, not text")
     if cleaner is None:
-        return check_image(mime, value), ()
-    return cleaner(encodable(value))
+        return check_image(mime, value), (), 0
+    clean, taken, drawn = cleaner(encodable(value))
+    return unmarked(clean), taken, drawn  # the last step: references and escapes of characters are resolved
 
 
-def _html(text: str) -> tuple[str, tuple[str, ...]]:
+#: What a cleaner returns: the clean text, in words what was taken out, and the work of a page with it.
+_Cleaned = tuple[str, tuple[str, ...], int]
+
+
+def _html(text: str) -> _Cleaned:
     # nh3 and tinycss2 are loaded by the first cell that needs them.
     from sandbox_kernel.untrusted.markup.html import clean_html
 
-    return in_page(text) or clean_html(text)
+    shown, taken = in_page(text) or clean_html(text)
+    return shown, taken, shown.count("<")
 
 
 def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
@@ -184,28 +200,36 @@ def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
     from sandbox_kernel.untrusted.markup.styles import NotScoped
 
     try:
-        return scoped_html(markup)
+        shown, taken = scoped_html(markup)
+        return unmarked(shown), taken
     except (NotScoped, ContentRefused):
         return None
 
 
-def _svg(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.untrusted.markup.svg import clean_svg
+def _svg(text: str) -> _Cleaned:
+    from sandbox_kernel.untrusted.markup.svg import drawn_svg
 
-    return clean_svg(text), ()
+    shown, work = drawn_svg(text)
+    return shown, (), work
 
 
-def _markdown(text: str) -> tuple[str, tuple[str, ...]]:
+def _markdown(text: str) -> _Cleaned:
     from sandbox_kernel.untrusted.markup.markdown import markdown_to_html
 
-    return markdown_to_html(text)
+    shown, taken = markdown_to_html(text)
+    return shown, taken, shown.count("<")
 
 
-_CLEANERS: dict[str, Callable[[str], tuple[str, tuple[str, ...]]]] = {
-    "text/plain": lambda text: (safe_text(text), ()),
+def _plain(text: str) -> _Cleaned:
+    shown = safe_text(text)
+    return shown, (), shown.count("\x1b")
+
+
+_CLEANERS: dict[str, Callable[[str], _Cleaned]] = {
+    "text/plain": _plain,
     "text/html": _html,
     "text/markdown": _markdown,
-    "text/latex": lambda text: (check_latex(text), ()),
+    "text/latex": lambda text: (check_latex(text), (), 0),
     "image/svg+xml": _svg,
 }
 
@@ -224,7 +248,7 @@ def _metadata(metadata: object, kept: Mapping[str, object]) -> dict[str, object]
             if isinstance(entry.get("expanded"), bool):
                 fields["expanded"] = entry["expanded"]
             if isinstance(root := entry.get("root"), str):
-                fields["root"] = encodable(root[:200])
+                fields["root"] = unmarked(encodable(root[:200]))
         elif not mime.startswith("image/"):
             continue
         for side in ("width", "height"):

@@ -7,8 +7,9 @@ a frame if they need scripts. Another message is dropped; comms pass a gate (``r
 from __future__ import annotations
 
 from sandbox_kernel.receipt import unmarked
-from sandbox_kernel.untrusted.ansi import ColourFilter
+from sandbox_kernel.untrusted.ansi import END, ColourFilter
 from sandbox_kernel.untrusted.json_value import encodable
+from sandbox_kernel.untrusted.sanitize import MAX_WORK
 from sandbox_kernel.wrapped.cleaning import clean_parts
 from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
 
@@ -19,6 +20,7 @@ DISPLAYS = frozenset(("display_data", "update_display_data", "execute_result"))
 #: Kinds that a page must not get, and that kernels send all the same; they are not counted as malformed.
 _SILENT = frozenset(("iopub_welcome", "debug_event"))
 _STREAMS = ("stdout", "stderr")
+_TOO_MUCH = f"further outputs were too many to be shown: they are the work of more than {MAX_WORK} shapes"
 _STATES = ("busy", "idle", "starting")
 
 
@@ -31,6 +33,7 @@ class OutputCleaner:
     def __init__(self, gate: str = "") -> None:
         self._gate = gate
         self._colours = {name: ColourFilter() for name in _STREAMS}
+        self._amid_line, self._work = False, 0
         self._told: set[str] = set()
         self._removed: list[str] = []
 
@@ -75,8 +78,22 @@ class OutputCleaner:
 
     def take_rest(self) -> list[Table]:
         """Return the text that was held back as the start of a colour sequence; called when a cell is over."""
-        rest = [(name, colours.close()) for name, colours in self._colours.items()]
-        return [{"name": name, "text": text} for name, text in rest if text]
+        rest = [{"name": name, "text": text} for name, colours in self._colours.items() if (text := colours.close())]
+        self._colours = {name: ColourFilter() for name in _STREAMS}
+        self._amid_line, self._work = False, 0
+        return rest
+
+    def shown(self, name: str, *, ends_line: bool) -> None:
+        """Register how text of a stream ends that the page gets."""
+        if name == "stderr":
+            self._amid_line = not ends_line
+
+    def closing(self) -> str:
+        """Return what ends the kernel's line and colours before a line of ours, which stands on standard error."""
+        end = END if any(colours.is_on for colours in self._colours.values()) else ""
+        self._colours["stderr"].end_colours()
+        line, self._amid_line = "\n" if self._amid_line else "", False
+        return end + line
 
     def _status(self, content: Table) -> Table:
         state = content.get("execution_state")
@@ -89,12 +106,16 @@ class OutputCleaner:
         if not isinstance(name, str) or name not in self._colours or not isinstance(text, str):
             raise MalformedMessage
         shown = unmarked(self._colours[name].feed(encodable(text)))
-        return {"name": name, "text": shown} if shown else None
+        if not shown:
+            return None
+        self.shown(name, ends_line=shown.endswith("\n"))
+        return {"name": name, "text": shown}
 
     def _bundle(self, content: Table) -> Table:
-        clean, removed = clean_parts.display(content, self._gate)
-        self._removed.extend(removed)
-        return clean
+        clean, removed, work = clean_parts.display(content, self._gate)
+        self._work += work
+        self._removed.extend(removed if self._work <= MAX_WORK else (_TOO_MUCH,))
+        return clean if self._work <= MAX_WORK else {"data": {}, "metadata": {}}
 
 
 def _count(content: Table) -> int | None:

@@ -62,6 +62,7 @@ class FromKernel:
         self._remembered = remembered
         self._folder = folder
         self.outputs = OutputCleaner(widgets.gate)
+        own.closing = self.outputs.closing
         self.recorder = KernelRecorder()
         #: Dropped messages of the kernel by reason.
         self.dropped: Counter[str] = Counter()
@@ -105,6 +106,7 @@ class FromKernel:
         since, at = time.monotonic(), printed.begin
         for end, piece in printed.pieces(MAX_PRINTED):
             self._own.print_encoded(parent, piece)
+            self.outputs.shown(printed.name, ends_line=piece.endswith(b'\\n"}'))
             at = end
         self._clock.not_of_cell(time.monotonic() - since)
         if at == printed.end:

@@ -49,7 +49,14 @@ def test_apply_without_a_folder_was_accepted() -> None:
 
 @pytest.mark.parametrize(
     ("answers", "applied"),
-    [(b"apply\n", True), (b"diff\napply\n", True), (b"y\n", False), (b"yes\n", False), (b"all\n", False), (b"\n", False)],
+    [
+        (b"apply\n", True),
+        (b"diff\napply\n", True),
+        (b"y\n", False),
+        (b"yes\n", False),
+        (b"all\n", False),
+        (b"\n", False),
+    ],
 )
 def test_only_the_word_apply_at_the_end_writes(project: Path, answers: bytes, applied: bool) -> None:
     ours, theirs = pty.openpty()

@@ -63,7 +63,9 @@ def test_a_refused_domain_could_only_be_typed_as_an_option(answer: bytes, end: b
         said, code = at_terminal(answer, *options, "-c", FETCH.format(port=port))
     assert f"The program wanted to reach 127.0.0.2:{port}. Allow it and run the program again?".encode() in said
     assert code == 0 and said.count(b"caught") == 1 and (b"reached" in said) == (end == b"reached"), said
-    assert (f"[runs again with --allow-net 127.0.0.2:{port}, for this run only]".encode() in said) == (answer == b"allow\n")
+    assert (f"[runs again with --allow-net 127.0.0.2:{port}, for this run only]".encode() in said) == (
+        answer == b"allow\n"
+    )
 
 
 def test_a_file_in_this_folder_was_only_hinted_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

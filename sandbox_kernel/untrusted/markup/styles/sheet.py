@@ -19,6 +19,7 @@ import tinycss2
 from sandbox_kernel.untrusted.markup.styles import NotScoped
 from sandbox_kernel.untrusted.markup.styles.selectors import scoped_selectors
 from sandbox_kernel.untrusted.markup.styles.values import declaration
+from sandbox_kernel.untrusted.markup.svg_references import References
 
 #: A sheet of this size is read in a third of a second.
 MAX_SHEET = 200_000
@@ -26,13 +27,20 @@ MAX_SHEET = 200_000
 _MAX_DEPTH = 12
 #: The most comparisons of a selector with an element that a page has to make: a fraction of a second.
 MAX_COMPARISONS = 20_000_000
+#: The most that variables stand for in the whole sheet, where there are many elements.
+MIN_EXPANDED = 1000
+#: The work for one letter of text, in comparisons.
+_LETTER = 10
 
+_VARIABLE = re.compile(r"var\((--[\w-]+)")
 _BRACKET = re.compile(r"[({\[]|[)}\]]")
 _MEDIA_WORDS = frozenset(("ident", "whitespace", "number", "dimension"))
 
 
 def scoped_sheet(sheet: str, name: str, elements: int) -> str:
-    """Return the sheet for an output inside ``<div class=NAME>``, empty if it has no rules; or raise ``NotScoped``.
+    """Return the sheet for an output inside ``<div class=NAME>``, empty if it has no rules.
+
+    Raises ``NotScoped``, and ``ContentRefused`` for variables that stand for too much.
 
     Args:
         sheet: the text of all style elements of an output; hostile.
@@ -48,6 +56,7 @@ def scoped_sheet(sheet: str, name: str, elements: int) -> str:
     rules = _rules(tinycss2.parse_stylesheet(sheet, skip_whitespace=True), name, budget)
     if not rules:
         return ""
+    budget.variables.check()
     written = f".{name}{{contain:layout paint;isolation:isolate;overflow:auto}}{rules}"
     if "<" in written or "\\" in written:  # the lists allow neither
         raise NotScoped("it holds signs that end a style element")
@@ -55,17 +64,26 @@ def scoped_sheet(sheet: str, name: str, elements: int) -> str:
 
 
 class _Budget:
-    """Counts the work that a page has with the selectors of a sheet."""
+    """Counts the work that a page has with a sheet: selectors, text that it adds, variables that stand for others."""
 
     def __init__(self, elements: int) -> None:
         self._elements = max(1, elements)
         self._left = MAX_COMPARISONS
+        self.variables = References(max(MIN_EXPANDED, MAX_COMPARISONS // self._elements))
 
     def spend(self, steps: int, siblings: int) -> None:
         """Count one selector that is compared with every element: its steps, and those that look at all siblings."""
         self._left -= self._elements * (steps + siblings * self._elements)
         if self._left < 0:
             raise NotScoped("its selectors would keep the page busy")
+
+    def declare(self, text: str) -> None:
+        """Count one declaration of the sheet, for every element."""
+        prop = text.partition(":")[0]
+        self.spend(len(text) * _LETTER if prop == "content" else 0, 0)
+        self.variables.enter(prop if prop.startswith("--") else "")
+        self.variables.refer(_VARIABLE.findall(text))
+        self.variables.leave()
 
 
 def _check_depth(sheet: str) -> None:
@@ -91,6 +109,8 @@ def _rule(node: Any, name: str, budget: _Budget) -> str:
             budget.spend(selector.steps, selector.siblings)
     parts = tinycss2.parse_blocks_contents(node.content, skip_comments=True, skip_whitespace=True)
     written = [text for part in parts if (text := declaration(part, name)) is not None]
+    for text in written:
+        budget.declare(text)
     return f"{','.join(selector.text for selector in selectors)}{{{';'.join(written)}}}" if written else ""
 
 
