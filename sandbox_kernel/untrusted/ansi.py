@@ -1,10 +1,10 @@
 """Removes escape sequences other than colours from terminal text.
 
 Escape sequences can set a terminal's title, write its clipboard, show misleading links and overwrite earlier lines.
-Only SGR sequences (colours and weight, ``ESC [ … m``) are kept, written anew from the codes on a list: none hides text,
-and none gives text the colour of its background. A page makes an element for each change of colour, so their number is
-bounded. A sequence that is split between two chunks is held back until its end arrives. At most ``_LONGEST`` characters
-of an unfinished sequence are removed, so that it cannot hide the rest of the output.
+Only SGR sequences (colours and weight, ``ESC [ … m``) of codes on a list are kept; none hides text, or gives it the
+colour of its ground. A page makes an element for each, so their number is bounded. A sequence that is split between two
+chunks is held back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so that
+it cannot hide the rest of the output.
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ import re
 
 _LONGEST = 4096
 _STRING_BODY = rf"[^\x07\x18\x1a\x1b\x9c\n]{{0,{_LONGEST}}}"
-_COLOUR = r"\x1b\[[0-9;:]{0,64}m"
+#: Not on the list: 8, which hides text, and what terminals read differently, such as 38:5;8.
+_N = "[0-9]{1,3}"
+_CODE = (
+    rf"(?:[34]8(?:;5;{_N}|;2;{_N};{_N};{_N}|:5:{_N}|:2::?{_N}:{_N}:{_N})"
+    "|0?[0-79]|2[1-579]|[34][0-79]|5[35]|9[0-7]|10[0-7])?"
+)
+_COLOUR = rf"\x1b\[{_CODE}(?:;{_CODE}){{0,15}}m"
+#: Most colour sequences in one output, or in one stream of a cell.
+MAX_COLOURS = 10_000
+#: Ends all colours.
+END = "\x1b[0m"
 #: Every escape sequence that is not a colour, and every lone escape; many in a row are one match.
 _NOT_COLOURS = re.compile(
     rf"(?:(?!{_COLOUR})(?:"
@@ -34,22 +44,8 @@ _VISIBLE: dict[int, int | None] = {
 }
 
 
-#: Most changes of colour in one output, or in one stream of a cell.
-MAX_CHANGES = 10_000
-#: Ends all colours.
-END = "\x1b[0m"
-_SGR = re.compile(r"\x1b\[([0-9;:]*)m")
-_WITH_COLONS = re.compile(r"(?<![0-9:])[34]8:(?:5:[0-9]+|2::?[0-9]+:[0-9]+:[0-9]+)(?![0-9:])")
-#: What each code that ends something ends; codes from 30 on are colours of the text or of its ground.
-_ENDS = {22: {1, 2, 21}, 23: {3}, 24: {4, 21}, 25: {5, 6}, 27: {7}, 29: {9}, 39: {38}, 49: {48}, 55: {53}}
-_STYLES = frozenset((1, 2, 3, 4, 5, 6, 7, 9, 21, 53))
-
-
 def only_colours(text: str) -> str:
     """Return the text without escape sequences other than SGR. Newline, return, tab and backspace are kept."""
-    # Taking bytes out is six times as quick as searching for them, and most text has none.
-    if not text.encode("utf-8", "surrogatepass").translate(None, _HARMLESS) or not _ANY_CONTROL.search(text):
-        return text
     return ColourFilter().whole(text)
 
 
@@ -59,21 +55,20 @@ def plain(text: str) -> str:
 
 
 def few_colours(lines: list[str]) -> list[str]:
-    """Return lines of one output, without colours if these change too often in all lines together."""
-    return lines if sum(line.count("\x1b") for line in lines) <= MAX_CHANGES else [*map(plain, lines)]
+    """Return lines of one output, without colours if these are too many in all lines together."""
+    return lines if sum(line.count("\x1b") for line in lines) <= MAX_COLOURS else [*map(plain, lines)]
 
 
 class ColourFilter:
     """Does the work of ``only_colours`` for text in chunks. Each stream of a cell needs its own filter.
 
-    ``most`` bounds the changes of colour. The text behind the last one is shown without colours, and a remark says so.
-    None is for a terminal: it draws any number, and its two streams share their colours.
+    Text behind the last of ``most`` sequences is shown without colours, and a remark says so. None is for a terminal.
     """
 
-    def __init__(self, most: int | None = MAX_CHANGES) -> None:
+    def __init__(self, most: int | None = MAX_COLOURS) -> None:
         self._held = ""
         self._most = most
-        self._changes = 0
+        self._seen = 0
         #: What is on: a style, or 38 and 48 with the colour of the text and of its ground.
         self._on: dict[int, tuple[int, ...]] = {}
 
@@ -94,11 +89,6 @@ class ColourFilter:
         """Whether text is held back."""
         return bool(self._held)
 
-    @property
-    def is_on(self) -> bool:
-        """Whether the text so far leaves a colour on."""
-        return bool(self._on)
-
     def close(self) -> str:
         """Return what is left of the text that was held back. Called at the end of the stream."""
         held, self._held = self._held, ""
@@ -111,51 +101,42 @@ class ColourFilter:
 
     def whole(self, text: str) -> str:
         """Return the text; a sequence that it leaves unfinished is removed."""
-        if not _ANY_CONTROL.search(text):
+        # Taking bytes out is six times as quick as searching for them, and most text has none.
+        if not text.encode("utf-8", "surrogatepass").translate(None, _HARMLESS) or not _ANY_CONTROL.search(text):
             return text
-        return _SGR.sub(self._written, _NOT_COLOURS.sub("", text).translate(_VISIBLE))
+        return _SGR.sub(self._counted, _NOT_COLOURS.sub("", text).translate(_VISIBLE))
 
-    def _written(self, sequence: re.Match[str]) -> str:
-        """Return a sequence written anew; empty where it changes nothing, and behind the last change."""
-        if self._most is not None and self._changes > self._most:
-            return ""
-        before = dict(self._on)
-        codes = _WITH_COLONS.sub(lambda colour: colour[0].replace("::", ":").replace(":", ";"), sequence[1][:64])
-        # Of other codes with colons nothing is kept: a terminal reads 38:5;8 as a broken colour and "hidden".
-        kept = self._follow([int(code or 0) for code in codes.split(";") if ":" not in code])
-        if (ground := self._on.get(48)) is not None and self._on.get(38) == ground:
+    def _counted(self, sequence: re.Match[str]) -> str:
+        self._seen += 1
+        if self._most is not None and self._seen > self._most:
+            remark = f"[… more than {self._most} colours: the rest has none]" if self._seen == self._most + 1 else ""
+            return self.end_colours() + remark
+        self._follow([int(number or 0) for number in sequence[1].replace("::", ":").replace(":", ";").split(";")])
+        if 48 in self._on and self._on.get(38) == self._on[48]:
             del self._on[48]
-            kept.append(49)
-        if self._on == before and self._most is not None:
-            return ""
-        self._changes += 1
-        if self._most is not None and self._changes > self._most:
-            return f"{self.end_colours()}[… more than {self._most} changes of colour: the rest has none]"
-        return f"\x1b[{';'.join(map(str, kept))}m" if kept else ""
+            return f"{sequence[0]}\x1b[49m"
+        return sequence[0]
 
-    def _follow(self, codes: list[int]) -> list[int]:
-        """Turn on and off what the codes say; returns those that are on the list."""
-        kept: list[int] = []
+    def _follow(self, numbers: list[int]) -> None:
         at = 0
-        while at < len(codes):
-            code, start = codes[at], at
+        while at < len(numbers):
+            code = numbers[at]
             at += 1
             if code == 0:
                 self._on.clear()
             elif code in _ENDS:
                 for ended in _ENDS[code]:
                     self._on.pop(ended, None)
-            elif code in _STYLES:
-                self._on[code] = ()
-            elif code in (38, 48, 58):  # followed by 5;COLOUR or 2;RED;GREEN;BLUE; 58 is the colour of underlines
-                at += {5: 2, 2: 4}.get(codes[at] if at < len(codes) else 0, len(codes))
-                if at > len(codes) or code == 58 or max(codes[start + 2 : at]) > 255:
-                    continue
-                self._on[code] = tuple(codes[start + 1 : at])
-            elif code in (*range(30, 38), *range(40, 48), *range(90, 98), *range(100, 108)):
-                bright, shade = divmod(code, 10) if code < 90 else (code // 10 - 6, code % 10 + 8)
-                self._on[38 if bright == 3 else 48] = (5, shade)
+            elif code in (38, 48):  # followed by 5;COLOUR or 2;RED;GREEN;BLUE
+                length = 2 if numbers[at] == 5 else 4
+                self._on[code] = tuple(numbers[at : at + length])
+                at += length
+            elif code >= 30 and code != 53:
+                self._on[38 if code < 40 or 90 <= code < 100 else 48] = (5, code % 10 + 8 * (code >= 90))
             else:
-                continue
-            kept += codes[start:at]
-        return kept
+                self._on[code] = ()
+
+
+_SGR = re.compile(r"\x1b\[([0-9;:]*)m")
+#: What each code that ends something ends; codes from 30 on are colours of the text or of its ground.
+_ENDS = {22: {1, 2, 21}, 23: {3}, 24: {4, 21}, 25: {5, 6}, 27: {7}, 29: {9}, 39: {38}, 49: {48}, 55: {53}}

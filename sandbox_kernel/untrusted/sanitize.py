@@ -27,6 +27,8 @@ MAX_TYPES = 32
 MAX_DOCSTRING = 256 << 10
 #: The most work of a page with all displays of one cell.
 MAX_WORK = 400_000
+#: The work for a command of a formula, in elements.
+_COMMAND = 10
 
 _SCRIPTS = "scripts of a sandbox do not run in the page"
 _NEVER = {
@@ -65,15 +67,17 @@ _NO_TEXT = re.compile(r"<IPython\.core\.display\.\w+ object>\Z")
 
 @dataclass(frozen=True)
 class SanitizedBundle:
-    """A bundle that is safe to publish. ``removed`` describes in words what was left out.
-
-    ``work`` is about how many elements, shapes and changes of colour a page draws for it.
-    """
+    """A bundle that is safe to publish. ``removed`` describes in words what was left out."""
 
     data: Mapping[str, object]
     metadata: Mapping[str, object]
     removed: tuple[str, ...] = ()
-    work: int = 0
+
+    @property
+    def work(self) -> int:
+        """About how many elements, colours and commands of formulas a page draws; one drawing is bounded by itself."""
+        texts = [text for text in self.data.values() if isinstance(text, str)]
+        return sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
 
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
@@ -83,7 +87,6 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
     removed: list[str] = []
     kept: dict[str, object] = {}
     seen: set[str] = set()
-    work = 0
     for number, (mime, value) in enumerate(data.items()):
         if number >= MAX_TYPES:
             removed.append(f"{len(data) - MAX_TYPES} more forms of an output were not shown: {MAX_TYPES} are enough")
@@ -93,8 +96,7 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
             continue
         seen.add(name)
         try:
-            clean, taken, drawn = _clean(name, value)
-            work += drawn
+            clean, taken = _clean(name, value)
         except ContentRefused as reason:
             if name not in _READABLE or "text/html" not in data:
                 # Beside HTML a page shows neither LaTeX nor Markdown; R sends all three for every value.
@@ -111,7 +113,7 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
             kept[name] = clean
     if not kept and data:
         kept = {"text/plain": f"[{'; '.join(removed)}]"}
-    return SanitizedBundle(kept, _metadata(metadata, kept), tuple(removed), work)
+    return SanitizedBundle(kept, _metadata(metadata, kept), tuple(removed))
 
 
 def sanitize_docstring(data: object) -> SanitizedBundle:
@@ -161,11 +163,11 @@ def _name(mime: object) -> str:
     return mime.lower()
 
 
-def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...], int]:
+def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
     if mime in _NEVER:
         raise ContentRefused(_NEVER[mime])
     if mime == "application/json":
-        return json.loads(unmarked(json.dumps(check_json(value), ensure_ascii=False))), (), 0
+        return json.loads(unmarked(json.dumps(check_json(value), ensure_ascii=False))), ()
     cleaner = _CLEANERS.get(mime)
     if cleaner is None and mime not in IMAGE_TYPES:
         raise ContentRefused("it is not of a type that is shown; text, tables, pictures, SVG and HTML are")
@@ -175,21 +177,16 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...], int]:
     if not isinstance(value, str):
         raise ContentRefused(f"it is {type(value).__name__}, not text")
     if cleaner is None:
-        return check_image(mime, value), (), 0
-    clean, taken, drawn = cleaner(encodable(value))
-    return unmarked(clean), taken, drawn  # the last step: references and escapes of characters are resolved
+        return check_image(mime, value), ()
+    clean, taken = cleaner(encodable(value))
+    return unmarked(clean), taken  # the last step: references and escapes of characters are resolved
 
 
-#: What a cleaner returns: the clean text, in words what was taken out, and the work of a page with it.
-_Cleaned = tuple[str, tuple[str, ...], int]
-
-
-def _html(text: str) -> _Cleaned:
+def _html(text: str) -> tuple[str, tuple[str, ...]]:
     # nh3 and tinycss2 are loaded by the first cell that needs them.
     from sandbox_kernel.untrusted.markup.html import clean_html
 
-    shown, taken = in_page(text) or clean_html(text)
-    return shown, taken, shown.count("<")
+    return in_page(text) or clean_html(text)
 
 
 def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
@@ -206,30 +203,23 @@ def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
         return None
 
 
-def _svg(text: str) -> _Cleaned:
-    from sandbox_kernel.untrusted.markup.svg import drawn_svg
+def _svg(text: str) -> tuple[str, tuple[str, ...]]:
+    from sandbox_kernel.untrusted.markup.svg import clean_svg
 
-    shown, work = drawn_svg(text)
-    return shown, (), work
+    return clean_svg(text), ()
 
 
-def _markdown(text: str) -> _Cleaned:
+def _markdown(text: str) -> tuple[str, tuple[str, ...]]:
     from sandbox_kernel.untrusted.markup.markdown import markdown_to_html
 
-    shown, taken = markdown_to_html(text)
-    return shown, taken, shown.count("<")
+    return markdown_to_html(text)
 
 
-def _plain(text: str) -> _Cleaned:
-    shown = safe_text(text)
-    return shown, (), shown.count("\x1b")
-
-
-_CLEANERS: dict[str, Callable[[str], _Cleaned]] = {
-    "text/plain": _plain,
+_CLEANERS: dict[str, Callable[[str], tuple[str, tuple[str, ...]]]] = {
+    "text/plain": lambda text: (safe_text(text), ()),
     "text/html": _html,
     "text/markdown": _markdown,
-    "text/latex": lambda text: (check_latex(text), (), 0),
+    "text/latex": lambda text: (check_latex(text), ()),
     "image/svg+xml": _svg,
 }
 

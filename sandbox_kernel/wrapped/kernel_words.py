@@ -21,7 +21,8 @@ _LONGEST = 2000
 
 def error(name: str, words: str) -> dict[str, object]:
     """Return the content of an error of ours. Its line begins with our mark, which no output of a kernel can have."""
-    return {"ename": name, "evalue": words, "traceback": [f"{END}{remark(f'{name}: {words}')}".rstrip()]}
+    words = unmarked(one_line(words, _LONGEST))
+    return {"ename": name, "evalue": words, "traceback": [f"{END}{MARK} {name}: {words}"]}
 
 
 def interrupted(timeout_s: float) -> str:

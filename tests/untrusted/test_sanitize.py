@@ -529,7 +529,4 @@ def test_formulas_of_html_are_typeset_up_to_the_length_of_one_of_latex() -> None
 
 
 def test_the_work_of_a_page_with_an_output_is_counted() -> None:
-    svg = '<svg xmlns="http://www.w3.org/2000/svg"><g id="a"><rect/></g>' + '<use href="#a"/>' * 100 + "</svg>"
-    assert sanitize_bundle({"text/html": "<b>x</b>" * 50}, {}).work == 100
-    assert sanitize_bundle({"text/plain": "\x1b[31mx\x1b[0m"}, {}).work == 2
-    assert 200 <= sanitize_bundle({"image/svg+xml": svg}, {}).work <= 400
+    assert sanitize_bundle({"text/html": "<b>x</b>" * 50, "text/plain": "\x1b[31mx\x1b[0m"}, {}).work == 102

@@ -66,7 +66,7 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
         rest = {mime: value for mime, value in data.items() if mime not in (FRAME, LIBRARY)}
         clean = sanitize_bundle(rest or {"text/plain": ""}, metadata)
         removed = (f"an interactive output was not shown: {reason}", *clean.removed)
-        return SanitizedBundle(clean.data, clean.metadata, removed, clean.work)
+        return SanitizedBundle(clean.data, clean.metadata, removed)
     if frame is None:
         return sanitize_bundle(data, metadata)
     shown = in_page(frame.html) if FRAME not in data else None
@@ -75,15 +75,14 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
     rest = {mime: value for mime, value in data.items() if mime in _BESIDE}
     clean = sanitize_bundle(rest or {"text/plain": "[an interactive output]"}, metadata)
     removed = (*clean.removed, *refused_hosts(frame.html))
-    return SanitizedBundle({**clean.data, **frame.bundle()}, clean.metadata, removed, clean.work)
+    return SanitizedBundle({**clean.data, **frame.bundle()}, clean.metadata, removed)
 
 
 def _with_html(data: Mapping[object, object], metadata: object, markup: str, taken: tuple[str, ...]) -> SanitizedBundle:
     """Clean a bundle whose HTML is clean already."""
     clean = sanitize_bundle({**data, "text/html": ""}, metadata)
     words = (f"HTML was shown without {', '.join(taken)}",) if taken else ()
-    work = clean.work + markup.count("<")
-    return SanitizedBundle({**clean.data, "text/html": markup}, clean.metadata, (*clean.removed, *words), work)
+    return SanitizedBundle({**clean.data, "text/html": markup}, clean.metadata, (*clean.removed, *words))
 
 
 #: Forms of an output that are kept beside its frame, for viewers that show no frame.

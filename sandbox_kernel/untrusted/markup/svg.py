@@ -61,11 +61,6 @@ _MATPLOTLIB_STYLE = re.compile(r"\*\{stroke-linejoin: round; stroke-linecap: but
 
 def clean_svg(markup: str) -> str:
     """Return a drawing that is safe in a page and well-formed in an image, or raise ``ContentRefused``."""
-    return drawn_svg(markup)[0]
-
-
-def drawn_svg(markup: str) -> tuple[str, int]:
-    """Return a safe drawing and the work of drawing it, see ``References``."""
     if len(markup) > MAX_SVG:
         raise ContentRefused(f"it is larger than {MAX_SVG >> 20} MB")
     if markup.count("<") + markup.count("&") > 2 * MAX_PARTS:
@@ -90,7 +85,7 @@ class _Writer:
         self._parts = 0
         self._references = References()
 
-    def read(self, text: str) -> tuple[str, int]:
+    def read(self, text: str) -> str:
         parser = expat.ParserCreate("utf-8")
         parser.buffer_text = True
         parser.StartElementHandler = self._start
@@ -103,7 +98,8 @@ class _Writer:
             raise ContentRefused(f"it is not well-formed ({error})") from None
         if not self._written:
             raise ContentRefused("there is no <svg> in it")
-        return "".join(self._written), self._references.check()
+        self._references.check()
+        return "".join(self._written)
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._parts += 1 + len(attributes)

@@ -1,7 +1,7 @@
 """Bounds the work of drawing something after its references are followed.
 
 Ten elements that each use the next one ten times are a few bytes, but ten thousand million shapes for a browser. The
-same holds for a marker that is drawn at each point of a line, and for variables of a style sheet.
+same holds for a marker that is drawn at each point of a line.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ _MAX_CHAIN = 50
 class References:
     """Collects which elements contain or use which others. ``check`` refuses a drawing that would become too large."""
 
-    def __init__(self, most: int = MAX_DRAWN) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._names: list[str] = [""]
         self._uses: dict[str, list[tuple[str, int]]] = {}
         self._sizes: dict[str, int] = {"": 0}
@@ -43,13 +42,11 @@ class References:
         """Register that the current element draws other elements, by their ids, so many times each."""
         self._uses.setdefault(self._names[-1], []).extend((name, times) for name in names)
 
-    def check(self) -> int:
-        """Return the work; raise ``ContentRefused`` if it is too much, or references form too long a chain."""
+    def check(self) -> None:
+        """Raise ``ContentRefused`` if the work is too much, or references form too long a chain."""
         known: dict[str, int] = {}
-        work = self._drawn("", known, 0)
-        if work > self._most:
-            raise ContentRefused(f"to draw it is the work of more than {self._most} shapes")
-        return work
+        if self._drawn("", known, 0) > MAX_DRAWN:
+            raise ContentRefused(f"to draw it is the work of more than {MAX_DRAWN} shapes")
 
     def _drawn(self, name: str, known: dict[str, int], chain: int) -> int:
         if name in known:
@@ -59,6 +56,6 @@ class References:
         known[name] = 1  # an element that uses itself is drawn once, as in browsers
         total = self._sizes.get(name, 0)
         for used, times in self._uses.get(name, ()):
-            total = min(total + times * self._drawn(used, known, chain + 1), self._most + 1)
+            total = min(total + times * self._drawn(used, known, chain + 1), MAX_DRAWN + 1)
         known[name] = total
         return total

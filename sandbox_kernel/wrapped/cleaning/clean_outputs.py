@@ -7,7 +7,7 @@ a frame if they need scripts. Another message is dropped; comms pass a gate (``r
 from __future__ import annotations
 
 from sandbox_kernel.receipt import unmarked
-from sandbox_kernel.untrusted.ansi import END, ColourFilter
+from sandbox_kernel.untrusted.ansi import ColourFilter
 from sandbox_kernel.untrusted.json_value import encodable
 from sandbox_kernel.untrusted.sanitize import MAX_WORK
 from sandbox_kernel.wrapped.cleaning import clean_parts
@@ -19,6 +19,7 @@ COMMS = frozenset(("comm_open", "comm_msg", "comm_close"))
 DISPLAYS = frozenset(("display_data", "update_display_data", "execute_result"))
 #: Kinds that a page must not get, and that kernels send all the same; they are not counted as malformed.
 _SILENT = frozenset(("iopub_welcome", "debug_event"))
+_MAX_CODE = 64 << 20
 _STREAMS = ("stdout", "stderr")
 _TOO_MUCH = f"further outputs were too many to be shown: they are the work of more than {MAX_WORK} shapes"
 _STATES = ("busy", "idle", "starting")
@@ -32,8 +33,9 @@ class OutputCleaner:
 
     def __init__(self, gate: str = "") -> None:
         self._gate = gate
-        self._colours = {name: ColourFilter() for name in _STREAMS}
-        self._amid_line, self._work = False, 0
+        #: Whether the kernel's text ends within a line.
+        self.amid_line = False
+        self.end()
         self._told: set[str] = set()
         self._removed: list[str] = []
 
@@ -45,8 +47,8 @@ class OutputCleaner:
             case "stream":
                 return self._stream(content)
             case "execute_input":
-                code = content.get("code")
-                return {"code": clean_parts.whole_text(code), "execution_count": _count(content)}
+                code = clean_parts.text(content.get("code"), _MAX_CODE)
+                return {"code": code, "execution_count": _count(content)}
             case "display_data" | "update_display_data":
                 return {**self._bundle(content), **_transient(content)}
             case "execute_result":
@@ -78,22 +80,19 @@ class OutputCleaner:
 
     def take_rest(self) -> list[Table]:
         """Return the text that was held back as the start of a colour sequence; called when a cell is over."""
-        rest = [{"name": name, "text": text} for name, colours in self._colours.items() if (text := colours.close())]
-        self._colours = {name: ColourFilter() for name in _STREAMS}
-        self._amid_line, self._work = False, 0
-        return rest
+        rest = [(name, colours.close()) for name, colours in self._colours.items()]
+        return [{"name": name, "text": text} for name, text in rest if text]
 
-    def shown(self, name: str, *, ends_line: bool) -> None:
-        """Register how text of a stream ends that the page gets."""
-        if name == "stderr":
-            self._amid_line = not ends_line
+    def end(self) -> None:
+        """Forget the colours and the work of a cell: it is over."""
+        self._colours = {name: ColourFilter() for name in _STREAMS}
+        self.amid_line, self._work = False, 0
 
     def closing(self) -> str:
         """Return what ends the kernel's line and colours before a line of ours, which stands on standard error."""
-        end = END if any(colours.is_on for colours in self._colours.values()) else ""
-        self._colours["stderr"].end_colours()
-        line, self._amid_line = "\n" if self._amid_line else "", False
-        return end + line
+        ends = {colours.end_colours() for colours in self._colours.values()}
+        line, self.amid_line = "\n" if self.amid_line else "", False
+        return max(ends) + line
 
     def _status(self, content: Table) -> Table:
         state = content.get("execution_state")
@@ -106,10 +105,8 @@ class OutputCleaner:
         if not isinstance(name, str) or name not in self._colours or not isinstance(text, str):
             raise MalformedMessage
         shown = unmarked(self._colours[name].feed(encodable(text)))
-        if not shown:
-            return None
-        self.shown(name, ends_line=shown.endswith("\n"))
-        return {"name": name, "text": shown}
+        self.amid_line = not shown.endswith("\n") if shown else self.amid_line
+        return {"name": name, "text": shown} if shown else None
 
     def _bundle(self, content: Table) -> Table:
         clean, removed, work = clean_parts.display(content, self._gate)

@@ -12,7 +12,7 @@ from sandbox_kernel.notebook.page.told_apart import name_of_program
 from sandbox_kernel.notebook.render import told_apart
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.ansi import few_colours, only_colours
+from sandbox_kernel.untrusted.ansi import few_colours
 from sandbox_kernel.untrusted.frames.frame_output import LIBRARY
 from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
 from sandbox_kernel.untrusted.json_value import check_json, encodable
@@ -63,13 +63,6 @@ def text(value: object, limit: int = _MAX_VALUE) -> str:
         return safe_text(value, limit)
     except ContentRefused:
         raise MalformedMessage from None
-
-
-def whole_text(value: object) -> str:
-    """Do the same without a limit besides that of a message: for printed output."""
-    if not isinstance(value, str):
-        raise MalformedMessage
-    return unmarked(only_colours(encodable(value)))
 
 
 def line(value: object, limit: int = _MAX_FIELD) -> str:

@@ -19,7 +19,6 @@ import tinycss2
 from sandbox_kernel.untrusted.markup.styles import NotScoped
 from sandbox_kernel.untrusted.markup.styles.selectors import scoped_selectors
 from sandbox_kernel.untrusted.markup.styles.values import declaration
-from sandbox_kernel.untrusted.markup.svg_references import References
 
 #: A sheet of this size is read in a third of a second.
 MAX_SHEET = 200_000
@@ -27,20 +26,15 @@ MAX_SHEET = 200_000
 _MAX_DEPTH = 12
 #: The most comparisons of a selector with an element that a page has to make: a fraction of a second.
 MAX_COMPARISONS = 20_000_000
-#: The most that variables stand for in the whole sheet, where there are many elements.
-MIN_EXPANDED = 1000
 #: The work for one letter of text, in comparisons.
 _LETTER = 10
 
-_VARIABLE = re.compile(r"var\((--[\w-]+)")
 _BRACKET = re.compile(r"[({\[]|[)}\]]")
 _MEDIA_WORDS = frozenset(("ident", "whitespace", "number", "dimension"))
 
 
 def scoped_sheet(sheet: str, name: str, elements: int) -> str:
-    """Return the sheet for an output inside ``<div class=NAME>``, empty if it has no rules.
-
-    Raises ``NotScoped``, and ``ContentRefused`` for variables that stand for too much.
+    """Return the sheet for an output inside ``<div class=NAME>``, empty if it has no rules; or raise ``NotScoped``.
 
     Args:
         sheet: the text of all style elements of an output; hostile.
@@ -56,7 +50,6 @@ def scoped_sheet(sheet: str, name: str, elements: int) -> str:
     rules = _rules(tinycss2.parse_stylesheet(sheet, skip_whitespace=True), name, budget)
     if not rules:
         return ""
-    budget.variables.check()
     written = f".{name}{{contain:layout paint;isolation:isolate;overflow:auto}}{rules}"
     if "<" in written or "\\" in written:  # the lists allow neither
         raise NotScoped("it holds signs that end a style element")
@@ -69,7 +62,7 @@ class _Budget:
     def __init__(self, elements: int) -> None:
         self._elements = max(1, elements)
         self._left = MAX_COMPARISONS
-        self.variables = References(max(MIN_EXPANDED, MAX_COMPARISONS // self._elements))
+        self._expanded = 1
 
     def spend(self, steps: int, siblings: int) -> None:
         """Count one selector that is compared with every element: its steps, and those that look at all siblings."""
@@ -78,12 +71,12 @@ class _Budget:
             raise NotScoped("its selectors would keep the page busy")
 
     def declare(self, text: str) -> None:
-        """Count one declaration of the sheet, for every element."""
-        prop = text.partition(":")[0]
-        self.spend(len(text) * _LETTER if prop == "content" else 0, 0)
-        self.variables.enter(prop if prop.startswith("--") else "")
-        self.variables.refer(_VARIABLE.findall(text))
-        self.variables.leave()
+        """Count one declaration, for every element: the text that it adds, or what variables in variables become."""
+        if text.startswith("content:"):
+            self.spend(len(text) * _LETTER, 0)
+        elif text.startswith("--") and (variables := text.count("var(--sk")) > 1:
+            self._expanded *= variables
+            self.spend(self._expanded, 0)
 
 
 def _check_depth(sheet: str) -> None:
