@@ -3,8 +3,8 @@
 Escape sequences can set a terminal's title, write its clipboard, show misleading links and overwrite earlier lines.
 Only SGR sequences (colours and weight, ``ESC [ … m``) of codes on a list are kept; none hides text, or gives it the
 colour of its ground. A page makes an element for each, so their number is bounded. A sequence that is split between two
-chunks is held back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so that
-it cannot hide the rest of the output.
+chunks is held back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so
+that it cannot hide the rest of the output.
 """
 
 from __future__ import annotations

@@ -210,7 +210,9 @@ def test_output_with_which_a_page_hung_waits_for_a_click_when_the_page_is_loaded
     open_sandbox(lab, name, COUNT)
     lab.run_all()
     expect(lab.output(0)).to_contain_text("run number 1")
-    lab.page.wait_for_function("() => !Object.keys(localStorage).some((key) => key.startsWith('sandbox-kernel:drawing'))")
+    lab.page.wait_for_function(
+        "() => !Object.keys(localStorage).some((key) => key.startsWith('sandbox-kernel:drawing'))"
+    )
     lab.page.evaluate(HUNG)
     lab.reload(name)
     hidden = lab.cell(0).locator(".jp-Cell-outputWrapper .jp-Placeholder")

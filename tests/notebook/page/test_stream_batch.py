@@ -113,9 +113,7 @@ def test_colours_that_end_one_by_one_left_an_empty_red_line_below_the_output():
     assert run(ended())[1:] == [("stdout", "after")]
 
 
-@pytest.mark.parametrize(
-    "left_on", ["5", "38;5;0", "0;7", "31;49", "38;2;255;255;0", "48;5;1", "1;23", "53", "0;9"]
-)
+@pytest.mark.parametrize("left_on", ["5", "38;5;0", "0;7", "31;49", "38;2;255;255;0", "48;5;1", "1;23", "53", "0;9"])
 def test_every_colour_that_is_left_on_ends_before_anything_of_ours(left_on):
     async def hidden():
         sent = []
