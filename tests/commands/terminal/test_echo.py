@@ -7,11 +7,12 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.commands.terminal.echo import say, show_patch
+from sandbox_kernel.commands.terminal.echo import ask, say, show_patch
 from tests.commands.terminal.test_offers import at_terminal
 
 CODE = r"print('\x1b]52;c;AAAA\x07one \x1b[31mred\x1b[0m \x1b[2Jtwo\x1b[', end='')"
@@ -49,7 +50,7 @@ def test_our_lines_and_questions_stand_on_lines_of_their_own_in_no_colour_of_the
     text = said.decode()
     assert "\x1b[8m" not in text and text.count("\u25a3") == text.count("\n\x1b[0m\u25a3 ") >= 2, text
     shown, _, ours = text.partition("\n\x1b[0m\u25a3 ")
-    assert "\x1b[37;47;49m\r\x1b[0m" in shown and "tips? [y/N]" in shown and "\u25a1 [ok]" in shown
+    assert "\x1b[37;47m\x1b[49m\r\x1b[0m" in shown and "tips? [y/N]" in shown and "\u25a1 [ok]" in shown
     assert re.search(r"\x1b\[0m\u25a3 1 file changed\. Apply\? Type apply or diff; Enter: no\. ", ours)
     assert not (tmp_path / "n").exists()
 
@@ -66,4 +67,25 @@ def test_a_patch_shows_every_sign_at_a_terminal_and_is_unchanged_in_a_pipe(capsy
     with os.fdopen(theirs, "w") as terminal:
         show_patch("+a\x1b[8mb\r\n", terminal)
         assert os.read(ours, 100).decode() == "+a\ufffd[8mb\ufffd\r\n"
+    os.close(ours)
+
+
+def test_what_was_typed_before_a_question_does_not_answer_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+
+    def answer() -> None:
+        said = b""
+        while not said.endswith(b"Enter: no. "):
+            said += os.read(ours, 1000)
+        os.write(ours, b"\n")
+
+    with open(theirs, closefd=False) as typed, open(theirs, "w") as shown:
+        monkeypatch.setattr(sys, "stdin", typed)
+        monkeypatch.setattr(sys, "stderr", shown)
+        os.write(ours, b"apply\n")
+        os.read(ours, 100)  # the terminal has taken it in, and shows it
+        user = threading.Thread(target=answer)
+        user.start()
+        assert ask("Apply?", "apply") == ""
+        user.join()
     os.close(ours)
