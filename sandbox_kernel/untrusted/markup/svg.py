@@ -48,7 +48,7 @@ _UNMARKED_PROPERTIES = SVG_PROPERTIES - {"marker-start", "marker-mid", "marker-e
 #: Each number or command of a line may be a point of it.
 _POINT = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|[A-Za-z]")
 #: The work of a mask or of a step of a filter, which touch a whole area, and of dashes, in simple shapes.
-_LAYER, _DASHES = 500, 20
+_LAYER, _DASHES = 1000, 20
 _IS_LAYER = re.compile(r"\b(?:mask|filter):")
 _IS_DASHED = re.compile(r"stroke-dasharray:\s*[0-9.]")
 _PLAIN = re.compile(r"[^<>\\&{}@;]*\Z")

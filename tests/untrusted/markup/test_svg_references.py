@@ -49,9 +49,9 @@ def test_only_lines_have_markers_and_none_inherits_them(tag: str, how: str) -> N
 @pytest.mark.parametrize(
     ("one", "most"),
     [
-        ('<rect mask="url(#m)"/>', 390),
-        ('<rect style="mask:url(#m)"/>', 390),
-        ('<rect filter="url(#f)"/>', 180),
+        ('<rect mask="url(#m)"/>', 190),
+        ('<rect style="mask:url(#m)"/>', 190),
+        ('<rect filter="url(#f)"/>', 95),
         ('<rect stroke-dasharray="0.1"/>', 9000),
         (f'<path d="{line(400)}"/>', 600),
         (f"<text>{'x' * 4000}</text>", 190),
