@@ -75,8 +75,9 @@ class SanitizedBundle:
 
     @property
     def work(self) -> int:
-        """About how many elements, colours and commands of formulas a page draws; one drawing is bounded by itself."""
-        texts = [text for text in self.data.values() if isinstance(text, str)]
+        """About how many elements, colours and commands of formulas a page draws; drawings and frames count little."""
+        is_frame = any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data)
+        texts = [text for text in self.data.values() if isinstance(text, str) and not is_frame]
         return sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
 
 

@@ -75,6 +75,14 @@ def test_the_work_of_a_page_with_one_cell_is_bounded() -> None:
     assert len(found.all()) == MAX_WORK // 38_000 and found.dropped == 12 - MAX_WORK // 38_000
 
 
+def test_figures_in_frames_are_no_work_of_the_page() -> None:
+    found = Displays()
+    for _ in range(3):
+        figure = "<script>" + "let x = '\\\\\"<b>';" * 20_000 + "</script>"
+        found.show(DisplayShown(1, 0, "display", {"text/html": figure}, {}, None, 10))
+    assert len(found.all()) == 3 and found.dropped == 0 and FRAME in found.all()[2].data
+
+
 def test_what_a_session_returns_and_hands_on_is_inert_already(open_one: Callable[..., Session]) -> None:
     session, seen = open_one(), []
     cell = (
