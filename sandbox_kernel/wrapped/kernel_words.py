@@ -8,7 +8,6 @@ from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.model import FsChange, Note, Status
 from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES
 from sandbox_kernel.receipt import MARK, unmarked
-from sandbox_kernel.untrusted.ansi import END
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.wrapped.inner_kernel import KernelEnd
 from sandbox_kernel.wrapped.wrap_options import WrapOptions
@@ -22,7 +21,7 @@ _LONGEST = 2000
 def error(name: str, words: str) -> dict[str, object]:
     """Return the content of an error of ours. Its line begins with our mark, which no output of a kernel can have."""
     words = unmarked(one_line(words, _LONGEST))
-    return {"ename": name, "evalue": words, "traceback": [f"{END}{MARK} {name}: {words}"]}
+    return {"ename": name, "evalue": words, "traceback": [f"{MARK} {name}: {words}"]}
 
 
 def interrupted(timeout_s: float) -> str:

@@ -44,6 +44,8 @@ class OwnMessages:
 
     def say_end(self, error: Mapping[str, object], cells: Sequence[SentCell]) -> None:
         """Show in the notebook why the kernel ended, and finish every cell that it had."""
+        if end := self.closing():
+            self.publish("stream", cells[0].header if cells else {}, {"name": "stderr", "text": end})
         if not cells:
             self.publish("error", {}, error)
         for number, cell in enumerate(cells):
