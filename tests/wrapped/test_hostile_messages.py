@@ -44,6 +44,13 @@ def test_markup_with_handlers_stands_in_the_page_only_as_the_text_of_a_frame(ker
     assert '<iframe sandbox="allow-scripts"' in shown["data"]["text/html"]
 
 
+def test_a_remark_of_ours_stands_on_a_line_of_its_own_without_the_colours_of_the_kernel(kernel):
+    hidden = "import sys; print('\\x1b[8;37mx\\x1b[37mwhite', end='', file=sys.stderr, flush=True)"
+    _, outputs = kernel.run(f"{hidden}; display({{'application/pdf': 'x'}}, raw=True)")
+    said = "".join(content["text"] for kind, content in outputs if kind == "stream")
+    assert "x\x1b[37mwhite\x1b[0m\n\u25a3 a PDF document was not shown" in said, outputs
+
+
 def test_a_message_of_200_mb_is_dropped_and_the_relay_stays_small(kernel):
     import psutil
 
