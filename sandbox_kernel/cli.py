@@ -23,6 +23,7 @@ if sys.argv[1:2] == ["run"]:
 from sandbox_kernel import __version__
 from sandbox_kernel.commands.options.argument_types import duration, megabytes
 from sandbox_kernel.commands.options.grants import make_env, make_policy, make_secrets
+from sandbox_kernel.commands.terminal.echo import say
 from sandbox_kernel.errors import SandboxError
 
 __all__ = [
@@ -151,7 +152,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except (SandboxError, OSError) as error:
-        print(f"sandbox-kernel: {error}", file=sys.stderr)
+        say(f"sandbox-kernel: {error}")
         return 2
     except KeyboardInterrupt:
         return 130

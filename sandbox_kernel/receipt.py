@@ -6,6 +6,7 @@ those from ``measurements``. Used by ``ExecResult._repr_mimebundle_`` and by the
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.ground.visible import one_line
@@ -17,6 +18,8 @@ MIME = "application/vnd.sandbox-kernel.run+json"
 
 #: Our own lines of text begin with it; text of a sandbox has a bare square in its place.
 MARK, _NO_MARK = "\u25a3", "\u25a1"
+#: The mark, and other squares with a square in them.
+_LIKE_MARK = re.compile("[\u25a3\u29c8\U0001f532\U0001f533\U0001f794-\U0001f796]")
 
 #: Notes and refusals quote the sandbox: each stays on one line, and none is longer.
 _MAX_LINE = 1000
@@ -59,8 +62,8 @@ def _kinds(result: ExecResult) -> dict[str, list[str]]:
 
 
 def unmarked(text: str) -> str:
-    """Text of a sandbox without our mark."""
-    return text.replace(MARK, _NO_MARK)
+    """Text of a sandbox without our mark, or what looks like it."""
+    return text if text.isascii() else _LIKE_MARK.sub(_NO_MARK, text)
 
 
 def _line(text: str) -> str:

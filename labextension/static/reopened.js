@@ -6,6 +6,11 @@ const TARGET = 'sandbox-kernel.output';
 const PATIENCE_MS = 10_000;
 const IMPLEMENTATION = 'sandbox-kernel';
 const PLACES = 'sandbox-kernel:places';
+// Set while a page draws output of a kernel, by the kernel's id. Still there when a page is loaded: that page hung.
+const DRAWING = 'sandbox-kernel:drawing:';
+const OUTPUTS = ['stream', 'display_data', 'execute_result', 'error'];
+const DRAWN_MS = 1_000;
+const drawing = new Set();
 // Cells that this page has run: JupyterLab itself shows what they give.
 const ranHere = new WeakSet();
 
@@ -17,6 +22,7 @@ export async function reopenedPlugin(shared) {
     autoStart: true,
     requires: [INotebookTracker],
     activate: (_app, tracker) => {
+      window.addEventListener('pagehide', () => drawing.forEach(drawn));
       tracker.forEach(follow);
       tracker.widgetAdded.connect((_tracker, panel) => follow(panel));
       NotebookActions.executionScheduled.connect((_actions, { notebook, cell }) => {
@@ -35,7 +41,9 @@ async function follow(panel) {
   const info = await kernel?.info;
   if (!kernel || panel.isDisposed || info.implementation !== IMPLEMENTATION) return;
   const followed = new Map(); // request -> its cell
+  const hung = tookTooLong(kernel.id);
   kernel.iopubMessage.connect((_kernel, message) => {
+    if (OUTPUTS.includes(message.header.msg_type)) noteDrawing(kernel.id);
     const request = message.parent_header.msg_id;
     const cell = followed.get(request);
     if (!cell || cell.view.isDisposed || ranHere.has(cell.view.model)) return;
@@ -52,6 +60,9 @@ async function follow(panel) {
         if (shown.client === kernel.clientId || ranHere.has(view.model)) continue;
         if (!shown.running && view.model.executionCount !== null) continue;
         const cell = new ReopenedCell(view, shown.count);
+        // Behind JupyterLab's own button: output that is hidden is not drawn.
+        if (hung) view.outputHidden = true;
+        else noteDrawing(kernel.id);
         cell.show(shown);
         followed.set(shown.request, cell);
       }
@@ -59,6 +70,36 @@ async function follow(panel) {
     },
   });
   comm.open();
+}
+
+// Notes that output is drawn, until the page has drawn a frame and answers again, or is left in good order.
+function noteDrawing(kernel) {
+  const name = DRAWING + kernel;
+  if (drawing.has(name)) return;
+  drawing.add(name);
+  try {
+    localStorage.setItem(name, '1');
+  } catch {
+    // A browser that keeps nothing: what hung the page is drawn again.
+  }
+  requestAnimationFrame(() => setTimeout(() => drawn(name), DRAWN_MS));
+}
+
+function drawn(name) {
+  drawing.delete(name);
+  localStorage.removeItem(name);
+}
+
+// Whether a page hung with output of this kernel: it was still drawing it, and had no time to say that it goes.
+function tookTooLong(kernel) {
+  if (drawing.has(DRAWING + kernel)) return false;
+  try {
+    const hung = localStorage.getItem(DRAWING + kernel) !== null;
+    localStorage.removeItem(DRAWING + kernel);
+    return hung;
+  } catch {
+    return false;
+  }
 }
 
 function cellsOf(notebook) {
@@ -119,7 +160,7 @@ class ReopenedCell {
       else this.clear();
     } else if (kind === 'update_display_data') {
       if (this.places.has(id)) this.outputs.set(this.places.get(id), output('display_data', content));
-    } else if (['stream', 'display_data', 'execute_result', 'error'].includes(kind)) {
+    } else if (OUTPUTS.includes(kind)) {
       if (this.clearsNext) this.clear();
       this.outputs.add(output(kind, content));
       if (id) this.places.set(id, this.outputs.length - 1);

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.commands.terminal.echo import say, show_patch
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 
 if TYPE_CHECKING:
@@ -49,10 +51,10 @@ def execute(options: argparse.Namespace) -> int:
     wish = Wish.PATCH if options.diff else Wish.APPLY if options.apply else Wish.DISCARD
     said = ask(places[0], ChangesAsked(wish, tuple(options.paths)))
     if options.diff:
-        print(said.patch, end="")
+        show_patch(said.patch, sys.stdout)
         return 0
     done = "written to" if options.apply else "dropped; as before:"
-    print(f"{len(said.changes)} {done} {places[0].facts.folder}")
+    say(f"{len(said.changes)} {done} {places[0].facts.folder}", to=sys.stdout)
     _show(said.changes, said.left_out)
     return 0
 
@@ -92,18 +94,18 @@ def _list(places: list[FoundPlace], options: argparse.Namespace) -> int:
         except SandboxError as error:
             facts.append({**own, "problem": str(error)})
             if not options.json:
-                print(f"{_title(place)}: {error}")
+                say(f"{_title(place)}: {error}", to=sys.stdout)
             continue
         if not said.changes and not (options.all or options.of):
             continue
         facts.append({**own, "changes": [asdict(change) for change in said.changes], "left_out": list(said.left_out)})
         if said.changes and not options.json:
-            print(f"{_title(place)}: {len(said.changes)} not written to {place.facts.folder}")
+            say(f"{_title(place)}: {len(said.changes)} not written to {place.facts.folder}", to=sys.stdout)
             _show(said.changes, said.left_out)
     if options.json:
         print(json.dumps(facts, indent=2))
     elif not any(each.get("changes") or "problem" in each for each in facts):
-        print("nothing: every change of wrapped kernels is written or dropped")
+        say("nothing: every change of wrapped kernels is written or dropped", to=sys.stdout)
     return 0
 
 
@@ -116,7 +118,7 @@ def _show(changes: tuple[FsChange, ...], left_out: tuple[str, ...]) -> None:
     from sandbox_kernel.workspace.tree.paths import display_name
 
     for change in changes:
-        print(f"  {change.kind} {display_name(change.path)}")
+        say(f"  {change.kind} {display_name(change.path)}", to=sys.stdout)
     if left_out:
         names = ", ".join(map(display_name, left_out[:5]))
-        print(f"  written only when they are named: {names}")
+        say(f"  written only when they are named: {names}", to=sys.stdout)

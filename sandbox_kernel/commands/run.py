@@ -12,7 +12,7 @@ from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.options.argument_types import duration, megabytes, names
 from sandbox_kernel.commands.options.grants import add_policy_options, make_env, make_policy, make_secrets
 from sandbox_kernel.commands.options.here import add_here_options, settle_changes, sort_out_here
-from sandbox_kernel.commands.terminal.echo import Echo
+from sandbox_kernel.commands.terminal.echo import Echo, say
 from sandbox_kernel.commands.terminal.offers import gave_more, hints_of
 from sandbox_kernel.commands.terminal.progress import show_bar
 from sandbox_kernel.errors import InvalidRequest
@@ -156,18 +156,10 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
     elif not options.quiet:
         for violation in result.violations:
             allow = f"; to allow it: {violation.remedy}" if violation.remedy else ""
-            print(_printable(f"[refused {violation.subject}: {violation.reason}{allow}]"), file=sys.stderr)
+            say(f"[refused {violation.subject}: {violation.reason}{allow}]")
         for note in result.notes:
-            print(_printable(f"[{note}]"), file=sys.stderr)
-        print(
-            f"[{describe_end(result)} · {result.duration:.3f} s · {describe_isolation(result.isolation)}]",
-            file=sys.stderr,
-        )
+            say(f"[{note}]")
+        say(f"[{describe_end(result)} · {result.duration:.3f} s · {describe_isolation(result.isolation)}]")
     if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:
         return result.exit_code
     return 130 if result.status is Status.INTERRUPTED else 124
-
-
-def _printable(text: str) -> str:
-    """Replace characters that could control the terminal: the text quotes the program."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from sandbox_kernel.commands.terminal.echo import say
 
 if TYPE_CHECKING:
     from sandbox_kernel.wrapped.kernelspecs import WrappedKernel
@@ -31,12 +34,12 @@ def execute(options: argparse.Namespace) -> int:
         print(json.dumps([_facts(kernel) for kernel in kernels], indent=2))
         return 0
     if not kernels:
-        print("no kernel is wrapped; wrap one with: sandbox-kernel wrap NAME")
+        say("no kernel is wrapped; wrap one with: sandbox-kernel wrap NAME", to=sys.stdout)
     for kernel in kernels:
-        print(f"{kernel.name}: {kernel.display_name}")
+        say(f"{kernel.name}: {kernel.display_name}", to=sys.stdout)
         for name, value in _facts(kernel).items():
             if name not in ("name", "display_name"):
-                print(f"  {name.replace('_', ' ')}: {_shown(value)}")
+                say(f"  {name.replace('_', ' ')}: {_shown(value)}", to=sys.stdout)
     return 0
 
 
@@ -50,9 +53,9 @@ def _show_record(path: str, *, as_json: bool) -> int:
         return 0
     for record in sorted(records, key=lambda each: each.folder):
         lines = list(describe(record))
-        print(f"{record.folder}: {record.cells} cells" + ("" if lines else ", nothing was stopped"))
+        say(f"{record.folder}: {record.cells} cells" + ("" if lines else ", nothing was stopped"), to=sys.stdout)
         for line in lines:
-            print(f"  {line}")
+            say(f"  {line}", to=sys.stdout)
     return 0
 
 

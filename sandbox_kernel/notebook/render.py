@@ -15,11 +15,11 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.ground import visible
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end, notes
-from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES, error_name_of_program, framed, with_own_names
+from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES, framed, name_of_program, with_own_names
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.ansi import plain
+from sandbox_kernel.untrusted.ansi import few_colours, plain
 from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle
 
@@ -129,9 +129,9 @@ def failure(result: ExecResult) -> Failure:
     if result.error is not None:
         if result.status is Status.FAILED:
             name = one_line(result.error.ename, _MAX_NAME)
-            ename = error_name_of_program(name) if name else ename
+            ename = name_of_program(name) if name else ename
             evalue = _text(result.error.evalue, _MAX_VALUE)
-        lines += [_text(line, _MAX_VALUE) for line in result.error.traceback[:_MAX_TRACEBACK]]
+        lines += few_colours([_text(line, _MAX_VALUE) for line in result.error.traceback[:_MAX_TRACEBACK]])
     # Each line of ours begins with the end of all colours: what a program left behind must not hide it.
     if not lines:
         lines.append(f"{END}{receipt.MARK} {BOLD}{RED}{ename}{END}: {evalue}")
@@ -160,7 +160,7 @@ def one_line(text: object, limit: int) -> str:
 def _text(text: object, limit: int) -> str:
     """Words of a sandbox, colours included."""
     try:
-        return unmarked(safe_text(text, limit))
+        return safe_text(text, limit)
     except ContentRefused:
         return ""
 

@@ -1,9 +1,10 @@
 """Removes escape sequences other than colours from terminal text.
 
 Escape sequences can set a terminal's title, write its clipboard, show misleading links and overwrite earlier lines.
-Only SGR sequences (colours and weight, ``ESC [ … m``) are kept. A sequence that is split between two chunks is held
-back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so that it cannot
-hide the rest of the output.
+Only SGR sequences (colours and weight, ``ESC [ … m``) of codes on a list are kept; none hides text, or gives it the
+colour of its ground. A page makes an element for each, so their number is bounded. A sequence that is split between two
+chunks is held back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so
+that it cannot hide the rest of the output.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ import re
 
 _LONGEST = 4096
 _STRING_BODY = rf"[^\x07\x18\x1a\x1b\x9c\n]{{0,{_LONGEST}}}"
-_COLOUR = r"\x1b\[[0-9;:]{0,64}m"
+#: Not on the list: 8, which hides text, and what terminals read differently, such as 38:5;8.
+_N = "[0-9]{1,3}"
+_CODE = (
+    rf"(?:[34]8(?:;5;{_N}|;2;{_N};{_N};{_N}|:5:{_N}|:2::?{_N}:{_N}:{_N})"
+    "|0?[0-79]|2[1-579]|[34][0-79]|5[35]|9[0-7]|10[0-7])?"
+)
+_COLOUR = rf"\x1b\[{_CODE}(?:;{_CODE}){{0,15}}m"
+#: Most colour sequences in one output, or in one stream of a cell.
+MAX_COLOURS = 10_000
+#: Ends all colours.
+END = "\x1b[0m"
 #: Every escape sequence that is not a colour, and every lone escape; many in a row are one match.
 _NOT_COLOURS = re.compile(
     rf"(?:(?!{_COLOUR})(?:"
@@ -35,22 +46,31 @@ _VISIBLE: dict[int, int | None] = {
 
 def only_colours(text: str) -> str:
     """Return the text without escape sequences other than SGR. Newline, return, tab and backspace are kept."""
-    # Taking bytes out is six times as quick as searching for them, and most text has none.
-    if not text.encode("utf-8", "surrogatepass").translate(None, _HARMLESS) or not _ANY_CONTROL.search(text):
-        return text
-    return _NOT_COLOURS.sub("", text).translate(_VISIBLE)
+    return ColourFilter().whole(text)
 
 
 def plain(text: str) -> str:
     """Return the text without any escape sequences, for places that show no colours."""
-    return re.sub(r"\x1b\[[0-9;:]*m", "", only_colours(text))
+    return _SGR.sub("", only_colours(text))
+
+
+def few_colours(lines: list[str]) -> list[str]:
+    """Return lines of one output, without colours if these are too many in all lines together."""
+    return lines if sum(line.count("\x1b") for line in lines) <= MAX_COLOURS else [*map(plain, lines)]
 
 
 class ColourFilter:
-    """Does the work of ``only_colours`` for text in chunks. Each stream of a cell needs its own filter."""
+    """Does the work of ``only_colours`` for text in chunks. Each stream of a cell needs its own filter.
 
-    def __init__(self) -> None:
+    Text behind the last of ``most`` sequences is shown without colours, and a remark says so. None is for a terminal.
+    """
+
+    def __init__(self, most: int | None = MAX_COLOURS) -> None:
         self._held = ""
+        self._most = most
+        self._seen = 0
+        #: What is on: a style, or 38 and 48 with the colour of the text and of its ground.
+        self._on: dict[int, tuple[int, ...]] = {}
 
     def feed(self, text: str) -> str:
         """Return the text that can be shown now. The start of an unfinished sequence waits for the next chunk."""
@@ -62,7 +82,7 @@ class ColourFilter:
             start = before if before >= 0 and _PARTIAL.match(text, before) else start
         if start >= 0 and _PARTIAL.match(text, start):
             self._held, text = text[start:], text[:start]
-        return only_colours(text)
+        return self.whole(text)
 
     @property
     def holds(self) -> bool:
@@ -72,28 +92,30 @@ class ColourFilter:
     def close(self) -> str:
         """Return what is left of the text that was held back. Called at the end of the stream."""
         held, self._held = self._held, ""
-        return only_colours(held)
+        return self.whole(held)
 
+    def end_colours(self) -> str:
+        """Return the sequence that ends the colours that are on, so that they do not go on in text of ours."""
+        was_on, self._on = self._on, {}
+        return END if was_on else ""
 
-_SGR = re.compile(r"\x1b\[([0-9;:]*)m")
-#: What each code that ends something ends; codes from 30 on are colours of the text or of its ground.
-_ENDS = {22: {1, 2, 21}, 23: {3, 20}, 24: {4, 21}, 25: {5, 6}, 27: {7}, 28: {8}, 29: {9}, 39: {38}, 49: {48}, 55: {53}}
+    def whole(self, text: str) -> str:
+        """Return the text; a sequence that it leaves unfinished is removed."""
+        # Taking bytes out is six times as quick as searching for them, and most text has none.
+        if not text.encode("utf-8", "surrogatepass").translate(None, _HARMLESS) or not _ANY_CONTROL.search(text):
+            return text
+        return _SGR.sub(self._counted, _NOT_COLOURS.sub("", text).translate(_VISIBLE))
 
-
-class OpenColours:
-    """Knows whether text leaves colours on at its end, so that they are ended before text of ours."""
-
-    def __init__(self) -> None:
-        self._on: set[int] = set()
-
-    def __bool__(self) -> bool:
-        """Whether a colour is on."""
-        return bool(self._on)
-
-    def read(self, text: str) -> None:
-        """Follow the colours of more text."""
-        for sequence in _SGR.findall(text):
-            self._follow([int(number or 0) for number in sequence.replace(":", ";")[:64].split(";")])
+    def _counted(self, sequence: re.Match[str]) -> str:
+        self._seen += 1
+        if self._most is not None and self._seen > self._most:
+            remark = f"[… more than {self._most} colours: the rest has none]" if self._seen == self._most + 1 else ""
+            return self.end_colours() + remark
+        self._follow([int(number or 0) for number in sequence[1].replace("::", ":").replace(":", ";").split(";")])
+        if 48 in self._on and self._on.get(38) == self._on[48]:
+            del self._on[48]
+            return f"{sequence[0]}\x1b[49m"
+        return sequence[0]
 
     def _follow(self, numbers: list[int]) -> None:
         at = 0
@@ -103,10 +125,18 @@ class OpenColours:
             if code == 0:
                 self._on.clear()
             elif code in _ENDS:
-                self._on -= _ENDS[code]
+                for ended in _ENDS[code]:
+                    self._on.pop(ended, None)
             elif code in (38, 48):  # followed by 5;COLOUR or 2;RED;GREEN;BLUE
-                self._on.add(code)
-                at += {5: 2, 2: 4}.get(numbers[at] if at < len(numbers) else 0, len(numbers))
+                length = 2 if numbers[at] == 5 else 4
+                self._on[code] = tuple(numbers[at : at + length])
+                at += length
+            elif code >= 30 and code != 53:
+                self._on[38 if code < 40 or 90 <= code < 100 else 48] = (5, code % 10 + 8 * (code >= 90))
             else:
-                ground = 40 <= code <= 47 or 100 <= code <= 107
-                self._on.add(38 if 30 <= code <= 37 or 90 <= code <= 97 else 48 if ground else code)
+                self._on[code] = ()
+
+
+_SGR = re.compile(r"\x1b\[([0-9;:]*)m")
+#: What each code that ends something ends; codes from 30 on are colours of the text or of its ground.
+_ENDS = {22: {1, 2, 21}, 23: {3}, 24: {4, 21}, 25: {5, 6}, 27: {7}, 29: {9}, 39: {38}, 49: {48}, 55: {53}}

@@ -9,10 +9,12 @@ becomes one line of text that says so.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 
 from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
@@ -23,6 +25,10 @@ from sandbox_kernel.untrusted.markup.tex import check_latex
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32
 MAX_DOCSTRING = 256 << 10
+#: The most work of a page with all displays of one cell.
+MAX_WORK = 400_000
+#: The work for a command of a formula, in elements.
+_COMMAND = 10
 
 _SCRIPTS = "scripts of a sandbox do not run in the page"
 _NEVER = {
@@ -66,6 +72,13 @@ class SanitizedBundle:
     data: Mapping[str, object]
     metadata: Mapping[str, object]
     removed: tuple[str, ...] = ()
+
+    @property
+    def work(self) -> int:
+        """About how many elements, colours and commands of formulas a page draws; drawings and frames count little."""
+        is_frame = any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data)
+        texts = [text for text in self.data.values() if isinstance(text, str) and not is_frame]
+        return sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
 
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
@@ -136,12 +149,12 @@ def _in_words(mime: str) -> str:
 
 
 def safe_text(text: object, limit: int = MAX_TEXT) -> str:
-    """Clean plain text: keep colours, remove other escape sequences, and cut it at ``limit`` characters."""
+    """Clean plain text: keep colours, remove other escape sequences and our mark; cut it at ``limit`` characters."""
     if not isinstance(text, str):
         raise ContentRefused(f"it is {type(text).__name__}, not text")
     if len(text) > limit:
         text = f"{text[:limit]}\n[… {len(text) - limit} more characters are not shown]"
-    return only_colours(encodable(text))
+    return unmarked(only_colours(encodable(text)))
 
 
 def _name(mime: object) -> str:
@@ -155,7 +168,7 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
     if mime in _NEVER:
         raise ContentRefused(_NEVER[mime])
     if mime == "application/json":
-        return check_json(value), ()
+        return json.loads(unmarked(json.dumps(check_json(value), ensure_ascii=False))), ()
     cleaner = _CLEANERS.get(mime)
     if cleaner is None and mime not in IMAGE_TYPES:
         raise ContentRefused("it is not of a type that is shown; text, tables, pictures, SVG and HTML are")
@@ -166,7 +179,8 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
         raise ContentRefused(f"it is {type(value).__name__}, not text")
     if cleaner is None:
         return check_image(mime, value), ()
-    return cleaner(encodable(value))
+    clean, taken = cleaner(encodable(value))
+    return unmarked(clean), taken  # the last step: references and escapes of characters are resolved
 
 
 def _html(text: str) -> tuple[str, tuple[str, ...]]:
@@ -184,7 +198,8 @@ def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
     from sandbox_kernel.untrusted.markup.styles import NotScoped
 
     try:
-        return scoped_html(markup)
+        shown, taken = scoped_html(markup)
+        return unmarked(shown), taken
     except (NotScoped, ContentRefused):
         return None
 
@@ -224,7 +239,7 @@ def _metadata(metadata: object, kept: Mapping[str, object]) -> dict[str, object]
             if isinstance(entry.get("expanded"), bool):
                 fields["expanded"] = entry["expanded"]
             if isinstance(root := entry.get("root"), str):
-                fields["root"] = encodable(root[:200])
+                fields["root"] = unmarked(encodable(root[:200]))
         elif not mime.startswith("image/"):
             continue
         for side in ("width", "height"):

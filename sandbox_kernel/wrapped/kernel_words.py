@@ -4,55 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.model import FsChange, Note, Status
 from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES
-from sandbox_kernel.receipt import MARK
+from sandbox_kernel.receipt import MARK, unmarked
+from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.wrapped.inner_kernel import KernelEnd
 from sandbox_kernel.wrapped.wrap_options import WrapOptions
 
 NO_START = "KernelDidNotStart"
 #: The most files that one line names.
 _NAMED = 5
+_LONGEST = 2000
 
 
 def error(name: str, words: str) -> dict[str, object]:
     """Return the content of an error of ours. Its line begins with our mark, which no output of a kernel can have."""
+    words = unmarked(one_line(words, _LONGEST))
     return {"ename": name, "evalue": words, "traceback": [f"{MARK} {name}: {words}"]}
 
 
 def interrupted(timeout_s: float) -> str:
     """Return the line for a cell that was interrupted for its time."""
-    return f"{MARK} the cell ran longer than its limit of {timeout_s:g} s and was interrupted\n"
+    return remark(f"the cell ran longer than its limit of {timeout_s:g} s and was interrupted")
 
 
 def too_slow(most_s: float) -> str:
     """Return the line for a cell whose outputs took too long to check."""
-    return f"{MARK} more outputs of this cell are not shown: checking them took more than {most_s:g} s\n"
+    return remark(f"more outputs of this cell are not shown: checking them took more than {most_s:g} s")
 
 
 def remark(words: str) -> str:
-    """Return the line for something that was removed, or that a user should know."""
-    return f"{MARK} {words}\n"
+    """Return the line for something that was removed, or that a user should know. It may quote the kernel."""
+    return f"{MARK} {unmarked(one_line(words, _LONGEST))}\n"
 
 
 def changed(changes: Sequence[FsChange], missing: Sequence[Note]) -> Iterator[str]:
     """Yield the lines for what a cell changed in the user's folder."""
     if changes:
-        names = ", ".join(f"{change.path} ({change.kind})" for change in changes[:_NAMED])
+        names = ", ".join(f"{display_name(change.path)} ({change.kind})" for change in changes[:_NAMED])
         more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
-        yield f"{MARK} not written to the folder yet: {names}{more}; see or write it with: sandbox-kernel changes\n"
-    for note in missing:
-        yield f"{MARK} {note}\n"
+        yield remark(f"not written to the folder yet: {names}{more}; see or write it with: sandbox-kernel changes")
+    yield from map(remark, missing)
 
 
 def not_kept(error: Exception) -> str:
     """Return the line for changes that could not be kept."""
-    return f"{MARK} what this cell changed in the folder could not be kept: {error}\n"
+    return remark(f"what this cell changed in the folder could not be kept: {error}")
 
 
 def not_brought_in(error: Exception) -> str:
     """Return the line for changes of the user's that the kernel could not be shown."""
-    return f"{MARK} the kernel could not be shown what changed in the folder: {error}\n"
+    return remark(f"the kernel could not be shown what changed in the folder: {error}")
 
 
 def no_start(why: object, last_words: str = "") -> dict[str, object]:

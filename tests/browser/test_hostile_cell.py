@@ -139,3 +139,31 @@ def test_an_honest_cell_looks_right(lab: LabPage) -> None:
     expect(output.locator("mjx-merror")).to_have_count(0)
     output.screenshot(path=ARTIFACTS / "honest-output.png")
     lab.screenshot("honest-cell")
+
+
+#: Outputs just below what the cleaner allows: each would hang a page if it were a hundred times as much.
+HEAVY = r"""
+from IPython.display import HTML, SVG, Latex, display
+line = "M0 0" + "".join(f"L{n % 300} {n % 200}" for n in range(2000))
+shapes = '<rect width="1" height="1"/>' * 30
+marker = f'<marker id="m" markerWidth="3" markerHeight="3">{shapes}</marker>'
+line = f'<path d="{line}" fill="none" stroke="red" marker-mid="url(#m)"/>'
+display(SVG(f'<svg xmlns="http://www.w3.org/2000/svg" width="300" height="200">{marker}{line}</svg>'))
+display(HTML("<table><tr>" + "<td rowspan=900 colspan=10>x</td>" * 11 + "</tr>" + "<tr><td>y</td></tr>" * 900 + "</table>"))
+display(Latex("$" + "a+b-" * 2000 + "$"))
+print("".join(f"\x1b[3{n % 7}m{n % 9}" for n in range(9900)))
+print("the end")
+"""
+
+
+def test_a_page_answers_while_it_shows_what_is_just_allowed(own_lab: LabPage) -> None:
+    lab = own_lab
+    lab.server.write_notebook("heavy.ipynb", notebook_of(code_cell(HEAVY), kernel="sandbox"))
+    lab.open("heavy.ipynb")
+    lab.run_all()
+    expect(lab.output(0)).to_contain_text("the end")
+    expect(lab.output(0).locator("img")).to_have_count(1)
+    expect(lab.output(0).locator("td[rowspan]")).to_have_count(11)
+    expect(lab.output(0)).not_to_contain_text("was not shown")
+    # A frame is drawn, and scripts go on.
+    lab.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)))")

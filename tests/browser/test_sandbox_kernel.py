@@ -200,6 +200,31 @@ def test_a_notebook_that_was_closed_unsaved_shows_its_newest_run(lab: LabPage) -
     assert prints(lab, 0) == ["run number 3"]
 
 
+#: What ``reopened.js`` notes while a page draws, as a page that hangs leaves it behind.
+HUNG = """() => localStorage.setItem(
+    'sandbox-kernel:drawing:' + window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.id, '1')"""
+
+
+def test_output_with_which_a_page_hung_waits_for_a_click_when_the_page_is_loaded_anew(own_lab: LabPage) -> None:
+    lab, name = own_lab, "hung.ipynb"
+    open_sandbox(lab, name, COUNT)
+    lab.run_all()
+    expect(lab.output(0)).to_contain_text("run number 1")
+    lab.page.wait_for_function(
+        "() => !Object.keys(localStorage).some((key) => key.startsWith('sandbox-kernel:drawing'))"
+    )
+    lab.page.evaluate(HUNG)
+    lab.reload(name)
+    hidden = lab.cell(0).locator(".jp-Cell-outputWrapper .jp-Placeholder")
+    expect(hidden).to_be_visible()
+    expect(lab.cell(0).locator("pre", has_text="run number")).to_have_count(0)
+    hidden.click()
+    expect(lab.output(0)).to_contain_text("run number 1")
+    lab.page.evaluate(CLOSE)
+    lab.open(name)
+    expect(lab.output(0)).to_contain_text("run number 1")
+
+
 def test_cells_that_run_again_at_once_after_reopening_show_only_their_new_output(lab: LabPage) -> None:
     name = "run-at-once.ipynb"
     answer = lab.notebook.locator(".jp-Stdin-input")

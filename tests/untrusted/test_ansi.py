@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel.untrusted import ansi
-from sandbox_kernel.untrusted.ansi import ColourFilter, only_colours, plain
+from sandbox_kernel.untrusted.ansi import MAX_COLOURS, ColourFilter, few_colours, only_colours, plain
 
 
 @pytest.mark.attack("O02", "kernel")
@@ -69,4 +69,44 @@ def test_text_without_escapes_is_never_held_back():
 
 @given(st.text(st.characters() | st.sampled_from("\x00\x1b\x7f\x80\x9b\x9f\xa0é\b\t\n\r")))
 def test_the_quick_look_for_control_characters_misses_none(text: str) -> None:
-    assert only_colours(text) == ansi._NOT_COLOURS.sub("", text).translate(ansi._VISIBLE)
+    assert only_colours(text) == ColourFilter().whole(ansi._NOT_COLOURS.sub("", text).translate(ansi._VISIBLE))
+
+
+@pytest.mark.attack("O02", "kernel")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[8mb", "ab"),
+        ("a\x1b[1;8;31mb\x1b[08mc", "abc"),
+        ("a\x1b[38:5;8mb\x1b[38;5mc\x1b[38;8md\x1b[38;2;1;8me", "abcde"),
+        ("a\x1b[58;5;8;1mb\x1b[10;18;28;70mc", "abc"),
+        ("\x1b[37;47mx", "\x1b[37;47m\x1b[49mx"),
+        ("\x1b[97mx\x1b[48;5;15my", "\x1b[97mx\x1b[48;5;15m\x1b[49my"),
+        ("\x1b[48;2;9;9;9mx\x1b[38:2::9:9:9my", "\x1b[48;2;9;9;9mx\x1b[38:2::9:9:9m\x1b[49my"),
+        ("\x1b[31;1mx\x1b[41my", "\x1b[31;1mx\x1b[41m\x1b[49my"),
+    ],
+)
+def test_no_sequence_hides_text(text: str, shown: str) -> None:
+    assert only_colours(text) == shown
+
+
+def test_colours_are_shown_up_to_the_most_and_their_text_is_kept() -> None:
+    def coloured(count: int) -> str:
+        return "".join(f"\x1b[3{number % 7}mx" for number in range(count))
+
+    assert only_colours(coloured(MAX_COLOURS)) == coloured(MAX_COLOURS)
+    more = only_colours(coloured(MAX_COLOURS + 50))
+    assert more.count("\x1b") == MAX_COLOURS + 1 and "\x1b[0m[… more than" in more and more.endswith("x" * 50)
+    assert ColourFilter(None).feed(coloured(MAX_COLOURS + 50)) == coloured(MAX_COLOURS + 50)
+
+
+def test_the_lines_of_one_output_are_bounded_together() -> None:
+    line = "\x1b[31mx" * 100
+    assert few_colours([line] * (MAX_COLOURS // 100)) == [line] * (MAX_COLOURS // 100)
+    assert few_colours([line] * (MAX_COLOURS // 100 + 1)) == ["x" * 100] * (MAX_COLOURS // 100 + 1)
+
+
+def test_the_colours_that_text_leaves_on_are_ended_once() -> None:
+    stream = ColourFilter()
+    stream.feed("\x1b[1;31mx\x1b[39m")
+    assert (stream.end_colours(), stream.end_colours()) == ("\x1b[0m", "")

@@ -79,7 +79,7 @@ def test_a_type_in_other_letters_is_not_checked_twice() -> None:
 
 def test_a_drawing_that_repeats_its_parts_a_thousand_million_times_is_refused() -> None:
     parts = "".join(f'<g id="a{n}">' + f'<use href="#a{n + 1}"/>' * 10 + "</g>" for n in range(9))
-    with pytest.raises(ContentRefused, match="repeats its parts"):
+    with pytest.raises(ContentRefused, match="the work of"):
         clean_svg(f'<svg xmlns="http://www.w3.org/2000/svg"><defs>{parts}</defs><g id="a9"/><use href="#a0"/></svg>')
 
 

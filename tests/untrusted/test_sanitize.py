@@ -482,3 +482,53 @@ def test_base64_of_anything_is_a_picture_or_refused(data):
     encoded = base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + data).decode()
     for mime in ("image/png", "image/jpeg", "image/gif", "image/webp"):
         sanitize_bundle({mime: encoded}, {})
+
+
+MARKED = "▣ refused evil.example: press Allow"
+
+
+@pytest.mark.attack("O01", "kernel")
+@pytest.mark.parametrize(
+    ("mime", "text"),
+    [
+        ("text/plain", MARKED),
+        ("text/html", f"<p>{MARKED}</p>"),
+        ("text/html", "<p>&#9635; &#x25a3; &#x25A3</p>"),
+        ("text/html", f'<p title="{MARKED}">x</p><img src="https://a.example/x" alt="&#9635;">'),
+        ("text/html", '<style>p::before{content:"\\25A3 refused"}</style><p>x</p>'),
+        ("text/html", '<style>li{list-style-type:"\\0025a3 "}</style><ul><li>x</li></ul>'),
+        ("text/latex", r"$\text{▣ refused}$"),
+        ("text/markdown", f"# {MARKED}\n&#9635; `▣` $\\text{{▣}}$"),
+        ("image/svg+xml", '<svg xmlns="http://www.w3.org/2000/svg"><text>▣ &#9635;</text></svg>'),
+        ("application/json", {"▣": ["▣", "⧈🞔🔲"]}),
+        ("text/markdown", "\\href{▣}{x}" * 3000),
+    ],
+)
+def test_no_form_of_an_output_holds_our_mark(mime: str, text: object) -> None:
+    clean = sanitize_bundle({mime: text, "text/plain": "<IPython.core.display.HTML object>"}, {mime: {"root": "▣"}})
+    shown = json.dumps([clean.data, clean.metadata], ensure_ascii=False)
+    assert not re.search(r"▣|⧈|🞔|🔲|25a3|9635", shown, re.IGNORECASE) and len(clean.data) >= 1, shown
+
+
+@pytest.mark.parametrize(
+    ("attributes", "most"),
+    [('rowspan="5000" colspan="2"', 10), ('colspan="1000"', 100), ("rowspan=50000", 2)],
+)
+def test_the_places_that_cells_span_are_bounded_together(attributes: str, most: int) -> None:
+    assert "span" in html(f"<table><tr>{f'<td {attributes}>x</td>' * most}</tr></table>")[0]
+    refused = sanitize_bundle({"text/html": f"<table><tr>{f'<td {attributes}>x</td>' * (most + 1)}</tr></table>"}, {})
+    assert "text/html" not in refused.data and "span more than" in refused.removed[0]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "65534x", "1e5", "٣٣", "999999", " 7"])
+def test_a_span_that_is_no_plain_number_is_left_out(value: str) -> None:
+    assert "span" not in html(f'<table><tr><td rowspan="{value}">x</td></tr></table>')[0]
+
+
+def test_formulas_of_html_are_typeset_up_to_the_length_of_one_of_latex() -> None:
+    assert "<span>" not in html(f"<p>$ {'a' * 60_000} $</p>")[0]
+    assert "<span>$</span>" in html(f"<p>$ {'a' * 30_000} $</p>" * 3)[0]
+
+
+def test_the_work_of_a_page_with_an_output_is_counted() -> None:
+    assert sanitize_bundle({"text/html": "<b>x</b>" * 50, "text/plain": "\x1b[31mx\x1b[0m"}, {}).work == 102

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sandbox_kernel.model import FsChange
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
-from sandbox_kernel.wrapped import record
+from sandbox_kernel.wrapped import kernel_words, record
 from tests.wrapped.conftest import WrappedClient
 
 SEND = """
@@ -42,6 +43,13 @@ def test_markup_with_handlers_stands_in_the_page_only_as_the_text_of_a_frame(ker
     assert shown["data"].keys() == {FRAME, "text/html", "text/plain"}
     assert "<img" not in shown["data"]["text/html"]
     assert '<iframe sandbox="allow-scripts"' in shown["data"]["text/html"]
+
+
+def test_a_remark_of_ours_stands_on_a_line_of_its_own_without_the_colours_of_the_kernel(kernel):
+    hidden = "import sys; print('\\x1b[8;37mx\\x1b[37mwhite', end='', file=sys.stderr, flush=True)"
+    _, outputs = kernel.run(f"{hidden}; display({{'application/pdf': 'x'}}, raw=True)")
+    said = "".join(content["text"] for kind, content in outputs if kind == "stream")
+    assert "x\x1b[37mwhite\x1b[0m\n\u25a3 a PDF document was not shown" in said, outputs
 
 
 @pytest.mark.slow
@@ -116,3 +124,21 @@ def test_a_kernel_that_breaks_its_connection_is_ended_and_the_cell_says_so(wrap,
     )
     assert reply["ename"] == "SandboxKilled"
     assert "broke its connection" in reply["evalue"]
+
+
+#: A name that a kernel chose: a line in our name, hidden and turned round.
+FORGED = "x\n\u25a3 all is written\x1b[8m\u202e"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        kernel_words.remark(f"HTML was shown without <{FORGED}>"),
+        *kernel_words.changed([FsChange(path=FORGED, kind="created")], []),
+        kernel_words.not_kept(OSError(FORGED)),
+        str(kernel_words.no_start("it broke", FORGED)["traceback"][0]) + "\n",  # type: ignore[index]
+    ],
+)
+def test_a_line_that_quotes_a_kernel_is_one_line_with_one_mark(line: str) -> None:
+    assert line.count("\u25a3") == 1 and line.removeprefix("\x1b[0m").startswith("\u25a3 ")
+    assert line.count("\n") == 1 and line.endswith("\n") and "\x1b[8m" not in line and "\u202e" not in line

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.commands.terminal.echo import ask, say, show_patch
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.tree.paths import display_name
@@ -55,7 +56,7 @@ def settle_changes(box: Sandbox, options: argparse.Namespace, *, ended_well: boo
     changes = box.diff()
     if options.diff is not None:
         if options.diff == "-":
-            print(box.patch(), end="")
+            show_patch(box.patch(), sys.stdout)
         else:
             _write_patch(box, options)
     if not changes:
@@ -86,21 +87,13 @@ def _write_patch(box: Sandbox, options: argparse.Namespace) -> None:
 
 def _ask(box: Sandbox, files: str, options: argparse.Namespace) -> None:
     kept_back = box.left_out()
-    named = f", {len(kept_back)} only with a ({_few(kept_back)})" if kept_back else ""
-    also = "/a for all" if kept_back else ""
-    while True:
-        print(f"{files}{named}. Apply? [y/N{also}/d for the diff] ", end="", file=sys.stderr, flush=True)
-        answer = sys.stdin.readline().strip().lower()
-        if answer == "d":
-            print(box.patch(), end="", file=sys.stderr)
-            continue
-        if answer in ("y", "yes"):
-            _apply(box, None, options)
-        elif answer == "a" and kept_back:
-            _apply(box, kept_back, options)
-        else:
-            print("[nothing was written]", file=sys.stderr)
-        return
+    named = f", {len(kept_back)} only with all ({_few(kept_back)})" if kept_back else ""
+    while answer := ask(f"{files}{named}. Apply?", "apply", *(["all"] if kept_back else []), "diff"):
+        if answer != "diff":
+            _apply(box, kept_back if answer == "all" else None, options)
+            return
+        show_patch(box.patch(), sys.stderr)
+    say("[nothing was written]")
 
 
 def _apply(box: Sandbox, also: Sequence[str] | None, options: argparse.Namespace) -> None:
@@ -124,4 +117,4 @@ def _few(paths: Sequence[str]) -> str:
 
 def _say(options: argparse.Namespace, text: str) -> None:
     if not options.quiet:
-        print(text, file=sys.stderr)
+        say(text)

@@ -11,6 +11,7 @@ import os
 import sys
 from dataclasses import replace
 
+from sandbox_kernel.commands.terminal.echo import ask, say
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.hints import Stumble, hints
 from sandbox_kernel.model.wanted import WantedKind
@@ -49,19 +50,14 @@ def gave_more(result: ExecResult, options: argparse.Namespace) -> bool:
     for offer in offers_of(result):
         what = offer.wanted.what
         if offer.wanted.kind is WantedKind.DOMAIN:
-            if _yes(f"{offer.sentence} Allow it and run the program again? [y/N] "):
+            if ask(f"{offer.sentence} Allow it and run the program again?", "allow"):
                 options.allow_net.append(what)
                 given.append(f"--allow-net {what}")
-        elif options.here is None and _yes(
-            f"The program looked for {what}, which is in this folder. Run it again here, copy-on-write? [y/N] "
+        elif options.here is None and ask(
+            f"The program looked for {what}, which is in this folder. Run it again here, copy-on-write?", "here"
         ):
             options.here = "."
             given.append("--here")
     if given:
-        print(f"[runs again with {' '.join(given)}, for this run only]", file=sys.stderr)
+        say(f"[runs again with {' '.join(given)}, for this run only]")
     return bool(given)
-
-
-def _yes(question: str) -> bool:
-    print(question, end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")

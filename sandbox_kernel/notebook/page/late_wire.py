@@ -10,7 +10,7 @@ from typing import Protocol
 from sandbox_kernel.notebook.render import Message, ShowOutput
 from sandbox_kernel.receipt import MARK, unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
-from sandbox_kernel.untrusted.ansi import ColourFilter
+from sandbox_kernel.untrusted.ansi import END, ColourFilter
 
 
 class CellMessages(Protocol):
@@ -67,5 +67,5 @@ class LateWire:
 
     def cut(self) -> None:
         """See ``LateListener``."""
-        told = f"\n{MARK} further output of this cell after its end is not shown: it is too much\n"
+        told = f"{END}\n{MARK} further output of this cell after its end is not shown: it is too much\n"
         self._send(lambda: self._wire.stream("stderr", told))

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from sandbox_kernel.receipt import unmarked
-from sandbox_kernel.untrusted.ansi import ColourFilter, OpenColours
+from sandbox_kernel.untrusted.ansi import ColourFilter
 
 INTERVAL_S = 0.05
 SIZE = 64 << 10
@@ -34,14 +34,12 @@ class StreamBatch:
         self._length = 0
         self._timer: asyncio.TimerHandle | None = None
         self._filters: dict[str, ColourFilter] = {}
-        self._coloured: dict[str, OpenColours] = {}
 
     def write(self, name: str, text: str) -> None:
         """Add text of one stream. Removes escape sequences other than colours, and our mark (``receipt.unmarked``)."""
         shown = unmarked(self._filters.setdefault(name, ColourFilter()).feed(text))
         if not shown:
             return
-        self._coloured.setdefault(name, OpenColours()).read(shown)
         self._pieces.append((name, shown))
         self._length += len(shown)
         if self._length >= self._size:
@@ -61,10 +59,7 @@ class StreamBatch:
 
     def settle(self) -> None:
         """Send the collected text and reset its colours, so that they do not hide our own text after it."""
-        for name, coloured in self._coloured.items():
-            if coloured:
-                self._pieces.append((name, "\x1b[0m"))
-        self._coloured.clear()
+        self._pieces += [(name, end) for name, colours in self._filters.items() if (end := colours.end_colours())]
         self.flush()
 
     def close(self) -> None:

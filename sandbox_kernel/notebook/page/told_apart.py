@@ -61,8 +61,8 @@ def with_own_names(drawing: str) -> str:
     return _TAG.sub(lambda tag: _REFERENCE.sub(rf"\g<0>d{name}-", tag[0]), drawing)
 
 
-def error_name_of_program(name: str) -> str:
-    """Return the name of a program's error; if it is like one of ours, with "(of the program)" added."""
+def name_of_program(name: str) -> str:
+    """Return the name of a program's error or kernel; if it is like one of ours, with "(of the program)" added."""
     plain = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name))).casefold()
     # Many letters of other scripts look like Latin ones, so a name with any of them is always marked.
     if name.isascii() and plain not in _OURS and not plain.startswith("sandbox"):

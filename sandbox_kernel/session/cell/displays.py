@@ -68,6 +68,7 @@ class Displays:
         self._clears = MAX_CLEARS
         self._comms = MAX_COMMS
         self._clear_next = False
+        self._work = 0
         self.dropped = 0
         self.late = 0
 
@@ -84,13 +85,18 @@ class Displays:
         if self._is_over():
             self.late += 1
             return
+        # Imported by the first cell that shows something.
+        from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
+        from sandbox_kernel.untrusted.sanitize import MAX_WORK
+
+        clean = sanitize_display(frame.data, frame.metadata, gate=self._worker_id)
+        self._work += clean.work
+        if self._work > MAX_WORK:
+            self.dropped += 1
+            return
         if self._clear_next:
             self._clear_next = False
             self._items = []
-        # Imported by the first cell that shows something.
-        from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
-
-        clean = sanitize_display(frame.data, frame.metadata, gate=self._worker_id)
         item = SessionDisplay(
             data=clean.data,
             metadata=clean.metadata,

@@ -53,7 +53,7 @@ def is_local_url(value: str) -> bool:
 
 
 def _is_tame(value: str, properties: frozenset[str]) -> bool:
-    if properties is SVG_PROPERTIES and is_local_url(value):
+    if properties is not HTML_PROPERTIES and is_local_url(value):
         return True
     match = _VALUE.match(value)
     if not match or (properties is HTML_PROPERTIES and _NEGATIVE.search(value)):

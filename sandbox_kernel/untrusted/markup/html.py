@@ -22,10 +22,12 @@ from sandbox_kernel.untrusted.markup.css import HTML_PROPERTIES, clean_style
 from sandbox_kernel.untrusted.markup.html_tokens import End, Start, Token, tokens
 from sandbox_kernel.untrusted.markup.html_tree import Tree
 from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
-from sandbox_kernel.untrusted.markup.tex import as_html, may_be_typeset
+from sandbox_kernel.untrusted.markup.tex import MAX_LATEX, as_html, may_be_typeset
 from sandbox_kernel.untrusted.taken_out import in_words
 
 MAX_HTML = 4 << 20
+#: Most places that the cells and columns of tables span together.
+MAX_SPANNED = 100_000
 
 _TAG_NAMES = (
     "a abbr b bdi bdo blockquote br caption center cite code col colgroup dd del details dfn div dl dt em figcaption "
@@ -59,6 +61,8 @@ CLASSES = {
     "div": {"alert", "alert-info", "alert-success", "alert-warning", "alert-danger"},
 }
 _KEPT = {tag: ATTRIBUTES["*"] | ATTRIBUTES.get(tag, set()) for tag in TAGS}
+_SPANS = frozenset(("colspan", "rowspan", "span"))
+_SPAN = re.compile(r"[1-9][0-9]{0,4}\Z", re.ASCII)
 _SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
 _HOST = re.compile(r"\s*(?:https?:)?//([A-Za-z0-9.-]{1,100})", re.IGNORECASE)
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\\x00-\x1f]{1,2000}\Z", re.IGNORECASE)
@@ -117,6 +121,7 @@ class HtmlReader:
         self.typeset = typeset
         self._tree = Tree()
         self._words: list[str] = []
+        self._spanned = self._formulas = 0
         self._skipped = ""
         self._skip_depth = 0
 
@@ -145,7 +150,9 @@ class HtmlReader:
         if self._words:
             text = "".join(self._words)
             self._words = []
-            self._tree.text(as_html(text, typeset=self.typeset), is_space=not text.strip(" \t\n\r\f"))
+            self._formulas += len(text) if "$" in text or "\\" in text else 0
+            typeset = self.typeset and self._formulas <= MAX_LATEX
+            self._tree.text(as_html(text, typeset=typeset), is_space=not text.strip(" \t\n\r\f"))
 
     def _is_elsewhere(self, token: Start) -> bool:
         """Whether a picture would have to be loaded; notes from where."""
@@ -190,7 +197,7 @@ class HtmlReader:
     def _attributes(self, token: Start) -> str:
         if not token.attributes:
             return ""
-        kept, written = self.kept[token.name], ""
+        kept, written, spanned = self.kept[token.name], "", 1
         for name, value in token.attributes.items():
             if name not in kept:
                 if name.startswith("on") and name.isalpha():
@@ -199,6 +206,10 @@ class HtmlReader:
             clean = self.attribute(token.name, name, value)
             if clean is not None:
                 written += f' {name}="{escape(clean)}"'
+                spanned *= int(clean) if name in _SPANS else 1
+        self._spanned += spanned if spanned > 1 else 0
+        if self._spanned > MAX_SPANNED:
+            raise ContentRefused(f"the cells of its tables span more than {MAX_SPANNED} places")
         return written
 
 
@@ -209,6 +220,8 @@ def _clean_attribute(name: str, value: str) -> str | None:
         return check_data_url(value)
     if name == "href":
         return value.strip() if _LINK.match(value.strip()) else None
+    if name in _SPANS:
+        return value if _SPAN.match(value) else None
     if name in ("title", "alt", "summary"):
         return value[:1000]
     return value if _SHORT.match(value) else None

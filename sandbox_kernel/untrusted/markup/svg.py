@@ -24,11 +24,11 @@ MAX_DEPTH = 100
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
 #: Left out: script, style, foreignObject and a; animate* and set, which change attributes later; title and desc, which
-#: may contain HTML.
+#: may contain HTML; feMorphology, which looks at a million points for each.
 _TAG_NAMES = (
     "svg g defs symbol use path rect circle ellipse line polyline polygon text tspan textPath clipPath mask marker "
     "pattern linearGradient radialGradient stop image filter feGaussianBlur feOffset feBlend feColorMatrix feFlood "
-    "feComposite feMerge feMergeNode feMorphology"
+    "feComposite feMerge feMergeNode"
 )
 _GONE_WITH_CONTENT_NAMES = "script style foreignObject metadata title desc iframe object embed math"
 _GONE_WITH_CONTENT = frozenset(_GONE_WITH_CONTENT_NAMES.split())
@@ -42,6 +42,15 @@ _GEOMETRY = (
 )
 _ATTRIBUTES = frozenset(_GEOMETRY.split()) | SVG_PROPERTIES | {"style"}
 _REFERENCING = frozenset({"use", "textPath", "linearGradient", "radialGradient", "pattern", "image"})
+#: Only these have markers, which would otherwise be inherited by any number of lines.
+_MARKED = frozenset(("path", "line", "polyline", "polygon"))
+_UNMARKED_PROPERTIES = SVG_PROPERTIES - {"marker-start", "marker-mid", "marker-end"}
+#: Each number or command of a line may be a point of it.
+_POINT = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|[A-Za-z]")
+#: The work of a mask or of a step of a filter, which touch a whole area, and of dashes, in simple shapes.
+_LAYER, _DASHES = 1000, 20
+_IS_LAYER = re.compile(r"\b(?:mask|filter):")
+_IS_DASHED = re.compile(r"stroke-dasharray:\s*[0-9.]")
 _PLAIN = re.compile(r"[^<>\\&{}@;]*\Z")
 _URL = re.compile(r"url\s*\(|javascript|expression|image-set|import", re.IGNORECASE)
 _FRAGMENT = re.compile(r"#[A-Za-z0-9_.:-]{1,128}\Z")
@@ -125,31 +134,35 @@ class _Writer:
 
     def _text(self, text: str) -> None:
         if not self._skipping and self._open:
+            self._references.weigh(len(text) // 4)
             self._written.append(escape(defused(text)))
 
     def _attributes(self, tag: str, attributes: dict[str, str]) -> str:
         self._references.enter(attributes.get("id", ""))
+        points = len(_POINT.findall(attributes.get("d", "") + attributes.get("points", "")))
+        self._references.weigh(points // 4 + (_LAYER if tag.startswith("fe") else 0))
+        properties = SVG_PROPERTIES if tag in _MARKED else _UNMARKED_PROPERTIES
         written = ""
         for key, value in attributes.items():
             name = key.rpartition(":")[2]
             if name == "href" and key in ("href", "xlink:href") and tag in _REFERENCING:
                 clean = check_data_url(value) if tag == "image" else value if _FRAGMENT.match(value) else None
                 key = "xlink:href"
-            elif key in _ATTRIBUTES:
-                clean = _filter(key, value)
+            elif key in _ATTRIBUTES and (key not in SVG_PROPERTIES or key in properties):
+                clean = clean_style(value, properties) if key == "style" else _filter(value)
             else:
                 continue
             if clean is None or f" {key}=" in written:
                 continue
+            said = clean if key == "style" else f"{key}:{clean[:200]}"
+            self._references.weigh(_LAYER * len(_IS_LAYER.findall(said)) + _DASHES * bool(_IS_DASHED.search(said)))
             if "#" in clean and key not in ("id", "d", "points"):
-                self._references.refer(_TARGET.findall(clean[:5000]))
+                self._references.refer(_TARGET.findall(clean[:5000]), max(1, points) if "marker-mid" in said else 1)
             written += f' {key}="{escape(clean)}"'
         return written
 
 
-def _filter(name: str, value: str) -> str | None:
-    if name == "style":
-        return clean_style(value, SVG_PROPERTIES)
+def _filter(value: str) -> str | None:
     if is_local_url(value) or (_PLAIN.match(value) and not _URL.search(value)):
         return value
     return None

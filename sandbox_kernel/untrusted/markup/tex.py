@@ -28,7 +28,9 @@ _BEGINNING = re.compile(r"[\\$]")
 _ENVIRONMENT = re.compile(r"\s*\{([A-Za-z]{1,20}\*?)\}")
 _COLOUR = re.compile(r"\s*\{[A-Za-z0-9#]{1,30}\}")
 _SPACE = re.compile(r"\*?\s*\{\s*[0-9.]{1,4}\s*(?:em|ex|mu|pt|px|mm|cm|in)\s*\}")
-_UPWARDS = re.compile(r"\s*\[\s*-")
+#: Space between rows that is negative, which draws over other cells, or higher than a page.
+_FAR = re.compile(r"\s*\[\s*(?:-|[0-9.]{4})")
+_THICKNESS = re.compile(r"(?:\s*\{[^{}]{0,20}\}){2}\s*\{\s*(?:[0-9.]{1,3}\s*(?:em|ex|mu|pt|px|mm|cm|in)\s*)?\}")
 _GAP = "\u200b"
 
 
@@ -91,7 +93,7 @@ def _only_draws(match: re.Match[str], text: str) -> bool:
     name, sign = match[1], match[2]
     if name is None:
         # A single sign (\, \{ \\) only draws. ^^ can write any character, and \\[-…] moves rows up: both are refused.
-        return match[0] != "^" and not (sign == "\\" and _UPWARDS.match(text, match.end()))
+        return match[0] != "^" and not (sign == "\\" and _FAR.match(text, match.end()))
     if name in ("begin", "end"):
         found = _ENVIRONMENT.match(text, match.end())
         return found is not None and found[1] in ENVIRONMENTS
@@ -99,6 +101,8 @@ def _only_draws(match: re.Match[str], text: str) -> bool:
         return bool(_COLOUR.match(text, match.end()))
     if name in ("hspace", "mspace"):
         return bool(_SPACE.match(text, match.end()))
+    if name == "genfrac":
+        return bool(_THICKNESS.match(text, match.end()))
     return name in COMMANDS
 
 

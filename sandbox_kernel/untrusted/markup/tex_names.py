@@ -17,7 +17,7 @@ _STRUCTURE = (
     "liminf limsup ln log max min Pr sec sin sinh sup tan tanh limits nolimits overline underline overbrace "
     "underbrace overparen underparen overrightarrow underrightarrow overleftarrow underleftarrow overleftrightarrow "
     "underleftrightarrow overset underset overunderset stackrel stackbin over overwithdelims atop atopwithdelims "
-    "above abovewithdelims brace brack choose frac sqrt root left right middle enspace quad qquad thinspace "
+    "brace brack choose frac sqrt root left right middle enspace quad qquad thinspace "
     "negthinspace big Big bigg Bigg bigl Bigl biggl Biggl bigr Bigr biggr Biggr bigm Bigm biggm Biggm mathord mathop "
     "mathopen mathclose mathbin mathrel mathpunct mathinner vcenter buildrel hbox text mbox boxed phantom vphantom "
     "hphantom acute grave ddot tilde bar breve check hat vec dot widetilde widehat matrix array pmatrix cases cr "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted.ansi import ColourFilter
 from sandbox_kernel.untrusted.json_value import encodable
+from sandbox_kernel.untrusted.sanitize import MAX_WORK
 from sandbox_kernel.wrapped.cleaning import clean_parts
 from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
 
@@ -18,7 +19,9 @@ COMMS = frozenset(("comm_open", "comm_msg", "comm_close"))
 DISPLAYS = frozenset(("display_data", "update_display_data", "execute_result"))
 #: Kinds that a page must not get, and that kernels send all the same; they are not counted as malformed.
 _SILENT = frozenset(("iopub_welcome", "debug_event"))
+_MAX_CODE = 64 << 20
 _STREAMS = ("stdout", "stderr")
+_TOO_MUCH = f"further outputs were too many to be shown: they are the work of more than {MAX_WORK} shapes"
 _STATES = ("busy", "idle", "starting")
 
 
@@ -30,7 +33,9 @@ class OutputCleaner:
 
     def __init__(self, gate: str = "") -> None:
         self._gate = gate
-        self._colours = {name: ColourFilter() for name in _STREAMS}
+        #: Whether the kernel's text ends within a line.
+        self.amid_line = False
+        self.end()
         self._told: set[str] = set()
         self._removed: list[str] = []
 
@@ -42,8 +47,8 @@ class OutputCleaner:
             case "stream":
                 return self._stream(content)
             case "execute_input":
-                code = content.get("code")
-                return {"code": clean_parts.whole_text(code), "execution_count": _count(content)}
+                code = clean_parts.text(content.get("code"), _MAX_CODE)
+                return {"code": code, "execution_count": _count(content)}
             case "display_data" | "update_display_data":
                 return {**self._bundle(content), **_transient(content)}
             case "execute_result":
@@ -78,6 +83,17 @@ class OutputCleaner:
         rest = [(name, colours.close()) for name, colours in self._colours.items()]
         return [{"name": name, "text": text} for name, text in rest if text]
 
+    def end(self) -> None:
+        """Forget the colours and the work of a cell: it is over."""
+        self._colours = {name: ColourFilter() for name in _STREAMS}
+        self.amid_line, self._work = False, 0
+
+    def closing(self) -> str:
+        """Return what ends the kernel's line and colours before a line of ours, which stands on standard error."""
+        ends = {colours.end_colours() for colours in self._colours.values()}
+        line, self.amid_line = "\n" if self.amid_line else "", False
+        return max(ends) + line
+
     def _status(self, content: Table) -> Table:
         state = content.get("execution_state")
         if state not in _STATES:
@@ -89,12 +105,14 @@ class OutputCleaner:
         if not isinstance(name, str) or name not in self._colours or not isinstance(text, str):
             raise MalformedMessage
         shown = unmarked(self._colours[name].feed(encodable(text)))
+        self.amid_line = not shown.endswith("\n") if shown else self.amid_line
         return {"name": name, "text": shown} if shown else None
 
     def _bundle(self, content: Table) -> Table:
-        clean, removed = clean_parts.display(content, self._gate)
-        self._removed.extend(removed)
-        return clean
+        clean, removed, work = clean_parts.display(content, self._gate)
+        self._work += work
+        self._removed.extend(removed if self._work <= MAX_WORK else (_TOO_MUCH,))
+        return clean if self._work <= MAX_WORK else {"data": {}, "metadata": {}}
 
 
 def _count(content: Table) -> int | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sandbox_kernel.ground.visible import one_line
-from sandbox_kernel.notebook.page.told_apart import error_name_of_program
+from sandbox_kernel.notebook.page.told_apart import name_of_program
 from sandbox_kernel.notebook.render import told_apart
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.ansi import only_colours
+from sandbox_kernel.untrusted.ansi import few_colours
 from sandbox_kernel.untrusted.frames.frame_output import LIBRARY
 from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
 from sandbox_kernel.untrusted.json_value import check_json, encodable
@@ -60,21 +60,14 @@ def metadata(value: Mapping[str, object]) -> Table:
 def text(value: object, limit: int = _MAX_VALUE) -> str:
     """Return text with its colours, without our mark and other escape sequences, cut at ``limit`` characters."""
     try:
-        return unmarked(safe_text(value, limit))
+        return safe_text(value, limit)
     except ContentRefused:
         raise MalformedMessage from None
 
 
-def whole_text(value: object) -> str:
-    """Do the same without a limit besides that of a message: for printed output."""
-    if not isinstance(value, str):
-        raise MalformedMessage
-    return unmarked(only_colours(encodable(value)))
-
-
 def line(value: object, limit: int = _MAX_FIELD) -> str:
     """Return text as one visible line; empty for anything else."""
-    return one_line(encodable(value), limit) if isinstance(value, str) else ""
+    return one_line(unmarked(encodable(value)), limit) if isinstance(value, str) else ""
 
 
 def count(value: object) -> int:
@@ -91,9 +84,9 @@ def error(content: Table) -> Table:
         raise MalformedMessage
     name = line(content.get("ename", ""))
     return {
-        "ename": error_name_of_program(name) if name else "",
+        "ename": name_of_program(name) if name else "",
         "evalue": text(content.get("evalue", "")),
-        "traceback": [text(each) for each in lines[:_MAX_TRACEBACK]],
+        "traceback": few_colours([text(each) for each in lines[:_MAX_TRACEBACK]]),
     }
 
 
@@ -103,8 +96,8 @@ def bundle(content: Table) -> Table:
     return {"data": told_apart(clean.data), "metadata": dict(clean.metadata)}
 
 
-def display(content: Table, gate: str) -> tuple[Table, tuple[str, ...]]:
-    """Return the data and metadata of a display after the cleaner, and what was removed, in words."""
+def display(content: Table, gate: str) -> tuple[Table, tuple[str, ...], int]:
+    """Return the data and metadata of a display after the cleaner, what was removed, in words, and a page's work."""
     clean = sanitize_display(content.get("data"), content.get("metadata"), gate)
     data = dict(clean.data) if LIBRARY in clean.data else told_apart(clean.data)
-    return {"data": data, "metadata": dict(clean.metadata)}, clean.removed
+    return {"data": data, "metadata": dict(clean.metadata)}, clean.removed, clean.work

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sandbox_kernel.notebook.page.stdin_channel import PROMPT_MARK
+from sandbox_kernel.notebook.page.told_apart import name_of_program
+from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.suggestions import suggestions
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.json_value import check_json
@@ -169,7 +171,8 @@ def _kernel_info(content: Table) -> Table:
     return {
         "status": "ok",
         "protocol_version": protocol,
-        "implementation": clean_parts.line(content.get("implementation")),
+        # By its name the extension knows our own kernel.
+        "implementation": name_of_program(clean_parts.line(content.get("implementation"))),
         "implementation_version": clean_parts.line(content.get("implementation_version")),
         "banner": clean_parts.text(content.get("banner", "")),
         "language_info": _language(content.get("language_info")),
@@ -185,7 +188,7 @@ def _language(value: object) -> Table:
     for name, form in _LANGUAGE_FIELDS.items():
         field = given.get(name)
         if isinstance(field, str) and form.match(field):
-            found[name] = field
+            found[name] = unmarked(field)
     mode = given.get("codemirror_mode")
     if isinstance(mode, str):
         found["codemirror_mode"] = clean_parts.line(mode)

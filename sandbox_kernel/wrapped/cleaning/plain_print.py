@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sandbox_kernel.receipt import MARK
+from sandbox_kernel.receipt import unmarked
 
 #: How a printed text begins and ends in JSON.
 _BEGIN = re.compile(rb'\{"name": ?"(stdout|stderr)", ?"text": ?"')
@@ -19,7 +19,6 @@ _END = b'"}'
 _HARMLESS = bytes({*range(0x20, 0x7F), *range(0x80, 0x100)} - {*b'"\\', 0xC2})
 #: A backslash that is not the first half of an end of a line, a tab or a quote. Without one, none is a second half.
 _OTHER_ESCAPE = re.compile(rb'\\(?![ntr"])')
-_MARK = MARK.encode()
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def is_plain(text: bytes) -> bool:
 
 def _is_clean_text(text: bytes) -> bool:
     try:
-        text.decode()
+        shown = text.decode()
     except UnicodeDecodeError:
         return False
-    return _MARK not in text
+    return unmarked(shown) == shown

@@ -62,6 +62,7 @@ class FromKernel:
         self._remembered = remembered
         self._folder = folder
         self.outputs = OutputCleaner(widgets.gate)
+        own.closing = self.outputs.closing
         self.recorder = KernelRecorder()
         #: Dropped messages of the kernel by reason.
         self.dropped: Counter[str] = Counter()
@@ -105,6 +106,7 @@ class FromKernel:
         since, at = time.monotonic(), printed.begin
         for end, piece in printed.pieces(MAX_PRINTED):
             self._own.print_encoded(parent, piece)
+            self.outputs.amid_line = not piece.endswith(b'\\n"}')
             at = end
         self._clock.not_of_cell(time.monotonic() - since)
         if at == printed.end:
@@ -225,6 +227,7 @@ class FromKernel:
         """One of the two messages that end a cell came: with the second one it is over."""
         if self._clock.ends(message.parent_id, message.kind):
             self._tell_changes(message.parent)
+            self.outputs.end()
             self._clock.finished(message.parent_id)
 
     def _tell_changes(self, parent: Table) -> None:

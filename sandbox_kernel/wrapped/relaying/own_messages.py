@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from sandbox_kernel.wrapped.cleaning.clean_parts import Table
@@ -23,10 +23,12 @@ class OwnMessages:
         self._outside = outside
         self._theirs = outside.address.signer
         self._session = uuid.uuid4().hex
+        #: Returns what ends the line and the colours of the kernel's text before a line of ours.
+        self.closing: Callable[[], str] = str
 
     def print_words(self, parent: Mapping[str, object], text: str) -> None:
         """Show a line in a cell, on standard error."""
-        self.publish("stream", parent, {"name": "stderr", "text": text})
+        self.publish("stream", parent, {"name": "stderr", "text": self.closing() + text})
 
     def print_in_pieces(self, parent: Table, content: Table) -> None:
         """Send much printed text in several messages: the front end reads the first while the next is made."""
@@ -42,6 +44,8 @@ class OwnMessages:
 
     def say_end(self, error: Mapping[str, object], cells: Sequence[SentCell]) -> None:
         """Show in the notebook why the kernel ended, and finish every cell that it had."""
+        if end := self.closing():
+            self.publish("stream", cells[0].header if cells else {}, {"name": "stderr", "text": end})
         if not cells:
             self.publish("error", {}, error)
         for number, cell in enumerate(cells):

@@ -48,9 +48,19 @@ def test_apply_without_a_folder_is_refused() -> None:
     assert done.returncode == 2 and b"add --here" in done.stderr
 
 
-@pytest.mark.parametrize(("answers", "applied"), [(b"y\n", True), (b"d\ny\n", True), (b"n\n", False), (b"\n", False)])
+@pytest.mark.parametrize(
+    ("answers", "applied"),
+    [
+        (b"apply\n", True),
+        (b"diff\napply\n", True),
+        (b"y\n", False),
+        (b"yes\n", False),
+        (b"all\n", False),
+        (b"\n", False),
+    ],
+)
 @pytest.mark.one_case
-def test_the_question_at_the_end_is_asked(project: Path, answers: bytes, applied: bool) -> None:
+def test_only_the_word_apply_at_the_end_writes(project: Path, answers: bytes, applied: bool) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "sandbox_kernel", "run", "--here", "-c", CODE], stdin=theirs, stderr=theirs,
@@ -59,11 +69,11 @@ def test_the_question_at_the_end_is_asked(project: Path, answers: bytes, applied
         os.close(theirs)
         said = b""
         for line in answers.splitlines(keepends=True):
-            while not said.endswith(b"for the diff] "):
+            while not said.endswith(b"Enter: no. "):
                 said += os.read(ours, 1000)
             os.write(ours, line)
-            if line == b"d\n":
-                said = said.replace(b"for the diff] ", b"")
+            if line == b"diff\n":
+                said = said.replace(b"Enter: no. ", b"")
         try:
             while part := os.read(ours, 1000):
                 said += part
@@ -71,8 +81,8 @@ def test_the_question_at_the_end_is_asked(project: Path, answers: bytes, applied
             pass  # the other end is closed
         assert child.wait(60) == 0
     os.close(ours)
-    assert b"2 files changed. Apply?" in said
-    assert (b"+3,4" in said) == answers.startswith(b"d")
+    assert "\x1b[0m▣ 2 files changed. Apply? Type apply or diff".encode() in said
+    assert (b"+3,4" in said) == answers.startswith(b"diff")
     assert (project / "n").exists() == applied
 
 

@@ -37,7 +37,7 @@ def at_terminal(answer: bytes, *words: str) -> tuple[bytes, int]:
         try:
             while part := os.read(ours, 1000):
                 said += part
-                if not answered and said.endswith(b"[y/N] "):
+                if not answered and said.endswith(b"Enter: no. "):
                     os.write(ours, answer)
                     answered = True
         except OSError:
@@ -56,7 +56,7 @@ except OSError:
 """
 
 
-@pytest.mark.parametrize(("answer", "end"), [(b"y\n", b"reached"), (b"\n", b"caught"), (b"no\n", b"caught")])
+@pytest.mark.parametrize(("answer", "end"), [(b"allow\n", b"reached"), (b"\n", b"caught"), (b"y\n", b"caught")])
 @pytest.mark.one_case
 def test_a_refused_domain_is_offered_at_the_terminal(answer: bytes, end: bytes) -> None:
     with serving(Fine, host=HOST) as port:
@@ -64,13 +64,15 @@ def test_a_refused_domain_is_offered_at_the_terminal(answer: bytes, end: bytes) 
         said, code = at_terminal(answer, *options, "-c", FETCH.format(port=port))
     assert f"The program wanted to reach 127.0.0.2:{port}. Allow it and run the program again?".encode() in said
     assert code == 0 and said.count(b"caught") == 1 and (b"reached" in said) == (end == b"reached"), said
-    assert (f"[runs again with --allow-net 127.0.0.2:{port}, for this run only]".encode() in said) == (answer == b"y\n")
+    assert (f"[runs again with --allow-net 127.0.0.2:{port}, for this run only]".encode() in said) == (
+        answer == b"allow\n"
+    )
 
 
 def test_a_file_in_this_folder_is_offered_at_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.csv").write_text("a,b")
-    said, code = at_terminal(b"y\n", "-c", "print(open('rows.csv').read()[::-1])")
+    said, code = at_terminal(b"here\n", "-c", "print(open('rows.csv').read()[::-1])")
     assert code == 0 and b"b,a" in said and b"runs again with --here" in said, said
 
 
@@ -79,6 +81,6 @@ def test_no_question_is_asked_where_nobody_can_answer() -> None:
     words = ("run", "--allow-net", "example.org", "-c", FETCH.format(port=9))
     for more in ((), ("--json",)):
         done = cli(*words[:1], *more, *words[1:])
-        assert b"[y/N]" not in done.stderr and b"[y/N]" not in done.stdout
+        assert b"Enter: no" not in done.stderr and b"Enter: no" not in done.stdout
     said, _ = at_terminal(b"", "-q", *words[1:])
-    assert b"[y/N]" not in said
+    assert b"Enter: no" not in said

@@ -11,6 +11,7 @@ from sandbox_kernel.session.cell.displays import Displays, SessionDisplay
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.messages import DisplayShown, OutputCleared
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
+from sandbox_kernel.untrusted.sanitize import MAX_WORK
 
 
 def shown(text: str, kind: str = "display", name: str | None = None, size: int = 10) -> DisplayShown:
@@ -65,6 +66,21 @@ def test_number_and_size_are_bounded_and_the_rest_is_counted(monkeypatch: pytest
     large.show(shown("x", size=displays.MAX_BYTES))
     large.show(shown("y", size=1))
     assert (texts(large), large.dropped) == (["x"], 1)
+
+
+def test_the_work_of_a_page_with_one_cell_is_bounded() -> None:
+    found = Displays()
+    for _ in range(12):
+        found.show(DisplayShown(1, 0, "display", {"text/html": "<b>x</b>" * 19_000}, {}, None, 10))
+    assert len(found.all()) == MAX_WORK // 38_000 and found.dropped == 12 - MAX_WORK // 38_000
+
+
+def test_figures_in_frames_are_no_work_of_the_page() -> None:
+    found = Displays()
+    for _ in range(3):
+        figure = "<script>" + "let x = '\\\\\"<b>';" * 20_000 + "</script>"
+        found.show(DisplayShown(1, 0, "display", {"text/html": figure}, {}, None, 10))
+    assert len(found.all()) == 3 and found.dropped == 0 and FRAME in found.all()[2].data
 
 
 def test_what_a_session_returns_and_hands_on_is_inert_already(open_one: Callable[..., Session]) -> None:

@@ -181,3 +181,20 @@ def test_a_number_that_stands_for_no_sound_is_not_replaced() -> None:
         scoped_html('<audio controls src="data:,0"></audio>')
     with pytest.raises(NotScoped):
         scoped_html(f'<audio controls src="data:,1"></audio><audio controls src="{WAV}"></audio>')
+
+
+def test_text_that_a_sheet_adds_to_elements_is_bounded() -> None:
+    assert "content" in scoped('p::before{content:"' + "x" * 400 + '"}', "<p>x</p>" * 200)
+    with pytest.raises(NotScoped):
+        scoped('p::before{content:"' + "x" * 400 + '"}', "<p>x</p>" * 5000)
+
+
+def test_variables_that_stand_for_others_are_bounded_by_what_they_become() -> None:
+    def sheet(levels: int) -> str:
+        return "p{" + "".join(f"--v{n}:var(--v{n + 1}) var(--v{n + 1});" for n in range(levels)) + "color:var(--v0)}"
+
+    assert "-v4:" in scoped(sheet(5), "<p>x</p>" * 5000)
+    with pytest.raises(NotScoped):
+        scoped(sheet(12), "<p>x</p>" * 5000)
+    with pytest.raises(NotScoped):
+        scoped(sheet(30))

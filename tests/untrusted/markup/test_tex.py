@@ -59,3 +59,19 @@ def test_many_formulas_without_an_end_are_no_formulas() -> None:
         clean_html("$" * 50_000)
     with pytest.raises(ContentRefused, match="braces"):
         check_latex("{" * 1000)
+
+
+@pytest.mark.parametrize(
+    "far", [r"\\[999em]", r"\\ [ 9.9pt ]", r"\genfrac{}{}{9pt}{}{n}{k}", r"\genfrac{(}{)}{}{}{n}{k}"]
+)
+def test_a_space_or_a_line_is_as_high_as_it_says_up_to_a_page(far: str) -> None:
+    assert check_latex(f"${far}$") == f"${far}$"
+
+
+@pytest.mark.parametrize(
+    "far",
+    [r"\\[9999em]", r"\\[ 0999em]", r"\above 9000pt", r"\abovewithdelims() 9000pt", r"\genfrac{}{}{9000pt}{}{n}{k}"],
+)
+def test_a_space_or_a_line_is_never_higher_than_a_page(far: str) -> None:
+    with pytest.raises(ContentRefused):
+        check_latex(f"${far}$")

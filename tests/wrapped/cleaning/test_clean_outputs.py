@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox_kernel.untrusted.ansi import MAX_COLOURS
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
+from sandbox_kernel.untrusted.sanitize import MAX_WORK
 from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
 from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, header
 
@@ -102,3 +104,41 @@ def test_a_header_keeps_known_short_fields_only():
         header({"msg_id": "a" * 10_000})
     with pytest.raises(MalformedMessage):
         header({"msg_id": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("printed", "closing"),
+    [
+        ([("stderr", "\x1b[38;2;255;255;255;48;2;255;255;254m")], "\x1b[0m\n"),
+        ([("stdout", "\x1b[31mred\n")], "\x1b[0m"),
+        ([("stderr", "\x1b[31mred\x1b[0m\n")], ""),
+        ([("stderr", "no end of line")], "\n"),
+        ([], ""),
+    ],
+)
+def test_a_line_of_ours_begins_after_the_colours_and_the_line_of_the_kernel(
+    printed: list[tuple[str, str]], closing: str
+) -> None:
+    cleaner = OutputCleaner()
+    for name, text in printed:
+        cleaner.clean("stream", {"name": name, "text": text})
+    assert (cleaner.closing(), cleaner.closing()) == (closing, "")
+
+
+def test_what_a_page_draws_for_one_cell_is_bounded_and_the_rest_is_said_once() -> None:
+    cleaner = OutputCleaner()
+    shown = {"data": {"text/html": "<b>x</b>" * 19_000}, "metadata": {}}
+    found = [cleaner.clean("display_data", shown) for _ in range(MAX_WORK // 38_000 + 2)]
+    assert [bool(each and each["data"]) for each in found].count(False) == 2
+    assert len(cleaner.take_removed()) == 1
+    cleaner.end()
+    assert cleaner.clean("display_data", shown)["data"]  # type: ignore[index]
+
+
+def test_colours_are_bounded_in_one_cell_and_in_one_error() -> None:
+    cleaner = OutputCleaner()
+    text = {"name": "stdout", "text": "\x1b[31mx\x1b[0m" * 3000}
+    shown = [str(cleaner.clean("stream", text)["text"]).count("\x1b") for _ in range(4)]  # type: ignore[index]
+    assert sum(shown) <= MAX_COLOURS + 1 and shown[0] == 6000
+    error = cleaner.clean("error", {"ename": "E", "evalue": "", "traceback": ["\x1b[31mx" * 1000] * 20})
+    assert "\x1b" not in "".join(error["traceback"])  # type: ignore[index, arg-type]

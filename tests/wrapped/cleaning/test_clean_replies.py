@@ -79,3 +79,21 @@ def test_the_server_is_given_no_dotted_name_to_import():
 def test_a_prompt_says_that_a_sandbox_asks():
     reply = clean_reply("input_request", {"prompt": "Jupyter password:\u202e\n", "password": True}, None)
     assert reply == {"prompt": "sandbox asks: Jupyter password:\ufffd", "password": True}
+
+
+@pytest.mark.parametrize(
+    "name", ["sandbox-kernel", "Sandbox_Kernel", "sandbox-kernel\u200b", "ѕandbox-kernel", "sandboxkernel", "▣ sandbox"]
+)
+def test_a_kernel_has_no_name_that_is_like_ours(name: str) -> None:
+    said = clean_reply(
+        "kernel_info_reply", {"protocol_version": "5.3", "language_info": {}, "implementation": name}, None
+    )
+    assert str(said["implementation"]).endswith("(of the program)") and "▣" not in str(said)
+
+
+def test_other_kernels_keep_their_names() -> None:
+    for name in ("ipython", "IRkernel", "xeus-python", ""):
+        said = clean_reply(
+            "kernel_info_reply", {"protocol_version": "5.3", "language_info": {}, "implementation": name}, None
+        )
+        assert said["implementation"] == name

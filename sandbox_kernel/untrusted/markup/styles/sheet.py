@@ -26,6 +26,8 @@ MAX_SHEET = 200_000
 _MAX_DEPTH = 12
 #: The most comparisons of a selector with an element that a page has to make: a fraction of a second.
 MAX_COMPARISONS = 20_000_000
+#: The work for one letter of text, in comparisons.
+_LETTER = 10
 
 _BRACKET = re.compile(r"[({\[]|[)}\]]")
 _MEDIA_WORDS = frozenset(("ident", "whitespace", "number", "dimension"))
@@ -55,17 +57,26 @@ def scoped_sheet(sheet: str, name: str, elements: int) -> str:
 
 
 class _Budget:
-    """Counts the work that a page has with the selectors of a sheet."""
+    """Counts the work that a page has with a sheet: selectors, text that it adds, variables that stand for others."""
 
     def __init__(self, elements: int) -> None:
         self._elements = max(1, elements)
         self._left = MAX_COMPARISONS
+        self._expanded = 1
 
     def spend(self, steps: int, siblings: int) -> None:
         """Count one selector that is compared with every element: its steps, and those that look at all siblings."""
         self._left -= self._elements * (steps + siblings * self._elements)
         if self._left < 0:
             raise NotScoped("its selectors would keep the page busy")
+
+    def declare(self, text: str) -> None:
+        """Count one declaration, for every element: the text that it adds, or what variables in variables become."""
+        if text.startswith("content:"):
+            self.spend(len(text) * _LETTER, 0)
+        elif text.startswith("--") and (variables := text.count("var(--sk")) > 1:
+            self._expanded *= variables
+            self.spend(self._expanded, 0)
 
 
 def _check_depth(sheet: str) -> None:
@@ -91,6 +102,8 @@ def _rule(node: Any, name: str, budget: _Budget) -> str:
             budget.spend(selector.steps, selector.siblings)
     parts = tinycss2.parse_blocks_contents(node.content, skip_comments=True, skip_whitespace=True)
     written = [text for part in parts if (text := declaration(part, name)) is not None]
+    for text in written:
+        budget.declare(text)
     return f"{','.join(selector.text for selector in selectors)}{{{';'.join(written)}}}" if written else ""
 
 
