@@ -263,3 +263,17 @@ def test_a_locked_kernel_offers_nothing(notebook: Notebook, monkeypatch: pytest.
 
 def test_a_refusal_is_typed() -> None:
     assert isinstance(LineRights(LineSetting.LOCKED).refusal(["--gpu all"]), PolicyViolation)
+
+
+def test_a_question_that_found_nobody_is_not_asked_again(notebook: Notebook) -> None:
+    asked: list[str] = []
+
+    async def question(text: str) -> None:
+        asked.append(text)
+
+    async def go() -> CellReply:
+        execution = CellExecution(notebook.state, Page(), _no_input, asyncio.Event(), question=question)  # type: ignore[arg-type]
+        return await execution.run("%sandbox --mount /etc:/data")
+
+    assert [str(asyncio.run(go()).refused)[:7] for _ in range(2)] == ["--mount", "--mount"]
+    assert len(asked) == 1
