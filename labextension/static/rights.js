@@ -12,7 +12,7 @@ import { safeTextOf } from './receipt-facts.js';
 const RIGHTS = 'application/vnd.sandbox-kernel.rights+json';
 const LINES = /^%%?sandbox\b/m;
 const MOST_SOURCES = 1 << 20;
-const MOST_SHOWN = 1000;
+const MOST_SHOWN = 20000; // the kernel bounds it
 
 export async function rightsPlugin(shared) {
   const [{ IRenderMimeRegistry }, { INotebookTracker, NotebookActions }, { Widget }] = await Promise.all(

@@ -8,13 +8,6 @@ import shlex
 
 from sandbox_kernel.commands.options.spec_place import add_place_options
 
-#: Options of cells that a kernel can have from its start.
-_RIGHTS = (
-    ("--mount", "HOST:GUEST[:rw]", "see this path of the host"),
-    ("--allow-net", "DOMAIN[:PORT]", "reach this domain"),
-    ("--policy", "FILE|PRESET", "may touch what this policy says"),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See ``Command``."""
@@ -29,8 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu", nargs="?", const="all", metavar="CARDS",
         help="cells of new notebooks may use accelerators: all, or numbers like 0,1",
     )  # fmt: skip
-    for name, form, meaning in _RIGHTS:
-        parser.add_argument(name, action="append", default=[], metavar=form, help=f"cells of new notebooks {meaning}")
+    forms = {"--mount": "HOST:GUEST[:rw]", "--allow-net": "DOMAIN[:PORT]", "--policy": "FILE|PRESET"}
+    for name, form in forms.items():
+        parser.add_argument(name, action="append", default=[], metavar=form, help="as %%sandbox, for new notebooks")
     parser.add_argument(
         "--lines", choices=("ask", "limits", "locked", "all"),
         help="who gives rights that %%sandbox lines ask for: the user, who is asked (ask, the default); the user, in "
@@ -46,11 +40,11 @@ def execute(options: argparse.Namespace) -> int:
     from sandbox_kernel.policy import PRESETS
     from sandbox_kernel.policy.gpu import parse_gpu
 
-    policies = [name if name in PRESETS else os.path.abspath(name) for name in options.policy]
-    # A mount's host path comes first, so that the whole value can be made absolute.
-    values = (map(os.path.abspath, map(os.path.expanduser, options.mount)), options.allow_net, policies)
-    words = [f"{name}={value}" for (name, _, _), given in zip(_RIGHTS, values, strict=True) for value in given]
-    policy_of(parse_options(words))
+    # A mount's host path comes first, so the whole value can be made absolute.
+    words = [f"--mount={os.path.abspath(os.path.expanduser(value))}" for value in options.mount]
+    words += [f"--allow-net={value}" for value in options.allow_net]
+    words += [f"--policy={name if name in PRESETS else os.path.abspath(name)}" for name in options.policy]
+    policy_of(parse_options(words))  # raises for what is none
     place = install(
         user=options.user, prefix=options.prefix, sys_prefix=options.sys_prefix, name=options.name,
         display_name=options.display_name, here=options.here,

@@ -23,7 +23,7 @@ from sandbox_kernel.notebook.offers.give_rights import take_files_back
 from sandbox_kernel.notebook.offers.offer import Offer, bundle, offers_of
 from sandbox_kernel.notebook.offers.right_answers import RightAnswers
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.own_rights import YES, LineRights, LineSetting, prompt, question
+from sandbox_kernel.notebook.options.own_rights import YES, LineRights, LineSetting, can_be_asked, prompt, question
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.parse_options import first_defaults
 from sandbox_kernel.notebook.options.variables import encode
@@ -245,19 +245,24 @@ class CellExecution:
 
         Raises that error where the user cannot be asked, or refused.
         """
-        rights = self._state.rights
-        lacking = rights.lacking(plan, self._state.defaults, pressed=pressed)
+        rights, before = self._state.rights, self._state.defaults
+        if not plan.commands and plan.options == plan.defaults == before:
+            return None
+        # It resolves paths and reads policy files.
+        look = partial(rights.lacking, plan, before, pressed=pressed)
+        lacking = await asyncio.get_running_loop().run_in_executor(None, look)
         if not lacking:
             return None
         error = rights.refusal(lacking)
-        if rights.setting is LineSetting.ASK and self._door.watched() and (rights.has_page or not rights.told):
+        asks = rights.setting is LineSetting.ASK and can_be_asked(lacking)
+        if asks and self._door.watched() and (rights.has_page or not rights.told):
             rights.told = True
             self._send(ShowOutput(prompt(lacking)))
             return error
-        if rights.setting is not LineSetting.ASK or self._question is None or rights.unanswered:
+        if not asks or self._question is None or rights.unanswered:
             raise error
         answer = await self._question(question(lacking))
-        rights.unanswered = answer is None
+        rights.unanswered = answer is None and not self._cancel.is_set()
         if answer is None or answer.strip().lower() != YES:
             raise error
         rights.allow(lacking)

@@ -59,7 +59,7 @@ def test_without_a_person_a_line_gives_no_right(asking, folder, cell):
 
 def test_the_refusal_says_the_line_that_starts_a_kernel_with_the_right(asking, folder):
     reply, _ = asking.run(f"%sandbox --mount {folder}:/g --allow-net example.org")
-    line = f"sandbox-kernel install --name allowed --allow-net example.org --mount {folder}:/g"
+    line = f"sandbox-kernel install --name NAME --allow-net example.org --mount {folder}:/g"
     assert line in reply["evalue"]
 
 

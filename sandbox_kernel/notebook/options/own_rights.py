@@ -35,11 +35,11 @@ LINES_VARIABLE = "SANDBOX_KERNEL_LINES"
 MIME = "application/vnd.sandbox-kernel.rights+json"
 #: The word that answers the question at a console.
 YES = "allow"
-#: Notebooks whose answers are remembered; the longest unused go first. And the rights of one notebook.
+#: The most rights that a user is asked for at once, and characters of one: what is allowed has been shown as a whole.
+MOST_ASKED, MOST_SHOWN = 50, 2000
+#: Notebooks whose answers are remembered (the longest unused go first), and rights of one notebook.
 MOST_NOTEBOOKS, MOST_RIGHTS = 500, 500
-_MOST_BYTES = 1 << 20
-#: Characters of a right that are shown, at its beginning and at its end.
-_HEAD, _TAIL = 240, 60
+_MOST_BYTES = 4 << 20
 #: Options that ``sandbox-kernel install`` gives a kernel from its start.
 _OF_INSTALL = ("--mount", "--allow-net", "--policy", "--here", "--gpu")
 
@@ -60,17 +60,6 @@ _WHO = {
     LineSetting.LOCKED: "and nobody does while the kernel runs, not the side panel either",
     LineSetting.ALL: "",
 }
-
-
-def lines_setting() -> LineSetting:
-    """Return the setting of this kernel. Raises ``InvalidRequest`` for a value that is none."""
-    value = os.environ.get(LINES_VARIABLE, "").strip() or LineSetting.ASK
-    try:
-        return LineSetting(value)
-    except ValueError:
-        raise InvalidRequest(
-            f"{LINES_VARIABLE}={value!r:.80} is none of: {', '.join(LineSetting)}; set one of them"
-        ) from None
 
 
 def rights_asked(plan: CellPlan, before: CellOptions) -> tuple[str, ...]:
@@ -122,9 +111,7 @@ def _command_text(command: LineCommand) -> str:
 
 def shown(right: str) -> str:
     """Return a right as it is shown: one line, what is invisible or turns the writing direction as its number."""
-    text = right
-    if len(text) > _HEAD + _TAIL:
-        text = f"{text[:_HEAD]} … ({len(right)} characters) … {text[-_TAIL:]}"
+    text = right if len(right) <= MOST_SHOWN else f"{right[:200]} … ({len(right)} characters) … {right[-60:]}"
     return "".join(one if one.isprintable() and not INVISIBLE.match(one) else f"\\u{{{ord(one):x}}}" for one in text)
 
 
@@ -149,8 +136,13 @@ class LineRights:
 
     @property
     def setting(self) -> LineSetting:
-        """Who gives rights. Raises ``InvalidRequest`` when the environment names no setting."""
-        return self._setting or lines_setting()
+        """Who gives rights. Raises ``InvalidRequest`` for a value of the environment that is no setting."""
+        value = self._setting or os.environ.get(LINES_VARIABLE, "").strip() or LineSetting.ASK
+        if value not in set(LineSetting):
+            raise InvalidRequest(
+                f"{LINES_VARIABLE}={value!r:.80} is none of: {', '.join(LineSetting)}; set one of them"
+            )
+        return LineSetting(value)
 
     def lacking(self, plan: CellPlan, before: CellOptions, *, pressed: bool = False) -> tuple[str, ...]:
         """Return the rights that a plan asks for and nobody gave; ``pressed``: the user pressed a button for it."""
@@ -162,13 +154,15 @@ class LineRights:
 
     def survey(self, cells: Iterable[str], before: CellOptions) -> dict[str, object]:
         """Return what all cells of a notebook lack, for the page, under a key by which it is allowed."""
-        by_cell = {number: self._lacked_by(text, before) for number, text in enumerate(cells, 1)}
-        lacking = tuple(dict.fromkeys(right for rights in by_cell.values() for right in rights))[:MOST_RIGHTS]
+        lacking: tuple[str, ...] = ()
+        rows: list[object] = []
+        for number, text in enumerate(cells, 1):
+            rights = self._lacked_by(text, before)
+            if rights and can_be_asked((*lacking, *rights)):  # further cells ask when they run
+                lacking = (*lacking, *rights)
+                rows.append([number, [[shown(right), _meaning(right)] for right in rights]])
         key = hashlib.sha256(json.dumps(lacking).encode()).hexdigest()
         self._surveyed, self.has_page = {key: lacking}, True
-        rows = [
-            [number, [[shown(one), _meaning(one)] for one in rights]] for number, rights in by_cell.items() if rights
-        ]
         return {"key": key, "cells": rows, "remembered": self._notebook is not None}
 
     def _lacked_by(self, text: str, before: CellOptions) -> tuple[str, ...]:
@@ -193,11 +187,13 @@ class LineRights:
 
     def refusal(self, lacking: Sequence[str]) -> PolicyViolation:
         """Return the error of a cell that lacks these rights: what was asked, what stopped it, what to do."""
-        installed = [shown(right) for right in lacking if right.split()[0] in _OF_INSTALL and "(allows:" not in right]
-        install = f"start a kernel that has it (sandbox-kernel install --name allowed {' '.join(installed)}), or "
+        some = [shown(right) for right in lacking[:MOST_ASKED]]
+        more = ", …" if len(lacking) > MOST_ASKED else ""
+        given = " ".join(right for right in some if right.split()[0] in _OF_INSTALL and "(allows:" not in right)
+        install = f"start a kernel that has it (sandbox-kernel install --name NAME {given}), or " if given else ""
         return PolicyViolation(
-            f"{', '.join(map(shown, lacking))}: lines of cells give themselves no rights, {_WHO[self.setting]} "
-            f"({LINES_VARIABLE}={self.setting}). To run this without being asked, {install if installed else ''}set "
+            f"{', '.join(some)}{more}: lines of cells give themselves no rights, {_WHO[self.setting]} "
+            f"({LINES_VARIABLE}={self.setting}). To run this without being asked, {install}set "
             f"{LINES_VARIABLE}={LineSetting.ALL} for notebooks whose lines you have read"
         )
 
@@ -206,6 +202,11 @@ def _meaning(right: str) -> str:
     """Return what the table says about a right."""
     helps = {option.name: option.help for option in OPTIONS} | {command.name: command.help for command in COMMANDS}
     return next(helps[word] for word in right.split()[:2] if word in helps)
+
+
+def can_be_asked(lacking: Sequence[str]) -> bool:
+    """Return whether a user can see these rights as a whole before they answer."""
+    return len(lacking) <= MOST_ASKED and all(len(right) <= MOST_SHOWN for right in lacking)
 
 
 def question(lacking: Sequence[str]) -> str:

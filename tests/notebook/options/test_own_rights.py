@@ -16,7 +16,7 @@ from sandbox_kernel.notebook.execution import CellExecution, CellReply
 from sandbox_kernel.notebook.options import own_rights
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import COMMANDS, OPTIONS
-from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, LineRights, LineSetting, lines_setting, shown
+from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, LineRights, LineSetting, can_be_asked, shown
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.options.parse_options import parse_options
 from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
@@ -143,11 +143,35 @@ def test_what_is_shown_has_no_invisible_letter_no_line_break_and_shows_its_end()
     assert text.endswith(":rw") and len(text) < 400
 
 
+def test_what_cannot_be_shown_as_a_whole_is_not_asked_for(notebook: Notebook) -> None:
+    assert can_be_asked(["x" * own_rights.MOST_SHOWN] * own_rights.MOST_ASKED)
+    assert not can_be_asked(["x"] * (own_rights.MOST_ASKED + 1))
+    hidden = f"%sandbox apply {'a ' * 800} .git/hooks/pre-commit {'b ' * 800}"
+    many = "%sandbox " + " ".join(f"--allow-net a{number}.org" for number in range(own_rights.MOST_ASKED + 1))
+    seen = press(notebook, "rights", cells=[hidden, many, "%sandbox apply", *["%sandbox --gpu all"] * 60])
+    assert [cell for cell, _ in seen["cells"]] == list(range(3, 3 + own_rights.MOST_ASKED))  # type: ignore[attr-defined]
+    assert press(notebook, "allow-rights", key=seen["key"])["status"] == "ok"
+    asked: list[str] = []
+
+    async def question(text: str) -> str:
+        asked.append(text)
+        return "allow"
+
+    async def go(text: str) -> CellReply:
+        execution = CellExecution(notebook.state, Page(), _no_input, asyncio.Event(), question=question)  # type: ignore[arg-type]
+        return await execution.run(text)
+
+    for cell in (hidden, many):
+        refused = asyncio.run(go(cell)).refused
+        assert isinstance(refused, PolicyViolation) and len(str(refused)) < 5000
+    assert asked == []
+
+
 def test_a_word_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lines_setting() is LineSetting.ASK
+    assert LineRights().setting is LineSetting.ASK
     monkeypatch.setenv(LINES_VARIABLE, "none")
     with pytest.raises(InvalidRequest, match="none of: ask, limits, locked, all"):
-        lines_setting()
+        _ = LineRights().setting
 
 
 def test_an_answer_is_remembered_for_a_path_and_these_rights_alone(tmp_path: Path, state: Path) -> None:
