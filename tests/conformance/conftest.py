@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def kernelspec(tmp_path_factory):
     """Jupyter finds the kernelspec of this tree, and the kernel imports the package of this tree.
 
-    The cells of these tests are the project's own: their lines give rights (``test_lines.py`` tests the other settings).
+    The cells of these tests are the project's own: their lines give rights (``notebook/options`` tests the other settings).
     """
     share = tmp_path_factory.mktemp("jupyter")
     (share / "kernels").mkdir()

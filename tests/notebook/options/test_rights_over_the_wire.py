@@ -5,6 +5,8 @@ import os
 import pytest
 
 from sandbox_kernel.notebook.options.own_rights import MIME
+from tests.conformance.conftest import client_class as client_class
+from tests.conformance.conftest import kernelspec as kernelspec
 
 READ = "print(open('/g/secret.txt').read())"
 ASKING = [
