@@ -267,7 +267,7 @@ def test_nobody_gives_a_right_to_a_locked_kernel(
 def test_a_locked_kernel_offers_nothing(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "open('/box/' + 'missing.txt')"
     Path("missing.txt").write_text("there")
-    for setting, times in (("limits", 1), ("locked", 0)):
+    for setting, times in (("locked", 0), ("limits", 1)):
         monkeypatch.setenv(LINES_VARIABLE, setting)
         notebook.state.defaults = CellOptions()
         asked: list[str] = []
