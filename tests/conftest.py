@@ -180,6 +180,12 @@ def own_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(measured_cache, "cache_folder", lambda: str(tmp_path / "measured"))
 
 
+@pytest.fixture(autouse=True)
+def lines_of_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cells of these tests are the project's own, so their lines give rights; tests of rights choose a setting."""
+    monkeypatch.setenv("SANDBOX_KERNEL_LINES", "all")
+
+
 #: Files of the machine that hostile programs try to write to; tests that run as root could lose them.
 PRECIOUS = (
     "/etc/passwd",

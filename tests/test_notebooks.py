@@ -17,7 +17,10 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory):
-    """Jupyter finds this tree's kernelspec, and the kernels import this tree's package."""
+    """Jupyter finds this tree's kernelspec, and the kernels import this tree's package.
+
+    The notebooks are the project's own: their lines give themselves the rights that they show.
+    """
     share = tmp_path_factory.mktemp("jupyter")
     (share / "kernels").mkdir()
     (share / "kernels" / "sandbox").symlink_to(ROOT / "kernelspec" / "sandbox")
@@ -25,6 +28,7 @@ def environment(tmp_path_factory):
         **os.environ,
         "JUPYTER_PATH": str(share),
         "IPYTHONDIR": str(share / "ipython"),
+        "SANDBOX_KERNEL_LINES": "all",
         "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
     }
 

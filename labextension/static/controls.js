@@ -40,6 +40,8 @@ export const CONTROLS = {
   'allow-session': 'Allow for this session',
   'allow-folder': 'Work on the whole folder',
   'allow-never': 'Never',
+  'allow-notebook': 'Allow for this notebook',
+  'allow-nothing': 'Not now',
   receipt: '',
   copy: 'Copy',
   'stop-frame': 'Stop it',
@@ -47,7 +49,7 @@ export const CONTROLS = {
 };
 
 // Those that stand beside outputs and do something: an output could bring them under the pointer. What is copied is our own text.
-const BESIDE_OUTPUTS = new Set(['allow-once', 'allow-session', 'allow-folder', 'allow-never', 'stop-frame', 'save-file']);
+const BESIDE_OUTPUTS = new Set(['allow-once', 'allow-session', 'allow-folder', 'allow-never', 'allow-notebook', 'allow-nothing', 'stop-frame', 'save-file']);
 
 // Buttons of dialogs, which JupyterLab draws.
 export const DIALOG_BUTTONS = {

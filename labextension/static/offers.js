@@ -1,7 +1,7 @@
 // Draws what a cell lacked, with buttons: allow once, for this session, never. The first two run the cell again.
 import { control, CONTROLS } from './controls.js';
 import { element } from './dom.js';
-import { kernelLink, LOST } from './kernel-link.js';
+import { kernelLink } from './kernel-link.js';
 import { OFFERS, readOffers } from './offer-facts.js';
 import { OWN_KEYS } from './receipt.js';
 
@@ -46,7 +46,8 @@ export async function offersPlugin(shared) {
             const title = how === 'once' && offer.once ? offer.once : offer.lines[how];
             const name = `allow-${how}`;
             const button = control(name, 'button', { attributes: { type: 'button', title, 'aria-label': `${CONTROLS[name]}: ${offer.what}`, ...OWN_KEYS } });
-            button.addEventListener('click', () => this._answer(offer.lines[how], again));
+            const change = how === 'folder' ? ['restart', { here: '.' }] : ['answer', { line: offer.lines[how] }];
+            button.addEventListener('click', () => this._answer(change, again));
             return button;
           });
           return element('div', {
@@ -56,7 +57,7 @@ export async function offersPlugin(shared) {
         }
 
         // Only a cell that this page has run since its kernel began may be answered: a notebook file can hold any offer.
-        async _answer(line, again) {
+        async _answer(change, again) {
           const panel = tracker.find((one) => one.node.contains(this.node));
           const cell = panel?.content.widgets.find((one) => one.node.contains(this.node));
           if (!cell || !link.hasRun(panel, cell)) {
@@ -67,17 +68,12 @@ export async function offersPlugin(shared) {
           this._busy = true;
           const late = setTimeout(() => (this._said.textContent = 'Waits until the cells that run have ended…'), LATE_MILLISECONDS);
           try {
-            const asked = panel.sessionContext.session.kernel.requestExecute({ code: line, store_history: false, allow_stdin: false }, true, { sandbox_kernel_pressed: true });
-            const { content } = await asked.done.catch(() => {
-              throw new Error(LOST);
-            });
+            await link.change(panel, ...change);
             clearTimeout(late);
-            if (content.status === 'aborted') throw new Error('Not done: the cell before it was stopped or failed. Press again.');
-            if (content.status !== 'ok') throw new Error(String(content.evalue ?? 'The kernel refused.').slice(0, 1000));
             this._said.textContent = again ? 'Allowed; the cell runs again.' : 'Not asked again in this session.';
             if (again) await NotebookActions.runCells(panel.content, [cell], panel.sessionContext);
           } catch (error) {
-            this._said.textContent = error.message;
+            this._said.textContent = error.message.slice(0, 1000);
           } finally {
             clearTimeout(late);
             this._busy = false;

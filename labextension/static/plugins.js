@@ -8,7 +8,8 @@ import { limitsPlugin } from './limits-item.js';
 import { offersPlugin } from './offers.js';
 import { receiptPlugin } from './receipt.js';
 import { reopenedPlugin } from './reopened.js';
+import { rightsPlugin } from './rights.js';
 
 export function plugins(shared) {
-  return Promise.all([commandsPlugin, framesPlugin, highlightPlugin, limitsPlugin, offersPlugin, receiptPlugin, reopenedPlugin].map((make) => make(shared)));
+  return Promise.all([commandsPlugin, framesPlugin, highlightPlugin, limitsPlugin, offersPlugin, receiptPlugin, reopenedPlugin, rightsPlugin].map((make) => make(shared)));
 }

@@ -22,9 +22,10 @@ from sandbox_kernel.notebook.offers.ask_offer import OnQuestion, ask_for_rights,
 from sandbox_kernel.notebook.offers.give_rights import take_files_back
 from sandbox_kernel.notebook.offers.offer import Offer, bundle, offers_of
 from sandbox_kernel.notebook.offers.right_answers import RightAnswers
-from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
-from sandbox_kernel.notebook.options.own_rights import check_own_rights, lines_give_rights
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.own_rights import YES, LineRights, LineSetting, can_be_asked, prompt, question
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
+from sandbox_kernel.notebook.options.parse_options import first_defaults
 from sandbox_kernel.notebook.options.variables import encode
 from sandbox_kernel.notebook.page.frames.frame_comms import FrameComms
 from sandbox_kernel.notebook.page.frames.frame_libraries import NotebookLibraries
@@ -75,6 +76,8 @@ class NotebookState:
     in_python: bool = False
     #: What the user answered to offers of rights.
     answers: RightAnswers = field(default_factory=RightAnswers)
+    #: What lines of cells may give.
+    rights: LineRights = field(default_factory=lambda: LineRights(notebook=notebook_path()))
     #: Whether a cell has said that files of the last kernel are there.
     told_of_files: bool = False
     comms: FrameComms = field(init=False)
@@ -208,19 +211,20 @@ class CellExecution:
         #: Whether a line command has shown something in this cell.
         self._told = False
 
-    async def run(self, text: str, *, pressed: bool = False) -> CellReply:
-        """Plan the text of a cell of the Sandbox kernel, and do it. ``pressed``: a person pressed a button for it."""
+    async def run(self, text: str) -> CellReply:
+        """Plan the text of a cell of the Sandbox kernel, and do it."""
         try:
             plan = parse_cell(text, self._state.defaults)
-            if not pressed and not lines_give_rights():
-                check_own_rights(plan, self._state.defaults)
         except SandboxError as error:
             return replace(self._failed(refusal(error)), refused=error)
         return await self.run_plan(plan)
 
-    async def run_plan(self, plan: CellPlan) -> CellReply:
-        """Do what was planned: line commands first, then the program."""
+    async def run_plan(self, plan: CellPlan, *, pressed: bool = False) -> CellReply:
+        """Do what was planned: line commands first, then the program. ``pressed``: the user pressed a button for it."""
         try:
+            refused = await self._refused(plan, pressed=pressed)
+            if refused is not None:
+                return CellReply(failure=refusal(refused), refused=refused)
             failure = await self._do(plan)
         except SandboxError as error:
             return replace(self._failed(refusal(error)), refused=error)
@@ -235,6 +239,34 @@ class CellExecution:
     def _failed(self, failure: Failure) -> CellReply:
         self._door.message(failure)
         return CellReply(failure=failure)
+
+    async def _refused(self, plan: CellPlan, *, pressed: bool) -> SandboxError | None:
+        """Ask for rights that the cell's lines lack. Returns why it does not run, when a page shows a prompt instead.
+
+        Raises that error where the user cannot be asked, or refused.
+        """
+        rights, before = self._state.rights, self._state.defaults
+        if not plan.commands and plan.options == plan.defaults == before:
+            return None
+        # It resolves paths and reads policy files.
+        look = partial(rights.lacking, plan, before, pressed=pressed)
+        lacking = await asyncio.get_running_loop().run_in_executor(None, look)
+        if not lacking:
+            return None
+        error = rights.refusal(lacking)
+        asks = rights.setting is LineSetting.ASK and can_be_asked(lacking)
+        if asks and self._door.watched() and (rights.has_page or not rights.told):
+            rights.told = True
+            self._send(ShowOutput(prompt(lacking)))
+            return error
+        if not asks or self._question is None or rights.unanswered:
+            raise error
+        answer = await self._question(question(lacking))
+        rights.unanswered = answer is None and not self._cancel.is_set()
+        if answer is None or answer.strip().lower() != YES:
+            raise error
+        rights.allow(lacking)
+        return None
 
     async def _do(self, plan: CellPlan) -> Failure | None:
         for command in plan.commands:
@@ -257,11 +289,13 @@ class CellExecution:
         return failure
 
     def _offers(self, plan: CellPlan, result: ExecResult) -> tuple[Offer, ...]:
+        if self._state.rights.setting is LineSetting.LOCKED:
+            return ()
         return offers_of(result, self._state.answers.never, plan.options.session or "")
 
     async def _given(self, plan: CellPlan, offers: tuple[Offer, ...], result: ExecResult) -> CellPlan | None:
         """Ask for the rights that the cell lacked, where that is possible; None when it is not run again."""
-        if self._question is None or not offers:
+        if self._question is None or not offers or self._door.watched():  # a page has buttons
             return None
         again = await ask_for_rights(plan, offers, self._state.answers, self._question, self._do_line)
         if again is None:

@@ -58,7 +58,7 @@ class SandboxKernel:
         self._kept = KeptOutput()
         self._connection_file = connection_file
         # What a sandbox needs is imported first, on this thread: while its processes start, the protocol is imported.
-        from sandbox_kernel.notebook.options.cell_options import first_defaults
+        from sandbox_kernel.notebook.options.parse_options import first_defaults
         from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
         from sandbox_kernel.notebook.sessions.kept_files import kept_work
 
@@ -253,15 +253,12 @@ class SandboxKernel:
             channel = StdinChannel(channels, channels.stdin, request.message, request.idents)
             questions = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
             expressed = asked.get("user_expressions") or {}
-            # A page has buttons for what a console is asked.
-            question = questions.question if allow_stdin and cell_id is None and not silent else None
+            question = questions.question if allow_stdin and not silent else None
             where = str(cell_id or "")
             execution = CellExecution(
                 self.state, wire, questions.ask, cancel, name, where, expressed, silent=silent, question=question
             )
-            # A cell of the notebook cannot pass for a button: its own metadata come with its id.
-            pressed = cell_id is None and request.message["metadata"].get("sandbox_kernel_pressed") is True
-            done = await execution.run(code, pressed=pressed)
+            done = await execution.run(code)
         self._kept.end(request.message)
         if done.bug is not None:
             self.log.error("a cell could not be run", exc_info=done.bug)

@@ -18,24 +18,25 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.notebook.options.cell_options import GPU_VARIABLE, HERE_VARIABLE
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
+from sandbox_kernel.notebook.options.parse_options import GPU_VARIABLE, HERE_VARIABLE, OPTIONS_VARIABLE
 from sandbox_kernel.notebook.protocol.kernel_facts import PROTOCOL_VERSION
 
 NAME = "sandbox"
 DISPLAY_NAME = "Sandbox"
+#: Settings of a kernelspec, and the variable that carries each.
+_VARIABLES = {"here": HERE_VARIABLE, "gpu": GPU_VARIABLE, "lines": LINES_VARIABLE, "options": OPTIONS_VARIABLE}
 LOGOS = ("logo-svg.svg", "logo-32x32.png", "logo-64x64.png")
 
 
-def kernel_json(
-    display_name: str, executable: str, here: str | None = None, gpu: str | None = None, lines: str | None = None
-) -> dict[str, object]:
+def kernel_json(display_name: str, executable: str, **given: str | None) -> dict[str, object]:
     """Return the content of kernel.json. A test checks that ``kernelspec/`` has the same, with ``python3``.
 
-    ``here`` is the folder that cells work on; ``.`` is the notebook's own. ``gpu`` are the cards that they may use.
-    ``lines`` says whether lines of cells give rights (``own_rights.py``).
+    ``given`` are settings: ``here`` is the folder that cells work on (``.`` is the notebook's own), ``gpu`` are the
+    cards that they may use, ``lines`` says who gives rights that lines of cells ask for (``own_rights.py``),
+    ``options`` are further ones, as on a ``%sandbox`` line.
     """
-    chosen = {name: value for name, value in (("here", here), ("gpu", gpu), ("lines", lines)) if value is not None}
+    chosen = {name: value for name, value in given.items() if value is not None}
     metadata: dict[str, object] = {"debugger": True, "supported_encryption": ["curve"]}
     spec: dict[str, object] = {
         # -P: a module beside the notebook must not be imported by this process, which is outside the jail.
@@ -50,8 +51,7 @@ def kernel_json(
     }
     if chosen:
         # Jupyter passes a kernel its variables and not the metadata, which is for people and tools.
-        variables = {"here": HERE_VARIABLE, "gpu": GPU_VARIABLE, "lines": LINES_VARIABLE}
-        spec["env"] = {variables[name]: value for name, value in chosen.items()}
+        spec["env"] = {_VARIABLES[name]: value for name, value in chosen.items()}
         metadata["sandbox_kernel"] = chosen
     return spec
 
@@ -62,16 +62,17 @@ def install(
     sys_prefix: bool,
     name: str = NAME,
     display_name: str = DISPLAY_NAME,
-    here: str | None = None,
-    gpu: str | None = None,
-    lines: str | None = None,
+    **given: str | None,
 ) -> Path:
-    """Write the kernelspec and return its folder. By default it goes to the user's Jupyter folder."""
+    """Write the kernelspec and return its folder. By default it goes to the user's Jupyter folder.
+
+    ``given`` are settings of the kernel, as ``kernel_json`` takes them.
+    """
     if sum((user, prefix is not None, sys_prefix)) > 1:
         raise InvalidRequest("--user, --prefix and --sys-prefix exclude each other; give one of them")
     if not display_name.strip():
         raise InvalidRequest("--display-name is empty; give the name for the launcher, like Sandbox")
-    spec = kernel_json(display_name, sys.executable, here, gpu, lines)
+    spec = kernel_json(display_name, sys.executable, **given)
     return write_kernelspec(name, spec, logo_folder(), sys.prefix if sys_prefix else prefix)
 
 

@@ -27,6 +27,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.notebook.editor.complete import complete_magic
 from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
 from sandbox_kernel.notebook.options.option_table import usage
+from sandbox_kernel.notebook.options.own_rights import LineRights, LineSetting
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, new_defaults, parse_line, parse_magic
 from sandbox_kernel.notebook.page.ipython_door import MainThread
 from sandbox_kernel.notebook.page.loop_thread import LoopThread
@@ -61,7 +62,8 @@ class SandboxMagics(Magics):
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self.state = NotebookState(variables=shell.user_ns, in_python=True)
+        # Cells of the Python kernel are code of the host: their lines give what the user has.
+        self.state = NotebookState(variables=shell.user_ns, in_python=True, rights=LineRights(LineSetting.ALL))
         self.state.comms.register(comm.get_comm_manager())
         self._loop: LoopThread | None = None
         atexit.register(self.close)

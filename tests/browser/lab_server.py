@@ -88,6 +88,8 @@ def _environment(home: Path) -> dict[str, str]:
         shutil.copytree(REPOSITORY / "kernelspec", share / "kernels", dirs_exist_ok=True)
         _add_kernel(share / "kernels", "Loopback", "tests.browser.loopback_kernel")
         _add_kernel(share / "kernels", "Landlock", "tests.browser.panel.landlock_kernel")
+        for lines in ("ask", "locked"):
+            _add_kernel(share / "kernels", lines.capitalize(), "sandbox_kernel", SANDBOX_KERNEL_LINES=lines)
     shutil.copytree(REPOSITORY / "jupyter-config", config / "jupyter_server_config.d")
     (config / "labconfig").mkdir(parents=True)
     (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(_QUIET_SETTINGS))
@@ -101,18 +103,22 @@ def _environment(home: Path) -> dict[str, str]:
         "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
         "IPYTHONDIR": str(home / "ipython"),
         "PYTHONPATH": str(REPOSITORY),
+        "XDG_STATE_HOME": str(home / "state"),
+        # Cells of these tests are the project's own; panel/test_rights.py has kernels of the other settings.
+        "SANDBOX_KERNEL_LINES": "all",
     }
+    (home / "state").mkdir(mode=0o700)
     wrap = [sys.executable, "-m", "sandbox_kernel", "wrap", "python3", "--name", WRAPPED]
     subprocess.run(wrap, env=environment, check=True, stdout=subprocess.DEVNULL)
     return environment
 
 
-def _add_kernel(kernels: Path, shown: str, module: str) -> None:
-    """Add a Sandbox kernel of the tests: its cells may reach listeners of a test, or run behind Landlock."""
+def _add_kernel(kernels: Path, shown: str, module: str, **environment: str) -> None:
+    """Add a Sandbox kernel of the tests: its cells may reach listeners of a test, run behind Landlock, or ask."""
     name = f"sandbox-{shown.lower()}"
     spec = json.loads((kernels / "sandbox" / "kernel.json").read_text())
     spec["argv"] = [sys.executable, "-m", module, *spec["argv"][-2:]]
-    spec["display_name"] = shown
+    spec["display_name"], spec["env"] = shown, environment
     (kernels / name).mkdir()
     (kernels / name / "kernel.json").write_text(json.dumps(spec))
 

@@ -12,7 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session", autouse=True)
 def kernelspec(tmp_path_factory):
-    """Jupyter finds the kernelspec of this tree, and the kernel imports the package of this tree."""
+    """Jupyter finds the kernelspec of this tree, and the kernel imports the package of this tree.
+
+    The cells of these tests are the project's own: their lines give rights (``notebook/options`` tests the other settings).
+    """
     share = tmp_path_factory.mktemp("jupyter")
     (share / "kernels").mkdir()
     (share / "kernels" / "sandbox").symlink_to(ROOT / "kernelspec" / "sandbox")
@@ -20,6 +23,7 @@ def kernelspec(tmp_path_factory):
     patch.setenv("JUPYTER_PATH", str(share))
     patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
     patch.setenv("IPYTHONDIR", str(share / "ipython"))
+    patch.setenv("SANDBOX_KERNEL_LINES", "all")
     yield share
     patch.undo()
 

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from sandbox_kernel import InvalidRequest
+from sandbox_kernel.cli import main
 from sandbox_kernel.notebook.kernelspec import LOGOS, install, kernel_json
-from sandbox_kernel.notebook.options.cell_options import first_defaults
+from sandbox_kernel.notebook.options.parse_options import first_defaults
 
 SPEC = Path(__file__).parents[2] / "kernelspec" / "sandbox"
 
@@ -87,3 +88,17 @@ def test_limits_that_the_environment_names_are_defaults_and_a_wrong_one_is_told(
     monkeypatch.setenv("SANDBOX_KERNEL_MEMORY", "lots")
     with pytest.raises(InvalidRequest, match="SANDBOX_KERNEL_MEMORY 'lots'"):
         first_defaults()
+
+
+def test_install_gives_a_kernel_rights_from_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.toml").write_text("allowNetwork = false\n")
+    given = ["--mount", "data:/data:rw", "--allow-net", "example.org", "--policy", "p.toml", "--lines", "locked"]
+    assert main(["install", "--prefix", str(tmp_path), *given]) == 0
+    spec = json.loads((tmp_path / "share" / "jupyter" / "kernels" / "sandbox" / "kernel.json").read_text())
+    assert spec["env"]["SANDBOX_KERNEL_LINES"] == "locked"
+    monkeypatch.setenv("SANDBOX_KERNEL_OPTIONS", spec["env"]["SANDBOX_KERNEL_OPTIONS"])
+    line = f"--policy {tmp_path}/p.toml --allow-net example.org --mount {tmp_path}/data:/data:rw"
+    assert first_defaults().words() == line
+    for wrong in (["--mount", "data"], ["--allow-net", "no domain"], ["--policy", "no-such-preset"]):
+        assert main(["install", "--prefix", str(tmp_path), *wrong]) != 0

@@ -6,7 +6,6 @@ that are still None, ``Sandbox`` has defaults. Made by ``parse_options.py``, use
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -16,14 +15,10 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
 from sandbox_kernel.model import Language
-from sandbox_kernel.notebook.options.units import duration_text, parse_duration, parse_megabytes, size_text
+from sandbox_kernel.notebook.options.units import duration_text, size_text
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 
-#: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
-HERE_VARIABLE = "SANDBOX_KERNEL_HERE"
-GPU_VARIABLE = "SANDBOX_KERNEL_GPU"
-MEMORY_VARIABLE, TIMEOUT_VARIABLE = "SANDBOX_KERNEL_MEMORY", "SANDBOX_KERNEL_TIMEOUT"
 #: Languages whose cells share a session unless they are ``--fresh``.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
 
@@ -141,23 +136,28 @@ class CellOptions:
     def words(self) -> str:
         """Return the options as text, as a user writes them. ``%sandbox`` alone shows it."""
         parts: list[str] = [self.language] if self.language else []
-        if self.timeout_s is not None:
-            parts += ["--timeout", duration_text(self.timeout_s)]
-        if self.cpu_s is not None:
-            parts += ["--cpu", duration_text(self.cpu_s)]
+        for name, value in self.pairs():
+            if name == "--here":
+                parts.append("--here" if value == "." else f"--here={value}")
+            else:
+                parts += [name] if name in _FLAGS else [name, value]
+        return shlex.join(parts)
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return each option that is given, by its name and value; the value of a flag is empty."""
+        found: list[tuple[str, str]] = []
+        for name, seconds in (("--timeout", self.timeout_s), ("--cpu", self.cpu_s)):
+            found += [] if seconds is None else [(name, duration_text(seconds))]
         sizes = (
             ("--memory", self.memory_mb, MIB),
             ("--disk", self.disk_mb, MIB),
             ("--output", self.output_bytes, 1),
             ("--gpu-memory", self.gpu_memory_mb, MIB),
         )
-        for name, number, unit in sizes:
-            if number is not None:
-                parts += [name, size_text(number * unit)]
-        for name, count in (("--processes", self.processes), ("--checkpoints", self.checkpoints)):
-            if count is not None:
-                parts += [name, str(count)]
-        for name, text in (
+        found += [(name, size_text(number * unit)) for name, number, unit in sizes if number is not None]
+        counts = (("--processes", self.processes), ("--checkpoints", self.checkpoints))
+        found += [(name, str(count)) for name, count in counts if count is not None]
+        texts = (
             ("--backend", self.backend),
             ("--session", self.session),
             ("--stdin", self.stdin),
@@ -165,42 +165,21 @@ class CellOptions:
             ("--gpu", self.gpu),
             ("--policy", self.policy),
             ("--python", self.python),
-        ):
-            if text is not None:
-                parts += [name, text]
+        )
+        found += [(name, text) for name, text in texts if text is not None]
         for name, items in (("--arg", self.args), ("-i", self.inputs), ("-o", self.outputs)):
-            for item in items:
-                parts += [name, item]
-        for key, value in self.env:
-            parts += ["--env", f"{key}={value}"]
-        for grant in self.allow_net:
-            parts += ["--allow-net", str(NetworkRule(grant.domain, (grant.port,) if grant.port else ()))]
-        for mount in self.mounts:
-            parts += ["--mount", f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"]
-        if self.here is not None:
-            parts.append("--here" if self.here == "." else f"--here={self.here}")
-        for name, flag in (("--fresh", self.fresh), ("--check", self.check), ("--quiet", self.quiet)):
-            parts += [name] if flag else []
-        return shlex.join(parts)
-
-
-def first_defaults() -> CellOptions:
-    """Return the defaults of a new notebook: none, but for a folder, cards or limits that the environment names.
-
-    ``sandbox-kernel install --here`` and ``--gpu`` write such variables into the kernelspec; a JupyterHub sets limits.
-    The folder ``1`` is the notebook's own. Raises ``InvalidRequest`` when a limit is none.
-    """
-    here, gpu = os.environ.get(HERE_VARIABLE, "").strip(), os.environ.get(GPU_VARIABLE, "").strip()
-    memory, timeout = os.environ.get(MEMORY_VARIABLE, "").strip(), os.environ.get(TIMEOUT_VARIABLE, "").strip()
-    return CellOptions(
-        here=None if here in ("", "0") else "." if here == "1" else here,
-        gpu=gpu or None,
-        memory_mb=parse_megabytes(memory, MEMORY_VARIABLE) if memory else None,
-        timeout_s=parse_duration(timeout, TIMEOUT_VARIABLE) if timeout else None,
-    )
+            found += [(name, item) for item in items]
+        found += [("--env", f"{key}={value}") for key, value in self.env]
+        rules = (NetworkRule(grant.domain, (grant.port,) if grant.port else ()) for grant in self.allow_net)
+        found += [("--allow-net", str(rule)) for rule in rules]
+        found += [("--mount", f"{one.host}:{one.guest}{':rw' if one.writable else ''}") for one in self.mounts]
+        found += [] if self.here is None else [("--here", self.here)]
+        flags = (("--fresh", self.fresh), ("--check", self.check), ("--quiet", self.quiet))
+        return found + [(name, "") for name, flag in flags if flag]
 
 
 T = TypeVar("T")
+_FLAGS = ("--fresh", "--check", "--quiet")
 _LISTS = ("env", "args", "allow_net", "mounts", "inputs", "outputs")
 
 

@@ -1,54 +1,251 @@
-"""Whether the lines of a cell may give rights, or only the person at the page.
+"""Rights that the ``%sandbox`` lines of cells ask for: which they are, who may give them, what the user answered.
 
-The ``%sandbox`` lines of a stranger's notebook are the stranger's. With ``SANDBOX_KERNEL_LINES=limits`` they choose
-languages, sessions and limits, and give no rights: these come from the kernel's environment, from the side panel and
-its dialog, and from the buttons and questions below a cell. Pure, except for the variable.
+The lines of a stranger's notebook are the stranger's. A line whose row in ``option_table.py`` is not harmless asks for
+a right. ``SANDBOX_KERNEL_LINES`` says who gives it: the user, who is asked once for all cells of a notebook (``ask``);
+nobody through lines (``limits``); nobody while the kernel runs, not the side panel either (``locked``); the line itself
+(``all``). An answer is remembered in the user's state folder, for the notebook's path and these very rights.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import StrEnum, unique
+from html import escape
 
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
+from sandbox_kernel.ground.visible import INVISIBLE
+from sandbox_kernel.notebook.offers.offer import written
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.parse_cell import CellPlan
+from sandbox_kernel.notebook.options.cell_policy import policy_of
+from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARMLESS_COMMANDS, OPTIONS
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
+from sandbox_kernel.policy import PRESETS
+from sandbox_kernel.receipt import MARK
+from sandbox_kernel.workspace.own_folder import make_own_folder, state_root
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 LINES_VARIABLE = "SANDBOX_KERNEL_LINES"
-#: The options that show, reach or run more of the host, by the field of ``CellOptions``.
-_RIGHTS = {
-    "mounts": "--mount",
-    "allow_net": "--allow-net",
-    "here": "--here",
-    "gpu": "--gpu",
-    "policy": "--policy",
-    "python": "--python",
+#: What a page with our extension draws buttons for; it asks the kernel what they are about.
+MIME = "application/vnd.sandbox-kernel.rights+json"
+#: The word that answers the question at a console.
+YES = "allow"
+#: The most rights that a user is asked for at once, and characters of one: what is allowed has been shown as a whole.
+MOST_ASKED, MOST_SHOWN = 50, 2000
+#: Notebooks whose answers are remembered (the longest unused go first), and rights of one notebook.
+MOST_NOTEBOOKS, MOST_RIGHTS = 500, 500
+_MOST_BYTES = 4 << 20
+#: Options that ``sandbox-kernel install`` gives a kernel from its start.
+_OF_INSTALL = ("--mount", "--allow-net", "--policy", "--here", "--gpu")
+
+
+@unique
+class LineSetting(StrEnum):
+    """Who gives the rights that lines of cells ask for."""
+
+    ASK = "ask"
+    LIMITS = "limits"
+    LOCKED = "locked"
+    ALL = "all"
+
+
+_WHO = {
+    LineSetting.ASK: "the user is asked, in JupyterLab, Notebook 7 and consoles, and did not allow it here",
+    LineSetting.LIMITS: "the side panel and the buttons below a cell do",
+    LineSetting.LOCKED: "and nobody does while the kernel runs, not the side panel either",
+    LineSetting.ALL: "",
 }
-#: The commands that write to the user's folder or give a right.
-_COMMANDS = ("apply", "allow", "save")
 
 
-def lines_give_rights() -> bool:
-    """Return whether the lines of cells may give rights. Raises ``InvalidRequest`` for a value that is none."""
-    value = os.environ.get(LINES_VARIABLE, "").strip()
-    if value not in ("", "all", "limits"):
-        raise InvalidRequest(f"{LINES_VARIABLE}={value!r} is neither 'all' nor 'limits'; set one of them, or nothing")
-    return value != "limits"
-
-
-def check_own_rights(plan: CellPlan, before: CellOptions) -> None:
-    """Raise ``PolicyViolation`` if the lines of a cell ask for more than the notebook's defaults had ``before``."""
-    asked = [f"%sandbox {command.name}" for command in plan.commands if command.name in _COMMANDS]
+def rights_asked(plan: CellPlan, before: CellOptions) -> tuple[str, ...]:
+    """Return the rights that the lines of a cell ask for beyond the notebook's defaults ``before``, each once."""
+    asked = [_command_text(command) for command in plan.commands if command.name not in HARMLESS_COMMANDS]
     for options in (plan.options, plan.defaults, *(command.options for command in plan.commands)):
-        asked += [word for name, word in _RIGHTS.items() if _is_more(getattr(options, name), getattr(before, name))]
-    if asked:
-        raise PolicyViolation(
-            f"the lines of a cell give no rights here: {', '.join(dict.fromkeys(asked))} was asked for. Give it in the "
-            "side panel (what it may touch; files and changes), with the buttons below a cell, or start the kernel "
-            f"without {LINES_VARIABLE}=limits"
+        asked += _rights(options)
+    had = set(_rights(before))
+    return tuple(dict.fromkeys(right for right in asked if right not in had))
+
+
+def _rights(options: CellOptions) -> list[str]:
+    """Return the rights among options, with the paths that they mean on this machine."""
+    resolved = replace(
+        options,
+        mounts=tuple(replace(mount, host=_real(mount.host)) for mount in options.mounts),
+        here=None if options.here is None else _real(options.here),
+        python=os.path.abspath(options.python) if options.python and "/" in options.python else options.python,
+    )
+    pairs = [(name, value) for name, value in resolved.pairs() if not BY_NAME[name].harmless]
+    return [f"{name} {_policy_text(value) if name == '--policy' else shlex.quote(value)}" for name, value in pairs]
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(os.path.expanduser(path))
+
+
+def _policy_text(name: str) -> str:
+    """Return a preset's name, or the path of a policy file with what it allows: other content is another right."""
+    if name in PRESETS:
+        return name
+    try:
+        found = policy_of(CellOptions(policy=name))
+    except SandboxError:
+        return shlex.quote(_real(name))  # the cell ends with the reason
+    gives = [f"{path.path} ({path.mode})" for path in found.allowed_paths]
+    gives += [f"{mount.host} at {mount.guest}{' (rw)' if mount.writable else ''}" for mount in found.mounts]
+    gives += ["every public address"] if found.network else [str(rule) for rule in found.network_rules]
+    gives += [f"variable {variable}" for variable in found.env]
+    digest = hashlib.sha256(repr(found).encode()).hexdigest()[:12]
+    return f"{shlex.quote(_real(name))} (allows: {', '.join(gives) or 'no host files'}; {digest})"
+
+
+def _command_text(command: LineCommand) -> str:
+    words = [command.name, *(["once"] if command.once else []), *([command.target] if command.target else [])]
+    words += [*command.targets, *command.paths, *([written(command.wanted)] if command.wanted else [])]
+    return f"%sandbox {shlex.join(words)} {command.options.words()}".strip()
+
+
+def shown(right: str) -> str:
+    """Return a right as it is shown: one line, what is invisible or turns the writing direction as its number."""
+    text = right if len(right) <= MOST_SHOWN else f"{right[:200]} … ({len(right)} characters) … {right[-60:]}"
+    return "".join(one if one.isprintable() and not INVISIBLE.match(one) else f"\\u{{{ord(one):x}}}" for one in text)
+
+
+class LineRights:
+    """Who gives rights to the lines of one notebook, and what was given.
+
+    Args:
+        setting: Who gives them; None for what the environment says.
+        notebook: The path of the notebook; None where it is not known, and then answers end with the kernel.
+
+    """
+
+    def __init__(self, setting: LineSetting | None = None, notebook: str | None = None) -> None:
+        self._setting = setting
+        self._notebook = notebook
+        self._given: set[str] = set() if notebook is None else _remembered(notebook)
+        self._surveyed: dict[str, tuple[str, ...]] = {}
+        #: Whether a page with our extension has asked for the rights of its cells.
+        self.has_page = False
+        #: Whether a page that draws no buttons was told to run the cell again; whether a question found nobody.
+        self.told = self.unanswered = False
+
+    @property
+    def setting(self) -> LineSetting:
+        """Who gives rights. Raises ``InvalidRequest`` for a value of the environment that is no setting."""
+        value = self._setting or os.environ.get(LINES_VARIABLE, "").strip() or LineSetting.ASK
+        if value not in set(LineSetting):
+            raise InvalidRequest(
+                f"{LINES_VARIABLE}={value!r:.80} is none of: {', '.join(LineSetting)}; set one of them"
+            )
+        return LineSetting(value)
+
+    def lacking(self, plan: CellPlan, before: CellOptions, *, pressed: bool = False) -> tuple[str, ...]:
+        """Return the rights that a plan asks for and nobody gave; ``pressed``: the user pressed a button for it."""
+        setting = self.setting
+        if setting is LineSetting.ALL or (pressed and setting is not LineSetting.LOCKED):
+            return ()
+        asked = rights_asked(plan, before)
+        return asked if setting is not LineSetting.ASK else tuple(right for right in asked if right not in self._given)
+
+    def survey(self, cells: Iterable[str], before: CellOptions) -> dict[str, object]:
+        """Return what all cells of a notebook lack, for the page, under a key by which it is allowed."""
+        lacking: tuple[str, ...] = ()
+        rows: list[object] = []
+        for number, text in enumerate(cells, 1):
+            rights = self._lacked_by(text, before)
+            if rights and can_be_asked((*lacking, *rights)):  # further cells ask when they run
+                lacking = (*lacking, *rights)
+                rows.append([number, [[shown(right), _meaning(right)] for right in rights]])
+        key = hashlib.sha256(json.dumps(lacking).encode()).hexdigest()
+        self._surveyed, self.has_page = {key: lacking}, True
+        return {"key": key, "cells": rows, "remembered": self._notebook is not None}
+
+    def _lacked_by(self, text: str, before: CellOptions) -> tuple[str, ...]:
+        try:
+            return self.lacking(parse_cell(text, before), before)
+        except SandboxError:
+            return ()  # the kernel refuses this cell
+
+    def allow_surveyed(self, key: str) -> None:
+        """Give what the page showed under this key."""
+        if self.setting is not LineSetting.ASK:
+            raise PolicyViolation(f"lines of cells get no rights here, whoever asks: {LINES_VARIABLE}={self.setting}")
+        if key not in self._surveyed:
+            raise InvalidRequest("the cells were not asked about by this kernel; run the cell again")
+        self.allow(self._surveyed.pop(key))
+
+    def allow(self, rights: Iterable[str]) -> None:
+        """Give these rights, and remember them for the notebook."""
+        self._given.update(rights)
+        if self._notebook is not None:
+            _remember(self._notebook, self._given)
+
+    def refusal(self, lacking: Sequence[str]) -> PolicyViolation:
+        """Return the error of a cell that lacks these rights: what was asked, what stopped it, what to do."""
+        some = [shown(right) for right in lacking[:MOST_ASKED]]
+        more = ", …" if len(lacking) > MOST_ASKED else ""
+        given = " ".join(right for right in some if right.split()[0] in _OF_INSTALL and "(allows:" not in right)
+        install = f"start a kernel that has it (sandbox-kernel install --name NAME {given}), or " if given else ""
+        return PolicyViolation(
+            f"{', '.join(some)}{more}: lines of cells give themselves no rights, {_WHO[self.setting]} "
+            f"({LINES_VARIABLE}={self.setting}). To run this without being asked, {install}set "
+            f"{LINES_VARIABLE}={LineSetting.ALL} for notebooks whose lines you have read"
         )
 
 
-def _is_more(asked: object, before: object) -> bool:
-    if isinstance(asked, tuple) and isinstance(before, tuple):
-        return not set(asked) <= set(before)
-    return asked is not None and asked != before
+def _meaning(right: str) -> str:
+    """Return what the table says about a right."""
+    helps = {option.name: option.help for option in OPTIONS} | {command.name: command.help for command in COMMANDS}
+    return next(helps[word] for word in right.split()[:2] if word in helps)
+
+
+def can_be_asked(lacking: Sequence[str]) -> bool:
+    """Return whether a user can see these rights as a whole before they answer."""
+    return len(lacking) <= MOST_ASKED and all(len(right) <= MOST_SHOWN for right in lacking)
+
+
+def question(lacking: Sequence[str]) -> str:
+    """Return the question at a console. It begins with our mark, which no question of a program can."""
+    return f"{MARK} The cell asks for: {'; '.join(map(shown, lacking))}. Type {YES} to give it, Enter to refuse: "
+
+
+def prompt(lacking: Sequence[str]) -> dict[str, object]:
+    """Return what a page shows instead of running the cell: buttons with our extension, else these words."""
+    text = f"The lines of this cell ask for: {'; '.join(map(shown, lacking))}. Run the cell again to be asked."
+    html = f'<div class="mathjax_ignore tex2jax_ignore">{escape(text)}</div>'
+    return {MIME: {"version": 1}, "text/html": html, "text/plain": text}
+
+
+def _place(notebook: str) -> tuple[str, str]:
+    """Return the private folder of answers, never beside a notebook, and the name of this notebook's file in it."""
+    name = hashlib.sha256(os.fsencode(os.path.realpath(notebook))).hexdigest()[:32]
+    return os.path.join(state_root(), "sandbox-kernel", "rights"), name
+
+
+def _remembered(notebook: str) -> set[str]:
+    folder, name = _place(notebook)
+    with contextlib.suppress(OSError, SandboxError, ValueError, TypeError, KeyError):
+        make_own_folder(folder)
+        with Rooted.at(folder) as own:
+            kept = json.loads(own.read(name, _MOST_BYTES))
+        if kept["notebook"] == os.path.realpath(notebook):
+            return {right for right in kept["rights"] if isinstance(right, str)}
+    return set()
+
+
+def _remember(notebook: str, rights: Iterable[str]) -> None:
+    """Replace what is remembered. Where there is no private folder, nothing is: the next kernel asks again."""
+    folder, name = _place(notebook)
+    kept = {"notebook": os.path.realpath(notebook), "rights": sorted(rights)[:MOST_RIGHTS]}
+    with contextlib.suppress(OSError, SandboxError):
+        make_own_folder(folder)
+        with Rooted.at(folder) as own:
+            own.write(name, json.dumps(kept).encode(), 0o600)
+            ages = {one.name: os.lstat(os.path.join(folder, one.name)).st_mtime for one in own.list_dir()}
+            for old in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_NOTEBOOKS:]:
+                own.remove(old)

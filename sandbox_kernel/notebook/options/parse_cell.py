@@ -18,10 +18,10 @@ from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
 from sandbox_kernel.model.wanted import Wanted, WantedKind
 from sandbox_kernel.notebook.offers.offer import parse_wanted
-from sandbox_kernel.notebook.options.cell_options import CellOptions, first_defaults
+from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
 from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES, FLAGS
-from sandbox_kernel.notebook.options.parse_options import parse_name, parse_options, split_words
+from sandbox_kernel.notebook.options.parse_options import first_defaults, parse_name, parse_options, split_words
 from sandbox_kernel.notebook.options.units import parse_count
 
 _CELL_MAGIC = re.compile(r"%%sandbox(?=\s|\Z)(.*)\Z")

@@ -6,6 +6,7 @@ options; a test checks that both files have the same ones.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -25,6 +26,12 @@ from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.policy.places import path_text
 from sandbox_kernel.policy.sandbox_policy import parse_mount
 
+#: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
+HERE_VARIABLE = "SANDBOX_KERNEL_HERE"
+GPU_VARIABLE = "SANDBOX_KERNEL_GPU"
+#: Further options of a new notebook, as on a ``%sandbox`` line: ``sandbox-kernel install --mount``.
+OPTIONS_VARIABLE = "SANDBOX_KERNEL_OPTIONS"
+MEMORY_VARIABLE, TIMEOUT_VARIABLE = "SANDBOX_KERNEL_MEMORY", "SANDBOX_KERNEL_TIMEOUT"
 #: Most characters of an option line; data belongs into the cell.
 MAX_LINE = 65536
 
@@ -82,6 +89,24 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
         if one in given and other in given:
             raise InvalidRequest(f"{one} and {other} exclude each other; keep one")
     return options
+
+
+def first_defaults() -> CellOptions:
+    """Return the defaults of a new notebook: none, but for a folder, cards or limits that the environment names.
+
+    ``sandbox-kernel install --here`` and ``--gpu`` write such variables into the kernelspec; a JupyterHub sets limits.
+    The folder ``1`` is the notebook's own. Raises ``InvalidRequest`` when a limit or an option is none.
+    """
+    given = parse_options(split_words(os.environ.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
+    here, gpu = os.environ.get(HERE_VARIABLE, "").strip(), os.environ.get(GPU_VARIABLE, "").strip()
+    memory, timeout = os.environ.get(MEMORY_VARIABLE, "").strip(), os.environ.get(TIMEOUT_VARIABLE, "").strip()
+    settings = CellOptions(
+        here=None if here in ("", "0") else "." if here == "1" else here,
+        gpu=gpu or None,
+        memory_mb=parse_megabytes(memory, MEMORY_VARIABLE) if memory else None,
+        timeout_s=parse_duration(timeout, TIMEOUT_VARIABLE) if timeout else None,
+    )
+    return settings.over(given)
 
 
 def parse_name(word: str, what: str) -> str:

@@ -20,6 +20,7 @@ from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.cell_policy import limits_of, may_share, policy_of
+from sandbox_kernel.notebook.options.option_table import BY_NAME
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.notebook.sessions.session_growth import GROWING, RightsChange, change_all, rights_between
 from sandbox_kernel.session.opening.open_session import has_sessions, least_memory_mb, only_when_named
@@ -28,9 +29,6 @@ from sandbox_kernel.session.session import Session
 
 if TYPE_CHECKING:
     from sandbox_kernel.workspace.kept_work import KeptWork
-
-#: Options that change what a cell may touch. For these the note suggests ``--session NAME``, which keeps variables.
-_GRANTS = frozenset(("--allow-net", "--mount", "--policy", "--gpu", "--here"))
 
 Key = tuple[Language, str]
 
@@ -349,6 +347,6 @@ def _explain(differing: list[str], options: CellOptions, only_this_cell: bool) -
     if not only_this_cell:
         named = f" --session {options.session}" if options.session is not None else ""
         return f"{what}; %sandbox restart {options.effective_language}{named} begins one that has it"
-    if not _GRANTS.intersection(differing):
+    if all(BY_NAME[name].harmless for name in differing):
         return what
     return f"{what}; with --session NAME added, this cell begins one that has it and keeps its variables"

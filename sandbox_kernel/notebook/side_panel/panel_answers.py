@@ -12,7 +12,7 @@ from sandbox_kernel.limits import quoted
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState, RunPanelHandle
 from sandbox_kernel.notebook.line_commands import LineCommands, session_of
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, new_defaults
 from sandbox_kernel.notebook.render import Message, ShowOutput
 from sandbox_kernel.notebook.side_panel import panel_facts
 from sandbox_kernel.notebook.side_panel.panel_request import (
@@ -22,6 +22,7 @@ from sandbox_kernel.notebook.side_panel.panel_request import (
     limits_of_dialog,
     state_of,
     text_of,
+    texts_of,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class PanelDesk:
                 plan = CellPlan(code="", options=after, commands=(_WITH_LIMITS[action],), defaults=after)
                 return await self._do(plan, cancel)
             if (command := command_of(action, request)) is not None:
-                defaults = self._state.defaults
+                defaults = new_defaults(command, self._state.defaults)
                 return await self._do(
                     CellPlan(code="", options=defaults, commands=(command,), defaults=defaults), cancel
                 )
@@ -68,9 +69,9 @@ class PanelDesk:
             return failed(error)
 
     async def _do(self, plan: CellPlan, cancel: asyncio.Event) -> dict[str, object]:
-        """Run line commands as a cell would, and return what they say."""
+        """Run line commands as a cell would, and return what they say. Only the user's press sends such a request."""
         door = _TextDoor()
-        done = await CellExecution(self._state, door, _no_input, cancel).run_plan(plan)
+        done = await CellExecution(self._state, door, _no_input, cancel).run_plan(plan, pressed=True)
         if done.bug is not None:
             raise done.bug
         if done.refused is not None:
@@ -100,6 +101,13 @@ class PanelDesk:
         session = session_of(LineCommand(name="diff"), self._context())
         return panel_facts.difference(session.diff(state_of(request, "before"), state_of(request, "after")))
 
+    def _rights(self, request: Content) -> dict[str, object]:
+        return self._state.rights.survey(texts_of(request, "cells"), self._state.defaults)
+
+    def _allow_rights(self, request: Content) -> dict[str, object]:
+        self._state.rights.allow_surveyed(text_of(request, "key"))
+        return {}
+
     def _report(self, request: Content) -> dict[str, object]:
         return {"report": self._state.sandboxes.box(self._state.defaults).report().to_dict()}
 
@@ -114,6 +122,8 @@ _LOOKS: Mapping[str, Callable[[PanelDesk, Content], dict[str, object]]] = {
     "tree": PanelDesk._tree,
     "compare": PanelDesk._compare,
     "report": PanelDesk._report,
+    "rights": PanelDesk._rights,
+    "allow-rights": PanelDesk._allow_rights,
 }
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.parse_cell import LineCommand
+from sandbox_kernel.notebook.options.parse_cell import LineCommand, parse_line
 from sandbox_kernel.notebook.options.parse_options import parse_options
 
 REQUEST, REPLY = "sandbox_request", "sandbox_reply"
@@ -60,6 +60,14 @@ def texts_of(content: Content, name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _answered(content: Content) -> LineCommand:
+    """Return the ``allow`` or ``never`` line of an offer's button."""
+    command = parse_line(text_of(content, "line").removeprefix("%sandbox"))
+    if command.name not in ("allow", "never"):
+        raise InvalidRequest(f"an answer to an offer allows something or never, got {quoted(content.get('line'))}")
+    return command
+
+
 #: The fields of the dialog: each with its option, and the field of ``CellOptions`` that it sets.
 _SINGLE = {"timeout": ("--timeout", "timeout_s"), "memory": ("--memory", "memory_mb"), "here": ("--here", "here")}
 _MANY = {"domains": ("--allow-net", "allow_net"), "mounts": ("--mount", "mounts")}
@@ -88,4 +96,5 @@ _COMMANDS: Mapping[str, Callable[[Content], LineCommand]] = {
     ),
     "apply": lambda content: LineCommand(name="apply", paths=texts_of(content, "paths")),
     "discard": lambda content: LineCommand(name="discard", paths=texts_of(content, "paths")),
+    "answer": _answered,
 }

@@ -1,8 +1,7 @@
 """What cells may ask of the Sandbox kernel when papermill runs the notebook: no more than the command line gave.
 
-In a page ``%sandbox --mount`` is the user's own word. A notebook that papermill runs may be a stranger's, so options of
-its cells can lower limits and choose languages and sessions; rights, files of the host and higher limits are refused
-before anything runs.
+Options of its cells can lower limits and choose languages and sessions; rights, files of the host and higher limits are
+refused before anything runs. ``notebook/options/option_table.py`` says what is a right.
 """
 
 from __future__ import annotations
@@ -12,19 +11,9 @@ from collections.abc import Iterable, Mapping
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.own_rights import rights_asked, shown
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.options.units import parse_duration, parse_megabytes
-
-#: Commands that touch nothing but the notebook's own sessions.
-_HARMLESS = frozenset((
-    "show", "defaults", "help", "report", "policy", "undo", "redo", "checkpoint", "checkout", "tree", "diff",
-    "branches", "checkpoints", "restart", "reset", "files", "changes", "discard", "never", "fork",
-))  # fmt: skip
-#: Options that give rights, and the parameter of papermill that gives them, where there is one.
-_RIGHTS = {
-    "allow_net": "-p sandbox_domains DOMAIN", "mounts": "-p sandbox_mounts HOST:GUEST", "here": "-p sandbox_here DIR",
-    "policy": "-p sandbox_policy NAME", "gpu": "", "gpu_memory_mb": "", "python": "",
-}  # fmt: skip
 
 
 def check_cells(sources: Iterable[str], settings: Mapping[str, object]) -> None:
@@ -41,21 +30,16 @@ def check_cells(sources: Iterable[str], settings: Mapping[str, object]) -> None:
             plan = parse_cell(source, CellOptions())
         except SandboxError:
             continue  # the kernel refuses this cell
-        for command in plan.commands:
-            if command.name not in _HARMLESS:
-                raise InvalidRequest(
-                    f"code cell {number}: %sandbox {command.name} is not for a notebook that papermill runs: it "
-                    "reaches beyond the notebook's own sessions"
-                )
-            _check(number, command.options, most)
-        _check(number, plan.options, most)
+        if rights := rights_asked(plan, CellOptions()):
+            raise InvalidRequest(
+                f"code cell {number} asks for a right: {', '.join(map(shown, rights))}; who runs it can give one: -p "
+                "sandbox_mounts HOST:GUEST, sandbox_domains DOMAIN, sandbox_here DIR, sandbox_policy NAME"
+            )
+        for options in (plan.options, *(command.options for command in plan.commands)):
+            _check(number, options, most)
 
 
 def _check(number: int, options: CellOptions, most: Mapping[str, float]) -> None:
-    for name, parameter in _RIGHTS.items():
-        if getattr(options, name):
-            remedy = f"; who runs it can: {parameter}" if parameter else ""
-            raise InvalidRequest(f"code cell {number} gives itself a right ({name.replace('_', '-')}){remedy}")
     for name, limit in most.items():
         asked = getattr(options, name)
         if asked is not None and asked > limit:

@@ -80,7 +80,7 @@ def _run_in_sandbox_kernel(nb_man: Any, manager: AsyncKernelManager, settings: P
     spec = manager.kernel_spec
     if spec is not None:
         # Lines of ours give the rights of the command line and keep a state; without them no line needs to give any.
-        spec.env = {**spec.env, LINES_VARIABLE: "all" if settings.needs_rights else "limits"}
+        spec.env = {**spec.env, LINES_VARIABLE: "all" if settings.needs_rights else "locked"}
     client = SandboxNotebookClient(
         nb_man,
         km=manager,

@@ -34,6 +34,8 @@ KERNELS = [
 PRESSED_ELSEWHERE = {
     "control stop-frame": "tests/browser/test_frames.py: it ends a frame of the page, whatever the walls",
     "control save-file": "tests/browser/test_frames.py: it saves a file that an output wants to save, whatever the walls",
+    "control allow-notebook": "tests/browser/panel/test_rights.py: kernels of other tests ask for nothing",
+    "control allow-nothing": "tests/browser/panel/test_rights.py",
     "widget Run again": "tests/browser/test_sandbox_kernel.py: it measures as the report of the panel does",
     "widget Try this browser": "tests/browser/frames/test_report_page.py: it tries the browser alone",
 }

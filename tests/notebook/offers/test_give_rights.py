@@ -24,10 +24,11 @@ class Fine(QuietHandler):
 
 
 class Page:
-    """A door before which a person sits; keeps what it is shown."""
+    """A door that keeps what it is shown; a person sits before a page with buttons, or (``watched``) a console."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, watched: bool = True) -> None:
         self.text = ""
+        self._watched = watched
         self.offers: list[dict[str, object]] = []
 
     def stream(self, name: str, text: str) -> None:
@@ -41,7 +42,7 @@ class Page:
             self.text += str(message.data.get("text/plain", ""))
 
     def watched(self) -> bool:
-        return True
+        return self._watched
 
     def late(self, *given: object) -> None: ...
 
@@ -203,7 +204,7 @@ def test_behind_landlock_a_domain_is_refused_before_the_cell_runs(notebook: Note
 
 def asked(notebook: Notebook, text: str, *answers: str) -> tuple[str, list[str]]:
     """What a cell showed at a front end without buttons, and the questions that its user was asked."""
-    notebook.page, left, questions = Page(), list(answers), []
+    notebook.page, left, questions = Page(watched=False), list(answers), []
 
     async def ask(text: str) -> str | None:
         questions.append(text)

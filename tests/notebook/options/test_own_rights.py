@@ -1,81 +1,303 @@
-"""``SANDBOX_KERNEL_LINES=limits``: lines of cells give no rights, the person at the page does."""
+"""LineSetting of cells ask for rights: what is one, who gives it, and what is remembered."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.notebook.execution import CellExecution, CellReply
+from sandbox_kernel.notebook.options import own_rights
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, check_own_rights, lines_give_rights
+from sandbox_kernel.notebook.options.option_table import COMMANDS, OPTIONS
+from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, LineRights, LineSetting, can_be_asked, shown
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
+from sandbox_kernel.notebook.options.parse_options import parse_options
+from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
 from tests.notebook.test_here import Notebook, Page, _no_input
 from tests.workspace.here.conftest import project as project
 
 DEFAULTS = CellOptions(here=".")
+#: The rows of the table that ask for a right. A new row is one until it is marked as harmless; then it is written here.
+RIGHTS = {"--allow-net", "--mount", "--gpu", "--gpu-memory", "--here", "--policy", "--python",
+          "apply", "discard", "allow", "functions", "save", "load", "autosave", "recover"}  # fmt: skip
+VALUES = {"--mount": "data:/data", "--allow-net": "example.org", "--gpu": "all", "--gpu-memory": "4G", "--here": "x",
+          "--policy": "strict", "--python": "3.12", "--env": "A=b", "--backend": "wasm"}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    monkeypatch.delenv(LINES_VARIABLE)
+    return folder
 
 
 @pytest.fixture
-def strict(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
+def notebook(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebook]:
     monkeypatch.chdir(project)
-    monkeypatch.setenv(LINES_VARIABLE, "limits")
     made = Notebook()
     made.state.defaults = DEFAULTS
     yield made
     made.state.sandboxes.close()
 
 
+def lacking(text: str, rights: LineRights | None = None) -> tuple[str, ...]:
+    return (rights or LineRights(LineSetting.ASK)).lacking(parse_cell(text, DEFAULTS), DEFAULTS)
+
+
+def press(notebook: Notebook, action: str, **given: object) -> dict[str, object]:
+    return asyncio.run(PanelDesk(notebook.state).answer({"action": action, **given}, asyncio.Event()))
+
+
+def test_every_row_of_the_table_is_decided() -> None:
+    assert {row.name for row in (*OPTIONS, *COMMANDS) if not row.harmless} == RIGHTS
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_option_is_named_when_its_rights_are_looked_for(option: object) -> None:
+    name, is_flag = option.name, option.is_flag  # type: ignore[attr-defined]
+    value = VALUES.get(name, "5s" if name in ("--timeout", "--cpu") else "5")
+    value = (
+        "200M"
+        if name in ("--memory", "--disk", "--output")
+        else "name"
+        if name in ("-i", "-o", "--stdin-var")
+        else value
+    )
+    given = parse_options([name] if is_flag else [name, value])
+    assert [one for one, _ in given.pairs()] == [name]
+    assert len(fields(CellOptions)) == len(OPTIONS) + 1, "each field but the language is an option's"
+
+
 @pytest.mark.parametrize(
-    ("text", "word"),
+    ("text", "right"),
     [
-        ("%sandbox --mount /etc:/data", "--mount"),
-        ("%%sandbox python --mount /etc:/data\n1", "--mount"),
-        ("%sandbox --here ../other", "--here"),
-        ("%sandbox reset --here ../other", "--here"),
-        ("%sandbox restart --keep --allow-net example.org", "--allow-net"),
-        ("%%sandbox --allow-net example.org\n1", "--allow-net"),
-        ("%sandbox --gpu all", "--gpu"),
-        ("%sandbox --policy mine.json", "--policy"),
-        ("%sandbox --python /usr/bin/python3", "--python"),
+        ("%sandbox --mount /etc:/data", "--mount /etc:/data"),
+        ("%%sandbox python --mount /etc:/data:rw\n1", "--mount /etc:/data:rw"),
+        ("%sandbox --mount ~:/h", f"--mount {os.path.realpath(os.path.expanduser('~'))}:/h"),
+        ("%sandbox --here ../other", f"--here {os.path.realpath('../other')}"),
+        ("%sandbox reset --here ../other", f"--here {os.path.realpath('../other')}"),
+        ("%sandbox restart --keep --allow-net example.org", "--allow-net example.org"),
+        ("%%sandbox --allow-net example.org:8443\n1", "--allow-net example.org:8443"),
+        ("%sandbox --gpu all", "--gpu all"),
+        ("%sandbox --gpu-memory 4G", "--gpu-memory 4G"),
+        ("%sandbox --policy strict", "--policy strict"),
+        ("%sandbox --python /usr/bin/python3", "--python /usr/bin/python3"),
         ("%sandbox apply", "%sandbox apply"),
-        ("%sandbox --timeout 5s\n%sandbox apply .git/hooks/pre-commit", "%sandbox apply"),
-        ("%sandbox allow example.org", "%sandbox allow"),
-        ("%sandbox save run.sh", "%sandbox save"),
+        ("%sandbox --timeout 5s\n%sandbox apply .git/hooks/pre-commit", "%sandbox apply .git/hooks/pre-commit"),
+        ("%sandbox discard 'a b'", "%sandbox discard 'a b'"),
+        ("%sandbox allow once ./data.csv", "%sandbox allow once ./data.csv"),
+        ("%sandbox save run.sh", "%sandbox save run.sh"),
+        ("%sandbox load mywork javascript", "%sandbox load mywork javascript"),
+        ("%sandbox recover", "%sandbox recover"),
+        ("%sandbox autosave 5m", "%sandbox autosave 5m"),
+        ("%sandbox functions f", "%sandbox functions f"),
     ],
 )
-def test_a_strangers_notebook_gives_itself_no_rights(text: str, word: str) -> None:
-    with pytest.raises(PolicyViolation, match="give no rights") as caught:
-        check_own_rights(parse_cell(text, DEFAULTS), DEFAULTS)
-    assert word in str(caught.value) and "side panel" in str(caught.value)
+def test_a_line_asks_for_a_right(text: str, right: str) -> None:
+    assert lacking(text) == (right,)
+    refused = LineRights(LineSetting.ASK).refusal((right,))
+    assert right in str(refused) and f"{LINES_VARIABLE}=all" in str(refused)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["1", "%sandbox --timeout 5s --memory 200M", "%%sandbox javascript --session a\n1", "%sandbox discard", "%sandbox reset",
-     "%sandbox --here", "%sandbox changes", "%sandbox never example.org", "%sandbox undo"],
+    ["1", "%sandbox --timeout 5s --memory 200M", "%%sandbox javascript --session a\n1", "%sandbox reset", "%sandbox --here",
+     "%sandbox changes", "%sandbox never example.org", "%sandbox undo", "%sandbox", "%sandbox help", "%sandbox files"],
 )  # fmt: skip
-def test_limits_languages_and_looks_stay(text: str) -> None:
-    check_own_rights(parse_cell(text, DEFAULTS), DEFAULTS)
+def test_limits_languages_and_looks_ask_for_nothing(text: str) -> None:
+    for setting in LineSetting:
+        assert lacking(text, LineRights(setting)) == ()
+
+
+def test_a_policy_file_with_other_content_is_another_right(tmp_path: Path) -> None:
+    policy = tmp_path / "p.toml"
+    policy.write_text('[[mounts]]\nhost = "/etc"\nguest = "/data"\n')
+    (first,) = lacking(f"%sandbox --policy {policy}")
+    assert str(policy) in first and "/etc" in first
+    policy.write_text('[[mounts]]\nhost = "/etc"\nguest = "/data"\nwritable = true\n')
+    assert lacking(f"%sandbox --policy {policy}") != (first,)
+
+
+def test_a_link_that_leads_elsewhere_is_another_right(tmp_path: Path) -> None:
+    link, rights = tmp_path / "data", LineRights(LineSetting.ASK)
+    link.symlink_to("/usr")
+    rights.allow(lacking(f"%sandbox --mount {link}:/d"))
+    assert lacking(f"%sandbox --mount {link}:/d", rights) == ()
+    link.unlink()
+    link.symlink_to("/etc")
+    assert lacking(f"%sandbox --mount {link}:/d", rights) == ("--mount /etc:/d",)
+
+
+def test_what_is_shown_has_no_invisible_letter_no_line_break_and_shows_its_end() -> None:
+    text = shown("--mount '/x\u202e\n\u200b\x1b[2J':" + "/g" * 50_000 + ":rw")
+    assert text.isprintable() and "\\u{202e}\\u{a}\\u{200b}\\u{1b}[2J" in text
+    assert text.endswith(":rw") and len(text) < 400
+
+
+def test_what_cannot_be_shown_as_a_whole_is_not_asked_for(notebook: Notebook) -> None:
+    assert can_be_asked(["x" * own_rights.MOST_SHOWN] * own_rights.MOST_ASKED)
+    assert not can_be_asked(["x"] * (own_rights.MOST_ASKED + 1))
+    hidden = f"%sandbox apply {'a ' * 800} .git/hooks/pre-commit {'b ' * 800}"
+    many = "%sandbox " + " ".join(f"--allow-net a{number}.org" for number in range(own_rights.MOST_ASKED + 1))
+    seen = press(notebook, "rights", cells=[hidden, many, "%sandbox apply", *["%sandbox --gpu all"] * 60])
+    assert [cell for cell, _ in seen["cells"]] == list(range(3, 3 + own_rights.MOST_ASKED))  # type: ignore[attr-defined]
+    assert press(notebook, "allow-rights", key=seen["key"])["status"] == "ok"
+    asked: list[str] = []
+
+    async def question(text: str) -> str:
+        asked.append(text)
+        return "allow"
+
+    async def go(text: str) -> CellReply:
+        execution = CellExecution(notebook.state, Page(), _no_input, asyncio.Event(), question=question)  # type: ignore[arg-type]
+        return await execution.run(text)
+
+    for cell in (hidden, many):
+        refused = asyncio.run(go(cell)).refused
+        assert isinstance(refused, PolicyViolation) and len(str(refused)) < 5000
+    assert asked == []
 
 
 def test_a_word_that_is_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lines_give_rights()
+    assert LineRights().setting is LineSetting.ASK
     monkeypatch.setenv(LINES_VARIABLE, "none")
-    with pytest.raises(InvalidRequest, match="neither 'all' nor 'limits'"):
-        lines_give_rights()
+    with pytest.raises(InvalidRequest, match="none of: ask, limits, locked, all"):
+        _ = LineRights().setting
 
 
-def test_a_cell_writes_nothing_and_a_press_does(strict: Notebook, project: Path) -> None:
-    assert "PolicyViolation" not in strict.run("open('n', 'w').write('1')")
-    assert "PolicyViolation" in strict.run("%sandbox apply") and not (project / "n").exists()
+def test_an_answer_is_remembered_for_a_path_and_these_rights_alone(tmp_path: Path, state: Path) -> None:
+    here, other = str(tmp_path / "a.ipynb"), str(tmp_path / "b.ipynb")
+    both = "%sandbox --mount /etc:/data --allow-net example.org"
+    first = LineRights(LineSetting.ASK, here)
+    first.allow(lacking(both, first))
+    again = LineRights(LineSetting.ASK, here)
+    assert lacking(both, again) == lacking("%sandbox --mount /etc:/data", again) == ()
+    assert lacking("%sandbox --mount /etc:/data:rw", again) and lacking("%sandbox --allow-net example.net", again)
+    assert len(lacking(both, LineRights(LineSetting.ASK, other))) == len(lacking(both)) == 2
+    for setting in (LineSetting.LIMITS, LineSetting.LOCKED):
+        assert len(lacking(both, LineRights(setting, here))) == 2
+    (kept,) = (state / "sandbox-kernel" / "rights").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600 and kept.parent.stat().st_mode & 0o777 == 0o700
+    kept.write_text(json.dumps({"notebook": other, "rights": list(lacking(both))}))
+    assert len(lacking(both, LineRights(LineSetting.ASK, here))) == 2, "another notebook's"
+    for content in ("", "[]", "{", '{"notebook": 1}', f'{{"notebook": "{here}", "rights": [1]}}'):
+        kept.write_text(content)
+        assert len(lacking(both, LineRights(LineSetting.ASK, here))) == 2
+    kept.parent.chmod(0o777)
+    LineRights(LineSetting.ASK, here).allow(["x"])
+    assert "x" not in kept.read_text(), "others could change it"
 
-    async def press() -> CellReply:
-        execution = CellExecution(strict.state, Page(), _no_input, asyncio.Event())  # type: ignore[arg-type]
-        return await execution.run("%sandbox apply", pressed=True)
 
-    assert asyncio.run(press()).failure is None
+def test_the_answers_of_few_notebooks_are_remembered(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_rights, "MOST_NOTEBOOKS", 2)
+    kept = state / "sandbox-kernel" / "rights"
+    for number in range(2):
+        LineRights(LineSetting.ASK, str(tmp_path / f"{number}.ipynb")).allow(["--gpu all"])
+    assert len(list(kept.iterdir())) == 2
+    for one in kept.iterdir():
+        os.utime(one, (1, 1))
+    LineRights(LineSetting.ASK, str(tmp_path / "new.ipynb")).allow(["--gpu all"])
+    assert len(list(kept.iterdir())) == 2
+    assert lacking("%sandbox --gpu all", LineRights(LineSetting.ASK, str(tmp_path / "new.ipynb"))) == ()
+
+
+def test_the_page_allows_what_it_was_shown_and_nothing_else(notebook: Notebook) -> None:
+    cells = ["%sandbox --mount /etc:/data", "1", "%%sandbox --allow-net example.org\n1", "%sandbox no-such-command"]
+    seen = press(notebook, "rights", cells=cells)
+    assert seen["cells"] == [
+        [1, [["--mount /etc:/data", "show a host path inside, read-only without :rw"]]],
+        [3, [["--allow-net example.org", "allow one host"]]],
+    ]
+    newer = press(notebook, "rights", cells=cells[:1])
+    assert press(notebook, "allow-rights", key=seen["key"])["status"] == "error", "a newer question was shown"
+    assert press(notebook, "allow-rights", key=newer["key"])["status"] == "ok"
+    assert press(notebook, "allow-rights", key=newer["key"])["status"] == "error"
+    assert "PolicyViolation" not in notebook.run(cells[0])
+    assert "PolicyViolation" in notebook.run(cells[2])
+    assert press(notebook, "rights", cells=["%sandbox"] * 10_001)["status"] == "error"
+
+
+def test_a_cell_writes_nothing_and_a_press_does(notebook: Notebook, project: Path) -> None:
+    assert "PolicyViolation" not in notebook.run("open('n', 'w').write('1')")
+    assert "PolicyViolation" in notebook.run("%sandbox apply") and not (project / "n").exists()
+    assert press(notebook, "apply", paths=[])["status"] == "ok"
     assert (project / "n").read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"action": "apply", "paths": []},
+        {"action": "discard", "paths": []},
+        {"action": "limits", "mounts": ["/etc:/data"]},
+        {"action": "limits", "domains": ["example.org"]},
+        {"action": "restart", "here": "/"},
+        {"action": "answer", "line": "%sandbox allow once ./notes.txt"},
+        {"action": "answer", "line": "%sandbox allow example.org"},
+    ],
+    ids=lambda given: " ".join(map(str, given.values())),
+)
+def test_nobody_gives_a_right_to_a_locked_kernel(
+    notebook: Notebook, project: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, object]
+) -> None:
+    notebook.run("open('n', 'w').write('1')")
+    monkeypatch.setenv(LINES_VARIABLE, "locked")
+    told = press(notebook, **given)  # type: ignore[arg-type]
+    assert told["status"] == "error" and "nobody does while the kernel runs" in str(told["error"])
+    assert notebook.state.defaults == DEFAULTS and not (project / "n").exists()
+    seen = press(notebook, "rights", cells=["%sandbox --mount /etc:/data"])
+    assert press(notebook, "allow-rights", key=seen["key"])["status"] == "error"
+    assert press(notebook, "limits", timeout="9s", here=".")["status"] == "ok", "limits are no rights"
+    monkeypatch.setenv(LINES_VARIABLE, "limits")
+    assert press(notebook, "allow-rights", key=seen["key"])["status"] == "error"
+    assert press(notebook, "answer", line="%sandbox --mount /etc:/data")["status"] == "error", "no offer"
+
+
+def test_a_locked_kernel_offers_nothing(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "open('/box/' + 'missing.txt')"
+    Path("missing.txt").write_text("there")
+    for setting, times in (("locked", 0), ("limits", 1)):
+        monkeypatch.setenv(LINES_VARIABLE, setting)
+        notebook.state.defaults = CellOptions()
+        asked: list[str] = []
+
+        async def question(text: str, asked: list[str] = asked) -> str:
+            asked.append(text)
+            return ""
+
+        async def go() -> CellReply:
+            page = Page()
+            execution = CellExecution(notebook.state, page, _no_input, asyncio.Event(), question=question)  # type: ignore[arg-type]
+            return await execution.run(code)
+
+        asyncio.run(go())
+        assert len(asked) == times
+
+
+def test_a_refusal_is_typed() -> None:
+    assert isinstance(LineRights(LineSetting.LOCKED).refusal(["--gpu all"]), PolicyViolation)
+
+
+def test_a_question_that_found_nobody_is_not_asked_again(notebook: Notebook) -> None:
+    asked: list[str] = []
+
+    async def question(text: str) -> None:
+        asked.append(text)
+
+    async def go() -> CellReply:
+        execution = CellExecution(notebook.state, Page(), _no_input, asyncio.Event(), question=question)  # type: ignore[arg-type]
+        return await execution.run("%sandbox --mount /etc:/data")
+
+    assert [str(asyncio.run(go()).refused)[:7] for _ in range(2)] == ["--mount", "--mount"]
+    assert len(asked) == 1

@@ -171,5 +171,5 @@ def test_lines_that_the_engine_did_not_see_give_no_rights_in_the_kernel(notebook
 
     monkeypatch.setattr(engine, "check_cells", lambda *_: None)
     source, target = notebook(f"%sandbox --mount {tmp_path}:/h\nprint(open('/h/in.ipynb').read())", kernel="sandbox")
-    with pytest.raises(papermill.PapermillExecutionError, match="give no rights here"):
+    with pytest.raises(papermill.PapermillExecutionError, match="give themselves no rights"):
         papermill.execute_notebook(source, target, engine_name="sandbox", progress_bar=False)
