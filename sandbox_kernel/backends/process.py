@@ -48,7 +48,8 @@ from sandbox_kernel.languages.support.recipe import (
 )
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
-from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
+from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
+from sandbox_kernel.workspace.given_grants import GivenGrants, exchanged
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
@@ -71,15 +72,25 @@ def shared_pool(size: int) -> Pool:
 
 @dataclass(frozen=True)
 class ProcessSetup:
-    """Configuration, policy and enforcer of a process backend, for a worker of Dask or a runner to make it there."""
+    """Configuration, policy and enforcer of a process backend, for a worker of Dask or a runner to make it there.
+
+    ``grants`` are what a runner, which is on the same machine, must find at the paths of the policy. A worker of Dask
+    opens these paths where it is.
+    """
 
     config: ProcessConfig
     policy: SandboxPolicy
     enforcer: str | None
+    grants: tuple[Grant, ...] | None = None
 
     def backend(self) -> ProcessBackend:
         """Return a process backend for the machine and the process that this is called in."""
-        return ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
+        made = ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
+        if self.grants is not None:
+            for given, found in zip(self.grants, made.grants.now(root=True), strict=True):
+                if given != found:
+                    raise exchanged(given.source)
+        return made
 
 
 class ProcessBackend(BlockingBackend):
@@ -91,6 +102,7 @@ class ProcessBackend(BlockingBackend):
             None runs programs without walls.
         policy: What programs may read, write, reach and start; None for the preset ``standard``.
         proxy: Function that makes the egress proxy for a ``FetchPolicy``; None for ``EgressProxy``.
+        grants: The opened paths of the policy, where another backend has them already; None opens them.
 
     """
 
@@ -103,12 +115,14 @@ class ProcessBackend(BlockingBackend):
         policy: SandboxPolicy | None = None,
         *,
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
+        grants: GivenGrants | None = None,
     ) -> None:
         check_policy(policy)
         if config is not None and not isinstance(config, ProcessConfig):
             raise InvalidRequest(f"config must be a ProcessConfig(...), got {quoted(config)}")
         self.config = config or ProcessConfig()
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
+        self.grants = grants if grants is not None else GivenGrants(self.policy)
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
         self._pool = shared_pool(self.config.pool_size)
         self._crowd = shared_crowd(self.config.runners)
@@ -249,7 +263,8 @@ class ProcessBackend(BlockingBackend):
         """How a runner makes a backend like this one, pickled."""
         import pickle
 
-        return pickle.dumps(ProcessSetup(replace(self.config, runners=0), self.policy, self._enforcer_name))
+        config, grants = replace(self.config, runners=0), self.grants.now(root=True)
+        return pickle.dumps(ProcessSetup(config, self.policy, self._enforcer_name, grants))
 
     def egress(self) -> AbstractContextManager[EgressProxy | None]:
         """Return a proxy for one run or session; None inside the block without network or without walls."""
@@ -343,7 +358,7 @@ class ProcessBackend(BlockingBackend):
         command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
         limits = tuple(self._rlimits(request, recipe).items())
         warm = Warm(command, limits, self.step_filter()) if command else None
-        grants = resolve_grants(self.policy)
+        grants = self.grants.now()
         name, templates = self._enforcer_name, self.config.templates
         return with_gpu(
             Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates), self.policy.gpu

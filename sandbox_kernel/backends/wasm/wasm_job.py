@@ -24,7 +24,7 @@ from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.languages.support.recipe import rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
-from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
+from sandbox_kernel.policy import Grant, SandboxPolicy
 from sandbox_kernel.policy.places import ROOT
 
 #: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.
@@ -100,21 +100,19 @@ class PackageFiles:
 def make_walls(
     limits: Limits,
     memory_mb: int,
-    policy: SandboxPolicy,
+    given: Sequence[Grant],
     enforcer: str,
     runtime: Sequence[Grant] = (),
     ahead: tuple[str, EngineSwitches] | None = None,
 ) -> Walls:
     """Return the walls around the engine. They are equal for most requests, so that spares can serve them.
 
-    ``ahead`` is a compiled module of the store, with the settings of its engine, that is loaded while the jail waits.
+    ``given`` is what the policy grants (``WasmBackend.given``). ``ahead`` is a compiled module of the store, with the
+    settings of its engine, that is loaded while the jail waits.
     """
     python = find_python("python3")
     box, tmp, shm = sizes(limits, memory_mb + RUNTIME_MB)
-    if policy.gpu is not None:
-        raise PolicyViolation("WebAssembly programs cannot use a GPU; run it with backend='process', or without --gpu")
-    found = resolve_grants(policy, root=True)
-    grants = tuple(replace(grant, target=_ROOT_PLACE) if grant.target == ROOT else grant for grant in found)
+    grants = tuple(replace(grant, target=_ROOT_PLACE) if grant.target == ROOT else grant for grant in given)
     for grant in grants:
         if not os.path.isdir(grant.source):
             raise PolicyViolation(

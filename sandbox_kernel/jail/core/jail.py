@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 
-from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.errors import EnforcerFailed, PolicyViolation
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX
 from sandbox_kernel.jail.core.gate_messages import Inbox, encode_warm
@@ -33,6 +33,7 @@ from sandbox_kernel.jail.root import root_view
 from sandbox_kernel.jail.root.sandbox_user import own_user
 from sandbox_kernel.jail.streams.output import CHUNK
 from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.workspace.given_grants import check_identities
 
 #: How long the start of a jail may take on a busy machine.
 START_TIMEOUT_S = 30.0
@@ -160,7 +161,10 @@ class Jail(ABC):
         return self.disk()
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until the gate is ready for its order. Raises ``EnforcerFailed`` with the enforcer's error output."""
+        """Wait until the gate is ready for its order. Raises ``EnforcerFailed`` with the enforcer's error output.
+
+        Raises ``PolicyViolation`` when the walls would show something else than what was granted.
+        """
         deadline = time.monotonic() + timeout_s
         try:
             self.init_pid = self._find_init(deadline)
@@ -175,9 +179,13 @@ class Jail(ABC):
         except (OSError, ValueError, EOFError) as error:
             said = self._error_output()
             self.destroy()
+            check_identities(self.walls.grants)
             name = self.walls.enforcer or "none"
             forget_proof(name)
             raise EnforcerFailed(name, f"the walls did not come up: {said or error}") from None
+        except PolicyViolation:
+            self.destroy()
+            raise
 
     @property
     def alive(self) -> bool:

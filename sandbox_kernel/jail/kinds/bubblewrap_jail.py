@@ -16,7 +16,7 @@ from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.core.gate_messages import encode_ahead
 from sandbox_kernel.jail.core.guest_programs import guest_folder, memory_file, start_of
 from sandbox_kernel.jail.core.jail import DEATH_TIMEOUT_S, Jail, JailCommand
-from sandbox_kernel.jail.core.walls import GUEST, WORK, Places, Walls
+from sandbox_kernel.jail.core.walls import GUEST, HERE, WORK, Places, Walls
 from sandbox_kernel.jail.kinds.stale_children import sweep_once
 from sandbox_kernel.jail.meter.disk import Disk, of_file_system
 from sandbox_kernel.jail.meter.process_tree import tree
@@ -25,6 +25,7 @@ from sandbox_kernel.jail.root.root_plan import is_closed, package_of, plan_stage
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.workspace.given_grants import exchanged
 
 
 class NamespaceJail(Jail):
@@ -122,6 +123,38 @@ class BubblewrapJail(NamespaceJail):
         self._info_fd = -1
         return int(json.loads(text)["child-pid"])
 
+    def _read_ready(self, deadline: float) -> None:
+        """See ``Jail``."""
+        super()._read_ready(deadline)
+        self._check_grants()
+
+    def _check_grants(self) -> None:
+        """Compare what is mounted with what was granted: bubblewrap resolves paths once more. No program runs yet.
+
+        Each grant is a mount of its own: a program of another sandbox may have put the granted folder beside its mount.
+        """
+        grants = {grant.target: grant for grant in sorted(self.walls.grants, key=lambda g: g.target.count("/"))}
+        shown = [(grant.source, target, grant.identity) for target, grant in grants.items()]
+        shown += [(self.walls.here, HERE, self.walls.here_id)] if self.walls.here is not None else []
+        if all(identity is None for *_, identity in shown):
+            return
+        from sandbox_kernel.workspace.tree.beneath import mount_of, open_inside  # most jails have no grants
+
+        root = os.open(f"/proc/{self.init_pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            seen = set()
+            for source, target, identity in shown:
+                fd = open_inside(root, target)
+                try:
+                    found, mount = os.fstat(fd), mount_of(fd)
+                finally:
+                    os.close(fd)
+                if identity not in (None, (found.st_dev, found.st_ino)) or mount in seen:
+                    raise exchanged(source)
+                seen.add(mount)
+        finally:
+            os.close(root)
+
     def forget(self) -> None:
         """See ``Jail``."""
         super().forget()
@@ -166,7 +199,8 @@ def _bubblewrap_command(
         return JailCommand([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
     args_fd = os.memfd_create("arguments", 0)
     opened.append(args_fd)
-    stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed, alone=frozenset(here))
+    known = {**dict.fromkeys(here, walls.here_id), **{grant.source: grant.identity for grant in walls.grants}}
+    stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed, alone=frozenset(here), identities=known)
     args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=stage.sources)
     os.write(args_fd, _joined(args))
     os.lseek(args_fd, 0, os.SEEK_SET)
