@@ -47,7 +47,8 @@ class Backends:
 
     def under(self, policy: SandboxPolicy) -> Backends:
         """Return the same backends for another policy."""
-        grants = self._grants.under(policy)
+        same = (policy.allowed_paths, policy.mounts) == (self._policy.allowed_paths, self._policy.mounts)
+        grants = self._grants if same else None
         other = Backends(self.default, policy, self._egress, self.process.config, self._wheels, grants)
         other.on_prepare = self.on_prepare
         return other

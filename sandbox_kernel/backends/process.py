@@ -48,8 +48,8 @@ from sandbox_kernel.languages.support.recipe import (
 )
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
-from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
-from sandbox_kernel.workspace.given_grants import GivenGrants, exchanged
+from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.workspace.given_grants import GivenGrants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
@@ -72,25 +72,15 @@ def shared_pool(size: int) -> Pool:
 
 @dataclass(frozen=True)
 class ProcessSetup:
-    """Configuration, policy and enforcer of a process backend, for a worker of Dask or a runner to make it there.
-
-    ``grants`` are what a runner, which is on the same machine, must find at the paths of the policy. A worker of Dask
-    opens these paths where it is.
-    """
+    """Configuration, policy and enforcer of a process backend, for a worker of Dask or a runner to make it there."""
 
     config: ProcessConfig
     policy: SandboxPolicy
     enforcer: str | None
-    grants: tuple[Grant, ...] | None = None
 
     def backend(self) -> ProcessBackend:
         """Return a process backend for the machine and the process that this is called in."""
-        made = ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
-        if self.grants is not None:
-            for given, found in zip(self.grants, made.grants.now(root=True), strict=True):
-                if given != found:
-                    raise exchanged(given.source)
-        return made
+        return ProcessBackend(self.config, enforcer=self.enforcer, policy=self.policy)
 
 
 class ProcessBackend(BlockingBackend):
@@ -180,6 +170,8 @@ class ProcessBackend(BlockingBackend):
         check_request(request)
         listener = Listener(on_output) if on_output is not None else None
         bound = on_input is not None or stdin_from is not None or over is not None or functions is not None
+        # This process has the files that were granted, and a runner would open their paths anew.
+        bound = bound or bool(self.policy.mounts or self.policy.allowed_paths)
         with self._crowd.one_more(may_move=not bound and not self._lets_out) as runner, host_trouble(listener):
             if runner is not None:
                 from sandbox_kernel.backends.runners.runner import RunListeners  # most programs need none
@@ -263,8 +255,7 @@ class ProcessBackend(BlockingBackend):
         """How a runner makes a backend like this one, pickled."""
         import pickle
 
-        config, grants = replace(self.config, runners=0), self.grants.now(root=True)
-        return pickle.dumps(ProcessSetup(config, self.policy, self._enforcer_name, grants))
+        return pickle.dumps(ProcessSetup(replace(self.config, runners=0), self.policy, self._enforcer_name))
 
     def egress(self) -> AbstractContextManager[EgressProxy | None]:
         """Return a proxy for one run or session; None inside the block without network or without walls."""

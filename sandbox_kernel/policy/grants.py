@@ -40,7 +40,7 @@ def resolve_grants(
     """
     grants: list[Grant] = []
     for allowed in policy.allowed_paths:
-        written = normal(absolute_path(allowed.path))
+        written = normal(_absolute(allowed.path))
         found = _real(allowed.path, written, real)
         writable = allowed.mode is AccessMode.READ_WRITE
         for target in dict.fromkeys((written, found)):
@@ -54,7 +54,7 @@ def resolve_grants(
             grants.append(Grant(found, target, writable))
     check_targets(policy, root=root)
     for mount in policy.mounts:
-        found = _real(mount.host, absolute_path(mount.host), real)
+        found = _real(mount.host, _absolute(mount.host), real)
         grants.append(Grant(found, mount.guest, mount.writable))
     return tuple(dict.fromkeys(grants))
 
@@ -75,7 +75,7 @@ def check_targets(policy: SandboxPolicy, *, root: bool) -> None:
             )
 
 
-def absolute_path(path: str) -> str:
+def _absolute(path: str) -> str:
     """Return an absolute path; the current folder is looked up for relative paths only."""
     home = os.path.expanduser(path)
     return os.path.normpath(home if os.path.isabs(home) else os.path.join(current_folder(path), home))

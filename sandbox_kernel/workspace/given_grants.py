@@ -1,35 +1,33 @@
 """``GivenGrants``: the grants of a policy as the files that stood at its paths when it was given.
 
-A path is a name, and programs that may write to a folder can make a name in it mean something else: rename ``data``
-away, put a link to ``~/.ssh`` there, and wait until the next start resolves the path anew. So a sandbox, kernel or late
-right opens each source once and keeps the descriptor. Before every start it looks whether the same file or folder still
-stands there, and every kind of walls compares device and inode once more where it mounts or allows it
-(``Grant.identity``): what was exchanged is refused.
+A path is a name, and a program that may write to a folder can make a name in it mean something else: it renames
+``data`` away, puts a link to ``~/.ssh`` there and waits until the next start resolves the path anew. So each source is
+opened once, and every start compares: before it, what stands at the path; and all kinds of walls, where they mount or
+allow it, device and inode (``Grant.identity``). What was exchanged is refused.
 
-A sandbox that is made later opens the paths again. It follows no link that lies in a folder that programs may write to:
-by the same policy, or by one that this user gave before, in this process or another (a private file of folders).
+A policy that is given later, or once more, is opened anew. Then no link is followed in a folder that programs may write
+to: by this policy, or by an earlier one of this user. Such folders are remembered in a private folder of the user.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
+import hashlib
 import os
 import stat
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.policy import AccessMode, Grant, SandboxPolicy, resolve_grants
-from sandbox_kernel.policy.grants import absolute_path, check_targets
+from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
+from sandbox_kernel.policy.grants import check_targets
 from sandbox_kernel.workspace.own_folder import make_own_folder, state_root, walked
 
-#: How many folders are remembered; beyond that, those that are gone and then the oldest are forgotten.
+#: Beyond this number, folders that are gone are forgotten.
 _MOST_REMEMBERED = 4096
-
-_writable: dict[str, None] = {}
+#: What was remembered where the user has no private folder.
+_remembered: set[str] = set()
 
 
 class GivenGrants:
@@ -48,12 +46,8 @@ class GivenGrants:
 
     def __del__(self) -> None:
         """Close the descriptors."""
-        self._close()
-
-    def under(self, policy: SandboxPolicy) -> GivenGrants:
-        """Return these grants if another policy has the same paths, else those of the other policy."""
-        same = (policy.allowed_paths, policy.mounts) == (self._policy.allowed_paths, self._policy.mounts)
-        return self if same else GivenGrants(policy)
+        while self._opened:
+            os.close(self._opened.popitem()[1])
 
     def now(self, *, root: bool = False) -> tuple[Grant, ...]:
         """Return the grants for the walls of one start; ``root``: see ``resolve_grants``.
@@ -67,17 +61,14 @@ class GivenGrants:
     def _resolved(self) -> tuple[Grant, ...]:
         with self._lock:
             if self._grants is None:
-                own = {_identity(absolute_path(path)) for path in _written_to(self._policy)}
+                self.__del__()
+                own = {_identity(grant.source) for grant in resolve_grants(self._policy, root=True) if grant.writable}
                 grants = resolve_grants(self._policy, root=True, real=lambda path: real_path(path, own))
-                try:
-                    for grant in grants:
-                        if grant.source not in self._opened:
-                            self._opened[grant.source] = _open(grant.source)
-                except BaseException:
-                    self._close()
-                    raise
-                written_to = {grant.source for grant in grants if grant.writable}
-                remember_writable((path, os.fstat(self._opened[path]).st_ino) for path in sorted(written_to))
+                for grant in grants:
+                    if grant.source not in self._opened:
+                        self._opened[grant.source] = _open(grant.source)
+                    if grant.writable:
+                        _remember(grant.source, os.fstat(self._opened[grant.source]).st_ino)
                 self._grants = grants
             return self._grants
 
@@ -88,10 +79,6 @@ class GivenGrants:
             raise exchanged(source)
         return given.st_dev, given.st_ino
 
-    def _close(self) -> None:
-        while self._opened:
-            os.close(self._opened.popitem()[1])
-
 
 def exchanged(source: str) -> PolicyViolation:
     """Return the error for a path at which something else stands than when the policy was given."""
@@ -100,13 +87,6 @@ def exchanged(source: str) -> PolicyViolation:
         "since the policy was given. If that was you, give the policy again: a new Sandbox(policy), %sandbox restart, "
         "or a new kernel"
     )
-
-
-def check_identities(grants: Iterable[Grant]) -> None:
-    """Raise ``PolicyViolation`` when something else stands at the path of a grant. For walls that did not come up."""
-    for grant in grants:
-        if grant.identity not in (None, _identity(grant.source)):
-            raise exchanged(grant.source)
 
 
 def real_path(path: str, writable: Collection[tuple[int, int]] = ()) -> str:
@@ -120,68 +100,40 @@ def real_path(path: str, writable: Collection[tuple[int, int]] = ()) -> str:
         if not stat.S_ISLNK(found.st_mode):
             real, folders[passed] = passed, found
             continue
-        above = {each: info for each, info in folders.items() if passed.startswith(f"{each.rstrip('/')}/")}
-        own = (each for each, info in above.items() if (info.st_dev, info.st_ino) in writable)
-        folder = next(own, None) or _remembered({_entry(each, info.st_ino): each for each, info in above.items()})
-        if folder is not None:
-            raise PolicyViolation(
-                f"{path!r} leads through the link {passed!r}. It lies in {folder!r}, which programs may write to, so "
-                "one of them may have made it; name what it leads to, or put the folder itself there"
-            )
+        for folder, info in folders.items():
+            inside = passed.startswith(f"{folder.rstrip('/')}/")
+            if inside and ((info.st_dev, info.st_ino) in writable or _is_remembered(folder, info.st_ino)):
+                raise PolicyViolation(
+                    f"{path!r} leads through the link {passed!r}. It lies in {folder!r}, which programs may write to, "
+                    "so one of them may have made it; name what it leads to, or put the folder itself there"
+                )
     return real
 
 
-def remember_writable(folders: Iterable[tuple[str, int]]) -> None:
-    """Remember folders that programs may write to, for this process and for later ones of this user.
-
-    Each is a real path and an inode: a folder that the user makes there later is another one.
-
-    Later processes know nothing of it where the user has no private folder for state.
-    """
-    new = [entry for path, inode in folders if (entry := _entry(path, inode)) not in _writable]
-    if not new:
-        return
-    _writable.update(dict.fromkeys(new))
-    for old in _gone([*_writable]) if len(_writable) > _MOST_REMEMBERED else ():
-        _writable.pop(old, None)
-    with contextlib.suppress(OSError):
-        make_own_folder(os.path.dirname(_record()))
-        with open(_record(), "a+", encoding="ascii") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            known = file.read().splitlines()
-            new = [line for line in new if line not in known]
-            if len(known) + len(new) > _MOST_REMEMBERED:
-                known, gone = [*known, *new], {*_gone([*known, *new])}
-                new = [line for line in known if line not in gone][-_MOST_REMEMBERED:]
-                file.truncate(0)
-            file.writelines(f"{line}\n" for line in new)
+def _remember(folder: str, inode: int) -> None:
+    """Remember a folder that programs may write to, for this user: a link to it, in a private folder."""
+    mark = _mark(folder, inode)
+    try:
+        make_own_folder(os.path.dirname(mark))
+        if not os.path.lexists(mark):
+            os.symlink(folder, mark)
+            marks = [each.path for each in os.scandir(os.path.dirname(mark))]
+            for old in marks if len(marks) > _MOST_REMEMBERED else ():
+                if not os.path.exists(old):
+                    os.unlink(old)
+    except OSError:
+        _remembered.add(mark)
 
 
-def _remembered(entries: Mapping[str, str]) -> str | None:
-    """Return the folder of the first entry that was remembered; None for none. Read for links only, so seldom."""
-    known: Collection[str] = _writable
-    with contextlib.suppress(OSError, ValueError), open(_record(), encoding="ascii") as file:
-        known = {*known, *file.read().splitlines()}
-    return next((folder for entry, folder in entries.items() if entry in known), None)
+def _is_remembered(folder: str, inode: int) -> bool:
+    mark = _mark(folder, inode)
+    return mark in _remembered or os.path.lexists(mark)
 
 
-def _entry(path: str, inode: int) -> str:
-    return json.dumps([path, inode])
-
-
-def _gone(entries: list[str]) -> list[str]:
-    return [entry for entry in entries if not os.path.isdir(json.loads(entry)[0])]
-
-
-def _record() -> str:
-    return os.path.join(state_root(), "sandbox-kernel", "writable-folders")
-
-
-def _written_to(policy: SandboxPolicy) -> list[str]:
-    """Return the paths that a policy lets programs write to, as they were written."""
-    allowed = [each.path for each in policy.allowed_paths if each.mode is AccessMode.READ_WRITE]
-    return [*allowed, *(mount.host for mount in policy.mounts if mount.writable)]
+def _mark(folder: str, inode: int) -> str:
+    """Return where a folder is remembered. The inode tells it from one that the user makes there later."""
+    name = hashlib.sha256(f"{inode} {folder}".encode("utf-8", "surrogateescape")).hexdigest()
+    return os.path.join(state_root(), "sandbox-kernel", "writable", name)
 
 
 def _identity(path: str) -> tuple[int, int]:

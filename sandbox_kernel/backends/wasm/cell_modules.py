@@ -29,6 +29,7 @@ from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
+from sandbox_kernel.policy import SandboxPolicy
 
 #: Most bytes of compiled cell modules on disk and in memory.
 _DISK_BYTES, _MEMORY_BYTES = 512 << 20, 64 << 20
@@ -68,7 +69,7 @@ class CellModules:
         if entry is not None:
             self._store.touch(key)
             return CompiledModule(self._remember(key, entry.read(COMPILED)), 0.0)
-        walls = make_walls(Limits(), DEFAULT_MEMORY_MB, (), self._enforcer)
+        walls = make_walls(Limits(), DEFAULT_MEMORY_MB, SandboxPolicy(), self._enforcer)
         jail = self._pool.take(walls)
         try:
             job = compile_job(

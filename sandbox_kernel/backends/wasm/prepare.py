@@ -42,6 +42,7 @@ from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.languages.support.guest_catalogue import WasmLanguage
 from sandbox_kernel.languages.support.recipe import Availability
 from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.policy import SandboxPolicy
 
 #: Guest programs whose source is part of an image.
 _IMAGE_PARTS = (
@@ -185,7 +186,7 @@ def run_preparation(
 ) -> dict[str, bytes]:
     """Run a job that makes files of the store, in a jail of its own that sees the given files; returns its results."""
     walls: Walls = make_walls(
-        Limits(disk_mb=PREPARE_DISK_MB), PREPARE_MEMORY_MB, (), enforcer, [file.grant for file in given]
+        Limits(disk_mb=PREPARE_DISK_MB), PREPARE_MEMORY_MB, SandboxPolicy(), enforcer, [file.grant for file in given]
     )
     # Not from the pool: these walls are not used again.
     jail = Pool(0).take(walls)

@@ -47,7 +47,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 from sandbox_kernel.backends.wasm.wasm_languages import WasmLanguages
 from sandbox_kernel.backends.wasm.wasm_result import unfinished, wasm_result
 from sandbox_kernel.backends.wasm.wheels import Wheels
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.core.job import SpareGone
 from sandbox_kernel.jail.core.walls import CELL, Walls
 from sandbox_kernel.jail.enforcer import get_enforcer
@@ -222,14 +222,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         env = {**self.policy.env, **request.env}
         return why_not_image(self.grants.now(root=True), (*guest.argv, *request.args), env)
 
-    def given(self) -> tuple[Grant, ...]:
-        """Return what the policy grants. Raises ``PolicyViolation`` for what WebAssembly programs cannot have."""
-        if self.policy.gpu is not None:
-            raise PolicyViolation(
-                "WebAssembly programs cannot use a GPU; run it with backend='process', or without --gpu"
-            )
-        return self.grants.now(root=True)
-
     def loaded_wheels(self, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry) -> LoadedWheels | None:
         """Return the wheels of this backend, loaded into the image of a Python; None for another guest."""
         if self.wheels is None or guest.language is not Language.PYTHON or not image_facts(entry).booted:
@@ -323,7 +315,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, spent_s)
         ahead = (guest.module, guest.switches) if isinstance(guest.module, str) else None
-        walls = make_walls(request.limits, request.memory_mb, self.given(), self.enforcer.name, guest.runtime, ahead)
+        limits, memory_mb, enforcer = request.limits, request.memory_mb, self.enforcer.name
+        walls = make_walls(limits, memory_mb, self.policy, enforcer, guest.runtime, ahead, self.grants)
         try:
             return self._run_in_jail(request, guest, walls, spent_s, callbacks)
         except SpareGone:

@@ -26,6 +26,7 @@ from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant, SandboxPolicy
 from sandbox_kernel.policy.places import ROOT
+from sandbox_kernel.workspace.given_grants import GivenGrants
 
 #: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.
 RUNTIME_MB = 256
@@ -100,19 +101,23 @@ class PackageFiles:
 def make_walls(
     limits: Limits,
     memory_mb: int,
-    given: Sequence[Grant],
+    policy: SandboxPolicy,
     enforcer: str,
     runtime: Sequence[Grant] = (),
     ahead: tuple[str, EngineSwitches] | None = None,
+    given: GivenGrants | None = None,
 ) -> Walls:
     """Return the walls around the engine. They are equal for most requests, so that spares can serve them.
 
-    ``given`` is what the policy grants (``WasmBackend.given``). ``ahead`` is a compiled module of the store, with the
-    settings of its engine, that is loaded while the jail waits.
+    ``ahead`` is a compiled module of the store, with the settings of its engine, that is loaded while the jail waits.
+    ``given`` are the grants of the policy; None for a job of ours, which has none.
     """
     python = find_python("python3")
     box, tmp, shm = sizes(limits, memory_mb + RUNTIME_MB)
-    grants = tuple(replace(grant, target=_ROOT_PLACE) if grant.target == ROOT else grant for grant in given)
+    if policy.gpu is not None:
+        raise PolicyViolation("WebAssembly programs cannot use a GPU; run it with backend='process', or without --gpu")
+    found = given.now(root=True) if given is not None else ()
+    grants = tuple(replace(grant, target=_ROOT_PLACE) if grant.target == ROOT else grant for grant in found)
     for grant in grants:
         if not os.path.isdir(grant.source):
             raise PolicyViolation(

@@ -33,7 +33,6 @@ from sandbox_kernel.jail.root import root_view
 from sandbox_kernel.jail.root.sandbox_user import own_user
 from sandbox_kernel.jail.streams.output import CHUNK
 from sandbox_kernel.jail.streams.readable import readable
-from sandbox_kernel.workspace.given_grants import check_identities
 
 #: How long the start of a jail may take on a busy machine.
 START_TIMEOUT_S = 30.0
@@ -179,7 +178,6 @@ class Jail(ABC):
         except (OSError, ValueError, EOFError) as error:
             said = self._error_output()
             self.destroy()
-            check_identities(self.walls.grants)
             name = self.walls.enforcer or "none"
             forget_proof(name)
             raise EnforcerFailed(name, f"the walls did not come up: {said or error}") from None

@@ -25,7 +25,9 @@ from sandbox_kernel.jail.root.root_plan import is_closed, package_of, plan_stage
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.streams.readable import readable
+from sandbox_kernel.policy import Grant
 from sandbox_kernel.workspace.given_grants import exchanged
+from sandbox_kernel.workspace.tree.beneath import mount_of
 
 
 class NamespaceJail(Jail):
@@ -87,12 +89,14 @@ class BubblewrapJail(NamespaceJail):
     def __init__(self, walls: Walls) -> None:
         super().__init__(walls)
         self._info_fd = -1
+        #: The walls with everything that bubblewrap mounts.
+        self._shown = walls
         self._launch()
         sweep_once()
 
     def _command(self, control: int, channel: int) -> JailCommand:
         """See ``Jail``."""
-        walls = self.walls
+        walls = self._shown = _with_runtime_kept(self.walls)
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
         self._child_fds.append(info_fd)
         filter_fd, passed = self._filter()
@@ -133,27 +137,24 @@ class BubblewrapJail(NamespaceJail):
 
         Each grant is a mount of its own: a program of another sandbox may have put the granted folder beside its mount.
         """
-        grants = {grant.target: grant for grant in sorted(self.walls.grants, key=lambda g: g.target.count("/"))}
-        shown = [(grant.source, target, grant.identity) for target, grant in grants.items()]
-        shown += [(self.walls.here, HERE, self.walls.here_id)] if self.walls.here is not None else []
-        if all(identity is None for *_, identity in shown):
+        grants = sorted(self._shown.grants, key=lambda grant: grant.target.count("/"))
+        shown = {grant.target: (grant.source, grant.identity) for grant in grants}
+        if self._shown.here is not None:
+            shown[HERE] = self._shown.here, self._shown.here_id
+        if not shown:
             return
-        from sandbox_kernel.workspace.tree.beneath import mount_of, open_inside  # most jails have no grants
-
-        root = os.open(f"/proc/{self.init_pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            seen = set()
-            for source, target, identity in shown:
-                fd = open_inside(root, target)
-                try:
-                    found, mount = os.fstat(fd), mount_of(fd)
-                finally:
-                    os.close(fd)
-                if identity not in (None, (found.st_dev, found.st_ino)) or mount in seen:
-                    raise exchanged(source)
-                seen.add(mount)
-        finally:
-            os.close(root)
+        inside = f"/proc/{self.init_pid}"
+        with open(f"{inside}/mountinfo") as file:
+            mounts = {line.split()[0] for line in file}
+        for target, (source, identity) in shown.items():
+            fd = os.open(f"{inside}/root{target}", os.O_PATH | os.O_CLOEXEC)
+            try:
+                found, mount = os.fstat(fd), mount_of(fd)[1].split()[1]
+            finally:
+                os.close(fd)
+            if identity is not None and (identity != (found.st_dev, found.st_ino) or mount not in mounts):
+                raise exchanged(source)
+            mounts.discard(mount)
 
     def forget(self) -> None:
         """See ``Jail``."""
@@ -161,6 +162,25 @@ class BubblewrapJail(NamespaceJail):
         if self._info_fd >= 0:
             os.close(self._info_fd)
             self._info_fd = -1
+
+
+def _with_runtime_kept(walls: Walls) -> Walls:
+    """Return the walls with mounts that keep programs from exchanging the interpreter through a writable grant.
+
+    What lies inside such a grant is shown read-only there too. The folders on the way to it become mounts of their own,
+    because a mount point cannot be renamed: the next start would take what a program has put in its place.
+    """
+    kept: dict[str, Grant] = {}
+    for grant in (grant for grant in walls.grants if grant.writable):
+        for own in (own for own in walls.runtime if own.source.startswith(f"{grant.source}/")):
+            names = own.source.removeprefix(f"{grant.source}/").split("/")
+            for depth in range(1, len(names) + 1):
+                part = "/".join(names[:depth])
+                info = os.lstat(f"{grant.source}/{part}")
+                identity, target = (info.st_dev, info.st_ino), f"{grant.target}/{part}"
+                kept[target] = Grant(f"{grant.source}/{part}", target, depth < len(names), identity)
+    shown = {grant.target for grant in (*walls.runtime, *walls.grants)}
+    return replace(walls, grants=(*walls.grants, *(grant for grant in kept.values() if grant.target not in shown)))
 
 
 def _bubblewrap_command(

@@ -22,7 +22,7 @@ SCAN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PASS = (getattr(os, "O_PATH", 0) or os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _SYS_OPENAT2 = 437  # the same number on every architecture
-_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH, _IN_ROOT = 0x01, 0x02, 0x04, 0x08, 0x10
+_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _AT_FDCWD = -100
 
 
@@ -37,17 +37,6 @@ def open_folder(root_fd: int, names: Names, flags: int = SCAN, *, cross_mounts: 
         # With O_NOFOLLOW a link would be opened itself; without it, NO_SYMLINKS refuses a link as the last name too.
         return _openat2(root_fd, os.fsencode("/".join(names) or "."), flags & ~os.O_NOFOLLOW, resolve)
     return _step_by_step(root_fd, names, flags, cross_mounts)
-
-
-def open_inside(root_fd: int, path: str) -> int:
-    """Return a descriptor of a path as a process with this root directory sees it: links lead to places inside.
-
-    It can be compared and used as a folder, but not read. The caller closes it.
-    """
-    names = path.strip("/") or "."
-    if openat2_works():
-        return _openat2(root_fd, os.fsencode(names), os.O_PATH | os.O_CLOEXEC, _IN_ROOT | _NO_MAGICLINKS)
-    return _step_by_step(root_fd, tuple(names.split("/")), os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, True)
 
 
 @functools.cache
