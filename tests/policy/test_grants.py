@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from sandbox_kernel.jail.kinds import bubblewrap_jail
 from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.policy import Grant
+from sandbox_kernel.workspace.given_grants import GivenGrants
 
 CANARY = "CANARY-PRIVATE-KEY"
 
@@ -100,6 +103,20 @@ def test_a_session_that_starts_again_and_a_late_mount_are_refused(place: Path) -
             session.run("print(open('/data/key').read())")
 
 
+def test_a_late_mount_compares_what_it_shows(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Sandbox() as box:
+        session = box.session("python")
+        given = GivenGrants.now
+
+        def planted(grants: GivenGrants, **asked: bool) -> tuple[Grant, ...]:
+            return tuple(replace(grant, identity=(1, 1)) for grant in given(grants, **asked))
+
+        monkeypatch.setattr(GivenGrants, "now", planted)
+        with pytest.raises(PolicyViolation, match="exchanged meanwhile"):
+            session.allow(mount=f"{place}/secret:/data")
+        assert session.run("import os; print(os.path.exists('/data/key'))").stdout == "False\n"
+
+
 @pytest.mark.parametrize("enforcer", ["bubblewrap", "landlock"])
 def test_grants_in_their_own_place_are_refused_behind_all_walls(place: Path, enforcer: str) -> None:
     project = str(place / "project")
@@ -176,7 +193,8 @@ def test_programs_cannot_exchange_the_interpreter_in_a_folder_that_they_may_writ
     policy = standard.mount(tmp_path, target, True) if target else standard.allow_read_write(tmp_path)
     root = target or str(tmp_path)
     tries = ["open('sub/deep/env/bin/new', 'w')", "os.rename('sub', 'x')", "os.rename('sub/deep', 'sub/x')"]
-    code = f"import os\nos.chdir({root!r})\nopen('sub/deep/fine', 'w')\nfor each in {tries!r}:\n" + (
+    code = (
+        f"import os\nos.chdir({root!r})\nopen('sub/deep/fine', 'w')\nfor each in {tries!r}:\n"
         "    try: exec(each); print('done', each)\n    except OSError: pass"
     )
     with Sandbox(policy) as box:
