@@ -147,12 +147,9 @@ def _identity(path: str) -> tuple[int, int]:
 
 def _open(source: str) -> int:
     """Return a descriptor of a real path. Raises ``PolicyViolation`` when it leads elsewhere since."""
-    try:
-        fd = os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        raise exchanged(source) from None
     with contextlib.suppress(OSError):
-        if os.readlink(f"/proc/self/fd/{fd}") != source:
-            os.close(fd)
-            raise exchanged(source)
-    return fd
+        fd = os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if os.readlink(f"/proc/self/fd/{fd}") == source:
+            return fd
+        os.close(fd)
+    raise exchanged(source)

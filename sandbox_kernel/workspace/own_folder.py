@@ -84,7 +84,7 @@ def parent_weakness(parent: str) -> str | None:
 
 def walked(path: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield every folder and link that the kernel passes through to resolve a path, the last one included."""
-    names = [name for name in path.split("/") if name]
+    names = [name for name in path.split("/") if name not in ("", ".")]
     here, links = "/", 0
     yield here, os.lstat(here)
     while names:

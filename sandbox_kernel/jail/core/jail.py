@@ -160,10 +160,7 @@ class Jail(ABC):
         return self.disk()
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until the gate is ready for its order. Raises ``EnforcerFailed`` with the enforcer's error output.
-
-        Raises ``PolicyViolation`` when the walls would show something else than what was granted.
-        """
+        """Wait until the gate is ready for its order. Raises ``EnforcerFailed`` or ``PolicyViolation``, with why."""
         deadline = time.monotonic() + timeout_s
         try:
             self.init_pid = self._find_init(deadline)

@@ -128,15 +128,11 @@ class BubblewrapJail(NamespaceJail):
         return int(json.loads(text)["child-pid"])
 
     def _read_ready(self, deadline: float) -> None:
-        """See ``Jail``."""
-        super()._read_ready(deadline)
-        self._check_grants()
-
-    def _check_grants(self) -> None:
-        """Compare what is mounted with what was granted: bubblewrap resolves paths once more. No program runs yet.
+        """See ``Jail``. Bubblewrap resolves paths once more, so what it mounted is compared with what was granted.
 
         Each grant is a mount of its own: a program of another sandbox may have put the granted folder beside its mount.
         """
+        super()._read_ready(deadline)
         grants = sorted(self._shown.grants, key=lambda grant: grant.target.count("/"))
         shown = {grant.target: (grant.source, grant.identity) for grant in grants}
         if self._shown.here is not None:

@@ -60,7 +60,7 @@ class ProjectFolder:
         written = os.path.expanduser(path_text(path))
         try:
             #: The real path of the folder.
-            self.path = real_path(os.path.abspath(written))
+            self.path = real_path(os.path.join(os.getcwd(), written))
         except OSError as error:
             raise InvalidRequest(
                 f"here={quoted(str(path))} cannot be opened: {error.strerror}; name a folder"
