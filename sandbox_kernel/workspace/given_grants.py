@@ -84,8 +84,8 @@ def exchanged(source: str) -> PolicyViolation:
     """Return the error for a path at which something else stands than when the policy was given."""
     return PolicyViolation(
         f"{source!r} is not the file or folder any more that the policy allowed: it was exchanged, moved or removed "
-        "since the policy was given. If that was you, give the policy again: a new Sandbox(policy), %sandbox restart, "
-        "or a new kernel"
+        "since the policy was given. If that was you, give the policy again: with a new Sandbox(policy), or by a "
+        "restart of the kernel"
     )
 
 

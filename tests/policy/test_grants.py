@@ -21,6 +21,7 @@ from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
 from sandbox_kernel.languages.support.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.from_options import make_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 CANARY = "CANARY-PRIVATE-KEY"
@@ -201,3 +202,20 @@ def test_programs_cannot_exchange_the_interpreter_in_a_folder_that_they_may_writ
         result = box.run(code, python=str(environment))
     assert (result.stdout, result.stderr) == ("", "")
     assert (tmp_path / "sub" / "deep" / "fine").exists()
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("p.toml", '[[mounts]]\nhost = "{project}"\nguest = "/work"\nwritable = true\n'),
+    ("p.json", '{{"allowedPaths": [{{"path": "{project}", "mode": "readWrite"}}]}}'),
+])  # fmt: skip
+def test_a_policy_file_that_its_programs_could_change_is_refused(place: Path, name: str, text: str) -> None:
+    project = place / "project"
+    for folder in (place, project / "a"):
+        (folder / name).write_text(text.format(project=project))
+    assert SandboxPolicy.load(place / name)
+    with pytest.raises(PolicyViolation, match="keep it elsewhere"):
+        SandboxPolicy.load(project / "a" / name)
+    (project / "plain.toml").write_text("allowProcessSpawn = true\n")
+    assert make_policy(str(project / "plain.toml"), [f"{project}:/work"], [])
+    with pytest.raises(PolicyViolation, match="keep it elsewhere"):
+        make_policy(str(project / "plain.toml"), [f"{project}:/work:rw"], [])
