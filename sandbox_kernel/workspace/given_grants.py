@@ -12,7 +12,6 @@ to: by this policy, or by an earlier one of this user. Such folders are remember
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 import threading
@@ -132,6 +131,8 @@ def _is_remembered(folder: str, inode: int) -> bool:
 
 def _mark(folder: str, inode: int) -> str:
     """Return where a folder is remembered. The inode tells it from one that the user makes there later."""
+    import hashlib  # most sandboxes have no writable grant
+
     name = hashlib.sha256(f"{inode} {folder}".encode("utf-8", "surrogateescape")).hexdigest()
     return os.path.join(state_root(), "sandbox-kernel", "writable", name)
 
