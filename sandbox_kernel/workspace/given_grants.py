@@ -81,10 +81,10 @@ class GivenGrants:
 
 def exchanged(source: str) -> PolicyViolation:
     """Return the error for a path at which something else stands than when the policy was given."""
+    now = "was exchanged" if os.path.exists(source) else "does not resolve on this host any more"
     return PolicyViolation(
-        f"{source!r} is not the file or folder any more that the policy allowed: it was exchanged, moved or removed "
-        "since the policy was given. If that was you, give the policy again: with a new Sandbox(policy), or by a "
-        "restart of the kernel"
+        f"{source!r} {now}: a grant is the file or folder that stood there when the policy was given. If you moved or "
+        "replaced it yourself, give the policy again: with a new Sandbox(policy), or by a restart of the kernel"
     )
 
 
