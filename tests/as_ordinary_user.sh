@@ -60,6 +60,7 @@ tests=(
   tests/box/test_here.py
   tests/workspace/here
   tests/session/test_rights.py
+  tests/policy/test_grants.py
   tests/notebook/test_folder_notebook.py
   tests/notebook/offers/test_give_rights.py
   tests/workspace/test_kept_work.py

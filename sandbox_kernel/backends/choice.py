@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.dask.dask_backend import DaskBackend
@@ -32,9 +34,12 @@ class Backends:
         egress: Egress,
         config: ProcessConfig | None,
         wheels: Wheels | None = None,
+        grants: GivenGrants | None = None,
     ) -> None:
         self.default = known_backend(default)
         self._policy, self._egress, self._wheels = policy, egress, wheels
+        #: What the paths of the policy are, for all its backends.
+        self._grants = grants if grants is not None else GivenGrants(policy)
         self.process = self._process_with(config)
         self._wasm: WasmBackend | None = None
         #: Progress callback for languages that WebAssembly prepares at their first use; see ``WasmBackend``.
@@ -42,7 +47,9 @@ class Backends:
 
     def under(self, policy: SandboxPolicy) -> Backends:
         """Return the same backends for another policy."""
-        other = Backends(self.default, policy, self._egress, self.process.config, self._wheels)
+        same = (policy.allowed_paths, policy.mounts) == (self._policy.allowed_paths, self._policy.mounts)
+        grants = self._grants if same else None
+        other = Backends(self.default, policy, self._egress, self.process.config, self._wheels, grants)
         other.on_prepare = self.on_prepare
         return other
 
@@ -97,19 +104,22 @@ class Backends:
         """Return the wasm backend: one for the whole sandbox, and a new one for a run with type checks."""
         from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend  # slow to import and rarely needed
 
-        size, client = self.process.config.pool_size, self._egress.client
+        make = functools.partial(
+            WasmBackend,
+            policy=self._policy,
+            pool_size=self.process.config.pool_size,
+            on_progress=self.on_prepare,
+            client=self._egress.client,
+            grants=self._grants,
+        )
         if check or self.process.config.check_types:
-            return WasmBackend(
-                policy=self._policy, pool_size=size, check_types=True, on_progress=self.on_prepare, client=client
-            )
+            return make(check_types=True)
         if self._wasm is None:
-            self._wasm = WasmBackend(
-                policy=self._policy, pool_size=size, on_progress=self.on_prepare, client=client, wheels=self._wheels
-            )
+            self._wasm = make(wheels=self._wheels)
         return self._wasm
 
     def _process_with(self, config: ProcessConfig | None) -> ProcessBackend:
-        return ProcessBackend(config, policy=self._policy, proxy=self._egress.proxy)
+        return ProcessBackend(config, policy=self._policy, proxy=self._egress.proxy, grants=self._grants)
 
 
 def known_backend(name: str) -> str:

@@ -48,7 +48,8 @@ from sandbox_kernel.languages.recipe import (
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
-from sandbox_kernel.policy import SandboxPolicy, check_policy, resolve_grants
+from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.workspace.given_grants import GivenGrants
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class ProcessBackend(BlockingBackend):
             None runs programs without walls.
         policy: What programs may read, write, reach and start; None for the preset ``standard``.
         proxy: Function that makes the egress proxy for a ``FetchPolicy``; None for ``EgressProxy``.
+        grants: The opened paths of the policy, where another backend has them already; None opens them.
 
     """
 
@@ -103,12 +105,14 @@ class ProcessBackend(BlockingBackend):
         policy: SandboxPolicy | None = None,
         *,
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
+        grants: GivenGrants | None = None,
     ) -> None:
         check_policy(policy)
         if config is not None and not isinstance(config, ProcessConfig):
             raise InvalidRequest(f"config must be a ProcessConfig(...), got {quoted(config)}")
         self.config = config or ProcessConfig()
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
+        self.grants = grants if grants is not None else GivenGrants(self.policy)
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
         self._pool = shared_pool(self.config.pool_size)
         self._crowd = shared_crowd(self.config.runners)
@@ -166,6 +170,8 @@ class ProcessBackend(BlockingBackend):
         check_request(request)
         listener = Listener(on_output) if on_output is not None else None
         bound = on_input is not None or stdin_from is not None or over is not None or functions is not None
+        # This process has the files that were granted, and a runner would open their paths anew.
+        bound = bound or bool(self.policy.mounts or self.policy.allowed_paths)
         with self._crowd.one_more(may_move=not bound and not self._lets_out) as runner, host_trouble(listener):
             if runner is not None:
                 from sandbox_kernel.backends.runners.runner import RunListeners  # most programs need none
@@ -343,7 +349,7 @@ class ProcessBackend(BlockingBackend):
         command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
         limits = tuple(self._rlimits(request, recipe).items())
         warm = Warm(command, limits, self.step_filter()) if command else None
-        grants = resolve_grants(self.policy)
+        grants = self.grants.now()
         name, templates = self._enforcer_name, self.config.templates
         return with_gpu(
             Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates), self.policy.gpu

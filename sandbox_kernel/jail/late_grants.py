@@ -65,7 +65,8 @@ def check_mount(jail: Jail, grant: Grant, late: Iterable[str]) -> None:
 def mount_late(jail: Jail, grant: Grant, late: Iterable[str] = ()) -> None:
     """Show a folder or a file of the host to a running jail. Raises ``PolicyViolation``; see ``check_mount``."""
     check_mount(jail, grant, late)
-    plan = {"act": "mount", "source": grant.source, "target": grant.target, "writable": grant.writable}
+    plan: dict[str, object] = {"act": "mount", "source": grant.source, "target": grant.target}
+    plan |= {"writable": grant.writable, "identity": grant.identity}
     failed = f"{grant.source!r} cannot be shown to a running session"
     shelf = shelf_of(grant.target)
     covered = () if shelf is None else covered_places(jail.walls, shelf)

@@ -1,7 +1,7 @@
 """What a program may use. Denies everything by default; each method returns a new policy that allows one thing more.
 
-A policy is plain data. It keeps paths as the user wrote them and resolves them only when a jail is built
-(``resolve_grants``), so a policy can be written on one machine and used on another.
+A policy is plain data. It keeps paths as the user wrote them; they are opened when the policy is given to a sandbox
+(``workspace/given_grants.py``), so a policy can be written on one machine and used on another.
 """
 
 from sandbox_kernel.policy.access import AccessMode

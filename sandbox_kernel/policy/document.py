@@ -52,13 +52,27 @@ def load(path: str | os.PathLike[str], empty: SandboxPolicy) -> SandboxPolicy:
     except OSError as error:
         raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
     if str(path).lower().endswith(".json"):
-        return from_json(raw, empty)
-    import tomllib  # not needed for JSON
+        policy = from_json(raw, empty)
+    else:
+        import tomllib  # not needed for JSON
 
-    try:
-        return from_document(tomllib.loads(raw.decode("utf-8-sig")), empty)
-    except (ValueError, RecursionError) as error:
-        raise PolicyViolation(f"policy file {str(path)!r} is not TOML: {error}") from None
+        try:
+            policy = from_document(tomllib.loads(raw.decode("utf-8-sig")), empty)
+        except (ValueError, RecursionError) as error:
+            raise PolicyViolation(f"policy file {str(path)!r} is not TOML: {error}") from None
+    check_file_place(path, policy)
+    return policy
+
+
+def check_file_place(path: str | os.PathLike[str], policy: SandboxPolicy) -> None:
+    """Raise ``PolicyViolation`` when programs may write to the policy file: the next start would obey them."""
+    given = [each.path for each in policy.allowed_paths if each.mode is AccessMode.READ_WRITE]
+    for folder in (*given, *(mount.host for mount in policy.mounts if mount.writable)):
+        if Path(path).resolve().is_relative_to(Path(folder).expanduser().resolve()):
+            raise PolicyViolation(
+                f"policy file {str(path)!r} lies in {folder!r}, which it lets programs write to: they could give "
+                "themselves more for the next start; keep it elsewhere"
+            )
 
 
 def _read(path: Path) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.ground.own_places import is_own_place
@@ -22,12 +23,17 @@ class Grant:
     source: str
     target: str
     writable: bool
+    #: Device and inode of what was granted. Walls are refused that would show something else; None is not compared.
+    identity: tuple[int, int] | None = None
 
 
-def resolve_grants(policy: SandboxPolicy, *, root: bool = False) -> tuple[Grant, ...]:
-    """Resolve every allowed path and mount on this host, in order. The jail calls it before anything starts.
+def resolve_grants(
+    policy: SandboxPolicy, *, root: bool = False, real: Callable[[str], str] | None = None
+) -> tuple[Grant, ...]:
+    """Resolve every allowed path and mount on this host, in order. Sandboxes do it once, in ``GivenGrants``.
 
     With ``root`` a folder may be mounted as the root of the program; without it that raises ``PolicyViolation``.
+    ``real`` returns the real path of an absolute one, or raises ``OSError``; by default it follows every link.
 
     An allowed path is granted at the path the user wrote *and* at its real path, so that programs that resolve links
     find it. A path that does not exist raises ``PolicyViolation``, because it is probably a typo.
@@ -35,9 +41,9 @@ def resolve_grants(policy: SandboxPolicy, *, root: bool = False) -> tuple[Grant,
     grants: list[Grant] = []
     for allowed in policy.allowed_paths:
         written = normal(_absolute(allowed.path))
-        real = _real(allowed.path, written)
+        found = _real(allowed.path, written, real)
         writable = allowed.mode is AccessMode.READ_WRITE
-        for target in dict.fromkeys((written, real)):
+        for target in dict.fromkeys((written, found)):
             if target in _ALWAYS_READABLE and not writable:
                 continue
             if is_own_place(target):
@@ -45,7 +51,16 @@ def resolve_grants(policy: SandboxPolicy, *, root: bool = False) -> tuple[Grant,
                     f"path {allowed.path!r} is a place that the sandbox provides itself; mount it elsewhere: "
                     f"policy.mount({allowed.path!r}, '/data')"
                 )
-            grants.append(Grant(real, target, writable))
+            grants.append(Grant(found, target, writable))
+    check_targets(policy, root=root)
+    for mount in policy.mounts:
+        found = _real(mount.host, _absolute(mount.host), real)
+        grants.append(Grant(found, mount.guest, mount.writable))
+    return tuple(dict.fromkeys(grants))
+
+
+def check_targets(policy: SandboxPolicy, *, root: bool) -> None:
+    """Raise ``PolicyViolation`` for a mount at a place that programs cannot have; ``root``: see ``resolve_grants``."""
     for mount in policy.mounts:
         if mount.guest == ROOT and not root:
             raise PolicyViolation(
@@ -58,9 +73,6 @@ def resolve_grants(policy: SandboxPolicy, *, root: bool = False) -> tuple[Grant,
                 f"nothing can be mounted at {mount.guest!r}: {system} inside is the host's, read-only, and has no such "
                 f"place; mount it elsewhere: policy.mount({mount.host!r}, '/data')"
             )
-        real = _real(mount.host, _absolute(mount.host))
-        grants.append(Grant(real, mount.guest, mount.writable))
-    return tuple(dict.fromkeys(grants))
 
 
 def _absolute(path: str) -> str:
@@ -69,9 +81,9 @@ def _absolute(path: str) -> str:
     return os.path.normpath(home if os.path.isabs(home) else os.path.join(current_folder(path), home))
 
 
-def _real(asked: str, absolute: str) -> str:
+def _real(asked: str, absolute: str, real: Callable[[str], str] | None) -> str:
     try:
-        return os.path.realpath(absolute, strict=True)
+        return real(absolute) if real is not None else os.path.realpath(absolute, strict=True)
     except OSError as error:
         raise PolicyViolation(
             f"policy allows {asked!r}, which does not resolve on this host: {error.strerror}; create it or remove it"

@@ -18,10 +18,11 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail.late_grants import check_late, check_mount, listen_late, mount_late, unmount_late
 from sandbox_kernel.limits import check_memory_mb, quoted
 from sandbox_kernel.model import Language, Note, check_env
-from sandbox_kernel.policy import Grant, Mount, SandboxPolicy, resolve_grants
+from sandbox_kernel.policy import Mount, SandboxPolicy
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 from sandbox_kernel.policy.sandbox_policy import parse_mount
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.process import ProcessBackend
@@ -64,7 +65,7 @@ class SessionRights:
     def __init__(self, backend: ProcessBackend) -> None:
         self._backend = backend
         self.policy = backend.policy
-        self._mounts: dict[str, Grant] = {}
+        self._mounts: dict[str, GivenGrants] = {}
         self._env: dict[str, str] = {}
         self._rules: tuple[NetworkRule, ...] = ()
         self._worker: weakref.ref[JailedWorker] | None = None
@@ -78,12 +79,13 @@ class SessionRights:
 
     def allow(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
         """Give the session what was asked: all of it or, where something is refused, none."""
-        self._check(supervisor, live, asked)
+        mount = None if asked.mount is None else GivenGrants(SandboxPolicy(mounts=(asked.mount,)))
+        self._check(supervisor, live, asked, mount)
         self._worker = weakref.ref(live)
-        if asked.mount is not None:
-            grant = _grant(asked.mount)
+        if mount is not None:
+            grant = mount.now()[0]
             mount_late(live.jail, grant, self._mounts)
-            self._mounts[grant.target] = grant
+            self._mounts[grant.target] = mount
         if asked.rule is not None:
             self._set_rules(supervisor, live, (*self._rules, asked.rule))
         if asked.env:
@@ -129,8 +131,8 @@ class SessionRights:
         travelled, self.travelled = self.travelled, False
         if self._worker is not None and self._worker() is not live:
             self._worker = weakref.ref(live)
-            for grant in self._mounts.values():
-                mount_late(live.jail, grant)
+            for mount in self._mounts.values():
+                mount_late(live.jail, mount.now()[0])
             if self._rules:
                 self._set_rules(supervisor, live, self._rules)
             if self._env:
@@ -144,9 +146,11 @@ class SessionRights:
         """Return the notes on the network of a cell, by what the session may reach now."""
         return self._backend.network_notes(signs, known, self.policy)
 
-    def _check(self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked) -> None:
-        if asked.mount is not None:
-            check_mount(live.jail, _grant(asked.mount), self._mounts)
+    def _check(
+        self, supervisor: WorkerSupervisor, live: JailedWorker, asked: RightsAsked, mount: GivenGrants | None
+    ) -> None:
+        if mount is not None:
+            check_mount(live.jail, mount.now()[0], self._mounts)
         if asked.rule is not None:
             if self._backend.enforcer is not None:
                 self._backend.enforcer.check_network(SandboxPolicy(network_rules=(asked.rule,)))
@@ -202,12 +206,6 @@ def _not_taken(what: str, began: bool) -> str:
         "variables: %sandbox save NAME, %sandbox restart, %sandbox reset, %sandbox load NAME; in Python: "
         "session.save(path), then load_session(path) of a sandbox without it"
     )
-
-
-def _grant(mount: Mount) -> Grant:
-    """Return a mount as it is on this host. Raises ``PolicyViolation`` when there is no such folder."""
-    (grant,) = resolve_grants(SandboxPolicy().mount(mount.host, mount.guest, mount.writable))
-    return grant
 
 
 def _set_in_python(env: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ the path is checked.
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -77,19 +78,20 @@ def parent_weakness(parent: str) -> str | None:
 
     For parents that belong to another user, such as /tmp.
     """
-    found = (_replaceable(path, status) for path, status in _walked(os.path.abspath(parent)))
+    found = (_replaceable(path, status) for path, status in walked(os.path.abspath(parent)))
     return next((problem for problem in found if problem is not None), None)
 
 
-def _walked(path: str) -> Iterator[tuple[str, os.stat_result]]:
+def walked(path: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield every folder and link that the kernel passes through to resolve a path, the last one included."""
-    names = [name for name in path.split("/") if name]
+    names = [name for name in path.split("/") if name not in ("", ".")]
     here, links = "/", 0
     yield here, os.lstat(here)
     while names:
         name = names.pop(0)
         if name == "..":
             here = os.path.dirname(here)
+            yield here, os.lstat(here)
             continue
         there = os.path.join(here, name)
         found = os.lstat(there)
@@ -99,7 +101,7 @@ def _walked(path: str) -> Iterator[tuple[str, os.stat_result]]:
             continue
         links += 1
         if links > _MOST_LINKS:
-            raise OSError(f"{path} leads through more than {_MOST_LINKS} links")
+            raise OSError(errno.ELOOP, f"{path} leads through more than {_MOST_LINKS} links")
         target = os.readlink(there)
         here = "/" if os.path.isabs(target) else here
         names = [part for part in target.split("/") if part not in ("", ".")] + names

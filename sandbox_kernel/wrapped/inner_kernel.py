@@ -32,7 +32,7 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.recipe import ProcessConfig, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
-from sandbox_kernel.policy import SandboxPolicy, resolve_grants
+from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.way_out import PORTS, WayOut, connection_facts, make_way_out, socket_prefix
@@ -120,7 +120,7 @@ class InnerKernel:
         python = find_python("python3")
         # Together: a link in a shown folder, such as an environment in a project, cannot be a place of its own.
         runtime = runtime_grants([grant.target for grant in (*python.runtime, *self._files.grants)])
-        grants = resolve_grants(self._backend.policy)
+        grants = self._backend.grants.now()
         shown = {grant.target for grant in grants}
         walls = Walls(
             python.executable,
@@ -228,7 +228,7 @@ class InnerKernel:
             here = os.getcwd()
         except OSError:
             return places.work
-        shown = (grant.target for grant in resolve_grants(self._backend.policy))
+        shown = (grant.target for grant in self._backend.grants.now())
         return here if any(here == path or here.startswith(f"{path}/") for path in shown) else places.work
 
     def _environment(self, places: Places) -> dict[str, str]:

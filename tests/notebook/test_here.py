@@ -231,3 +231,18 @@ def test_a_restart_under_wrong_options_leaves_the_session_as_it_is(notebook: Not
 def test_save_does_not_take_the_name_of_a_file_for_that_of_a_session(notebook: Notebook) -> None:
     notebook.run("open('summary.csv', 'w').write('a')")
     assert "%sandbox files has a link" in notebook.run("%sandbox save summary.csv")
+
+
+def test_a_line_follows_no_link_in_a_folder_that_an_earlier_line_gave_to_programs(
+    notebook: Notebook, project: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret-of-the-user"
+    secret.mkdir()
+    (secret / "key").write_text("CANARY")
+    (project / "planted").mkdir(exist_ok=True)
+    notebook.run("%sandbox --policy build\nimport os")
+    notebook.run(f"os.chdir({str(project)!r}); os.rename('planted', 'old'); os.symlink({str(secret)!r}, 'planted')")
+    assert (project / "planted").is_symlink()
+    said = notebook.run("%sandbox --mount planted:/data\nprint(open('/data/key').read())")
+    assert "programs may write to" in said
+    assert "CANARY" not in said

@@ -67,3 +67,18 @@ def test_a_storm_of_interrupts_keeps_the_state_and_a_restart_drops_it(wrap, star
     kernel.km.restart_kernel(now=True)
     kernel.kc.wait_for_ready(timeout=60)
     assert kernel.text("print('kept' in globals())") == "False\n"
+
+
+def test_a_link_that_a_kernel_plants_is_refused_at_its_next_start(wrap, start, tmp_path):
+    project, secret = tmp_path / "project", tmp_path / "secret"
+    for folder in (project / "data", secret):
+        folder.mkdir(parents=True)
+    (secret / "key").write_text("CANARY")
+    name = wrap("python3", "--mount", f"{project}:/work:rw", "--mount", f"{project}/data:/data", as_name="planted")
+    first = start(name)
+    first.run(f"import os; os.rename('/work/data', '/work/old'); os.symlink({str(secret)!r}, '/work/data')")
+    assert (project / "data").is_symlink()
+    first.close()
+    tried = str(start(name).run("print(open('/data/key').read())"))
+    assert "programs may write to" in tried
+    assert "CANARY" not in tried

@@ -15,6 +15,7 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.workspace.given_grants import GivenGrants
 
 #: The largest file, and all files together, that one answer returns, in bytes.
 MAX_FETCHED_BYTES = 16 << 20
@@ -42,6 +43,8 @@ class RunQueue:
         self.metrics = ServiceMetrics()
         self.draining = False
         self._policy, self._workers, self._room = policy, workers, workers + waiting
+        #: The files that were granted when the service began; each request has a sandbox of its own.
+        self._grants = GivenGrants(policy or SandboxPolicy())
         self._places = asyncio.Semaphore(workers)
         self._taken = 0
         self._mean_s = 1.0
@@ -70,6 +73,7 @@ class RunQueue:
     async def _work(self, asked: RunCode) -> dict[str, object]:
         began, request, status = time.monotonic(), asked.request, "error"
         try:
+            self._grants.now(root=True)
             with Sandbox(self._policy) as box:
                 result = await box.arun(
                     request.code,

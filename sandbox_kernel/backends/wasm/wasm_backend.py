@@ -60,7 +60,8 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
 from sandbox_kernel.model.notes import not_booted
-from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy, resolve_grants
+from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
+from sandbox_kernel.workspace.given_grants import GivenGrants
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.outcome import Keep, with_changes
 
@@ -102,6 +103,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         on_progress: Called with the progress of a preparation, on the thread that waits for it.
         client: Function that makes the fetch client for a ``FetchPolicy``; None for ``SafeClient``.
         wheels: Packages that Python programs can import, loaded in advance; None for none.
+        grants: The opened paths of the policy, where another backend has them already; None opens them.
 
     """
 
@@ -119,9 +121,11 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         on_progress: OnProgress | None = None,
         client: Callable[[FetchPolicy], SafeClient] | None = None,
         wheels: Wheels | None = None,
+        grants: GivenGrants | None = None,
     ) -> None:
         check_policy(policy)
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
+        self.grants = grants if grants is not None else GivenGrants(self.policy)
         self.enforcer = get_enforcer(enforcer)
         own = store if store is not None else WasmStore()
         super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
@@ -216,7 +220,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if not guest.image:
             return None
         env = {**self.policy.env, **request.env}
-        return why_not_image(resolve_grants(self.policy, root=True), (*guest.argv, *request.args), env)
+        return why_not_image(self.grants.now(root=True), (*guest.argv, *request.args), env)
 
     def loaded_wheels(self, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry) -> LoadedWheels | None:
         """Return the wheels of this backend, loaded into the image of a Python; None for another guest."""
@@ -311,7 +315,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if left <= 0:
             return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, spent_s)
         ahead = (guest.module, guest.switches) if isinstance(guest.module, str) else None
-        walls = make_walls(request.limits, request.memory_mb, self.policy, self.enforcer.name, guest.runtime, ahead)
+        limits, memory_mb, enforcer = request.limits, request.memory_mb, self.enforcer.name
+        walls = make_walls(limits, memory_mb, self.policy, enforcer, guest.runtime, ahead, self.grants)
         try:
             return self._run_in_jail(request, guest, walls, spent_s, callbacks)
         except SpareGone:

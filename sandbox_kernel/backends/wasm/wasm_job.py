@@ -24,8 +24,9 @@ from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.languages.recipe import rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
-from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
+from sandbox_kernel.policy import Grant, SandboxPolicy
 from sandbox_kernel.policy.places import ROOT
+from sandbox_kernel.workspace.given_grants import GivenGrants
 
 #: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.
 RUNTIME_MB = 256
@@ -104,16 +105,18 @@ def make_walls(
     enforcer: str,
     runtime: Sequence[Grant] = (),
     ahead: tuple[str, EngineSwitches] | None = None,
+    given: GivenGrants | None = None,
 ) -> Walls:
     """Return the walls around the engine. They are equal for most requests, so that spares can serve them.
 
     ``ahead`` is a compiled module of the store, with the settings of its engine, that is loaded while the jail waits.
+    ``given`` are the grants of the policy; None for a job of ours, which has none.
     """
     python = find_python("python3")
     box, tmp, shm = sizes(limits, memory_mb + RUNTIME_MB)
     if policy.gpu is not None:
         raise PolicyViolation("WebAssembly programs cannot use a GPU; run it with backend='process', or without --gpu")
-    found = resolve_grants(policy, root=True)
+    found = given.now(root=True) if given is not None else ()
     grants = tuple(replace(grant, target=_ROOT_PLACE) if grant.target == ROOT else grant for grant in found)
     for grant in grants:
         if not os.path.isdir(grant.source):

@@ -168,16 +168,17 @@ def _empty_bounding_set(step: str, keep: Sequence[int]) -> None:
 def landlock_restrict(plan: Mapping[str, object]) -> None:
     """Restrict this process to the files, ports and peers of a plan (``LandlockPlan.to_dict``).
 
-    Raises ``OSError`` when a path of the plan does not exist.
+    Raises ``OSError`` when a path of the plan does not exist, or is another file than the plan says.
     """
     require_single_thread("landlock_restrict")
+    identities = _mapping(plan.get("identities") or {}, "identities")
     handled = [_number(plan, name) for name in ("handled_fs", "handled_net", "scoped")]
     # Older kernels accept a longer structure if the fields that they do not know are zero.
     attributes = (ctypes.c_uint64 * 3)(*handled)
     ruleset = _syscall("landlock_restrict: ruleset", "landlock_create", attributes, ctypes.sizeof(attributes), 0)
     try:
         for path, access in _pairs(plan, "paths"):
-            _allow_path(ruleset, path, access)
+            _allow_path(ruleset, path, access, identities.get(path))
         for port, access in _pairs(plan, "ports"):
             rule = (ctypes.c_uint64 * 2)(access, int(port))
             what = f"landlock_restrict: port {port}"
@@ -302,13 +303,16 @@ def main(argv: list[str]) -> int:
     return _SETUP_FAILED
 
 
-def _allow_path(ruleset: int, path: str, access: int) -> None:
+def _allow_path(ruleset: int, path: str, access: int, identity: object) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
         raise OSError(error.errno, f"landlock_restrict: path {path!r}: {error.strerror}") from None
     try:
-        if os.fstat(fd).st_mode & 0o170000 != 0o040000:
+        found = os.fstat(fd)
+        if identity is not None and identity != [found.st_dev, found.st_ino]:
+            raise OSError(_EPERM, f"landlock_restrict: path {path!r} was exchanged meanwhile")
+        if found.st_mode & 0o170000 != 0o040000:
             access &= ~_DIRECTORY_RIGHTS
         # struct landlock_path_beneath_attr is packed: 64-bit access, then a 32-bit descriptor.
         rule = (ctypes.c_uint32 * 3)(access & 0xFFFFFFFF, access >> 32, fd)

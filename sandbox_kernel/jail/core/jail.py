@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 
-from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.errors import EnforcerFailed, PolicyViolation
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX
 from sandbox_kernel.jail.core.gate_messages import Inbox, encode_warm
@@ -160,7 +160,7 @@ class Jail(ABC):
         return self.disk()
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until the gate is ready for its order. Raises ``EnforcerFailed`` with the enforcer's error output."""
+        """Wait until the gate is ready for its order. Raises ``EnforcerFailed`` or ``PolicyViolation``, with why."""
         deadline = time.monotonic() + timeout_s
         try:
             self.init_pid = self._find_init(deadline)
@@ -178,6 +178,9 @@ class Jail(ABC):
             name = self.walls.enforcer or "none"
             forget_proof(name)
             raise EnforcerFailed(name, f"the walls did not come up: {said or error}") from None
+        except PolicyViolation:
+            self.destroy()
+            raise
 
     @property
     def alive(self) -> bool:

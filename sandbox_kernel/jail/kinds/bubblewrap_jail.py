@@ -16,7 +16,7 @@ from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.core.gate_messages import encode_ahead
 from sandbox_kernel.jail.core.guest_programs import guest_folder, memory_file, start_of
 from sandbox_kernel.jail.core.jail import DEATH_TIMEOUT_S, Jail, JailCommand
-from sandbox_kernel.jail.core.walls import GUEST, WORK, Places, Walls
+from sandbox_kernel.jail.core.walls import GUEST, HERE, WORK, Places, Walls
 from sandbox_kernel.jail.kinds.stale_children import sweep_once
 from sandbox_kernel.jail.meter.process_tree import tree
 from sandbox_kernel.jail.meter.reading import Disk, of_file_system
@@ -25,6 +25,9 @@ from sandbox_kernel.jail.root.root_plan import is_closed, package_of, plan_stage
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.streams.stop import readable
+from sandbox_kernel.policy import Grant
+from sandbox_kernel.workspace.given_grants import exchanged
+from sandbox_kernel.workspace.tree.beneath import mount_of
 
 
 class NamespaceJail(Jail):
@@ -86,12 +89,14 @@ class BubblewrapJail(NamespaceJail):
     def __init__(self, walls: Walls) -> None:
         super().__init__(walls)
         self._info_fd = -1
+        #: The walls with everything that bubblewrap mounts.
+        self._shown = walls
         self._launch()
         sweep_once()
 
     def _command(self, control: int, channel: int) -> JailCommand:
         """See ``Jail``."""
-        walls = self.walls
+        walls = self._shown = _with_runtime_kept(self.walls)
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
         self._child_fds.append(info_fd)
         filter_fd, passed = self._filter()
@@ -122,12 +127,56 @@ class BubblewrapJail(NamespaceJail):
         self._info_fd = -1
         return int(json.loads(text)["child-pid"])
 
+    def _read_ready(self, deadline: float) -> None:
+        """See ``Jail``. Bubblewrap resolves paths once more, so what it mounted is compared with what was granted.
+
+        Each grant is a mount of its own: a program of another sandbox may have put the granted folder beside its mount.
+        """
+        super()._read_ready(deadline)
+        grants = sorted(self._shown.grants, key=lambda grant: grant.target.count("/"))
+        shown = {grant.target: (grant.source, grant.identity) for grant in grants}
+        if self._shown.here is not None:
+            shown[HERE] = self._shown.here, self._shown.here_id
+        if not shown:
+            return
+        inside = f"/proc/{self.init_pid}"
+        with open(f"{inside}/mountinfo") as file:
+            mounts = {line.split()[0] for line in file}
+        for target, (source, identity) in shown.items():
+            fd = os.open(f"{inside}/root{target}", os.O_PATH | os.O_CLOEXEC)
+            try:
+                found, mount = os.fstat(fd), mount_of(fd)[1].split()[1]
+            finally:
+                os.close(fd)
+            if identity is not None and (identity != (found.st_dev, found.st_ino) or mount not in mounts):
+                raise exchanged(source)
+            mounts.discard(mount)
+
     def forget(self) -> None:
         """See ``Jail``."""
         super().forget()
         if self._info_fd >= 0:
             os.close(self._info_fd)
             self._info_fd = -1
+
+
+def _with_runtime_kept(walls: Walls) -> Walls:
+    """Return the walls with mounts that keep programs from exchanging the interpreter through a writable grant.
+
+    What lies inside such a grant is shown read-only there too. The folders on the way to it become mounts of their own,
+    because a mount point cannot be renamed: the next start would take what a program has put in its place.
+    """
+    kept: dict[str, Grant] = {}
+    for grant in (grant for grant in walls.grants if grant.writable):
+        for own in (own for own in walls.runtime if own.source.startswith(f"{grant.source}/")):
+            names = own.source.removeprefix(f"{grant.source}/").split("/")
+            for depth in range(1, len(names) + 1):
+                part = "/".join(names[:depth])
+                info = os.lstat(f"{grant.source}/{part}")
+                identity, target = (info.st_dev, info.st_ino), f"{grant.target}/{part}"
+                kept[target] = Grant(f"{grant.source}/{part}", target, depth < len(names), identity)
+    shown = {grant.target for grant in (*walls.runtime, *walls.grants)}
+    return replace(walls, grants=(*walls.grants, *(grant for grant in kept.values() if grant.target not in shown)))
 
 
 def _bubblewrap_command(
@@ -166,7 +215,8 @@ def _bubblewrap_command(
         return JailCommand([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
     args_fd = os.memfd_create("arguments", 0)
     opened.append(args_fd)
-    stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed, alone=frozenset(here))
+    known = {**dict.fromkeys(here, walls.here_id), **{grant.source: grant.identity for grant in walls.grants}}
+    stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed, alone=frozenset(here), identities=known)
     args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=stage.sources)
     os.write(args_fd, _joined(args))
     os.lseek(args_fd, 0, os.SEEK_SET)

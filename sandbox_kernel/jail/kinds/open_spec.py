@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.core.walls import LANDLOCK, Places, Walls
@@ -91,6 +91,8 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
         abi=abi,
         devices=walls.devices,
     )
+    known = tuple((grant.source, grant.identity) for grant in walls.grants if grant.identity is not None)
+    plan = replace(plan, identities=known)
     capabilities = _capabilities(walls, places, writes, abi) if uid is not None else ()
     arch = seccomp.host_arch()
     # An own user can change modes and times of its own files only, unless it may override permissions.

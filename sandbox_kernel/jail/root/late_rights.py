@@ -53,7 +53,10 @@ def main() -> None:
 def _mount(plan: dict[str, object]) -> list[int]:
     writable = bool(plan["writable"])
     tree = _cloned(str(plan["source"]), plan["uid"], 0 if writable else _RDONLY)
-    kind = os.fstat(tree).st_mode
+    found = os.fstat(tree)
+    kind = found.st_mode
+    if plan["identity"] not in (None, (found.st_dev, found.st_ino)):
+        raise OSError(f"{plan['source']} was exchanged meanwhile")
     if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
         raise OSError(f"{plan['source']} is neither a folder nor a regular file any more")
     is_file = stat.S_ISREG(kind)

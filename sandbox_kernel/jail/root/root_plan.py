@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.ground.values import dataclass
 
@@ -71,6 +71,7 @@ def plan_stage(
     *,
     closed: frozenset[str] = frozenset(),
     alone: frozenset[str] = frozenset(),
+    identities: Mapping[str, tuple[int, int] | None] | None = None,
 ) -> Stage:
     """Plan a stage that ends by executing bwrap.
 
@@ -82,6 +83,7 @@ def plan_stage(
         args_fd: The descriptor with its arguments.
         closed: Sources among the others that other users cannot read (``is_closed``); they are mapped too.
         alone: Sources to show without the file systems that are mounted below them: a layer cannot lie over those.
+        identities: Device and inode that sources must have.
 
     """
     sources: dict[str, str] = {}
@@ -96,5 +98,5 @@ def plan_stage(
     if package is not None:
         binds.append((package, f"{PLACE}/bwrap", package in closed, True))
         program = f"{PLACE}/bwrap{bwrap.removeprefix(package)}"
-    plan = {"uid": uid, "binds": binds, "argv": [program, "--args", str(args_fd)]}
+    plan = {"uid": uid, "binds": binds, "argv": [program, "--args", str(args_fd)], "identities": dict(identities or {})}
     return Stage(marshal.dumps(plan, 2), sources)

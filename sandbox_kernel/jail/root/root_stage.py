@@ -36,14 +36,14 @@ def main() -> None:
         plan_fd = int(sys.argv[1])
         with open(plan_fd, "rb") as file:
             plan = marshal.load(file)  # noqa: S302 - written by the host that started us
-        _stage(plan["uid"], plan["binds"])
+        _stage(plan["uid"], plan["binds"], plan["identities"])
         os.execve(plan["argv"][0], [*plan["argv"], *sys.argv[2:]], {})
     except OSError as error:
         sys.stderr.write(f"root stage: {error}\n")
         sys.exit(1)
 
 
-def _stage(uid: int, binds: list[list[object]]) -> None:
+def _stage(uid: int, binds: list[list[object]], identities: dict[object, object]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def call(what: str, result: int) -> int:
@@ -65,6 +65,9 @@ def _stage(uid: int, binds: list[list[object]]) -> None:
                 ctypes.c_long(_OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | (_AT_RECURSIVE if with_mounts else 0)),
             ),
         )  # fmt: skip
+        found = os.fstat(tree)
+        if identities.get(source) not in (None, (found.st_dev, found.st_ino)):
+            raise OSError(f"{source} is not what the policy allowed: it was exchanged meanwhile")
         trees.append((tree, str(source), str(target), bool(mapped)))
     call("mount stage", libc.mount(b"tmpfs", PLACE.encode(), b"tmpfs", flags, b"mode=0755"))
     namespace = _id_map(libc, call, uid) if any(mapped for *_, mapped in trees) else -1

@@ -72,6 +72,8 @@ class LandlockPlan:
     scoped: int
     paths: tuple[tuple[str, int], ...]
     ports: tuple[tuple[int, int], ...]
+    #: Device and inode that some of the paths must have.
+    identities: tuple[tuple[str, tuple[int, int]], ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the plan as plain JSON values, the form that ``guest/gate/lockdown.py`` reads."""
@@ -81,6 +83,7 @@ class LandlockPlan:
             "scoped": self.scoped,
             "paths": [list(pair) for pair in self.paths],
             "ports": [list(pair) for pair in self.ports],
+            "identities": {path: list(identity) for path, identity in self.identities},
         }
 
 

@@ -28,7 +28,6 @@ from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.languages.recipe import rlimits, search_path
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
-from sandbox_kernel.policy import resolve_grants
 from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.language_workers import ENGINES, Engine
 from sandbox_kernel.session.opening.python_state import PythonSession
@@ -253,7 +252,7 @@ def session_walls(
     """Return the walls of a session: those of a run, plus the modules that its worker imports in advance."""
     backend.check_network()
     check_gpu_limit(limits.gpu_memory_mb, backend.policy.gpu)
-    grants = resolve_grants(backend.policy)
+    grants = backend.grants.now()
     enforcer = backend.enforcer.name if backend.enforcer is not None else None
     walls = Walls(
         interpreter.executable,

@@ -211,7 +211,7 @@ class _Opening:
         limits, memory_mb, enforcer = self.spec.limits, self.spec.memory_mb, self.backend.enforcer.name
         seen = (self._entry.path, *(self.wheels.paths if self.wheels is not None else ()))
         runtime = [*(Grant(path, path, False) for path in seen), *self._library()]
-        walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime)
+        walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime, given=self.backend.grants)
         known = {
             "module": self._entry.file(COMPILED),
             "handles": self._entry.file(_KNOWN[self.guest.entry]) if self.guest.entry in _KNOWN else None,

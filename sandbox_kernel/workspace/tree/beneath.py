@@ -79,7 +79,7 @@ def _step_by_step(root_fd: int, names: Names, flags: int, cross_mounts: bool) ->
             following = _open_child(current, name, flags if index == len(names) else PASS)
             os.close(current)
             current = following
-        if not cross_mounts and names and _mount_of(current) != _mount_of(root_fd):
+        if not cross_mounts and names and mount_of(current) != mount_of(root_fd):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), "/".join(names))
     except BaseException:
         os.close(current)
@@ -98,7 +98,7 @@ def _open_child(folder: int, name: str, flags: int) -> int:
         raise
 
 
-def _mount_of(fd: int) -> tuple[int, str]:
+def mount_of(fd: int) -> tuple[int, str]:
     """Return values that tell mounts apart: a bind mount of the same file system differs only in its mount number."""
     number = ""
     try:

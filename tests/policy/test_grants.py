@@ -1,0 +1,221 @@
+"""A program that may write to a folder plants a link there: no way into a sandbox shows what it leads to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import PolicyViolation, Sandbox, SandboxError, SandboxPolicy
+from sandbox_kernel.agent.service.run_code import RunCode
+from sandbox_kernel.agent.service.run_queue import RunQueue
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.jail.kinds import bubblewrap_jail
+from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.from_options import make_policy
+from sandbox_kernel.workspace.given_grants import GivenGrants
+
+CANARY = "CANARY-PRIVATE-KEY"
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A project with folders and a file, and a secret beside it."""
+    for name in ("project/data", "project/a/data", "secret/data"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "project" / "notes.txt").write_text("mine")
+    for name in ("secret/key", "secret/data/key"):
+        (tmp_path / name).write_text(CANARY)
+    yield tmp_path
+    assert sorted(path.name for path in (tmp_path / "secret").rglob("*")) == ["data", "key", "key"]
+
+
+def plant(name: str, leads_to: Path, work: str = "/work") -> str:
+    return f"import os; os.rename('{work}/{name}', '{work}/old'); os.symlink({str(leads_to)!r}, '{work}/{name}')"
+
+
+def policy_for(place: Path, granted: str, writable: bool = False) -> SandboxPolicy:
+    standard = SandboxPolicy.preset("standard")
+    return standard.mount(place / "project", "/work", True).mount(place / "project" / granted, "/g", writable)
+
+
+@pytest.mark.parametrize(("granted", "planted", "leads_to"), [
+    ("data", "data", "secret"), ("notes.txt", "notes.txt", "secret/key"), ("a/data", "a", "secret"),
+])  # fmt: skip
+@pytest.mark.parametrize("writable", [False, True])
+def test_the_next_run_of_a_sandbox_is_refused(
+    place: Path, granted: str, planted: str, leads_to: str, writable: bool
+) -> None:
+    policy = policy_for(place, granted, writable)
+    with Sandbox(policy) as box:
+        assert box.run(plant(planted, place / leads_to)).ok
+        with pytest.raises(PolicyViolation, match="exchanged"):
+            box.run("print(open('/g').read())")
+        with pytest.raises(PolicyViolation, match="exchanged"):
+            box.session("python")
+        with pytest.raises(PolicyViolation, match="exchanged"):
+            box.run("print(1)", "javascript", backend="wasm")
+    with Sandbox(policy) as box, pytest.raises(PolicyViolation, match="programs may write to"):
+        box.run("print(1)")
+
+
+def test_a_run_in_another_process_with_the_same_policy_is_refused(place: Path) -> None:
+    run = (
+        "import sys; from sandbox_kernel import Sandbox, SandboxPolicy; p = sys.argv[1]; "
+        "print(Sandbox(SandboxPolicy.preset('standard').mount(p, '/work', True).mount(p + '/data', '/g'))"
+        ".run(sys.argv[2]))"
+    )
+    project = str(place / "project")
+    command = [sys.executable, "-c", run, project]
+    planted = subprocess.run([*command, plant("data", place / "secret")], capture_output=True, text=True, check=False)
+    assert planted.returncode == 0, planted.stderr
+    tried = subprocess.run([*command, "print(open('/g/key').read())"], capture_output=True, text=True, check=False)
+    assert "PolicyViolation" in tried.stderr
+    assert CANARY not in tried.stdout
+
+
+def test_a_session_that_starts_again_and_a_late_mount_are_refused(place: Path) -> None:
+    with Sandbox(SandboxPolicy.preset("standard").mount(place / "project", "/work", True)) as box:
+        session = box.session("python")
+        session.allow(mount=f"{place}/project/data:/data")
+        assert session.run(plant("a/data", place / "secret")).ok
+        with pytest.raises(PolicyViolation, match="programs may write to"):
+            session.allow(mount=f"{place}/project/a/data:/more")
+        with pytest.raises(PolicyViolation, match="programs may write to"):
+            Sandbox(here=place / "project" / "a" / "data")
+        (place / "project" / "data").rename(place / "project" / "away")
+        (place / "project" / "data").symlink_to(place / "secret")
+        session.restart()
+        with pytest.raises(PolicyViolation, match="exchanged"):
+            session.run("print(open('/data/key').read())")
+
+
+def test_a_late_mount_compares_what_it_shows(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Sandbox() as box:
+        session = box.session("python")
+        given = GivenGrants.now
+
+        def planted(grants: GivenGrants, **asked: bool) -> tuple[Grant, ...]:
+            return tuple(replace(grant, identity=(1, 1)) for grant in given(grants, **asked))
+
+        monkeypatch.setattr(GivenGrants, "now", planted)
+        with pytest.raises(PolicyViolation, match="exchanged meanwhile"):
+            session.allow(mount=f"{place}/secret:/data")
+        assert session.run("import os; print(os.path.exists('/data/key'))").stdout == "False\n"
+
+
+@pytest.mark.parametrize("enforcer", ["bubblewrap", "landlock"])
+def test_grants_in_their_own_place_are_refused_behind_all_walls(place: Path, enforcer: str) -> None:
+    project = str(place / "project")
+    for path in (place, *place.rglob("*")):
+        os.chmod(path, 0o777)
+    policy = SandboxPolicy.preset("standard").allow_read_write(project).allow_read_write(f"{project}/a/data")
+    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer, policy)
+
+    def run(code: str) -> ExecResult:
+        return backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=20))
+
+    assert run(plant("a", place / "secret", project)).ok
+    with pytest.raises(PolicyViolation, match="exchanged"):
+        run(f"print(open('{place}/secret/data/key').read())")
+
+
+@pytest.mark.parametrize("enforcer", ["bubblewrap", "landlock"])
+def test_walls_compare_what_they_show_when_it_is_exchanged_after_the_check(
+    place: Path, enforcer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (place, *place.rglob("*")):
+        os.chmod(path, 0o777)
+    data, project = place / "project" / "data", place / "project"
+    policy = SandboxPolicy.preset("standard").allow_read(data)
+    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer, policy)
+    given = backend.grants.now()
+    data.rename(project / "old")
+    data.mkdir(mode=0o777)
+    (data / "key").write_text(CANARY)
+    monkeypatch.setattr(backend.grants, "now", lambda **_: given)
+    code = f"print(open('{data}/key').read())"
+    with pytest.raises(SandboxError, match="exchanged") as raised:
+        backend.run(ExecRequest(language=Language.PYTHON, code=code, timeout=20))
+    assert CANARY not in str(raised.value)
+
+
+def test_a_jail_that_shows_something_else_is_ended_before_its_program(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an ordinary user, bubblewrap resolves the path itself: the host compares what it has mounted."""
+    backend = ProcessBackend(ProcessConfig(pool_size=0), "bubblewrap", policy_for(place, "data"))
+    request = ExecRequest(language=Language.PYTHON, code="print(1)", timeout=20)
+    walls = backend.walls(request, backend._recipe(request))
+    plain = bubblewrap_jail.plan_stage
+    monkeypatch.setattr(bubblewrap_jail, "plan_stage", lambda *a, identities, **k: plain(*a, **k))
+    (place / "project" / "data").rename(place / "project" / "old")
+    (place / "project" / "data").symlink_to(place / "secret")
+    jail = BubblewrapJail(walls)
+    with pytest.raises(PolicyViolation, match="exchanged"):
+        jail.wait_ready()
+    assert not jail.alive
+
+
+def test_the_next_request_of_a_service_is_refused(place: Path) -> None:
+    async def two() -> list[dict[str, object]]:
+        queue = RunQueue(policy_for(place, "data"), 2, 2)
+        codes = (plant("data", place / "secret"), "print(open('/g/key').read())")
+        asked = [ExecRequest(language=Language.PYTHON, code=code, timeout=20) for code in codes]
+        return [await queue.run(RunCode(request=each, run_timeout=20.0)) for each in asked]
+
+    first, second = asyncio.run(two())
+    assert first["status"] == "Success"
+    assert "exchanged" in str(second)
+    assert CANARY not in str(second)
+
+
+@pytest.mark.parametrize("target", ["/work", None])
+def test_programs_cannot_exchange_the_interpreter_in_a_folder_that_they_may_write_to(
+    tmp_path: Path, target: str | None
+) -> None:
+    environment = tmp_path / "sub" / "deep" / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, cwd="/")
+    standard = SandboxPolicy.preset("standard")
+    policy = standard.mount(tmp_path, target, True) if target else standard.allow_read_write(tmp_path)
+    root = target or str(tmp_path)
+    tries = ["open('sub/deep/env/bin/new', 'w')", "os.rename('sub', 'x')", "os.rename('sub/deep', 'sub/x')"]
+    code = (
+        f"import os\nos.chdir({root!r})\nopen('sub/deep/fine', 'w')\nfor each in {tries!r}:\n"
+        "    try: exec(each); print('done', each)\n    except OSError: pass"
+    )
+    with Sandbox(policy) as box:
+        result = box.run(code, python=str(environment))
+    assert (result.stdout, result.stderr) == ("", "")
+    assert (tmp_path / "sub" / "deep" / "fine").exists()
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("p.toml", '[[mounts]]\nhost = "{project}"\nguest = "/work"\nwritable = true\n'),
+    ("p.json", '{{"allowedPaths": [{{"path": "{project}", "mode": "readWrite"}}]}}'),
+])  # fmt: skip
+def test_a_policy_file_that_its_programs_could_change_is_refused(place: Path, name: str, text: str) -> None:
+    project = place / "project"
+    for folder in (place, project / "a"):
+        (folder / name).write_text(text.format(project=project))
+    assert SandboxPolicy.load(place / name)
+    with pytest.raises(PolicyViolation, match="keep it elsewhere"):
+        SandboxPolicy.load(project / "a" / name)
+    (project / "plain.toml").write_text("allowProcessSpawn = true\n")
+    assert make_policy(str(project / "plain.toml"), [f"{project}:/work"], [])
+    with pytest.raises(PolicyViolation, match="keep it elsewhere"):
+        make_policy(str(project / "plain.toml"), [f"{project}:/work:rw"], [])
