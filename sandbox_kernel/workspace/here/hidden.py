@@ -34,6 +34,7 @@ MOST_ENTRIES = 1_000_000
 FEW_FOLDERS = 100
 #: The most files of one changed folder that are remembered.
 MOST_RELISTED = 2000
+_REPOSITORY = (".git", "HEAD")
 _CLOCK_STEP_NS = 50_000_000
 
 _single = re.compile("|".join(fnmatch.translate(name) for name in HIDDEN if "/" not in name), re.IGNORECASE)
@@ -69,12 +70,13 @@ def _matches(path: str, name: str) -> bool:
 
 @dataclass
 class _Listed:
-    """One folder as it was listed: when it had changed last, its hidden names and its subfolders."""
+    """One folder as it was listed: when it had changed last, its hidden names, its subfolders and what is marked."""
 
     changed_ns: int
     hidden: tuple[str, ...]
     folders: tuple[str, ...]
     entries: int
+    marked: tuple[str, ...]
 
 
 class HiddenFiles:
@@ -100,6 +102,10 @@ class HiddenFiles:
         if not self._is_as_listed():
             self._found = self._look()
         return self._found
+
+    def marked(self) -> list[str]:
+        """Return the links among what ``find`` has listed, and what tells a repository: ``.git`` and ``HEAD``."""
+        return [path for known in self._listed.values() for path in known.marked]
 
     def relisted(self, since: int) -> tuple[int, dict[str, int]]:
         """Return the files of folders that changed after a look, by path with their inodes, and the last look's number.
@@ -162,12 +168,15 @@ class HiddenFiles:
                 return known
             hidden: list[str] = []
             folders: list[str] = []
+            marked: list[str] = []
             files: dict[str, int] = {}
             count = 0
             with os.scandir(path) as scan:
                 for item in scan:
                     count += 1
                     inner = f"{folder}/{item.name}" if folder else item.name
+                    if item.is_symlink() or item.name in _REPOSITORY:
+                        marked.append(inner)
                     if _matches(inner, item.name):
                         hidden.append(inner)
                     elif item.is_dir(follow_symlinks=False):
@@ -181,4 +190,4 @@ class HiddenFiles:
             self._relisted[folder] = self._looks, files
             while len(self._relisted) > FEW_FOLDERS:
                 del self._relisted[next(iter(self._relisted))]
-        return _Listed(-1 if young else changed_ns, tuple(hidden), tuple(folders), count)
+        return _Listed(-1 if young else changed_ns, tuple(hidden), tuple(folders), count, tuple(marked))
