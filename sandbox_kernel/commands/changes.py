@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -123,5 +124,5 @@ def _show(changes: tuple[FsChange, ...], left_out: tuple[str, ...]) -> None:
     for change in changes:
         print(f"  {change.kind} {display_name(change.path)}")
     if left_out:
-        names = ", ".join(map(display_name, left_out[:5]))
-        print(f"  written only when they are named: {names}")
+        names = " ".join(shlex.quote(display_name(path)) for path in left_out)
+        print(f"  written only when they are named: sandbox-kernel changes --apply {names}")
