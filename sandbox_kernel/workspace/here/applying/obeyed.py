@@ -32,38 +32,31 @@ OBEYED_FOLDERS = (
 OBEYED = (
     # Programs, whatever their mode, and what is loaded in place of a source.
     "*.pth", "*.py[cod]", "pyvenv.cfg", "*.so", "*.so.*", "*.dylib", "*.dll", "*.exe", "*.com", "*.bat", "*.cmd",
-    "*.ps1", "*.psm1", "*.psd1", "*.vbs", "*.scr", "*.msi", "*.lnk", "*.desktop", "desktop.ini", "autorun.inf",
-    "*.class", "*.jar",
+    "*.ps1", "*.vbs", "*.scr", "*.lnk", "*.desktop", "desktop.ini", "autorun.inf", "*.class", "*.jar",
     # Builds, tests, packages and environments.
-    "makefile", "makefile.*", "gnumakefile", "*.mk", "*.mak", "justfile", "*.just", "taskfile*", "rakefile", "*.rake",
-    "gemfile*", "*.gemspec", "guardfile", "vagrantfile*", "dockerfile*", "*.dockerfile", "containerfile*",
-    "*compose*.y*ml", "procfile*", "brewfile*", "fastfile", "podfile*", "*.podspec", "snakefile*", "tiltfile",
-    "earthfile", "dagger.json", "skaffold.y*ml", "setup.py", "setup.cfg", "pyproject.toml", "conftest.py", "noxfile.py",
-    "tox.ini", "tox.toml", "toxfile.py", "pytest.ini", "pytest.toml", "mypy.ini", "pylintrc*", "pyrightconfig.json",
-    "ruff.toml", "hatch.toml", "hatch_build.py", "dodo.py", "tasks.py", "fabfile.py", "sconstruct", "sconscript",
-    "wscript", "waf", "pipfile*", "pixi.toml", "*.lock", "cmakelists.txt", "*.cmake", "cmake*presets.json",
-    "meson*.build", "meson*options*", "build", "build.rs", "build.py", "build.sh", "build.xml", "build.zig",
-    "build.*js", "build.*ts", "configure", "configure.ac", "configure.in", "autogen.sh", "bootstrap.sh", "*.m4",
-    "workspace", "*.bzl", "*.bazel", "buck", "*.gradle", "*.gradle.kts", "gradle.properties", "gradlew*", "mvnw*",
-    "pom.xml", "*.sbt", "cargo.toml", "rust-toolchain*", "go.work", "go.mod", "package.swift", "pubspec.y*ml",
-    "package*.json", "npm-shrinkwrap.json", "pnpm*.y*ml", "*.config.*js", "*.config.*ts", "*.conf.*js", "*.conf.ts",
-    "gulpfile*", "gruntfile*", "jakefile*", "tsconfig*.json", "jsconfig*.json", "deno.json*", "bunfig.toml",
-    "biome.json*", "lerna.json", "nx.json", "turbo.json", "angular.json", "composer.json", "*.cabal", "cabal.project*",
-    "stack.y*ml", "setup.hs", "dune", "dune-project", "dune-workspace", "mix.exs", "rebar.config*", "project.clj",
-    "deps.edn", "bb.edn", "*.nix", "devbox.json", "devenv.y*ml", "mise.*toml", "*.props", "*.targets", "*.*proj",
-    "*.sln*", "nuget.config", "ansible.cfg", "lefthook*", "*gitconfig",
+    "makefile", "makefile.*", "gnumakefile", "*.mk", "justfile", "taskfile*", "rakefile", "*.rake", "gemfile*",
+    "*.gemspec", "guardfile", "vagrantfile*", "dockerfile*", "*.dockerfile", "containerfile*", "*compose*.y*ml",
+    "procfile*", "podfile*", "snakefile*", "tiltfile", "earthfile", "setup.py", "setup.cfg", "pyproject.toml",
+    "conftest.py", "noxfile.py", "toxfile.py", "tox.ini", "tox.toml", "pytest.ini", "pytest.toml", "mypy.ini",
+    "pylintrc*", "pyrightconfig.json", "ruff.toml", "hatch.toml", "hatch_build.py", "dodo.py", "tasks.py", "fabfile.py",
+    "sconstruct", "sconscript", "wscript", "waf", "pipfile*", "pixi.toml", "*.lock", "cmakelists.txt", "*.cmake",
+    "cmake*presets.json", "meson*.build", "build", "build.rs", "build.py", "build.sh", "build.xml", "build.zig",
+    "build.*js", "build.*ts", "configure", "configure.ac", "*.m4", "workspace", "*.bzl", "*.bazel", "*.gradle",
+    "*.gradle.kts", "gradlew*", "mvnw*", "pom.xml", "*.sbt", "cargo.toml", "rust-toolchain*", "go.work", "go.mod",
+    "package.swift", "pubspec.y*ml", "package*.json", "npm-shrinkwrap.json", "pnpm*.y*ml", "*.config.*js",
+    "*.config.*ts", "*.conf.*js", "gulpfile*", "gruntfile*", "tsconfig*.json", "jsconfig*.json", "deno.json*",
+    "bunfig.toml", "biome.json*", "nx.json", "turbo.json", "composer.json", "*.cabal", "stack.y*ml", "setup.hs",
+    "dune", "dune-*", "mix.exs", "rebar.config*", "project.clj", "deps.edn", "*.nix", "devbox.json", "devenv.y*ml",
+    "mise.*toml", "*.props", "*.targets", "*.*proj", "*.sln*", "nuget.config", "ansible.cfg", "lefthook*", "*gitconfig",
     # Servers that build or publish.
     "jenkinsfile*", "*pipelines*.y*ml", "appveyor.y*ml", "cloudbuild*.y*ml", "buildspec*.y*ml", "codemagic.y*ml",
-    "wercker.y*ml", "codefresh.y*ml", "netlify.toml", "vercel.json", "wrangler.toml", "wrangler.json*", "fly.toml",
-    "render.y*ml", "renovate.json*", "action.y*ml",
+    "netlify.toml", "vercel.json", "wrangler.toml", "wrangler.json*", "fly.toml", "renovate.json*", "action.y*ml",
     # Editors, and Jupyter, which reads its settings from the folder in which it is started.
     "*.code-workspace", "*.sublime-*", "*.iml", "*.ipr", "_vimrc", "_exrc", "jupyter*config*", "ipython*config*",
-    "voila.json",
     # Agents.
-    "agent*.md", "agents.toml", "agents.json", "claude*.md", "claude*.json", "gemini*.md", "qwen*.md", "codex*.md",
-    "crush*.md", "crush.json", "copilot*.md", "opencode*.md", "opencode.json*", "warp.md", "jules.md",
-    "conventions.md", "skill*.md", "llms*.txt", "*.instructions.md", "*.prompt.md", "*.chatmode.md", "*.mdc",
-    "mcp*.json", "*mcp*config*.json", "aider*.y*ml", "aider*.md",
+    "agent*.md", "claude*.md", "gemini*.md", "qwen*.md", "codex*.md", "crush*.md", "crush.json", "copilot*.md",
+    "opencode*.md", "opencode.json*", "warp.md", "conventions.md", "skill*.md", "llms*.txt", "*.instructions.md",
+    "*.prompt.md", "*.chatmode.md", "*.mdc", "mcp*.json", "*mcp*config*.json",
 )  # fmt: skip
 _obeyed_folder = re.compile("|".join(map(fnmatch.translate, OBEYED_FOLDERS)))
 _obeyed_file = re.compile("|".join(map(fnmatch.translate, OBEYED)))
@@ -118,11 +111,10 @@ class Obeyed:
         return any(self._is_marked("/".join(names[:depth])) for depth in range(len(names) + 1))
 
     def _is_folder(self, path: str) -> bool:
-        kept = self._entries.get(path)
-        if kept is not None and not kept.is_gone:
-            return kept.type == DIRECTORY
-        mark = self.project.mark(path)
-        return mark is not None and mark.is_folder
+        """Whether a path is a folder, for the user and by the changes."""
+        kept, mark = self._entries.get(path), self.project.mark(path)
+        had = mark.is_folder if mark is not None else kept is not None
+        return had and (kept is None or kept.is_gone or kept.type == DIRECTORY)
 
     def _is_marked(self, folder: str) -> bool:
         """Whether a folder is an environment or a repository, or everybody may write into it, now or by the changes."""

@@ -77,7 +77,9 @@ def select_to_apply(
     for path in list(chosen):
         for above in _above(path):
             kept = entries.get(above)
-            if kept is not None and kept.type == DIRECTORY and (kept.base is None or not kept.base.is_folder):
+            if kept is None or kept.type != DIRECTORY or (kept.base is not None and kept.base.is_folder):
+                continue
+            if kept.base is None or not _needs_more(above, entries, obeyed, ""):
                 chosen[above] = kept
     _leave_out_what_hangs_together(chosen, entries, project)
     if paths is not None and not chosen:
@@ -124,11 +126,13 @@ def _leave_out_what_hangs_together(
 ) -> None:
     """Take out what cannot be applied without something that is left out.
 
-    Below a link or file that takes the place of a folder and is left out, nothing is removed. A folder of the user that
-    shall go stays while something in it stays: a change that is left out, or a file that is hidden from programs.
+    Below a link or file that takes the place of a folder and is left out, nothing is removed; below a folder that takes
+    the place of a file or link and is left out, nothing is written. A folder of the user that shall go stays while
+    something in it stays: a change that is left out, or a file that is hidden from programs.
     """
     in_place = {path for path in set(entries) - set(chosen) if not entries[path].is_gone}
-    _drop_below(chosen, {path for path in in_place if entries[path].type != DIRECTORY})
+    replacing = {path for path in in_place if (base := entries[path].base) is not None and not base.is_folder}
+    _drop_below(chosen, replacing | {path for path in in_place if entries[path].type != DIRECTORY})
     stays = {above for path in (*project.hidden_files.find(), *entries) if path not in chosen for above in _above(path)}
     for path in sorted(chosen, key=lambda path: -path.count("/")):
         base = chosen[path].base if path in chosen else None

@@ -339,3 +339,13 @@ def test_a_hard_link_of_the_user_keeps_its_other_name(project: Path) -> None:
     written, _ = by_agent(project, "open('data/rows.csv', 'w').write('new')")
     assert written == {"data/rows.csv"}
     assert (project / ".rows").read_text() == "a,b\n1,2\n"
+
+
+def test_a_build_file_that_becomes_a_folder_is_held_back_and_a_folder_of_its_name_is_not(project: Path) -> None:
+    (project / "Makefile").write_text("mine")
+    (project / "build").mkdir()
+    code = "import os; os.unlink('Makefile'); os.mkdir('Makefile'); open('Makefile/x', 'w').write('1')\n"
+    code += "os.mkdir('workspace'); [open(f'{n}/a.csv', 'w').write('1') for n in ('workspace', 'build')]"
+    written, held = by_agent(project, code)
+    assert written == {"workspace", "workspace/a.csv", "build/a.csv"} and "Makefile" in held
+    assert (project / "Makefile").read_text() == "mine"
