@@ -15,7 +15,7 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
   let panel = null;
   let drawn = '';
   // What tells this state of the changes from every other. The kernel applies no other one than this.
-  let shown = '';
+  let digest = '';
 
   const discard = (paths, what) =>
     run(async () => {
@@ -27,7 +27,7 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
     run(async () => {
       conflicts = new Set();
       try {
-        return (await link.change(panel, 'apply', { paths, shown })).text;
+        return (await link.change(panel, 'apply', { paths, shown: digest })).text;
       } catch (error) {
         conflicts = new Set(error.conflicts);
         throw error;
@@ -45,7 +45,7 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
 
   function show(data) {
     drawn = listed(data);
-    shown = typeof data.digest === 'string' ? data.digest : '';
+    digest = typeof data.digest === 'string' ? data.digest : '';
     draw(readChanges(data));
   }
 
@@ -117,7 +117,7 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
     opened.add(path);
     try {
       const data = await link.ask(panel, 'change', { path });
-      if ((data.digest ?? '') !== shown) return void (await refresh(panel)); // the list is older than this diff
+      if ((data.digest ?? '') !== digest) return void (await refresh(panel)); // the list is older than this diff
       const [before, after] = [pictureUrl(data.before), pictureUrl(data.after)];
       if (before || after) place.replaceChildren(picture(before, 'before', shown), picture(after, 'after', shown));
       else place.replaceChildren(data.patch ? diffBlock(diffLines(data.patch)) : paragraph(`a folder, ${kind}`));
