@@ -3,7 +3,7 @@
 Ordinary is what a person reads, runs or opens by their own will: data, documents, sources. Not ordinary is what a tool
 on the user's machine runs or obeys although nobody asked it to. Because a list of such names always has gaps, whole
 kinds are left out: every name that begins with a dot, whatever is executable and was not, everything in an environment
-or a repository, whatever git's settings name, links that the user has or that take the place of something, and
+or a repository, whatever git's settings name, links that take the place of something, links of the user to folders, and
 notebooks that the user has. ``OBEYED`` lists only what is left: names without a dot, at any depth.
 """
 
@@ -89,11 +89,14 @@ class Obeyed:
     def by_change(self, path: str, kept: Kept) -> bool:
         """Whether a change needs its own name: a notebook or a link of the user, a new link there, a wider mode."""
         base = kept.base
-        if base is not None and (kept.type == SYMLINK or _folded(path).endswith(".ipynb")):
+        if base is not None and _folded(path).endswith(".ipynb"):
             return True
         if base is not None and stat.S_ISLNK(base.mode):
-            # Without a link to a folder the next apply could make another folder of that name.
-            return not kept.is_gone or os.path.isdir(os.path.join(self.project.path, path))
+            # In place of a link to a folder, now or by the next apply, would be another folder of that name.
+            if os.path.isdir(os.path.join(self.project.path, path)):
+                return True
+        elif base is not None and kept.type == SYMLINK:
+            return True
         if kept.type == DIRECTORY:
             return base is not None and base.is_folder and bool(kept.mode & ~base.mode & 0o022)
         had = base is not None and stat.S_ISREG(base.mode)
