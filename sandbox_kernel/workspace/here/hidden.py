@@ -105,7 +105,7 @@ def _matches(path: str, name: str) -> bool:
         return True
     if _last_of_ends.match(name) is not None and _ends.match(path) is not None:
         return True
-    if name[-1] in "~#" or suffix in _COPIES or suffix.startswith("sw"):
+    if name.endswith(("~", "#")) or suffix in _COPIES or suffix.startswith("sw"):
         backup = _BACKUP.match(name)
         if backup is not None and _matches(path[: -len(name)] + backup["name"], backup["name"]):
             return True
