@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         InvalidRequest,
         MemoryExceeded,
         NetworkingDisabled,
+        NotAsShown,
         PathTraversal,
         PolicyViolation,
         SandboxDestroyed,
@@ -109,6 +110,7 @@ __all__ = [
     "Mount",
     "NetworkRule",
     "NetworkingDisabled",
+    "NotAsShown",
     "PathTraversal",
     "PolicyViolation",
     "ProcessBackend",
@@ -139,9 +141,8 @@ _HOMES = {
     "backends.process": "ProcessBackend",
     "backends.wasm.wasm_backend": "WasmBackend",
     "errors": "BackendUnavailable CheckpointGone CommandNotFound Conflict EnforcerFailed EnforcerUnavailable "
-    "ExecutionFailed "
-    "FetchError InvalidRequest MemoryExceeded NetworkingDisabled PathTraversal PolicyViolation SandboxDestroyed "
-    "SandboxError SandboxTimeout SessionError",
+    "ExecutionFailed FetchError InvalidRequest MemoryExceeded NetworkingDisabled NotAsShown PathTraversal "
+    "PolicyViolation SandboxDestroyed SandboxError SandboxTimeout SessionError",
     "jail.enforcer": "Enforcer get_enforcer",
     "languages.recipe": "Availability ProcessConfig",
     "limits": "FunctionLimits Limits",

@@ -221,6 +221,18 @@ class Conflict(SandboxError):
         super().__init__(_CONFLICT.format(paths=shown))
 
 
+class NotAsShown(SandboxError):
+    """The changes to the user's folder are not those that were shown; nothing was written."""
+
+    code = "code.sandbox_not_as_shown"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the changes are not those that you were shown: a program has changed more since, so nothing was written; "
+            "look at them as they are now, then apply again"
+        )
+
+
 class SessionError(SandboxError):
     """The session cannot go on: its worker is gone or broke the protocol, or the checkpoint does not exist."""
 

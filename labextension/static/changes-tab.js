@@ -5,7 +5,8 @@ import { diffLines, listed, pictureUrl, readChanges } from './panel-facts.js';
 import { bar, button, diffBlock, paragraph, redraw } from './parts.js';
 
 const STALE = 'The list has changed since it was drawn. Look at it as it is now, and press again.';
-const NAMED = 'Tools on your machine would obey it, or it may hold secrets: Apply all leaves it out.';
+const NAMED = 'Tools on your machine may run or obey it unasked, or it may hold secrets: Apply all leaves it out.';
+const HELD = 'Not written by “Apply all”: tools on your machine may run or obey these unasked, or they may hold secrets. Look at each, and apply it by itself.';
 const SIGN = { created: '+', modified: '~', deleted: '−', renamed: '→' };
 
 export function changesTab(body, { link, confirm, run, say, editLimits }) {
@@ -13,6 +14,8 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
   let conflicts = new Set();
   let panel = null;
   let drawn = '';
+  // What tells this state of the changes from every other. The kernel applies no other one than this.
+  let digest = '';
 
   const discard = (paths, what) =>
     run(async () => {
@@ -22,10 +25,9 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
     });
   const apply = (paths) =>
     run(async () => {
-      if (paths.length === 0 && (await isStale())) return STALE;
       conflicts = new Set();
       try {
-        return (await link.change(panel, 'apply', { paths })).text;
+        return (await link.change(panel, 'apply', { paths, shown: digest })).text;
       } catch (error) {
         conflicts = new Set(error.conflicts);
         throw error;
@@ -43,6 +45,7 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
 
   function show(data) {
     drawn = listed(data);
+    digest = typeof data.digest === 'string' ? data.digest : '';
     draw(readChanges(data));
   }
 
@@ -71,10 +74,15 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
     const known = new Set(changes.map(({ path }) => path));
     for (const path of opened) if (!known.has(path)) opened.delete(path);
     const all = bar(button('apply-all', () => apply([])), button('discard-all', () => discard([], `all ${count}`)));
-    const items = element('ul', { className: 'jp-SandboxPanel-changes', attributes: { 'aria-label': 'changes' }, children: conflictsFirst(changes).map(row) });
+    const [held, plain] = [true, false].map((named) => conflictsFirst(changes.filter((change) => change.named === named)));
+    const items = plain.length > 0 ? [rows(plain, 'changes')] : [];
+    const apart = held.length > 0 ? [paragraph(HELD), rows(held, 'changes that are not written by Apply all')] : [];
     const rest = more > 0 ? [paragraph(`… and ${more} more`)] : [];
-    redraw(body, head, all, items, ...rest);
+    redraw(body, head, all, ...items, ...rest, ...apart);
   }
+
+  const rows = (changes, label) =>
+    element('ul', { className: 'jp-SandboxPanel-changes', attributes: { 'aria-label': label }, children: changes.map(row) });
 
   // What stopped an application stands where one looks first.
   const conflictsFirst = (changes) => [...changes].sort((a, b) => conflicts.has(b.path) - conflicts.has(a.path));
@@ -109,6 +117,7 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
     opened.add(path);
     try {
       const data = await link.ask(panel, 'change', { path });
+      if ((data.digest ?? '') !== digest) return void (await refresh(panel)); // the list is older than this diff
       const [before, after] = [pictureUrl(data.before), pictureUrl(data.after)];
       if (before || after) place.replaceChildren(picture(before, 'before', shown), picture(after, 'after', shown));
       else place.replaceChildren(data.patch ? diffBlock(diffLines(data.patch)) : paragraph(`a folder, ${kind}`));

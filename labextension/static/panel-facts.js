@@ -45,7 +45,7 @@ export function pathText(path) {
 
 // Returns a text that is the same for the same list of changes.
 export function listed(data) {
-  return JSON.stringify([data.here, data.changes, data.more]);
+  return JSON.stringify([data.here, data.changes, data.more, data.digest]);
 }
 
 // Returns {here, changes: [{path, shown, kind, size, named}], more}; `path` is as it is, for requests only.

@@ -46,32 +46,49 @@ class BoxProject:
         """
         return self._works_on("whole_patch").whole_patch(paths)
 
-    def apply(self, paths: Iterable[str] | None = None, *, by_user: bool = True) -> tuple[FsChange, ...]:
+    def digest(self) -> str:
+        """Return a text that names the present state of the changes to the folder ``here``.
+
+        Take it before ``diff`` or ``patch``, and give it to ``apply``: what is written is then what was shown.
+
+        Returns:
+            Another text after every change, whoever makes it.
+
+        """
+        return self._works_on("digest").digest()
+
+    def apply(
+        self, paths: Iterable[str] | None = None, *, by_user: bool = True, shown: str | None = None
+    ) -> tuple[FsChange, ...]:
         """Write changes to the folder ``here``: all of them or none.
 
-        Without ``paths``, changes that a tool of the host would obey (in ``.git``, ``.envrc``, ``.vscode`` and the
-        like), links that leave the folder, and secrets are left out; they are applied when they are named.
+        Without ``paths``, only ordinary content is written. What a tool of the host runs or obeys by itself (names that
+        begin with a dot, new programs, builds, environments, what git's settings name), links that leave the folder or
+        take the place of something, notebooks of the user and secrets are left out; they are applied when they are
+        named.
 
         Args:
             paths: Files, folders or patterns to apply; all by default.
             by_user: Whether the user chose the paths. Where a program or a model did, changes that need naming are left
                 out although they are named.
+            shown: The ``digest`` of the state that the user was shown; without it the present one is written.
 
         Returns:
             What was written.
 
         Raises:
+            NotAsShown: The changes are not those that were ``shown``. Nothing was written.
             Conflict: The user's version of a file has changed since; ``.paths`` names them. Nothing was written.
             InvalidRequest: Nothing changed at one of the paths, or the sandbox works on no folder.
 
         """
-        return self._works_on("apply").apply(paths, by_user=by_user)
+        return self._works_on("apply").apply(paths, by_user=by_user, shown=shown)
 
     def left_out(self) -> tuple[str, ...]:
         """List the changes to the folder ``here`` that ``apply`` writes only when they are named.
 
         Returns:
-            Their paths: what a tool of the host would obey, links that leave the folder, and secrets.
+            Their paths: all that is not ordinary content.
 
         """
         return self._works_on("left_out").left_out()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 
 if TYPE_CHECKING:
     from sandbox_kernel.model import FsChange
+    from sandbox_kernel.wrapped.here.asking import Wish
     from sandbox_kernel.wrapped.here.place import FoundPlace
 
 
@@ -42,19 +44,23 @@ def execute(options: argparse.Namespace) -> int:
     if not asks_one:
         return _list(places, options)
     if not options.of:
-        places = [place for place in places if _is_changed(place)]
+        # What is applied is what was shown: no new look for it.
+        look = Wish.KNOWN if options.apply else Wish.LIST
+        places = [place for place in places if _is_changed(place, look)]
     if not places:
         raise InvalidRequest(f"no wrapped kernel changed {os.path.realpath(options.folder)!r}; see them all: --all")
     if len(places) > 1:
         names = ", ".join(_title(place) for place in places)
         raise InvalidRequest(f"{len(places)} kernels changed this folder; name one with --of: {names}")
     wish = Wish.PATCH if options.diff else Wish.APPLY if options.apply else Wish.DISCARD
-    said = ask(places[0], ChangesAsked(wish, tuple(options.paths)))
+    place = places[0]
+    said = ask(place, ChangesAsked(wish, tuple(options.paths), place.shown))
+    place.note_shown(said.digest)
     if options.diff:
         show_patch(said.patch, sys.stdout)
         return 0
     done = "written to" if options.apply else "dropped; as before:"
-    say(f"{len(said.changes)} {done} {places[0].facts.folder}", to=sys.stdout)
+    say(f"{len(said.changes)} {done} {place.facts.folder}", to=sys.stdout)
     _show(said.changes, said.left_out)
     return 0
 
@@ -73,12 +79,12 @@ def _places(options: argparse.Namespace) -> list[FoundPlace]:
     return named
 
 
-def _is_changed(place: FoundPlace) -> bool:
+def _is_changed(place: FoundPlace, look: Wish) -> bool:
     """Whether a place has changes, or cannot say so: then it is not left out in silence."""
-    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
+    from sandbox_kernel.wrapped.here.asking import ChangesAsked, ask
 
     try:
-        return bool(ask(place, ChangesAsked(Wish.LIST)).changes)
+        return bool(ask(place, ChangesAsked(look)).changes)
     except SandboxError:
         return True
 
@@ -120,5 +126,5 @@ def _show(changes: tuple[FsChange, ...], left_out: tuple[str, ...]) -> None:
     for change in changes:
         say(f"  {change.kind} {display_name(change.path)}", to=sys.stdout)
     if left_out:
-        names = ", ".join(map(display_name, left_out[:5]))
-        say(f"  written only when they are named: {names}", to=sys.stdout)
+        names = " ".join(shlex.quote(display_name(path)) for path in left_out)
+        say(f"  written only when they are named: sandbox-kernel changes --apply {names}", to=sys.stdout)

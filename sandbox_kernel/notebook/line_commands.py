@@ -351,7 +351,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "allow": _allow,
     "never": _never,
     "changes": lambda command, context: show_changes(_here(context), command.paths),
-    "apply": lambda command, context: apply_changes(_here(context), command.paths),
+    "apply": lambda command, context: apply_changes(_here(context), command.paths, command.shown),
     "discard": lambda command, context: discard_changes(_here(context), command.paths),
     "files": _files,
     "undo": _undo,

@@ -18,7 +18,7 @@ from sandbox_kernel.agent.service.run_queue import RunQueue
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.kinds import bubblewrap_jail
 from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
-from sandbox_kernel.languages.support.recipe import ProcessConfig
+from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.from_options import make_policy

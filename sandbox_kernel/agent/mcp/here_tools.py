@@ -1,7 +1,7 @@
 """The MCP tools of a sandbox that works on a folder of the user: what changed, dropping and applying it.
 
-An agent may apply only when whoever started the server said so (``--apply``); otherwise the user takes the patch. What
-needs the user's naming (hooks of git, settings of editors, links that leave the folder) an agent cannot apply at all.
+An agent may apply only when whoever started the server said so (``--apply``); otherwise the user takes the patch. An
+agent applies ordinary content alone, and no other state of it than the one it was shown, if it says which.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from sandbox_kernel.workspace.tree.paths import display_name
 
 _MOST_PATCH = 200_000
 _MOST_LISTED = 500
+_BY_USER = (
+    "What is left_out only the user can write: give the user the patch of folder_changes for these paths, to read and "
+    "to write with: git apply FILE"
+)
 _PATHS: dict[str, object] = {
     "type": "array",
     "items": {"type": "string"},
@@ -32,7 +36,9 @@ FOLDER_CHANGES = ToolSpec(
         "changed yet. Lists what programs changed, with a unified diff."
     ),
     parameters=object_schema([], paths=_PATHS),
-    output=answer_schema(changes={"type": "array", "items": {"type": "object"}}, patch={"type": "string"}),
+    output=answer_schema(
+        changes={"type": "array", "items": {"type": "object"}}, patch={"type": "string"}, digest={"type": "string"}
+    ),
     read_only=True,
 )
 DISCARD_CHANGES = ToolSpec(
@@ -47,14 +53,19 @@ APPLY_CHANGES = ToolSpec(
     name="apply_changes",
     title="Write changes to the user's folder",
     description=(
-        "Write what programs changed to the user's real folder, all or nothing. A conflict writes nothing. Files that "
-        "tools of the user obey (.git, .vscode, hooks, settings, notebooks that were there) are left_out: the user "
-        "applies them."
+        "Write what programs changed to the user's real folder, all or nothing. A conflict writes nothing. Only "
+        "ordinary content is written. What tools may run or obey unasked (names with a dot, new programs, builds, CI, "
+        "environments, hooks, notebooks that were there) is left_out: the user writes it, as the message says."
     ),
-    parameters=object_schema([], paths=_PATHS),
+    parameters=object_schema(
+        [],
+        paths=_PATHS,
+        shown={"type": "string", "description": "The digest of folder_changes: another state is not written."},
+    ),
     output=answer_schema(
         changes={"type": "array", "items": {"type": "object"}},
         left_out={"type": "array", "items": {"type": "string"}},
+        message={"type": "string"},
     ),
     destructive=True,
 )
@@ -68,15 +79,19 @@ def here_tools(box: Sandbox, *, may_apply: bool) -> dict[str, tuple[ToolSpec, Ac
         return {}
 
     async def changes(args: dict[str, object]) -> dict[str, object]:
-        paths = _paths(args)
+        paths, digest = _paths(args), box.digest()
         patch = await asyncio.to_thread(box.patch, paths)
-        return {"status": "success", "changes": _listed(box.diff()), "patch": patch[:_MOST_PATCH]}
+        return {"status": "success", "changes": _listed(box.diff()), "patch": patch[:_MOST_PATCH], "digest": digest}
 
     async def discard(args: dict[str, object]) -> dict[str, object]:
         return {"status": "success", "changes": _listed(await asyncio.to_thread(box.discard, _paths(args)))}
 
     async def apply(args: dict[str, object]) -> dict[str, object]:
-        return await asyncio.to_thread(_applied, box, _paths(args))
+        args = dict(args)
+        shown = args.pop("shown", None)
+        if not isinstance(shown, str | None):
+            raise InvalidRequest('"shown" must be the digest of folder_changes')
+        return await asyncio.to_thread(_applied, box, _paths(args), shown)
 
     found: dict[str, tuple[ToolSpec, Act]] = {
         FOLDER_CHANGES.name: (FOLDER_CHANGES, changes),
@@ -87,10 +102,11 @@ def here_tools(box: Sandbox, *, may_apply: bool) -> dict[str, tuple[ToolSpec, Ac
     return found
 
 
-def _applied(box: Sandbox, paths: list[str] | None) -> dict[str, object]:
-    done = _listed(box.apply(paths, by_user=False))
+def _applied(box: Sandbox, paths: list[str] | None, shown: str | None) -> dict[str, object]:
+    done = _listed(box.apply(paths, by_user=False, shown=shown))
     left = [display_name(path) for path in box.left_out()[:_MOST_LISTED]]
-    return {"status": "success", "changes": done, **({"left_out": left} if left else {})}
+    rest = {"left_out": left, "message": _BY_USER} if left else {}
+    return {"status": "success", "changes": done, **rest}
 
 
 def _paths(args: dict[str, object]) -> list[str] | None:

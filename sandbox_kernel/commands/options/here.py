@@ -86,20 +86,20 @@ def _write_patch(box: Sandbox, options: argparse.Namespace) -> None:
 
 
 def _ask(box: Sandbox, files: str, options: argparse.Namespace) -> None:
-    kept_back = box.left_out()
+    kept_back, shown = box.left_out(), box.digest()
     named = f", {len(kept_back)} only with all ({_few(kept_back)})" if kept_back else ""
     while answer := ask(f"{files}{named}. Apply?", "apply", *(["all"] if kept_back else []), "diff"):
         if answer != "diff":
-            _apply(box, kept_back if answer == "all" else None, options)
+            _apply(box, kept_back if answer == "all" else None, options, shown)
             return
         show_patch(box.patch(), sys.stderr)
     say("[nothing was written]")
 
 
-def _apply(box: Sandbox, also: Sequence[str] | None, options: argparse.Namespace) -> None:
+def _apply(box: Sandbox, also: Sequence[str] | None, options: argparse.Namespace, shown: str | None = None) -> None:
     """Write the changes, and those of ``also``, which are written only when they are named; says what was left out."""
     plain = {change.path for change in box.diff()} - set(box.left_out())
-    done = box.apply([*sorted(plain), *also] if also else None)
+    done = box.apply([*sorted(plain), *also] if also else None, shown=shown)
     left = box.left_out()
     rest = f"; not written, name them with --apply-also PATH: {_few(left)}" if left else ""
     _say(options, f"[{len(done)} written to {box.here}{rest}]")

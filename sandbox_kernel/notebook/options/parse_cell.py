@@ -48,6 +48,8 @@ class LineCommand:
     target: str | None = None
     targets: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    #: The digest of the changes that the page shows, of which ``apply`` writes no others.
+    shown: str | None = None
     #: The right that ``allow`` or ``never`` is about, and whether it is for the next cell only.
     wanted: Wanted | None = None
     once: bool = False

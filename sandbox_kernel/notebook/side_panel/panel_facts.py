@@ -44,13 +44,16 @@ def _limits(options: CellOptions) -> dict[str, object]:
 
 
 def changes(box: Sandbox) -> dict[str, object]:
-    """Return what differs from the user's folder; ``named`` are those that are applied only one by one."""
+    """Return what differs from the user's folder; ``named`` are those that are applied only one by one.
+
+    ``digest`` comes back with the request to apply.
+    """
     if box.here is None:
-        return {"here": "", "changes": [], "more": 0}
-    found = box.diff()
+        return {"here": "", "changes": [], "more": 0, "digest": ""}
+    digest, found = box.digest(), box.diff()
     named = set(box.left_out())
     listed = [_change(change, change.path in named) for change in found[:MOST_CHANGES]]
-    return {"here": box.here, "changes": listed, "more": max(0, len(found) - MOST_CHANGES)}
+    return {"here": box.here, "changes": listed, "more": max(0, len(found) - MOST_CHANGES), "digest": digest}
 
 
 def _change(change: FsChange, named: bool) -> dict[str, object]:
@@ -60,9 +63,11 @@ def _change(change: FsChange, named: bool) -> dict[str, object]:
 
 def change(box: Sandbox, path: str) -> dict[str, object]:
     """Return one change: its lines as a unified diff, and for a picture the one before and the one after."""
+    digest = box.digest()
     (before, after) = next((picture_urls(box, one) for one in box.diff() if one.path == path), ("", ""))
     patch = "" if before or after else box.patch([path])
-    return {"patch": plain(patch[:MOST_DIFF]), "cut": len(patch) > MOST_DIFF, "before": before, "after": after}
+    told = {"patch": plain(patch[:MOST_DIFF]), "cut": len(patch) > MOST_DIFF, "before": before, "after": after}
+    return {**told, "digest": digest}
 
 
 def tree(nodes: Sequence[Node], cells: Mapping[int, str]) -> dict[str, object]:

@@ -94,7 +94,9 @@ _COMMANDS: Mapping[str, Callable[[Content], LineCommand]] = {
         target=text_of(content, "name"),
         targets=(str(state_of(content, "state")),) if "state" in content else (),
     ),
-    "apply": lambda content: LineCommand(name="apply", paths=texts_of(content, "paths")),
+    "apply": lambda content: LineCommand(
+        name="apply", paths=texts_of(content, "paths"), shown=text_of(content, "shown") or None
+    ),
     "discard": lambda content: LineCommand(name="discard", paths=texts_of(content, "paths")),
     "answer": _answered,
 }

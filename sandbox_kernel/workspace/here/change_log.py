@@ -38,7 +38,7 @@ class Kept:
     base: Mark | None
     #: The user's file changed while the program ran, so nobody knows which version the change is based on.
     unsure: bool
-    #: Grows with every change, so that sessions know what they have not seen yet.
+    #: Another number for every change, also of other kernels: sessions and ``digest`` know by it what they have seen.
     stamp: int
 
     @property
@@ -98,7 +98,7 @@ def _line(path: str, kept: Kept | None) -> bytes:
         return json.dumps([path]).encode() + b"\n"
     base = kept.base
     marks = None if base is None else [base.mode, base.inode, base.size, base.mtime_ns, base.ctime_ns]
-    facts = [path, kept.type, kept.mode, kept.size, kept.target, marks, kept.unsure]
+    facts = [path, kept.type, kept.mode, kept.size, kept.target, marks, kept.unsure, kept.stamp]
     return json.dumps(facts).encode() + b"\n"
 
 
@@ -110,10 +110,10 @@ def _parsed(line: bytes) -> tuple[str, Kept | None] | None:
             return None
         if not facts:
             return path, None
-        type_, mode, size, target, marks, unsure = facts
+        type_, mode, size, target, marks, unsure, *stamp = facts
         base = None if marks is None else Mark(*(int(mark) for mark in marks))
         if type_ not in (FILE, DIRECTORY, SYMLINK, GONE) or not isinstance(target, str | None):
             return None
-        return path, Kept(type_, int(mode), int(size), target, base, bool(unsure), 0)
+        return path, Kept(type_, int(mode), int(size), target, base, bool(unsure), int(stamp[0]) if stamp else 0)
     except (ValueError, TypeError):
         return None

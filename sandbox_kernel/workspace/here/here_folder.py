@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import NoReturn
 
-from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.errors import InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.model import ExecResult, FsChange, Limit, Note, Status, notes
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.changes import displayed
@@ -101,12 +101,22 @@ class HereFolder(BoxFolder):
         with self.lock:
             return make_whole_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
 
-    def apply(self, paths: Iterable[str] | None = None, *, by_user: bool = True) -> tuple[FsChange, ...]:
+    def digest(self) -> str:
+        """Return what tells this state of the changes from every other. Take it before what is shown to the user."""
+        with self.lock:
+            return self.kept.digest()
+
+    def apply(
+        self, paths: Iterable[str] | None = None, *, by_user: bool = True, shown: str | None = None
+    ) -> tuple[FsChange, ...]:
         """Write changes to the user's folder, all or nothing; returns what was written. Raises ``Conflict``.
 
-        Without ``by_user``, what needs the user's naming is left out although it is named.
+        Without ``by_user``, what needs the user's naming is left out although it is named. Raises ``NotAsShown`` when
+        the digest is no longer the one of what was ``shown``.
         """
         with self.lock:
+            if shown is not None and shown != self.kept.digest():
+                raise NotAsShown
             recover_all(self.project.root)
             chosen = select_to_apply(self.kept.entries, paths, self.project, by_user=by_user)
             told = tuple(change for change in self.kept.listed() if change.path in chosen.entries)

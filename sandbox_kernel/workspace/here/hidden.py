@@ -1,8 +1,10 @@
 """Which files of a user's folder a program does not see although it sees the folder: places where secrets are kept.
 
-The list is public: ``HIDDEN`` is what the docs and the report show. It goes by names, at any depth. A secret in a file
-of another name is not found. A look lists only folders that changed since the last one, so that it can be taken before
-every run.
+Goes by names, at any depth. Every name that begins with a dot is hidden, unless it is a usual one that holds no secrets
+(``SHOWN``); of the others, those in ``HIDDEN``, and files of settings or data that say what they hold
+(``HIDDEN_DATA``). Source files are not hidden. The lists are public: docs and report show ``HIDDEN``. A secret in a
+file of another name is not found. A look lists only folders that changed since the last one, so that it can be taken
+before every run.
 """
 
 from __future__ import annotations
@@ -11,37 +13,79 @@ import fnmatch
 import os
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest
 
 #: Names and patterns, as they are shown. A name with a slash means the end of a path.
 HIDDEN = (
-    ".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pgpass", ".my.cnf", ".pypirc", ".npmrc",
-    ".git-credentials", ".git/config", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker/config.json",
-    ".config/gcloud", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "id_rsa", "id_dsa", "id_ecdsa",
-    "id_ed25519", "credentials.json", "service_account*.json", "client_secret*.json", "secrets.toml", "secrets.y*ml",
-    ".vault-token", "*.kdbx", ".htpasswd", ".sandbox-kernel-apply-*", ".git/modules/*/config",
-    ".git/worktrees/*/config.worktree", ".git/config.worktree", "kaggle.json", ".Renviron", ".databrickscfg", ".s3cfg",
-    ".boto", ".dockercfg", ".config/gh/hosts.yml", ".huggingface/token", "pip.conf", ".condarc", "*.tfstate",
-    ".bash_history",
+    ".env", ".*", "*.env", "env.local", "env.prod*", "env.dev*", "env.stag*", "env.test*", "_netrc", "*.pem", "*.key",
+    "*.p8", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.keytab", "*.ppk", "*.ovpn", "*.kdb", "*.kdbx", "*.tfvars",
+    "*.tfvars.json", "*.tfstate", "*.tfstate.*", "*.mobileprovision", "*.secret", "*.secrets", "*.token", "*.password",
+    "*.credentials", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "id_xmss*", "secrets", "credentials", "passwd",
+    "*adminsdk*.json", "kaggle.json", "auth.json", "pip.conf", "rclone.conf", "kubeconfig*", "*.kubeconfig",
+    "wallet.dat", "wp-config.php", "gradle.properties", "local.properties", "*.git/config", "*.git/config.worktree",
+    "*.git/logs", ".git/modules/*/config", ".git/modules/*/logs", ".git/worktrees/*/config.worktree",
+    ".git/worktrees/*/logs", ".cargo/credentials*", ".dvc/config.local", ".vscode/sftp.json", ".streamlit/secrets*",
 )  # fmt: skip
-#: Names that match a pattern above and hold nothing secret.
-SHOWN = (".env.example", ".env.sample", ".env.template", "cacert.pem")
+#: Files with such a part in their name are hidden if they hold data or settings, not sources.
+HIDDEN_DATA = re.compile(
+    r"credential|(^|[-_. ])secrets?([-_. ]|$)|client_?secret|passw(or)?d|passphrase|private[-_]?key|service[-_]?account"
+    r"|(api|access|auth|signing|encryption)[-_]?keys?$|(^|[-_. ])token$|(access|auth|api|refresh|bearer)[-_]?tokens?$",
+    re.IGNORECASE,
+)
+_DATA = (
+    "json", "yml", "yaml", "toml", "ini", "cfg", "conf", "config", "txt", "text", "csv", "tsv", "xml", "plist", "env",
+    "properties", "pickle", "pkl", "db", "sqlite", "sqlite3", "enc", "gpg", "age", "asc",
+)  # fmt: skip
+#: Names that a pattern above would hide and that hold nothing secret: those of tools that a project is read with.
+SHOWN = (
+    ".env.example", ".env.sample", ".env.template", ".env.dist", "cacert.pem", ".git", ".gitignore", ".gitattributes",
+    ".gitmodules", ".gitkeep", ".gitlint", ".mailmap", ".git-blame-ignore-revs", ".github", ".gitlab",
+    ".gitlab-ci*.yml", ".gitea", ".forgejo", ".circleci", ".travis.yml", ".appveyor.yml", ".azure-pipelines",
+    ".buildkite", ".woodpecker*", ".drone.yml", ".hg", ".hgignore", ".hgtags", ".svn", ".jj", ".editorconfig",
+    ".*ignore", ".keep", ".placeholder", ".nojekyll", ".*-version", ".tool-versions", ".nvmrc", ".pre-commit-*.yaml",
+    ".pre-commit-*.yml", ".flake8", ".pylintrc", ".isort.cfg", ".coverage*", ".ruff.toml", ".mypy.ini", ".bandit*",
+    ".yamllint*", ".markdownlint*", ".codespell*", ".style.yapf", ".pydocstyle*", ".pep8", ".pycodestyle",
+    ".bumpversion*", ".cruft.json", ".copier-answers.yml", ".readthedocs.y*ml", ".codecov.y*ml", ".codeclimate.yml",
+    ".sourcery.yaml", ".eslintrc*", ".prettierrc*", ".stylelintrc*", ".babelrc*", ".browserslistrc", ".swcrc",
+    ".nycrc*", ".mocharc*", ".jshintrc", ".lintstagedrc*", ".commitlintrc*", ".postcssrc*", ".huskyrc*", ".husky",
+    ".githooks", ".changeset", ".storybook", ".clang-format", ".clang-tidy", ".clangd", ".cmake-format*", ".gersemirc",
+    ".rubocop*.yml", ".rspec", ".rustfmt.toml", ".swiftlint.yml", ".swift-format", ".scalafmt.conf", ".golangci.y*ml",
+    ".lintr", ".bazelrc", ".bazelversion", ".terraform.lock.hcl", ".tflint.hcl", ".ansible-lint", ".devcontainer",
+    ".devcontainer.json", ".vscode", ".project", ".pydevproject", ".classpath", ".settings", ".cursorrules", ".cargo",
+    ".mvn", ".yarn", ".pnp.*", ".dvc", ".dvcignore", ".streamlit", ".quarto", ".sphinx", ".buildinfo", ".doctrees",
+    ".venv", ".tox", ".nox", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints",
+    ".virtual_documents", ".next", ".nuxt", ".svelte-kit", ".parcel-cache", ".turbo", ".angular", ".docusaurus",
+    ".snakemake", ".nextflow*", ".zarray", ".zgroup", ".zattrs", ".zmetadata", ".*.crc", "._*", ".DS_Store", ".libs",
+    ".dylibs", ".htaccess", ".well-known", ".Rproj.user", ".nfs*", ".fuse_hidden*",
+)  # fmt: skip
+#: In these folders lie packages of others and what git keeps: only ``HIDDEN`` counts there, and no dot.
+_PUBLIC = frozenset((".git", ".hg", ".svn", ".tox", ".nox", ".venv", ".yarn", "node_modules", "site-packages"))
 #: A folder with more entries than this, all together, is refused: nobody knows which secrets are in it.
 MOST_ENTRIES = 1_000_000
 #: With no more folders than this, secrets that are put in while a session runs are looked for before every cell.
 FEW_FOLDERS = 100
 #: The most files of one changed folder that are remembered.
 MOST_RELISTED = 2000
+_REPOSITORY = (".git", "HEAD")
 _CLOCK_STEP_NS = 50_000_000
 
-_single = re.compile("|".join(fnmatch.translate(name) for name in HIDDEN if "/" not in name), re.IGNORECASE)
-_ends = re.compile(
-    "|".join(fnmatch.translate(form) for name in HIDDEN if "/" in name for form in (name, f"*/{name}")), re.IGNORECASE
-)
+
+def _pattern(names: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(fnmatch.translate, names)), re.IGNORECASE)
+
+
+#: Most patterns are suffixes, which are looked up: this is asked for every file of a folder.
+_suffixes = frozenset(name[2:] for name in HIDDEN if name.startswith("*.") and name.count(".") == 1 and "/" not in name)
+_single = _pattern(name for name in HIDDEN if "/" not in name and name != ".*" and name[2:] not in _suffixes)
+_ends = _pattern(form for name in HIDDEN if "/" in name for form in (name, f"*/{name}"))
+_last_of_ends = _pattern(name.rpartition("/")[2] for name in HIDDEN if "/" in name)
+_shown = _pattern(SHOWN)
 #: What editors and people add to the name of a file that they keep beside the new one.
-_BACKUP = re.compile(r"^[.#]?(?P<name>.+?)(?:~|#|\.(?:bak|old|orig|save|backup|sw[a-p]))$", re.IGNORECASE)
+_COPIES = ("bak", "old", "orig", "save", "backup")
+_BACKUP = re.compile(rf"^[.#]?(?P<name>.+?)(?:~|#|\.(?:{'|'.join(_COPIES)}|sw[a-p]))$", re.IGNORECASE)
 
 
 def is_hidden(path: str) -> bool:
@@ -55,26 +99,31 @@ def is_hidden(path: str) -> bool:
 
 
 def _matches(path: str, name: str) -> bool:
-    if name in SHOWN:
-        return False
-    if _single.match(name) is not None or _ends.match(path) is not None:
+    stem, dot, suffix = name.rpartition(".")
+    suffix = suffix.lower() if dot else ""
+    if (suffix in _suffixes or _single.match(name) is not None) and name not in SHOWN:
         return True
-    backup = _BACKUP.match(name)
-    if backup is None:
-        return False
-    of = backup["name"]
-    above = path[: -len(name)]
-    return any(_single.match(one) is not None or _ends.match(above + one) is not None for one in (of, f".{of}"))
+    if _last_of_ends.match(name) is not None and _ends.match(path) is not None:
+        return True
+    if name.endswith(("~", "#")) or suffix in _COPIES or suffix.startswith("sw"):
+        backup = _BACKUP.match(name)
+        if backup is not None and _matches(path[: -len(name)] + backup["name"], backup["name"]):
+            return True
+    dotted = name.startswith(".") and _shown.match(name) is None
+    if not _PUBLIC.isdisjoint(path.split("/")[:-1]):
+        return dotted and name.startswith(".env")
+    return dotted or (suffix in _DATA and HIDDEN_DATA.search(stem) is not None)
 
 
 @dataclass
 class _Listed:
-    """One folder as it was listed: when it had changed last, its hidden names and its subfolders."""
+    """One folder as it was listed: when it had changed last, its hidden names, its subfolders and what is marked."""
 
     changed_ns: int
     hidden: tuple[str, ...]
     folders: tuple[str, ...]
     entries: int
+    marked: tuple[str, ...]
 
 
 class HiddenFiles:
@@ -100,6 +149,10 @@ class HiddenFiles:
         if not self._is_as_listed():
             self._found = self._look()
         return self._found
+
+    def marked(self) -> list[str]:
+        """Return the links among what ``find`` has listed, and what tells a repository: ``.git`` and ``HEAD``."""
+        return [path for known in self._listed.values() for path in known.marked]
 
     def relisted(self, since: int) -> tuple[int, dict[str, int]]:
         """Return the files of folders that changed after a look, by path with their inodes, and the last look's number.
@@ -162,12 +215,15 @@ class HiddenFiles:
                 return known
             hidden: list[str] = []
             folders: list[str] = []
+            marked: list[str] = []
             files: dict[str, int] = {}
             count = 0
             with os.scandir(path) as scan:
                 for item in scan:
                     count += 1
                     inner = f"{folder}/{item.name}" if folder else item.name
+                    if item.is_symlink() or item.name in _REPOSITORY:
+                        marked.append(inner)
                     if _matches(inner, item.name):
                         hidden.append(inner)
                     elif item.is_dir(follow_symlinks=False):
@@ -181,4 +237,4 @@ class HiddenFiles:
             self._relisted[folder] = self._looks, files
             while len(self._relisted) > FEW_FOLDERS:
                 del self._relisted[next(iter(self._relisted))]
-        return _Listed(-1 if young else changed_ns, tuple(hidden), tuple(folders), count)
+        return _Listed(-1 if young else changed_ns, tuple(hidden), tuple(folders), count, tuple(marked))

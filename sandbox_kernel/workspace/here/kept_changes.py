@@ -8,8 +8,10 @@ of its ``HereFolder``.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -32,7 +34,7 @@ MOST_KEPT_FILES = 50_000
 
 #: Later than every change of a file.
 _NEVER_NS = 1 << 63
-_stamps = itertools.count(1)
+_stamps = itertools.count(time.time_ns())
 
 
 class KeptChanges:
@@ -55,7 +57,7 @@ class KeptChanges:
             there = None if kept.is_gone else look(self.root, tuple(path.split("/")))
             if (kept.is_gone or (there is not None and there.type == kept.type)) and not self._applied(path, kept):
                 size = there.size if there is not None and there.type == FILE else kept.size
-                self.entries[path] = replace(kept, size=size, stamp=next(_stamps))
+                self.entries[path] = replace(kept, size=size, stamp=kept.stamp or next(_stamps))
         walk = self.root.walk(WalkLimits(entries=2 * MOST_KEPT_FILES, seconds=10.0))
         for entry in [each for each in walk if each.type in (FILE, SYMLINK) and each.path not in self.entries]:
             if entry.names[-1].startswith(TEMPORARY) or self._is_users(entry.path, entry.type):
@@ -158,6 +160,11 @@ class KeptChanges:
     def note_removed(self, path: str) -> None:
         """Note down that the host itself has removed a path."""
         self.remove(path, _NEVER_NS)
+
+    def digest(self) -> str:
+        """Return a text that is the same as long as no change is added, dropped or made again, in any kernel."""
+        stamps = repr(sorted((path, kept.stamp) for path, kept in self.entries.items()))
+        return hashlib.sha256(stamps.encode(errors="surrogatepass")).hexdigest()[:32]
 
     def listed(self) -> tuple[FsChange, ...]:
         """Return all changes against the user's folder, sorted by path."""

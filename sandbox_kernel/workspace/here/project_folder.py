@@ -13,7 +13,7 @@ from sandbox_kernel.workspace.given_grants import real_path
 from sandbox_kernel.workspace.here.hidden import HiddenFiles
 from sandbox_kernel.workspace.tree.beneath import PASS, open_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import FILE, TreeEntry, WalkLimits
+from sandbox_kernel.workspace.tree.walk import FILE, SYMLINK, TreeEntry, WalkLimits
 
 #: The most that is copied where a folder cannot be shown copy-on-write.
 MOST_COPIED_FILES = 5000
@@ -129,6 +129,12 @@ class ProjectFolder:
                 f"show it read-only: policy.mount({self.path!r}, '/data'), as an option --mount {self.path}:/data"
             )
         return found
+
+    def links(self) -> list[str]:
+        """Return the links in the folder, those in hidden folders too, bounded."""
+        hidden = self.hidden_files.find()
+        below = [entry.path for path in hidden for entry in self.beneath(path) if entry.type == SYMLINK]
+        return [path for path in (*hidden, *self.hidden_files.marked()) if self.read_link(path) is not None] + below
 
     def read_link(self, path: str) -> str | None:
         """Return the target of a link; None for anything else."""

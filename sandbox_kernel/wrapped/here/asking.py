@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from sandbox_kernel.box.project import here_folder
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.here.applying.selection import select
 from sandbox_kernel.workspace.here.here_folder import HereFolder
@@ -33,8 +33,12 @@ _ANSWER_S = 300.0
 
 
 class Wish(StrEnum):
-    """What is asked: to list the changes, show them as a patch, write them to the folder, or drop them."""
+    """What is asked: to list the changes, show them as a patch, write them to the folder, or drop them.
 
+    ``KNOWN`` lists those that were found by the last look; to list and to show them takes a new look.
+    """
+
+    KNOWN = "known"
     LIST = "list"
     PATCH = "patch"
     APPLY = "apply"
@@ -43,37 +47,49 @@ class Wish(StrEnum):
 
 @dataclass(frozen=True)
 class ChangesAsked:
-    """A question; ``paths`` are files, folders or patterns, none for all."""
+    """A question; ``paths`` are files, folders or patterns, none for all.
+
+    ``shown`` is the digest of the answer that the user has looked at: another state is not applied. Empty for none.
+    """
 
     wish: Wish
     paths: tuple[str, ...] = ()
+    shown: str = ""
 
 
 @dataclass(frozen=True)
 class ChangesAnswer:
-    """The changes that were listed, written or dropped; the patch; what ``apply`` writes only by name; or an error."""
+    """The changes that were listed, written or dropped; the patch; what ``apply`` writes only by name; or an error.
+
+    ``digest`` is that of the state which the user knows by this answer; empty when the user does not know all of it.
+    ``stale``: nothing was applied, because it is not what the user was shown.
+    """
 
     changes: tuple[FsChange, ...] = ()
     patch: str = ""
     left_out: tuple[str, ...] = ()
     error: str = ""
+    digest: str = ""
+    stale: bool = False
 
 
 def answer(folder: HereFolder, asked: ChangesAsked) -> ChangesAnswer:
     """Answer a question about the changes to a folder. Raises ``SandboxError``."""
     paths = asked.paths or None
+    digest = folder.digest()
     if asked.wish is Wish.PATCH:
-        return ChangesAnswer(patch=folder.patch(paths))
+        return ChangesAnswer(patch=folder.patch(paths), digest=digest)
     if asked.wish is Wish.DISCARD:
-        return ChangesAnswer(folder.discard(paths))
+        dropped = folder.discard(paths)
+        return ChangesAnswer(dropped, digest=folder.digest() if asked.shown == digest else "")
     if asked.wish is Wish.APPLY:
-        written = folder.apply(paths)
-        return ChangesAnswer(written, left_out=folder.left_out())
+        written = folder.apply(paths, shown=asked.shown or None)
+        return ChangesAnswer(written, left_out=folder.left_out(), digest=folder.digest() if asked.shown else "")
     listed = folder.diff()
     if paths is not None:
         chosen = select(folder.kept.entries, paths)
         listed = tuple(change for change in listed if change.path in chosen)
-    return ChangesAnswer(listed, left_out=folder.left_out())
+    return ChangesAnswer(listed, left_out=folder.left_out(), digest=digest)
 
 
 def ask(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
@@ -88,11 +104,13 @@ def ask(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
                 raise _no_answer(place, error) from None
             time.sleep(_AGAIN_S)
             continue
+        if said.stale:
+            raise NotAsShown
         if said.error:
             raise InvalidRequest(said.error)
         return said
     if not os.path.isdir(place.facts.folder):
-        if asked != ChangesAsked(Wish.DISCARD):
+        if asked.wish is not Wish.DISCARD or asked.paths:
             own.close(empty=False)
             raise InvalidRequest(
                 f"{place.facts.folder!r} is not there any more; all its changes can be dropped: --discard"
@@ -115,7 +133,9 @@ def _ask_launcher(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
             sock.sendall(json.dumps(asdict(asked)).encode() + b"\n")
             told = json.loads(_line(sock, _MOST_ANSWER))
             changes = tuple(FsChange(**change) for change in told.pop("changes"))
-            return ChangesAnswer(changes, told["patch"], tuple(told["left_out"]), told["error"])
+            return ChangesAnswer(
+                changes, told["patch"], tuple(told["left_out"]), told["error"], told["digest"], told["stale"]
+            )
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, ConnectionError):
             raise
@@ -169,7 +189,9 @@ class AskedServer:
     def _answer(self, asking: socket.socket) -> ChangesAnswer:
         try:
             told = json.loads(_line(asking, _MOST_ASKED))
-            return self._respond(ChangesAsked(Wish(told["wish"]), tuple(map(str, told["paths"]))))
+            return self._respond(ChangesAsked(Wish(told["wish"]), tuple(map(str, told["paths"])), str(told["shown"])))
+        except NotAsShown:
+            return ChangesAnswer(stale=True)
         except (SandboxError, OSError) as error:
             return ChangesAnswer(error=str(error))
         except (ValueError, KeyError, TypeError):

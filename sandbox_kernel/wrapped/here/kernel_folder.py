@@ -27,7 +27,7 @@ from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
 from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.wrapped.here.asking import ChangesAnswer, ChangesAsked, answer
+from sandbox_kernel.wrapped.here.asking import ChangesAnswer, ChangesAsked, Wish, answer
 from sandbox_kernel.wrapped.here.place import ChangesPlace, PlaceFacts, claim
 from sandbox_kernel.wrapped.wrap_options import WrapOptions
 
@@ -161,9 +161,13 @@ class KernelFolder:
             self._place.close(empty=empty)
 
     def answer(self, asked: ChangesAsked) -> ChangesAnswer:
-        """Answer a question of the user's. The kernel sees at once what was dropped."""
+        """Answer a question of the user's. The kernel sees at once what was dropped.
+
+        Only what is shown takes a new look: what a thread of the kernel changes meanwhile is not applied.
+        """
         with self._lock:
-            self.after_cell()
+            if asked.wish in (Wish.LIST, Wish.PATCH):
+                self.after_cell()
             said = answer(self._folder, asked)
             self._unsaid += self.before_cell()
             return said

@@ -23,7 +23,7 @@ from sandbox_kernel.workspace.own_folder import make_own_folder, state_root
 
 #: Kernels of one notebook that can have changes at the same time.
 MOST_AT_ONCE = 16
-_ABOUT, _CHANGES, _SOCKET = "about.json", "changes", "asked"
+_ABOUT, _CHANGES, _SOCKET, _SHOWN = "about.json", "changes", "asked", "shown"
 _MOST_ABOUT = 64 << 10
 
 
@@ -75,6 +75,19 @@ class FoundPlace:
     def socket(self) -> str:
         """Where the launcher that has the place can be asked."""
         return os.path.join(self.path, _SOCKET)
+
+    @property
+    def shown(self) -> str:
+        """The digest of the changes of which the user was shown the diff; empty for none."""
+        with contextlib.suppress(OSError), open(os.path.join(self.path, _SHOWN), encoding="utf-8") as file:
+            return file.read(_MOST_ABOUT)
+        return ""
+
+    def note_shown(self, digest: str) -> None:
+        """Write down what the user knows, for the command that applies it."""
+        place = os.path.join(self.path, _SHOWN)
+        with contextlib.suppress(FileNotFoundError), open(place, "w", encoding="utf-8", opener=_private) as file:
+            file.write(digest)
 
     def take(self) -> ChangesPlace | None:
         """Take the place for this process; None while another one has it, or when it is gone."""

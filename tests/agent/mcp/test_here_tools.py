@@ -79,6 +79,20 @@ def test_an_agent_applies_no_hook_of_git_by_naming_it(project: Path) -> None:
     assert not (project / ".vscode").exists() and not (project / "out").is_symlink()
 
 
+def test_an_agent_writes_ordinary_content_of_the_state_that_it_was_shown(project: Path) -> None:
+    with Sandbox(here=project) as box:
+        more = ("session_run", {"code": "open('n', 'w').write('2'); open('conftest.py', 'w').write('x')"})
+        _, seen = answers(box, True, RUN, ("folder_changes", {}))
+        stale: tuple[str, dict[str, object]] = ("apply_changes", {"shown": seen["digest"]})
+        _, refused, wrong = answers(box, True, more, stale, ("apply_changes", {"shown": 1}))
+        assert refused["status"] == "error" and "not those that you were shown" in str(refused)
+        assert wrong["status"] == "error" and not (project / "n").exists()
+        (now,) = answers(box, True, ("folder_changes", {}))
+        (done,) = answers(box, True, ("apply_changes", {"shown": now["digest"]}))
+        assert done["left_out"] == ["conftest.py"] and "git apply" in done["message"]
+    assert (project / "n").read_text() == "2" and not (project / "conftest.py").exists()
+
+
 def test_a_sandbox_without_a_folder_does_not_offer_its_tools() -> None:
     with Sandbox() as box:
         assert not {"folder_changes", "discard_changes", "apply_changes"} & set(Toolbox(box, may_apply=True).names)

@@ -105,7 +105,7 @@ def give_rights(walk: Walk) -> None:
     lab.wait_for_idle()
     walk.run("lacks")
     expect(walk.output("lacks")).to_contain_text("FileNotFoundError")
-    walk.press_offer("secret", "Never: secret.txt")
+    walk.press_offer("secret", "Never: private.txt")
     expect(walk.output("secret").get_by_role("status")).to_contain_text("Not asked again")
     walk.run("secret")
     expect(walk.output("secret").get_by_role("button")).to_have_count(0)

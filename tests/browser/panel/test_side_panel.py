@@ -214,6 +214,36 @@ def test_a_list_that_another_page_has_changed_is_shown_before_it_is_dropped(lab_
     lab.page.keyboard.press("Escape")
 
 
+def test_apply_all_writes_what_the_list_shows_without_what_stands_apart(lab_with_panel: LabPage) -> None:
+    lab = lab_with_panel
+    folder = lab.server.folder / "apart"
+    folder.mkdir(exist_ok=True)
+    open_cells(lab, "apart/apart.ipynb", "%sandbox --here\nfor n in ('a.txt', 'Makefile'): open(n, 'w').write('1')")
+    run(lab, 0)
+    tool(lab, "changes").click()
+    plain = panel(lab).get_by_role("list", name="changes", exact=True).get_by_role("listitem")
+    apart = panel(lab).get_by_role("list", name="changes that are not written by Apply all").get_by_role("listitem")
+    expect(plain).to_have_count(1)
+    expect(apart).to_have_count(1)
+    expect(apart).to_contain_text("Makefile")
+    # Changed by a line that gives no cell an end for this page.
+    lab.page.evaluate(
+        """async () => {
+            const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+            await kernel.requestExecute({ code: "open('a.txt', 'w').write('2')", store_history: false }).done;
+        }"""
+    )
+    panel(lab).get_by_role("button", name="Apply all").click()
+    expect(said(lab)).to_contain_text("not those that you were shown")
+    assert not (folder / "a.txt").exists()
+    panel(lab).get_by_role("button", name="Apply all").click()
+    expect(plain).to_have_count(0)
+    assert (folder / "a.txt").read_text() == "2" and not (folder / "Makefile").exists()
+    apart.get_by_role("button", name="Apply Makefile").click()
+    expect(apart).to_have_count(0)
+    assert (folder / "Makefile").read_text() == "1"
+
+
 def test_panel_and_dialog_fit_a_narrow_page_and_every_theme(lab_with_panel: LabPage) -> None:
     lab = lab_with_panel
     usual = lab.page.viewport_size

@@ -47,7 +47,7 @@ def cells_of(kernel: str, port: int, shown: str) -> dict[str, str]:
         "refused": REFUSED_NAME,
         "begin": "kept = 7" if kernel == LANDLOCK else "%sandbox --allow-net example.org\nkept = 7",
         "lacks": LACKS.format("once.txt"),
-        "secret": LACKS.format("secret.txt"),
+        "secret": LACKS.format("private.txt"),
         "folder": LACKS.format("notes.txt"),
         "fetch": FETCH.format(host=HOST, port=port),
         "no_port": FETCH.format(host=HOST, port=1),
@@ -91,7 +91,7 @@ class Walk:
         (self.folder / "data").mkdir(parents=True)
         for name, data in {
             "once.txt": b"for one cell",
-            "secret.txt": b"for no cell",
+            "private.txt": b"for no cell",
             "data/a.txt": b"shown",
             ".env": b"KEY=1",
             "notes.txt": b"one\n",

@@ -85,7 +85,7 @@ class Host:
             f"sys.path.insert(0, {str(REPOSITORY)!r})\n"
             "try: import jeepney.io.blocking\n"
             "except ImportError: pass\n"
-            "from sandbox_kernel.jail.cgroups import cgroup, cgroup_leaf, cgroup_place, cgroup_plan, user_scope\n"
+            "from sandbox_kernel.jail.cgroups import cgroup, cgroup_leaf, cgroup_place, user_scope\n"
             f"open({str(group / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
             + (f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})\n" if uid is not None else "")
             + "names = dict(globals())\n"

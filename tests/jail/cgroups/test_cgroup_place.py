@@ -63,7 +63,7 @@ while not leaf.remove(): pass
 @needs_v2
 def test_a_place_is_for_its_owner_alone_and_gone_after_its_end(group: Path, hosts: list[Host]) -> None:
     hosts.append(Host(group))
-    folder = hosts[0].ask(f"place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}))\nanswer = place.folder")
+    folder = hosts[0].ask(f"place = cgroup_place.Place(cgroup_place.PlacePlan({str(group)!r}))\nanswer = place.folder")
     assert os.stat(str(folder)).st_mode & 0o777 == 0o700
     assert subgroups(group) == [os.path.basename(str(folder))]
     hosts[0].ask("place.remove()")
@@ -74,7 +74,7 @@ def test_a_place_is_for_its_owner_alone_and_gone_after_its_end(group: Path, host
 def test_a_host_that_moves_goes_back_and_its_group_is_as_before(group: Path, hosts: list[Host]) -> None:
     hosts.append(Host(group))
     before = hosts[0].group()
-    hosts[0].ask(f"place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}, move=True))")
+    hosts[0].ask(f"place = cgroup_place.Place(cgroup_place.PlacePlan({str(group)!r}, move=True))")
     (place, inner) = subgroups(group)
     assert inner == f"{place}/host" and members(group / inner) == [hosts[0].pid] and members(group) == []
     hosts[0].ask("place.remove()")
@@ -89,7 +89,7 @@ def test_what_a_killed_host_left_is_removed_by_the_next_one_and_its_sandboxes_en
     dead, living = hosts
     for host in hosts:
         host.ask(
-            f"place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}))\n"
+            f"place = cgroup_place.Place(cgroup_place.PlacePlan({str(group)!r}))\n"
             "leaf = cgroup_leaf.Leaf(cgroup.Hierarchies(2, place.folder, None, place.folder))"
         )
     orphan = subprocess.Popen(["/bin/sleep", "600"])
@@ -115,7 +115,7 @@ def test_what_a_killed_host_left_is_removed_by_the_next_one_and_its_sandboxes_en
 def test_a_program_that_a_killed_host_had_started_is_no_leftover(group: Path, hosts: list[Host]) -> None:
     hosts.append(Host(group))
     pid = hosts[0].ask(
-        f"place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}, move=True))\n"
+        f"place = cgroup_place.Place(cgroup_place.PlacePlan({str(group)!r}, move=True))\n"
         "import subprocess\nanswer = subprocess.Popen(['/bin/sleep', '600'], start_new_session=True).pid"
     )
     hosts[0].kill()
@@ -149,7 +149,7 @@ def test_a_plan_that_cannot_be_followed_is_undone(tmp_path: Path) -> None:
 def test_a_forked_child_does_not_remove_its_parents_place(group: Path, hosts: list[Host]) -> None:
     hosts.append(Host(group))
     hosts[0].ask(
-        f"place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}))\n"
+        f"place = cgroup_place.Place(cgroup_place.PlacePlan({str(group)!r}))\n"
         "pid = os.fork()\n"
         "if pid == 0:\n    place.remove(); os._exit(0)\n"
         "os.waitpid(pid, 0)"
@@ -164,7 +164,7 @@ def test_hosts_that_come_and_go_at_once_do_not_sweep_each_other(group: Path, hos
     code = (
         "for _ in range(100):\n"
         f"    cgroup_place.sweep({str(group)!r})\n"
-        f"    place = cgroup_place.Place(cgroup_plan.PlacePlan({str(group)!r}))\n"
+        f"    place = cgroup_place.Place(cgroup_place.PlacePlan({str(group)!r}))\n"
         "    leaf = cgroup_leaf.Leaf(cgroup.Hierarchies(2, place.folder, None, place.folder))\n"
         "    assert leaf.exists() and leaf.remove()\n"
         "    place.remove()\n"
@@ -199,7 +199,7 @@ def test_a_process_alone_in_its_group_moves_itself_limits_below_and_leaves_the_g
 def test_a_process_that_finds_another_in_its_group_when_it_has_moved_goes_back(group: Path, hosts: list[Host]) -> None:
     hosts += [Host(group), Host(group)]
     refused = hosts[0].ask(
-        f"plan = cgroup_plan.PlacePlan({str(group)!r}, ('memory', 'pids'), enable=True, move=True)\n"
+        f"plan = cgroup_place.PlacePlan({str(group)!r}, ('memory', 'pids'), enable=True, move=True)\n"
         "try: cgroup_place.Place(plan)\n"
         "except OSError as error: answer = error.strerror"
     )

@@ -86,6 +86,21 @@ def test_the_tree_names_the_cells_of_the_notebook_and_going_back_is_the_lines_un
     assert desk.ask("name", name="nowhere", state=99)["status"] == "error"
 
 
+def test_the_panel_applies_what_it_shows_and_nothing_else(desk: Desk) -> None:
+    desk.run("%sandbox --here\nopen('notes.txt', 'w').write('harmless'); open('Makefile', 'w').write('x')")
+    found = desk.ask("changes")
+    assert [(one["path"], one["named"]) for one in found["changes"]] == [("Makefile", True), ("notes.txt", False)]
+    assert desk.ask("change", path="notes.txt")["digest"] == found["digest"]
+    desk.run("open('notes.txt', 'w').write('evil')")
+    told = desk.ask("apply", paths=[], shown=found["digest"])
+    assert told["status"] == "error" and "not those that you were shown" in told["error"]
+    assert Path("notes.txt").read_text() == "one\ntwo\n"
+    assert desk.ask("change", path="notes.txt")["digest"] != found["digest"]
+    told = desk.ask("apply", paths=[], shown=desk.ask("changes")["digest"])
+    assert "%sandbox apply Makefile" in told["text"], told
+    assert Path("notes.txt").read_text() == "evil" and not Path("Makefile").exists()
+
+
 def test_changes_are_listed_shown_applied_and_dropped(desk: Desk) -> None:
     desk.run(
         "%sandbox --here\n"

@@ -13,7 +13,14 @@ from sandbox_kernel.workspace.here.hidden import HiddenFiles, is_hidden
 @pytest.mark.parametrize(
     "path",
     [".env", "a/.env", ".env.local", "prod.env", ".git/config", "a/.git/config", ".ssh/id_rsa", "key.pem", "KEY.PEM",
-     ".netrc", ".aws/credentials", "deep/.config/gcloud/x", "client_secret_1.json", "a/secrets.yaml"],
+     ".netrc", ".aws/credentials", "deep/.config/gcloud/x", "client_secret_1.json", "a/secrets.yaml",
+     ".claude/.credentials.json", ".codex/auth.json", ".cargo/credentials.toml", "service-account.json",
+     "serviceAccountKey.json", "firebase-adminsdk-x.json", "Application_Default_Credentials.json", "token.json",
+     "my-token.txt", "terraform.tfvars", ".dev.vars", "secrets.json", "auth.json", "id_ed25519_work", "key.ppk",
+     ".zsh_history", ".python_history", ".yarnrc.yml", ".m2/settings.xml", "mirror.git/config", ".git/logs/HEAD",
+     ".local/share/jupyter/runtime/kernel-1.json", ".env-prod", ".flaskenv", "env.local", ".vscode/sftp.json", "vpn.ovpn",
+     "Chrome Passwords.csv", "db_password.txt", "apikey.txt", "private_key.json", "secrets/db", "node_modules/x/.env",
+     ".a-tool-of-tomorrow/auth", "deep/.nobody/knows/it.json", "secrets.json~", "sub/.git/config.worktree"],
 )  # fmt: skip
 def test_a_place_of_secrets_is_hidden(path: str) -> None:
     assert is_hidden(path)
@@ -21,8 +28,13 @@ def test_a_place_of_secrets_is_hidden(path: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["environment.yml", ".env.example", ".git/HEAD", "config", "data/keys.csv", "certifi/cacert.pem", "monkey.txt"],
-)
+    ["environment.yml", ".env.example", ".git/HEAD", "config", "data/keys.csv", "certifi/cacert.pem", "monkey.txt",
+     ".gitignore", ".gitattributes", ".github/workflows/a.yml", ".editorconfig", ".python-version", ".dockerignore",
+     ".pre-commit-config.yaml", ".venv/lib/python3.11/site-packages/x/.hidden/y", ".eslintrc.json", "tokenizer.json",
+     "special_tokens_map.json", "added_tokens.json", "tokens.txt", "secrets.py", "src/auth/credentials.py", "password.js",
+     "node_modules/x/.npmignore", "node_modules/@aws-sdk/credential-providers/package.json", "data.zarr/.zarray",
+     ".ipynb_checkpoints/a.ipynb", ".vscode/settings.json", "env.yml", "id_map.json", "secretary.json", ".git/refs/x"],
+)  # fmt: skip
 def test_an_ordinary_file_is_not_hidden(path: str) -> None:
     assert not is_hidden(path)
 

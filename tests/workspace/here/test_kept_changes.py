@@ -53,7 +53,7 @@ def test_a_file_in_the_place_of_a_folder_with_earlier_changes_is_kept(box: Sandb
         assert not result.notes and {change.path: change.kind for change in box.diff()}["data"] == "modified"
         session.undo(3)
         session.redo(3)
-    box.apply()
+    box.apply(["data"])
     assert not (project / "data").is_dir() or (project / "data").is_symlink()
 
 

@@ -128,3 +128,34 @@ def test_the_list_says_which_folder_a_kernel_works_on(wrap, capsys):
     wrap("python3", "--here", as_name="listed-here")
     assert main(["wrapped"]) == 0
     assert "works on: the folder of the notebook, copy-on-write (sandbox-kernel changes)" in capsys.readouterr().out
+
+
+def test_what_is_applied_is_what_the_diff_showed_although_a_thread_of_the_kernel_goes_on(
+    wrap, start, own_state, capsys
+):
+    kernel = start(wrap("python3", "--here"))
+    kernel.run(
+        "import itertools, os, threading\n"
+        "def write():\n"
+        "    for number in itertools.count():\n"
+        "        open('next', 'w').write(f'{number}\\n'); os.replace('next', 'count.txt')\n"
+        "threading.Thread(target=write, daemon=True).start()"
+    )
+    assert main(["changes", "--diff", "count.txt"]) == 0
+    shown = [line[1:] for line in capsys.readouterr().out.splitlines() if line.startswith("+") and line[1:].isdigit()]
+    assert main(["changes", "--apply", "count.txt"]) == 0
+    assert [(own_state / "count.txt").read_text().strip()] == shown
+
+
+def test_changes_of_a_later_cell_are_not_applied_for_those_that_the_diff_showed(wrap, start, own_state, capsys):
+    kernel = start(wrap("python3", "--here"))
+    kernel.run("open('a.py', 'w').write('harmless')")
+    assert main(["changes", "--diff"]) == 0
+    kernel.run("open('a.py', 'w').write('evil')")
+    kernel.close()
+    assert main(["changes", "--apply"]) == 2
+    assert "not those that you were shown" in capsys.readouterr().err
+    assert not (own_state / "a.py").exists()
+    assert main(["changes", "--diff"]) == 0
+    assert main(["changes", "--apply"]) == 0
+    assert (own_state / "a.py").read_text() == "evil"

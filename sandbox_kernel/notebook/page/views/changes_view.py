@@ -7,6 +7,7 @@ escaped, and a picture is shown only if it has the format of its suffix.
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -46,16 +47,16 @@ def show_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
     return (ShowOutput({"text/html": defused(html), "text/plain": plain}),)
 
 
-def apply_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
-    """Write changes to the folder. A ``Conflict`` is the cell's error."""
-    done = box.apply(paths or None)
+def apply_changes(box: Sandbox, paths: Sequence[str], shown: str | None = None) -> tuple[Message, ...]:
+    """Write changes to the folder, of ``shown`` ones no others. A ``Conflict`` is the cell's error."""
+    done = box.apply(paths or None, shown=shown)
     rest = box.diff()
     text = f"{_count(done)[:-1]}, written to {box.here}." if done else "There is nothing to apply."
     if rest and not paths:
-        named = " ".join(one_line(change.path, 100) for change in rest[:5])
+        named = " ".join(shlex.quote(one_line(change.path, 300)) for change in rest[:MOST_SHOWN])
         text += (
-            f"\nNot written, because tools on this machine would obey them, or they are or hold secrets: {named}"
-            "\nTo write them all the same, name them: %sandbox apply PATH"
+            "\nNot written, because tools on this machine may run or obey them unasked, or they may hold secrets. "
+            f"To write them all the same: %sandbox apply {named}{' …' if len(rest) > MOST_SHOWN else ''}"
         )
     return _text(text)
 

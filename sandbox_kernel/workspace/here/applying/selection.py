@@ -49,7 +49,7 @@ def select_to_apply(
     *,
     by_user: bool = True,
 ) -> Chosen:
-    """Choose changes to apply; folders above a chosen file come along.
+    """Choose changes to apply; new folders above a chosen file come along.
 
     What needs naming is chosen only by its own name, never by a pattern or with the folder that it lies in, and only
     ``by_user``: an agent that names it is not the user. Raises ``InvalidRequest`` for a path at which nothing changed,
@@ -76,8 +76,11 @@ def select_to_apply(
         chosen |= usable
     for path in list(chosen):
         for above in _above(path):
-            if above in entries and entries[above].type == DIRECTORY:
-                chosen[above] = entries[above]
+            kept = entries.get(above)
+            if kept is None or kept.type != DIRECTORY or (kept.base is not None and kept.base.is_folder):
+                continue
+            if kept.base is None or not _needs_more(above, entries, obeyed, ""):
+                chosen[above] = kept
     _leave_out_what_hangs_together(chosen, entries, project)
     if paths is not None and not chosen:
         raise InvalidRequest(
@@ -113,9 +116,9 @@ def _needs_more(path: str, entries: Mapping[str, Kept], obeyed: Obeyed, named: s
     """Whether a change needs naming and was not named: neither itself nor the folder that needs it."""
     if _never(path):
         return True
-    if obeyed.has_such_name(path):
-        return not obeyed.has_such_name(named)
-    return path != named and _leaves(path, entries, obeyed.project)
+    if obeyed.by_place(path):
+        return not obeyed.by_place(named)
+    return path != named and (obeyed.by_change(path, entries[path]) or _leads_away(path, entries, obeyed))
 
 
 def _leave_out_what_hangs_together(
@@ -123,11 +126,13 @@ def _leave_out_what_hangs_together(
 ) -> None:
     """Take out what cannot be applied without something that is left out.
 
-    Below a link or file that takes the place of a folder and is left out, nothing is removed. A folder of the user that
-    shall go stays while something in it stays: a change that is left out, or a file that is hidden from programs.
+    Below a link or file that takes the place of a folder and is left out, nothing is removed; below a folder that takes
+    the place of a file or link and is left out, nothing is written. A folder of the user that shall go stays while
+    something in it stays: a change that is left out, or a file that is hidden from programs.
     """
     in_place = {path for path in set(entries) - set(chosen) if not entries[path].is_gone}
-    _drop_below(chosen, {path for path in in_place if entries[path].type != DIRECTORY})
+    replacing = {path for path in in_place if (base := entries[path].base) is not None and not base.is_folder}
+    _drop_below(chosen, replacing | {path for path in in_place if entries[path].type != DIRECTORY})
     stays = {above for path in (*project.hidden_files.find(), *entries) if path not in chosen for above in _above(path)}
     for path in sorted(chosen, key=lambda path: -path.count("/")):
         base = chosen[path].base if path in chosen else None
@@ -154,8 +159,8 @@ def _never(path: str) -> bool:
     return any(part.startswith(STAGE_PREFIX) for part in path.split("/"))
 
 
-def _leaves(path: str, entries: Mapping[str, Kept], project: ProjectFolder) -> bool:
-    """Whether a link leads out of the folder, through the links that are there and those that will be."""
+def _leads_away(path: str, entries: Mapping[str, Kept], obeyed: Obeyed) -> bool:
+    """Whether a link leads out of the folder, or to what needs naming; through links that are there or will be."""
     target = entries[path].target
     if target is None:
         return False
@@ -176,11 +181,11 @@ def _leaves(path: str, entries: Mapping[str, Kept], project: ProjectFolder) -> b
         at.append(name)
         inner = "/".join(at)
         known = entries.get(inner)
-        link = known.target if known is not None else project.read_link(inner)
+        link = known.target if known is not None else obeyed.project.read_link(inner)
         if link is not None:
             followed += 1
             if link.startswith("/") or followed > _MOST_LINKS:
                 return True
             at.pop()
             left += reversed(link.split("/"))
-    return False
+    return obeyed.by_place("/".join(at))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import Conflict, InvalidRequest
+from sandbox_kernel import Conflict, InvalidRequest, NotAsShown, Sandbox
 from sandbox_kernel.workspace.here.applying import apply as applying
 from sandbox_kernel.workspace.here.applying.recovery import recover_all
 from sandbox_kernel.workspace.here.applying.selection import STAGE_PREFIX
@@ -196,3 +196,22 @@ def test_an_application_at_work_is_not_taken_for_a_dead_one(project: Path) -> No
         child.stdout.close()
     HereFolder(project)  # the next use puts it back
     assert (project / "src/tool.py").exists()
+
+
+def test_another_state_than_the_one_that_was_shown_is_refused(project: Path, tmp_path: Path) -> None:
+    with Sandbox() as box:
+        box.work_on(project, keep_in=str(tmp_path / "kept"))
+        box.write_file("a.txt", "harmless")
+        shown = box.digest()
+        assert box.digest() == shown
+        box.write_file("a.txt", "evil....")  # of the same size
+        with pytest.raises(NotAsShown):
+            box.apply(shown=shown)
+        assert not (project / "a.txt").exists() and [change.path for change in box.diff()] == ["a.txt"]
+        shown = box.digest()
+    # The next kernel has the same changes.
+    with Sandbox() as box:
+        box.work_on(project, keep_in=str(tmp_path / "kept"))
+        assert [change.path for change in box.apply(shown=shown)] == ["a.txt"]
+        with pytest.raises(NotAsShown):
+            box.apply(shown=shown)
