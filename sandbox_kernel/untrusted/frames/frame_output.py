@@ -73,6 +73,8 @@ def saved_widget(data: Mapping[str, object], messages: Sequence[CommMessage]) ->
     widget, libraries = data.get("widget"), data.get("libraries")
     if not isinstance(widget, Mapping) or not isinstance(libraries, list) or not messages:
         return None
+    if len(str(data["html"])) + sum(len(part) for message in messages for part in message.buffers) > MAX_SAVED:
+        return None
     payload: list[Mapping[str, object]] = [{"type": "needs", "sha256": name} for name in libraries]
     payload.append({"type": "show", "html": data["html"]})
     for message in messages:
