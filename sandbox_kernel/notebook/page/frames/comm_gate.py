@@ -65,15 +65,18 @@ class CommGate:
 
     def from_session(self, message: CommMessage) -> bool:
         """Take a message of the session; whether the pages get it."""
-        now = time.monotonic()
-        self._room = min(MAX_BURST, self._room + (now - self._refilled) * BYTES_PER_SECOND) - message.size
-        self._refilled = now
+        self._spend(message.size)
         if not self._taken(message):
             return False
         if self._room < 0:
             self._room, self.is_behind = 0.0, True
             return False
         return True
+
+    def _spend(self, size: int) -> None:
+        now = time.monotonic()
+        self._room = min(MAX_BURST, self._room + (now - self._refilled) * BYTES_PER_SECOND) - size
+        self._refilled = now
 
     def _taken(self, message: CommMessage) -> bool:
         """Take a message of the session; whether it is for one of its comms, and fits."""
@@ -128,6 +131,13 @@ class CommGate:
             self._window, self._count = now, 0
         self._count += 1
         return self._count <= PER_SECOND and epoch == self.epoch and message.comm_id in self._open
+
+    def drawn(self, model: str) -> list[CommMessage]:
+        """Return what a page that was opened gets of a model; nothing when that is too large, or was sent too often."""
+        self._spend(0)
+        found = self.replay(model, int(self._room))
+        self._spend(sum(self._open[one.comm_id].comm.told_size for one in found if one.kind == "comm_open"))
+        return found
 
     def replay(self, model: str, most: int = MAX_HELD) -> list[CommMessage]:
         """Return what a page needs to draw a model: it, all that it refers to, and their links, as they are now.

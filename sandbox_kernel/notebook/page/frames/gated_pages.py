@@ -170,7 +170,7 @@ class GatedPages:
     def _attach(self, page: FramePage, name: str, model: str) -> None:
         with self._lock:
             gate = self._gates.get(name)
-            found = gate.replay(model) if gate is not None else []
+            found = gate.drawn(model) if gate is not None else []
             epoch = gate.epoch if gate is not None else 0
             closed = gate is not None and gate.has_closed(model)
             data = {"type": "state", "gate": name, "model": model, "epoch": epoch, "closed": closed, **_packed(found)}

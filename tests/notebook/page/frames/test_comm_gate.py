@@ -450,3 +450,17 @@ def test_a_model_that_calls_itself_a_link_is_searched_for_its_ends_only_if_it_is
         gate.from_session(opened(name, _model_name="LinkModel", source=["IPY_MODEL_aa", "value"], more=text))
     gate.from_session(opened("aa", value=1))
     assert [name for _, name, _ in states(gate.replay("aa"))] == ["aa", "bb"]
+
+
+def test_a_page_that_is_loaded_again_and_again_gets_no_more_of_a_session_than_its_messages_may_bring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(comm_gate, "time", SimpleNamespace(monotonic=lambda: now))
+    gate = CommGate()
+    gate._keep(open_comm.opened(opened("aa", value="x" * 1000), gate._store))
+    size = gate._open["aa"].comm.told_size
+    gate._room = 3.0 * size
+    assert [len(gate.drawn("aa")) for _ in range(5)] == [1, 1, 1, 0, 0]
+    now += size / comm_gate.BYTES_PER_SECOND
+    assert [len(gate.drawn("aa")) for _ in range(2)] == [1, 0]
