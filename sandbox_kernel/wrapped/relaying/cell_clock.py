@@ -13,6 +13,8 @@ from sandbox_kernel.wrapped.relaying.wire import Packet, from_json
 _MOST = 10_000
 #: How long an interrupted cell may go on before its kernel is ended.
 GRACE_S = 5.0
+#: How much of the time that this process takes for the outputs of a cell does not count as the cell's.
+MAX_FREE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class CellClock:
         #: Which of the two messages that end a cell came first.
         self._ending: dict[str, str] = {}
         self._since = 0.0
+        self._free_s = MAX_FREE_S
         #: Since when a prompt is open; the time until its answer does not count.
         self._asked_at: float | None = None
         #: Whether the first cell was interrupted for its time.
@@ -97,7 +100,9 @@ class CellClock:
             self._asked_at = None
 
     def not_of_cell(self, seconds: float) -> None:
-        """Do not count time that this process took."""
+        """Do not count time that this process took, up to ``MAX_FREE_S``: a cell that shows without end has an end."""
+        seconds = min(seconds, self._free_s)
+        self._free_s -= seconds
         self._since += seconds
 
     def left_s(self) -> float | None:
@@ -117,5 +122,6 @@ class CellClock:
 
     def _begin(self) -> None:
         self._since = time.monotonic()
+        self._free_s = MAX_FREE_S
         self.interrupted = False
         self._asked_at = None

@@ -12,6 +12,8 @@ from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, to_json
 
 #: From this size on, in bytes, a header is not kept, and printed text is decoded only if it needs cleaning.
 LARGE = 64 << 10
+#: The largest message but for printed text, in bytes without its buffers: to decode it takes a fraction of a second.
+MAX_JSON = 32 << 20
 #: What a number, true, false or null counts, in characters.
 _SCALAR = 8
 
@@ -82,6 +84,8 @@ def read_message(channel: str, packet: Packet | None, parents: ParentReader) -> 
         raise MalformedMessage
     raw_header, raw_parent, raw_metadata, raw_content = packet.parts
     header = clean_parts.header(clean_parts.table(from_json(raw_header)))
+    if header.get("msg_type") != "stream" and sum(map(len, packet.parts)) > MAX_JSON:
+        raise MalformedMessage
     parent, encoded = parents.read(raw_parent)
     metadata, content = clean_parts.table(from_json(raw_metadata)), clean_parts.table(from_json(raw_content))
     kind = header.get("msg_type")
