@@ -37,7 +37,7 @@ def pack(part: object) -> bytes:
 
 
 class Outgoing:
-    """Sends messages of one session, from any thread. ``lock`` is held for the socket alone: to encode may take long."""
+    """Sends messages of one session, from any thread. ``lock`` is held to send, not to encode, which may take long."""
 
     def __init__(self, session: Any, lock: threading.RLock | None = None) -> None:
         self._session = session

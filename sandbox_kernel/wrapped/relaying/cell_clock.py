@@ -13,8 +13,6 @@ from sandbox_kernel.wrapped.relaying.wire import Packet, from_json
 _MOST = 10_000
 #: How long an interrupted cell may go on before its kernel is ended.
 GRACE_S = 5.0
-#: How much of the time that this process takes for the outputs of a cell does not count as the cell's.
-MAX_FREE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,6 @@ class CellClock:
         #: Which of the two messages that end a cell came first.
         self._ending: dict[str, str] = {}
         self._since = 0.0
-        self._free_s = MAX_FREE_S
         #: Since when a prompt is open; the time until its answer does not count.
         self._asked_at: float | None = None
         #: Whether the first cell was interrupted for its time.
@@ -99,12 +96,6 @@ class CellClock:
             self._since += time.monotonic() - self._asked_at
             self._asked_at = None
 
-    def not_of_cell(self, seconds: float) -> None:
-        """Do not count time that this process took, up to ``MAX_FREE_S``: a cell that shows without end has an end."""
-        seconds = min(seconds, self._free_s)
-        self._free_s -= seconds
-        self._since += seconds
-
     def left_s(self) -> float | None:
         """Return how long the first cell may still run, with its grace once it was interrupted; None: no limit."""
         if self._timeout_s is None or not self._cells or self._asked_at is not None:
@@ -122,6 +113,5 @@ class CellClock:
 
     def _begin(self) -> None:
         self._since = time.monotonic()
-        self._free_s = MAX_FREE_S
         self.interrupted = False
         self._asked_at = None

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.cleaning import clean_parts
 from sandbox_kernel.wrapped.cleaning.clean_outputs import COMMS, DISPLAYS, OutputCleaner
@@ -23,7 +24,7 @@ from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
 from sandbox_kernel.wrapped.cleaning.plain_print import printed_text
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
-from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, KernelMessage, ParentReader, read_message, size_of
+from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, KernelMessage, ParentReader, read_message
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
 from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
@@ -110,12 +111,11 @@ class FromKernel:
         if self._widgets.awaits(parent_id):  # the page of the widget is told what its callbacks print
             return packet
         self._let_go(unless=parent_id)
-        since, at = time.monotonic(), printed.begin
+        at = printed.begin
         for end, piece in printed.pieces(MAX_PRINTED):
             self._own.print_encoded(parent, piece)
             self._between()
             at = end
-        self._clock.not_of_cell(time.monotonic() - since)
         if at == printed.end:
             return None
         return packet.with_content(printed.rest(at)) if at > printed.begin else packet
@@ -133,21 +133,19 @@ class FromKernel:
             if piece.kind in _CHECKED and self._slow_s > MAX_SLOW_S:
                 self.dropped["too slow to check"] += 1
                 return
-            begin, since = time.thread_time(), time.monotonic()
+            begin = time.thread_time()
             try:
                 if piece.kind in COMMS:
                     self._take_comm(piece)
                 else:
                     self._output(piece)
             finally:
-                if piece.kind in _CHECKED:
-                    self._count(piece, time.thread_time() - begin)
-                    self._clock.not_of_cell(time.monotonic() - since)
+                self._count(piece, time.thread_time() - begin)
             self._between()
 
     def _count(self, message: KernelMessage, took_s: float) -> None:
         """Count what the host has worked on an output, beyond what outputs of its size usually take."""
-        if took_s > _FREE_S:
+        if message.kind in _CHECKED and took_s > _FREE_S:
             size = size_of(message.content) + sum(map(len, message.buffers))
             self._slow_s += max(0.0, took_s - _FREE_S - size / USUAL_PACE)
             if self._slow_s > MAX_SLOW_S:

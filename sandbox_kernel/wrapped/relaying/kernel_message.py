@@ -14,8 +14,6 @@ from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, to_json
 LARGE = 64 << 10
 #: The largest message but for printed text, in bytes without its buffers: to decode it takes a fraction of a second.
 MAX_JSON = 32 << 20
-#: What a number, true, false or null counts, in characters.
-_SCALAR = 8
 
 
 @dataclass(frozen=True)
@@ -41,22 +39,6 @@ class KernelMessage:
     def is_idle(self) -> bool:
         """Whether it says that the kernel has finished a request."""
         return self.kind == "status" and self.content.get("execution_state") == "idle"
-
-
-def size_of(value: object) -> int:
-    """Return about how many characters a decoded JSON value has. Blanks and escapes in its bytes do not count."""
-    size, left = 0, [value]
-    while left:
-        each = left.pop()
-        if isinstance(each, str):
-            size += len(each)
-        elif isinstance(each, dict):
-            left += [*each, *each.values()]
-        elif isinstance(each, list):
-            left += each
-        else:
-            size += _SCALAR
-    return size
 
 
 class ParentReader:

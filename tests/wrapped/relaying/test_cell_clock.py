@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from sandbox_kernel.wrapped.relaying import cell_clock
-from sandbox_kernel.wrapped.relaying.cell_clock import MAX_FREE_S, CellClock, SentCell
+from sandbox_kernel.wrapped.relaying.cell_clock import CellClock, SentCell
 
 
 def clock(**options):
@@ -52,16 +49,3 @@ def test_a_cell_is_over_when_both_its_reply_and_its_idle_status_came(kinds):
     made.finished("a")
     assert made.left_s() is None
     assert not made.ends("a", kinds[1])
-
-
-@pytest.mark.parametrize(("times", "free_s"), [(9, 9.0), (10, MAX_FREE_S), (1000, MAX_FREE_S)])
-def test_the_time_that_outputs_take_is_free_for_a_cell_only_up_to_a_limit(monkeypatch, times, free_s):
-    monkeypatch.setattr(cell_clock, "time", SimpleNamespace(monotonic=lambda: 1000.0))
-    made = clock()
-    for _ in range(times):
-        made.not_of_cell(1.0)
-    assert made.left_s() == 60.0 + free_s
-    made.finished("a")
-    made.sent("b", SentCell({}, ()))
-    made.not_of_cell(1.0)
-    assert made.left_s() == 61.0

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.wrapped.relaying import from_kernel, kernel_message
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
-from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, size_of
+from sandbox_kernel.wrapped.relaying.kernel_message import LARGE
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import OutsideAddress
 from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages

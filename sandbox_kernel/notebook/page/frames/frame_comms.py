@@ -159,9 +159,3 @@ class FrameComms:
     def _shown(self, display: SessionDisplay, printed: list[str]) -> None:
         if not self.take(display) and isinstance(text := display.data.get("text/plain"), str):
             printed.append(f"{text}\n")
-
-    def close(self) -> None:
-        """Stop delivering; called when the kernel shuts down."""
-        for work in (self._heard, self._work):
-            if work is not None:
-                work.shutdown(wait=False, cancel_futures=True)

@@ -171,34 +171,20 @@ class DiffEffort:
 
     def suffices(self, was: list[str], now: list[str]) -> bool:
         """Whether difflib finds the difference with what is left, which is tried and counted."""
-        counts = Counter(was)
-        if sum(counts[line] for line in now) > MOST_PAIRS:
-            return False
-        matcher = _CountedMatcher(None, was, now)
-        matcher.left = self._left
+        counts, matcher = Counter(was), difflib.SequenceMatcher(None, was, now)
+        find = matcher.find_longest_match
+
+        def counted(begin: int, end: int, *of_now: int) -> difflib.Match:
+            self._left -= end - begin
+            if self._left < 0:
+                raise TimeoutError
+            return find(begin, end, *of_now)
+
+        matcher.find_longest_match = counted  # type: ignore[method-assign, assignment]
         try:
-            matcher.get_opcodes()
-        except _TooMuch:
+            return sum(counts[line] for line in now) <= MOST_PAIRS and matcher.get_opcodes() is not None
+        except TimeoutError:
             return False
-        finally:
-            self._left = matcher.left
-        return True
-
-
-class _TooMuch(Exception):
-    """Raised when difflib would take too long."""
-
-
-class _CountedMatcher(difflib.SequenceMatcher[str]):
-    left = 0
-
-    def find_longest_match(
-        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
-    ) -> difflib.Match:
-        self.left -= (ahi or 0) - alo
-        if self.left < 0:
-            raise _TooMuch
-        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def _replaced(was: list[str], now: list[str], names: tuple[str, str]) -> Iterator[str]:
