@@ -453,7 +453,7 @@ class CellExecution:
                 told = f"%sandbox {command.name}: {failed or 'interrupted'}"
                 return self._send(Failure("KeyboardInterrupt", "interrupted", (told,)))
         messages = await work
-        self._state.comms.settle_all()
+        await asyncio.get_running_loop().run_in_executor(None, self._state.comms.settle_all)
         self._told = self._told or bool(messages)
         return self._send(*messages)
 

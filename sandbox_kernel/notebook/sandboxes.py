@@ -47,7 +47,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CellIO:
-    """How a running cell reaches its notebook; ``cancel`` is how the notebook reaches the cell."""
+    """How a running cell reaches its notebook; ``cancel`` is how the notebook reaches the cell.
+
+    A session calls ``on_output`` and ``on_display`` on the thread that runs the cell, other runs on the cell's loop.
+    """
 
     on_output: OnOutput
     cancel: asyncio.Event
@@ -374,6 +377,7 @@ async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | 
         output_bytes=options.output_bytes,
         cancel=io.cancel,
         front_end=io.front_end,
+        off_loop=True,
     )
     # What was shown while the cell ran is not shown again.
     return replace(result, displays=()) if io.on_display is not None else result

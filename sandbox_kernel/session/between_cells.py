@@ -13,6 +13,7 @@ import threading
 import weakref
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.session.cell.displays import HostWork
 from sandbox_kernel.session.present_worker import PresentWorker, StillBusy
 from sandbox_kernel.session.worker.gate_client import GateLost
 
@@ -35,6 +36,8 @@ class BetweenCells:
         self._epoll: select.epoll | None = None
         self._fd = -1
         self._reads = 0
+        #: Begins with the first read after a cell.
+        self._work: HostWork | None = None
         #: Whether a cell has run since the thread woke last, and whether old checkpoints wait.
         self._just_ran = self._hurries = False
         self._nudge = -1
@@ -53,7 +56,7 @@ class BetweenCells:
             threading.Thread(
                 target=self._listen, args=(self._epoll,), name="sandbox-between-cells", daemon=True
             ).start()
-        self._reads, self._just_ran = 0, True
+        self._reads, self._work, self._just_ran = 0, None, True
         with contextlib.suppress(OSError, ValueError):  # the worker has ended: there is nothing to hear
             self._epoll.register(live.channel.fileno(), select.EPOLLIN)
             self._fd = live.channel.fileno()
@@ -103,6 +106,7 @@ class BetweenCells:
             if self._fd < 0 or live is None:
                 return
             self._reads += 1
+            self._work = self._work or HostWork()
             live.hear()
-            if self._reads >= MAX_READS or live.channel.closed:
+            if self._reads >= MAX_READS or self._work.is_used_up or live.channel.closed:
                 self.busy()

@@ -222,6 +222,7 @@ class Session(TimeTravel):
         output_bytes: int | None = None,
         cancel: asyncio.Event | None = None,
         front_end: FrontEnd | None = None,
+        off_loop: bool = False,
     ) -> ExecResult:
         """Run one cell without blocking the loop. Cancelling the task interrupts the cell and waits for its end.
 
@@ -238,6 +239,8 @@ class Session(TimeTravel):
             output_bytes: see ``run``.
             cancel: an event; setting it interrupts the cell.
             front_end: what the notebook wants beside the result; see ``FrontEnd``.
+            off_loop: call ``on_output`` and ``on_display`` on the thread that runs the cell instead. What they take is
+                then time of the cell, and the loop is free for other requests whatever a cell shows.
 
         """
         import asyncio  # slow to import, and ``run`` does not need it
@@ -265,6 +268,8 @@ class Session(TimeTravel):
         check_listeners(asked)
 
         def work(bridge: LoopBridge) -> ExecResult:
+            if off_loop:
+                return self._run(asked, bridge.stop, settles=True)
             on_output, on_display = bridge.on_loop(asked.on_output), bridge.on_loop(asked.on_display)
             return self._run(replace(asked, on_output=on_output, on_display=on_display), bridge.stop, settles=True)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.receipt import unmarked
@@ -60,6 +60,7 @@ _NAMES = {
     "image/webp": "a WebP picture",
 }
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*\+json\Z")
+_WINDOW, _OVERLAP = 512 << 10, 4096
 _MAY_BE_SCOPED = re.compile(r"<(?:style|audio|video)[\s/>]", re.IGNORECASE)
 #: The text that IPython sends for objects without a text form.
 _NO_TEXT = re.compile(r"<IPython\.core\.display\.\w+ object>\Z")
@@ -192,7 +193,7 @@ def _html(text: str) -> tuple[str, tuple[str, ...]]:
 
 def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
     """Return markup with styles, sound or video as a page may show it; None if it has none, or they cannot be kept."""
-    if not _MAY_BE_SCOPED.search(TABLE_STYLE.sub("", markup)):
+    if not any(_MAY_BE_SCOPED.search(TABLE_STYLE.sub("", part)) for part in windows(markup)):
         return None
     from sandbox_kernel.untrusted.markup.scoped_html import scoped_html
     from sandbox_kernel.untrusted.markup.styles import NotScoped
@@ -202,6 +203,11 @@ def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
         return unmarked(shown), taken
     except (NotScoped, ContentRefused):
         return None
+
+
+def windows(text: str) -> Iterator[str]:
+    """Split a text to search it, with overlaps: no other thread of this process runs while a search goes on."""
+    return (text[begin : begin + _WINDOW + _OVERLAP] for begin in range(0, len(text) or 1, _WINDOW))
 
 
 def _svg(text: str) -> tuple[str, tuple[str, ...]]:

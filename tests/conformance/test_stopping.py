@@ -111,3 +111,77 @@ def test_a_restart_begins_anew_and_leaves_nothing_of_the_old_kernel(start_kernel
     reply, outputs = kernel.run("%sandbox")
     assert reply["execution_count"] == 1
     assert outputs[0][1]["data"]["text/plain"] == "%sandbox --timeout 30s"
+
+
+#: What the kernel process works for a cell that shows without end is measured as time of a processor, and as its memory:
+#: neither depends on how busy the machine is.
+PREPARED = """
+import base64, itertools
+from IPython.display import clear_output, display, update_display
+COMM, FRAME = (f"application/vnd.sandbox-kernel.{kind}+json" for kind in ("comm", "frame"))
+def comm(kind, name, state, buffers=(), paths=()):
+    data = {"method": "update", "state": state, "buffer_paths": list(paths)}
+    said = {"msg_type": kind, "comm_id": name, "target_name": "jupyter.widget", "data": data, "metadata": {}}
+    display({COMM: {**said, "buffers": list(buffers)}}, raw=True)
+def widget():
+    display({FRAME: {"html": "", "libraries": [], "widget": {"model_id": "abc"}}}, raw=True)
+part = base64.b64encode(bytes(8 << 20)).decode()
+for n in range(10):
+    comm("comm_open", f"{n}", {"a": None}, [part], [["a"]])
+comm("comm_open", "abc", {"children": [f"IPY_MODEL_{n}" for n in range(10)], "text": ""})
+print("prepared")
+"""
+#: What is shown again and again.
+BOMBS = {
+    "a widget of 80 MB": "widget()",
+    "state of widgets": "comm('comm_msg', 'abc', {'text': 'x' * (8 << 20)})",
+    "large text": "display({'text/plain': 'x' * (1 << 20)}, raw=True)",
+    "brackets in a frame": "display({'text/html': '<script>' + '<' * (10 << 20)}, raw=True)",
+    "quotes in a frame": "display({FRAME: {'html': '\"' * (6 << 20), 'libraries': []}}, raw=True)",
+    "JSON": "display({'application/json': {str(i): [i] for i in range(20000)}}, raw=True)",
+    "clearing": "clear_output()",
+    "updates": "update_display({'text/plain': 'x' * 10000}, display_id='x', raw=True)",
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(client_class):
+    """A kernel whose session has a widget of 80 MB and shows what it is told."""
+    client = client_class()
+    assert "prepared" in client.text(f"%%sandbox --timeout 100s\n{PREPARED}")
+    yield client
+    client.close()
+
+
+def worked_s(kernel):
+    """Seconds of a processor that the kernel process itself has used."""
+    times = psutil.Process(kernel.pid).cpu_times()
+    return times.user + times.system
+
+
+@pytest.mark.parametrize("shown", BOMBS.values(), ids=BOMBS)
+def test_stop_is_answered_while_a_cell_shows_without_end(prepared, shown):
+    kernel = prepared
+    request = kernel.kc.execute(f"%%sandbox --timeout 100s\nprint('begins', flush=True)\nwhile True: {shown}")
+    kernel.wait_for_output(request, "begins")
+    for _ in range(20):  # while it is shown: each answer comes between two pieces of the host's work
+        before = worked_s(kernel)
+        kernel.reply(kernel.send("kernel_info_request", {}, "control"), channel="control")
+        assert worked_s(kernel) - before < 1.0
+    before = worked_s(kernel)
+    assert kernel.reply(kernel.send("interrupt_request", {}, "control"), channel="control")["status"] == "ok"
+    assert worked_s(kernel) - before < 1.0
+    kernel.outputs(request)
+    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
+    assert worked_s(kernel) - before < 15.0
+
+
+def test_showing_a_large_widget_many_times_costs_the_host_next_to_nothing(prepared):
+    kernel = prepared
+    used = psutil.Process(kernel.pid).memory_info().rss
+    before = worked_s(kernel)
+    reply, outputs = kernel.run("%%sandbox --timeout 100s\nfor _ in range(40): widget()")
+    assert reply["status"] == "ok"
+    assert len([1 for kind, _ in outputs if kind == "display_data"]) == 41
+    assert worked_s(kernel) - before < 10.0  # it was three seconds for each, and a hundred megabytes
+    assert psutil.Process(kernel.pid).memory_info().rss - used < 100 << 20

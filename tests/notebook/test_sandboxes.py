@@ -24,7 +24,10 @@ class FakeSession:
     def usual_memory(self, usual_mb):
         return max(usual_mb, self.raised_mb)
 
-    async def arun(self, code, timeout, on_output, on_input, *, on_display, on_usage, number, cancel, **limits):
+    async def arun(
+        self, code, timeout, on_output, on_input, *, on_display, on_usage, number, cancel, off_loop, **limits
+    ):
+        assert off_loop  # what a cell shows is work of its own thread
         self.codes.append((code, timeout))
         self.limits.append({name: value for name, value in limits.items() if value is not None})
         self.numbers.append(number)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 
 import pytest
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.model.notes import NoteKind
+from sandbox_kernel.session.cell import displays
+from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
 from tests.session.conftest import Value
 
@@ -70,3 +74,36 @@ def test_a_session_that_is_closed_meanwhile_stays_closed(session: Session) -> No
     session._supervisor.make_ready()
     with pytest.raises(SessionError, match="is closed"):
         session.run("x")
+
+
+class Heard:
+    """A front end that hears what comes after the end of its cell."""
+
+    def __init__(self) -> None:
+        self.texts = threading.Semaphore(0)
+
+    def text(self, stream: str, text: str) -> None:
+        self.texts.release()
+
+    def display(self, display: SessionDisplay) -> None:
+        pass
+
+    def cut(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("most_s", "heard_on"), [(displays.MAX_WORK_S, True), (0.0, False)])
+def test_threads_of_a_program_are_heard_between_cells_until_the_host_has_worked_enough(
+    session: Session, monkeypatch: pytest.MonkeyPatch, most_s: float, heard_on: bool
+) -> None:
+    monkeypatch.setattr(displays, "MAX_WORK_S", most_s)
+    monkeypatch.setattr(displays, "WORK_SHARE", 0.0)
+    late = Heard()
+    code = "import threading, time\ngo = lambda: [(time.sleep(0.05), print('late', flush=True)) for _ in range(200)]\n"
+    front_end = FrontEnd(on_reply=lambda reply: None, late=late)
+    asyncio.run(session.arun(f"{code}threading.Thread(target=go, daemon=True).start()", front_end=front_end))
+    heard = 0
+    while heard < 20 and late.texts.acquire(timeout=60 if heard_on else 5):  # the program says 200 in ten seconds
+        heard += 1
+    assert (heard == 20) is heard_on
+    assert session.run("1").ok

@@ -15,9 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sandbox_kernel.untrusted.json_value import size_of
+
 TARGET = "sandbox-kernel.output"
 #: How many cells are kept, and how much output of one, in characters.
 MAX_CELLS, MAX_CHARACTERS = 8, 4 << 20
+#: What a message counts besides.
+_MESSAGE = 100
 _KINDS = frozenset(["stream", "display_data", "update_display_data", "execute_result", "error", "clear_output"])
 
 
@@ -113,7 +117,7 @@ def _add(shown: _Shown, kind: str, content: Mapping[str, object]) -> None:
     if kind == "clear_output" and not content.get("wait"):
         shown.messages, shown.size = [], 0
         return
-    shown.size += _size(content)
+    shown.size += _MESSAGE + size_of(content)
     if shown.size > MAX_CHARACTERS:
         shown.cut = True
         return
@@ -125,10 +129,3 @@ def _add(shown: _Shown, kind: str, content: Mapping[str, object]) -> None:
         last = _Message(kind, {"name": content["name"]})
         shown.messages.append(last)
     last.texts.append(str(content["text"]))
-
-
-def _size(content: Mapping[str, object]) -> int:
-    """Return about how many characters a message has."""
-    data = content.get("data")
-    values = [*content.values(), *(data.values() if isinstance(data, Mapping) else ())]
-    return 100 + sum(len(value) for value in values if isinstance(value, str | list))

@@ -36,9 +36,9 @@ class Channels:
 
     def __init__(self, where: Any) -> None:
         self.session = where.session
-        self._outgoing = Outgoing(self.session)
-        self._context = zmq.Context()
         self._lock = threading.RLock()
+        self._outgoing = Outgoing(self.session, self._lock)
+        self._context = zmq.Context()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._readers: dict[Any, Callable[[], None]] = {}
         self.shell = _bound(self._context, where, "shell", zmq.ROUTER)
@@ -62,9 +62,9 @@ class Channels:
         buffers: Sequence[bytes] | None = None,
     ) -> None:
         """Send one message."""
+        self._outgoing.send(socket, kind, content, parent, ident, metadata, buffers)
         with self._lock:
             if not socket.closed:
-                self._outgoing.send(socket, kind, content, parent, ident, metadata, buffers)
                 self._look(socket)
 
     def recv(self, socket: Any, flags: int) -> tuple[Any, Any]:

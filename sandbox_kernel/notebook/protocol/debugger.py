@@ -17,6 +17,7 @@ from sandbox_kernel.session.debugging.debug_messages import (
     CELL_SUFFIX,
     COMMANDS,
     HASH_SEED,
+    MAX_THREADS,
     DebugEvent,
     DebugReply,
     DebugRequest,
@@ -25,8 +26,9 @@ from sandbox_kernel.session.debugging.debug_messages import (
 
 #: How long a request waits for the session. Other requests of the page, an interrupt too, wait behind it.
 REPLY_S = 10.0
-#: How many sources with breakpoints are kept.
+#: How many sources with breakpoints are kept, and the longest path of one.
 _MAX_SOURCES = 1000
+_MAX_PATH = 4096
 #: Requests whose arguments are sent again to a session that was rolled back, in this order.
 _SETUP = ("initialize", "attach", "setExceptionBreakpoints", "setFunctionBreakpoints")
 
@@ -127,7 +129,7 @@ class NotebookDebugger:
         if command in _SETUP:
             self._setup[command] = arguments
         path = reply.body.get("sourcePath")
-        if command == "dumpCell" and isinstance(path, str):
+        if command == "dumpCell" and isinstance(path, str) and len(path) <= _MAX_PATH:
             self._cells[path] = code
             while len(self._cells) > _MAX_SOURCES:
                 del self._cells[next(iter(self._cells))]
@@ -163,7 +165,7 @@ class NotebookDebugger:
 
     def _on_event(self, event: DebugEvent) -> None:
         if event.name == "stopped":
-            self._stopped.update(event.stopped)
+            self._stopped = set((*event.stopped, *self._stopped)[:MAX_THREADS])
         elif event.name == "continued":
             self._stopped.clear()
         self._send(event.name, event.body)

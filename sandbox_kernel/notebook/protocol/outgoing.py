@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,10 +37,11 @@ def pack(part: object) -> bytes:
 
 
 class Outgoing:
-    """Sends messages of one session. The caller lets one thread at a time in."""
+    """Sends messages of one session, from any thread. ``lock`` is held to send, not to encode, which may take long."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, lock: threading.RLock | None = None) -> None:
         self._session = session
+        self._lock = lock or threading.RLock()
         # Another packer is chosen where a faster one is installed.
         self._pack: Callable[[object], bytes] = pack if session.pack is json_packer else session.pack
         self._name, self._user, self._copied_below = session.session, session.username, session.copy_threshold
@@ -69,15 +71,19 @@ class Outgoing:
         idents = [ident] if isinstance(ident, bytes) else ident or ()
         frames = [*idents, DELIM, session.sign(parts), *parts, *(buffers or ())]
         last = len(frames) - 1
-        if max(map(len, frames)) < self._copied_below:
-            for place, part in enumerate(frames):
-                _send(socket, part, 0 if place == last else _MORE, True, False)
-        else:
-            socket.send_multipart(frames, copy=False)
+        with self._lock:
+            if socket.closed:
+                return
+            if max(map(len, frames)) < self._copied_below:
+                for place, part in enumerate(frames):
+                    _send(socket, part, 0 if place == last else _MORE, True, False)
+            else:
+                socket.send_multipart(frames, copy=False)
 
     def _packed_parent(self, parent: Mapping[str, object] | None) -> bytes:
         """Return the packed header of a request; the last one is kept, because several answers follow each other."""
         header = parent.get("header", parent) if parent else _NO_HEADER
-        if self._parent[0] is not header:
-            self._parent = (header, self._pack(header))
-        return self._parent[1]
+        known = self._parent
+        if known[0] is not header:
+            known = self._parent = (header, self._pack(header))
+        return known[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -17,8 +18,26 @@ MAX_BYTES = 64 << 20
 MAX_CLEARS = 20_000
 #: How many messages the widgets of one cell may send.
 MAX_COMMS = 50_000
+#: How many seconds of a processor the host works on what one cell sends, and which share of the cell's time besides.
+MAX_WORK_S, WORK_SHARE = 10.0, 0.25
 #: See ``untrusted/frames/comm_message.py``, which the first cell with a widget imports.
 COMM = "application/vnd.sandbox-kernel.comm+json"
+
+
+class HostWork:
+    """What this thread works, from now on, on what a program sends: reading, cleaning, encoding, sending.
+
+    Measured as time of a processor, so that it does not depend on how busy the host is.
+    """
+
+    def __init__(self) -> None:
+        self._cpu, self._began = time.thread_time(), time.monotonic()
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the program has had its part."""
+        worked_s, passed_s = time.thread_time() - self._cpu, time.monotonic() - self._began
+        return worked_s > MAX_WORK_S + WORK_SHARE * passed_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +70,7 @@ OnDisplay = Callable[[SessionDisplay], None]
 
 
 class Displays:
-    """Collects the displays of a cell and hands each on as it comes."""
+    """Collects the displays of a cell and hands each on as it comes. Made and called on the cell's thread."""
 
     def __init__(
         self,
@@ -62,6 +81,7 @@ class Displays:
         self._on_display = on_display
         self._worker_id = worker_id
         self._is_over = is_over
+        self.work = HostWork()
         self._items: list[SessionDisplay] = []
         self._room = MAX_BYTES
         self._count = MAX_DISPLAYS
@@ -73,7 +93,7 @@ class Displays:
         self.late = 0
 
     def show(self, frame: DisplayShown) -> None:
-        """Take one display of the worker. To check it is work for the cell, so it ends with the cell's time."""
+        """Take one display of the worker. To check it is work for the cell: it ends with its time and ``HostWork``."""
         if COMM in frame.data:
             self._pass_on_comm(frame)
             return
@@ -82,7 +102,7 @@ class Displays:
         if self._room < 0 or self._count < 0:
             self.dropped += 1
             return
-        if self._is_over():
+        if self._is_over() or self.work.is_used_up:
             self.late += 1
             return
         # Imported by the first cell that shows something.
@@ -114,7 +134,7 @@ class Displays:
     def _pass_on_comm(self, frame: DisplayShown) -> None:
         """Hand on a message of a widget; it is no part of what the cell has shown."""
         self._comms -= 1
-        if self._comms < 0 or self._is_over():
+        if self._comms < 0 or self._is_over() or self.work.is_used_up:
             self.dropped += 1
             return
         self._hand_on(SessionDisplay(data={COMM: frame.data[COMM]}, kind="comm", worker_id=self._worker_id))

@@ -40,6 +40,8 @@ from sandbox_kernel.session.worker.worker import LAST_WORD_S, JailedWorker
 
 #: A cell that sleeps on is interrupted a second time after this time.
 _AGAIN_S = 1.0
+#: The pause before each read of a worker that has had its part of the host's work.
+_SLOWLY_S = 0.05
 
 
 class Cell(WatchLoop):
@@ -201,6 +203,8 @@ class Cell(WatchLoop):
 
     def _talk_to_worker(self, fd: int) -> None:
         self.live.channel.write_some()
+        if self.displays.work.is_used_up:
+            time.sleep(_SLOWLY_S)  # a worker that goes on all the same waits
         for message in self.live.channel.read():
             self._take(message)
         if self.live.channel.closed:

@@ -20,6 +20,8 @@ CELL_FOLDER, CELL_SUFFIX, HASH_SEED = "/sandbox-cells/", ".py", 0xC70F6907
 MAX_REQUEST, MAX_MESSAGE = 2 << 20, 4 << 20
 #: The largest event: a page gets it without having asked.
 MAX_EVENT = 64 << 10
+#: The most threads that stand at one time.
+MAX_THREADS = 1000
 #: The requests of the Debug Adapter Protocol, and of Jupyter, that a session is asked.
 COMMANDS = frozenset(
     [
@@ -108,4 +110,4 @@ def read_message(raw: bytes) -> DebugReply | DebugEvent | None:
 
 def _threads(listed: object, one: object) -> tuple[int, ...]:
     found = listed if isinstance(listed, list) else [one]
-    return tuple(number for number in found[:1000] if isinstance(number, int))
+    return tuple(number for number in found[:MAX_THREADS] if isinstance(number, int) and 0 <= number < 1 << 53)

@@ -39,6 +39,8 @@ MAX_FRAME = 16 << 20
 #: Bounds within a frame.
 MAX_TEXT = 64 << 10
 MAX_LINES = 1000
+#: The longest entry of a traceback that has many: together they are some megabytes, which are cleaned at once.
+MAX_LINE = 8000
 MAX_MIMES = 32
 MAX_METADATA = 256 << 10
 MAX_VARIABLES, MAX_VARIABLE_TEXT = MOST_SEEN, 100
@@ -247,7 +249,7 @@ class _Reader:
         return CellError(
             ename=inner.text("ename")[:200],
             evalue=inner.text("evalue"),
-            traceback=tuple(clean_text(line[:MAX_TEXT]) for line in lines),
+            traceback=tuple(clean_text(line[: MAX_TEXT if len(lines) <= 32 else MAX_LINE]) for line in lines),
         )
 
 

@@ -29,6 +29,9 @@ MAX_PACKED = 8 << 20
 MAX_SOURCE = 32 << 20
 #: The most characters of a widget that is saved with its state.
 MAX_SAVED = 2 << 20
+#: The most characters that the markup of a frame takes in HTML, where quotes and brackets are seven each.
+MAX_ESCAPED = 32 << 20
+_ONE_EACH = bytes(set(range(0x20, 0x7F)) - set(b"\"&'<>\\"))
 LEAST_HEIGHT, MOST_HEIGHT = 24, 2000
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -57,9 +60,17 @@ class FrameOutput:
         if self.model:
             data["widget"] = {"model_id": self.model, "gate": self.gate}
             payload = [{"type": "show", "html": _NEEDS_KERNEL}]
+        elif escaped_length(self.html) > MAX_ESCAPED:
+            payload = [{"type": "show", "html": _NEEDS_EXTENSION}]
         # Without markup it only brings libraries, for figures inside of a widget: nothing is seen of it.
         height = LEAST_HEIGHT if self.model else self.height if self.html else 0
         return {FRAME: data, "text/html": frame(payload, height)}
+
+
+def escaped_length(markup: str) -> int:
+    """Return the most characters that markup takes in the HTML of a frame, without making that."""
+    raw = markup.encode("utf-8", "replace")
+    return len(raw) + 6 * len(raw.translate(None, _ONE_EACH))
 
 
 def saved_widget(data: Mapping[str, object], messages: Sequence[CommMessage]) -> str | None:
@@ -72,6 +83,8 @@ def saved_widget(data: Mapping[str, object], messages: Sequence[CommMessage]) ->
     """
     widget, libraries = data.get("widget"), data.get("libraries")
     if not isinstance(widget, Mapping) or not isinstance(libraries, list) or not messages:
+        return None
+    if len(str(data["html"])) + sum(len(part) for message in messages for part in message.buffers) > MAX_SAVED:
         return None
     payload: list[Mapping[str, object]] = [{"type": "needs", "sha256": name} for name in libraries]
     payload.append({"type": "show", "html": data["html"]})
@@ -103,6 +116,7 @@ class FrameLibrary:
 
 
 _NEEDS_KERNEL = "<p>[a widget: it works in JupyterLab and Notebook 7 while its kernel runs]</p>"
+_NEEDS_EXTENSION = "<p>[a large interactive output: it is shown in JupyterLab and Notebook 7]</p>"
 
 
 def check_frame(value: object, gate: str = "") -> FrameOutput:

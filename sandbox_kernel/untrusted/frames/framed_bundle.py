@@ -20,7 +20,7 @@ from sandbox_kernel.untrusted.frames.frame_output import (
 )
 from sandbox_kernel.untrusted.json_value import encodable
 from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
-from sandbox_kernel.untrusted.sanitize import SanitizedBundle, in_page, sanitize_bundle
+from sandbox_kernel.untrusted.sanitize import SanitizedBundle, in_page, sanitize_bundle, windows
 
 #: Elements that the page does not show, and handlers of events in any element.
 _TAGS = frozenset((
@@ -102,6 +102,10 @@ def _frame_of(data: Mapping[object, object], gate: str) -> FrameOutput | None:
 
 def needs_frame(markup: str) -> bool:
     """Whether markup loses something when it is cleaned for the page: scripts, styles, drawings, controls."""
+    return any(map(_loses, windows(markup)))
+
+
+def _loses(markup: str) -> bool:
     markup = TABLE_STYLE.sub("", markup)
     if not _TAGS.isdisjoint(name.lower() for name in set(_TAG.findall(markup))):
         return True
@@ -109,9 +113,9 @@ def needs_frame(markup: str) -> bool:
 
 
 def refused_hosts(markup: str) -> tuple[str, ...]:
-    """Return one sentence on what the markup wants to load, and from where; a frame loads nothing."""
+    """Return one sentence on what the beginning of markup wants to load, and from where; a frame loads nothing."""
     found: dict[str, list[str]] = {}
-    for tag, host in dict.fromkeys((tag.lower(), host.lower()) for tag, host in _LOADED.findall(markup)):
+    for tag, host in dict.fromkeys((tag.lower(), host.lower()) for tag, host in _LOADED.findall(next(windows(markup)))):
         found.setdefault(_WHAT[tag], []).append(host)
     parts = [f"{what} from {_few(hosts)}" for what, hosts in found.items()]
     return (f"this output wanted to load {' and '.join(parts)}: blocked",) if parts else ()

@@ -96,10 +96,6 @@ class CellClock:
             self._since += time.monotonic() - self._asked_at
             self._asked_at = None
 
-    def not_of_cell(self, seconds: float) -> None:
-        """Do not count time that this process took."""
-        self._since += seconds
-
     def left_s(self) -> float | None:
         """Return how long the first cell may still run, with its grace once it was interrupted; None: no limit."""
         if self._timeout_s is None or not self._cells or self._asked_at is not None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.cleaning import clean_parts
 from sandbox_kernel.wrapped.cleaning.clean_outputs import COMMS, DISPLAYS, OutputCleaner
@@ -22,7 +24,7 @@ from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
 from sandbox_kernel.wrapped.cleaning.plain_print import printed_text
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
-from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, KernelMessage, ParentReader, read_message, size_of
+from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, KernelMessage, ParentReader, read_message
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
 from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
@@ -30,20 +32,25 @@ from sandbox_kernel.wrapped.relaying.remembered import Remembered
 from sandbox_kernel.wrapped.relaying.wire import CONTENT, Packet, from_json, joined, split, to_json
 
 #: Outputs whose check can take long.
-_CHECKED = frozenset((*DISPLAYS, "stream", "error"))
+_CHECKED = frozenset((*DISPLAYS, *COMMS, "stream", "error"))
 #: How many bytes of usual output are checked in a second, and for how long, in seconds of a processor, the outputs of
 #: one cell may be checked beyond that. The rest of them is dropped.
 USUAL_PACE = 4 << 20
 MAX_SLOW_S = 5.0
-#: A check that took less is not measured further.
-_NOTABLE_S = 0.02
+#: What each message may take besides.
+_FREE_S = 0.002
+#: Printed text that needs cleaning is cleaned in pieces of so many characters: front ends are heard in between.
+_PIECE = 1 << 20
 
 if TYPE_CHECKING:
     from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder
 
 
 class FromKernel:
-    """Carries messages out. It shares the relay's clock, and what it remembers of requests."""
+    """Carries messages out. It shares the relay's clock, and what it remembers of requests.
+
+    ``between`` is called between pieces of work that may take long: it takes what front ends have sent to stop a cell.
+    """
 
     def __init__(
         self,
@@ -53,7 +60,9 @@ class FromKernel:
         clock: CellClock,
         remembered: Remembered,
         folder: KernelFolder | None,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
+        self._between = between
         self._outside = outside
         self._signer = outside.address.signer
         self._own = own
@@ -103,12 +112,12 @@ class FromKernel:
         if self._widgets.awaits(parent_id):  # the page of the widget is told what its callbacks print
             return packet
         self._let_go(unless=parent_id)
-        since, at = time.monotonic(), printed.begin
+        at = printed.begin
         for end, piece in printed.pieces(MAX_PRINTED):
             self._own.print_encoded(parent, piece)
             self.outputs.amid_line = not piece.endswith(b'\\n"}')
+            self._between()
             at = end
-        self._clock.not_of_cell(time.monotonic() - since)
         if at == printed.end:
             return None
         return packet.with_content(printed.rest(at)) if at > printed.begin else packet
@@ -121,13 +130,34 @@ class FromKernel:
     def _carry(self, message: KernelMessage) -> None:
         if message.channel != "iopub":
             self._reply(message)
-        elif message.kind in COMMS:
-            taken = self._widgets.from_kernel(
-                message.kind, message.parent_id, message.content, message.metadata, message.buffers
-            )
-            self.dropped["comm messages"] += not taken
-        else:
-            self._output(message)
+            return
+        for piece in _pieces(message):
+            if piece.kind in _CHECKED and self._slow_s > MAX_SLOW_S:
+                self.dropped["too slow to check"] += 1
+                return
+            begin = time.thread_time()
+            try:
+                if piece.kind in COMMS:
+                    self._take_comm(piece)
+                else:
+                    self._output(piece)
+            finally:
+                self._count(piece, time.thread_time() - begin)
+            self._between()
+
+    def _count(self, message: KernelMessage, took_s: float) -> None:
+        """Count what the host has worked on an output, beyond what outputs of its size usually take."""
+        if message.kind in _CHECKED and took_s > _FREE_S:
+            size = size_of(message.content) + sum(map(len, message.buffers))
+            self._slow_s += max(0.0, took_s - _FREE_S - size / USUAL_PACE)
+            if self._slow_s > MAX_SLOW_S:
+                self._own.print_words(message.parent, kernel_words.too_slow(MAX_SLOW_S))
+
+    def _take_comm(self, message: KernelMessage) -> None:
+        taken = self._widgets.from_kernel(
+            message.kind, message.parent_id, message.content, message.metadata, message.buffers
+        )
+        self.dropped["comm messages"] += not taken
 
     def _reply(self, message: KernelMessage) -> None:
         known = self._remembered.route(message.parent_id)
@@ -146,7 +176,7 @@ class FromKernel:
 
     def _output(self, message: KernelMessage) -> None:
         kind, parent = message.kind, message.parent
-        clean = self._cleaned(message)
+        clean = self.outputs.clean(kind, message.content)
         if clean is not None and not self._is_shown(message, clean):
             return
         if message.is_idle:
@@ -156,30 +186,11 @@ class FromKernel:
             self._end_of_cell(message)
         elif kind == "error" and clean is not None:
             self.recorder.failed(message.parent_id, clean)
-        if kind == "stream" and clean is not None and len(str(clean["text"])) > MAX_PRINTED:
-            self._own.print_in_pieces(parent, clean)
-        elif clean is not None:
+        if clean is not None:
             self._send(message, [kind.encode()], clean)
         for words in self.outputs.take_removed():
             self.recorder.removed += 1
             self._own.print_words(parent, kernel_words.remark(words))
-
-    def _cleaned(self, message: KernelMessage) -> Table | None:
-        """Return the content for the page; None when it is left out, also because the cell's checks took too long."""
-        if message.kind not in _CHECKED:
-            return self.outputs.clean(message.kind, message.content)
-        if self._slow_s > MAX_SLOW_S:
-            self.dropped["too slow to check"] += 1
-            return None
-        begin, since = time.thread_time(), time.monotonic()
-        try:
-            return self.outputs.clean(message.kind, message.content)
-        finally:
-            took = time.thread_time() - begin
-            self._clock.not_of_cell(time.monotonic() - since)
-            self._slow_s += max(0.0, took - size_of(message.content) / USUAL_PACE) if took > _NOTABLE_S else 0.0
-            if self._slow_s > MAX_SLOW_S:
-                self._own.print_words(message.parent, kernel_words.too_slow(MAX_SLOW_S))
 
     def begin(self, header: Table) -> None:
         """A front end sent a cell: what one cell may do counts from here."""
@@ -241,3 +252,12 @@ class FromKernel:
             return
         for words in kernel_words.changed(done.changes, done.missing):
             self._own.print_words(parent, words)
+
+
+def _pieces(message: KernelMessage) -> Iterable[KernelMessage]:
+    """Return a message, much printed text as several."""
+    text = message.content.get("text")
+    if message.kind != "stream" or not isinstance(text, str) or len(text) <= _PIECE:
+        return (message,)
+    parts = (text[begin : begin + _PIECE] for begin in range(0, len(text), _PIECE))
+    return (replace(message, content={**message.content, "text": part}) for part in parts)

@@ -12,8 +12,8 @@ from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, to_json
 
 #: From this size on, in bytes, a header is not kept, and printed text is decoded only if it needs cleaning.
 LARGE = 64 << 10
-#: What a number, true, false or null counts, in characters.
-_SCALAR = 8
+#: The largest message but for printed text, in bytes without its buffers: to decode it takes a fraction of a second.
+MAX_JSON = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,6 @@ class KernelMessage:
         return self.kind == "status" and self.content.get("execution_state") == "idle"
 
 
-def size_of(value: object) -> int:
-    """Return about how many characters a decoded JSON value has. Blanks and escapes in its bytes do not count."""
-    size, left = 0, [value]
-    while left:
-        each = left.pop()
-        if isinstance(each, str):
-            size += len(each)
-        elif isinstance(each, dict):
-            left += [*each, *each.values()]
-        elif isinstance(each, list):
-            left += each
-        else:
-            size += _SCALAR
-    return size
-
-
 class ParentReader:
     """Reads the header of the request that a message belongs to, once for all messages of a cell."""
 
@@ -82,6 +66,8 @@ def read_message(channel: str, packet: Packet | None, parents: ParentReader) -> 
         raise MalformedMessage
     raw_header, raw_parent, raw_metadata, raw_content = packet.parts
     header = clean_parts.header(clean_parts.table(from_json(raw_header)))
+    if header.get("msg_type") != "stream" and sum(map(len, packet.parts)) > MAX_JSON:
+        raise MalformedMessage
     parent, encoded = parents.read(raw_parent)
     metadata, content = clean_parts.table(from_json(raw_metadata)), clean_parts.table(from_json(raw_content))
     kind = header.get("msg_type")

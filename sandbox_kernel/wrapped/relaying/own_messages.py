@@ -30,12 +30,6 @@ class OwnMessages:
         """Show a line in a cell, on standard error."""
         self.publish("stream", parent, {"name": "stderr", "text": self.closing() + text})
 
-    def print_in_pieces(self, parent: Table, content: Table) -> None:
-        """Send much printed text in several messages: the front end reads the first while the next is made."""
-        text = str(content["text"])
-        for start in range(0, len(text), MAX_PRINTED):
-            self.publish("stream", parent, {**content, "text": text[start : start + MAX_PRINTED]})
-
     def welcome(self, event: bytes) -> None:
         """Answer a new subscription to the outputs, as kernels of protocol 5.4 do."""
         if event[:1] == b"\x01":

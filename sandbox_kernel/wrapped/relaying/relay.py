@@ -61,7 +61,9 @@ class Relay:
         self._remembered = Remembered()
         self._own = OwnMessages(outside)
         self._widgets = KernelWidgets(self._own, self._send_comm)
-        self._from_kernel = FromKernel(outside, self._own, self._widgets, self._clock, self._remembered, kernel.folder)
+        self._from_kernel = FromKernel(
+            outside, self._own, self._widgets, self._clock, self._remembered, kernel.folder, self._hear_control
+        )
         #: What the kernel did, for the record, and its dropped messages by reason.
         self.recorder, self.dropped = self._from_kernel.recorder, self._from_kernel.dropped
         #: Requests that were answered here while a cell ran; a status for them must not hide that it runs.
@@ -205,6 +207,13 @@ class Relay:
             return
         inner.send(joined(self._ours, (), packet.parts, packet.buffers))
 
+    def _hear_control(self) -> None:
+        """Take what front ends have sent on the control channel: Stop does not wait for the outputs that came first."""
+        inner = self._inner.get("control")
+        if inner is not None and not inner.is_full and self._outside["control"].poll(0):
+            self._from_outside("control", inner)
+        self._look_at_clock()
+
     def _is_genuine(self, packet: Packet) -> bool:
         """Whether a message is signed with the outside key and was not seen before."""
         if not self._theirs.key:
@@ -231,7 +240,7 @@ class Relay:
                     self._outside["hb"].send_multipart(frames)
                 continue
             self._from_kernel.carry(inner.channel, frames)
-            self._look_at_clock()
+            self._hear_control()
         while self._answered and self._clock.running() is None:
             self._tell_idle(self._answered.popleft())
 

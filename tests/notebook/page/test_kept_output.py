@@ -1,5 +1,7 @@
 """What the kernel keeps of cells for a page that comes back."""
 
+import pytest
+
 from sandbox_kernel.notebook.page.kept_output import MAX_CELLS, MAX_CHARACTERS, TARGET, KeptOutput
 
 
@@ -72,3 +74,9 @@ def test_messages_of_other_requests_are_only_sent():
     kept.send("stream", {"name": "stdout", "text": "x"}, {}, lambda: sent.append(1))
     assert sent == [1]
     assert comms.ask()[0]["messages"] == []
+
+
+@pytest.mark.parametrize(("values", "cut"), [(MAX_CHARACTERS // 8 - 100, False), (MAX_CHARACTERS // 8, True)])
+def test_values_inside_of_an_output_are_counted(values, cut):
+    _, comms = kept_with(("display_data", {"data": {"application/json": {"deep": [[1] * values]}}, "metadata": {}}))
+    assert comms.ask()[0]["cut"] is cut

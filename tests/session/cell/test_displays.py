@@ -154,3 +154,36 @@ def test_an_output_that_comes_when_the_time_is_over_is_not_checked_and_that_is_s
         found.show(shown(str(number)))
     assert texts(found) == ["0"]
     assert (found.late, found.dropped) == (2, 0)
+
+
+class Clocks:
+    """The clocks of a thread, which a test turns."""
+
+    def __init__(self) -> None:
+        self.cpu_s = self.passed_s = 100.0
+
+    def thread_time(self) -> float:
+        return self.cpu_s
+
+    def monotonic(self) -> float:
+        return self.passed_s
+
+
+@pytest.mark.parametrize(("passed_s", "most_s"), [(0.0, displays.MAX_WORK_S), (400.0, displays.MAX_WORK_S + 100.0)])
+def test_the_host_works_on_what_a_cell_shows_for_a_time_and_a_share_of_the_cells_own(
+    monkeypatch: pytest.MonkeyPatch, passed_s: float, most_s: float
+) -> None:
+    clocks = Clocks()
+    monkeypatch.setattr(displays, "time", clocks)
+    seen: list[SessionDisplay] = []
+    found = Displays(seen.append)
+    comm = DisplayShown(1, 0, "display", {displays.COMM: {}}, {}, None, 10)
+    clocks.passed_s += passed_s
+    clocks.cpu_s += most_s
+    found.show(shown("a"))
+    found.show(comm)
+    assert [item.kind for item in seen] == ["display", "comm"]
+    clocks.cpu_s += 0.001
+    found.show(shown("b"))
+    found.show(comm)
+    assert (len(seen), found.late, found.dropped) == (2, 1, 1)

@@ -7,6 +7,7 @@ import pytest
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.session.debugging.debug_messages import (
     MAX_EVENT,
+    MAX_THREADS,
     DebugEvent,
     DebugReply,
     read_message,
@@ -45,6 +46,13 @@ def test_events_that_are_unknown_or_large_reach_no_page():
     assert read_message(raw(type="event", event="output", body={"output": "x"})) is None
     assert read_message(raw(type="event", event="terminated")) is None
     assert read_message(raw(type="event", event="module", body={"x": "y" * MAX_EVENT})) is None
+
+
+def test_threads_that_stand_are_few_and_their_numbers_are_those_of_a_page():
+    numbers = [*range(MAX_THREADS - 2), (1 << 53) - 1, 1 << 53, MAX_THREADS]
+    event = read_message(raw(type="event", event="stopped", body={"sandboxStopped": numbers}))
+    assert event.stopped == (*range(MAX_THREADS - 2), (1 << 53) - 1)
+    assert read_message(raw(type="event", event="stopped", body={"threadId": -1})).stopped == ()
 
 
 def test_texts_are_encodable_and_success_is_only_true():

@@ -18,7 +18,16 @@ import sandbox_kernel.guest
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.core import json_parts
 from sandbox_kernel.session.worker import message_reader, messages
-from sandbox_kernel.session.worker.message_reader import Cutter, clean, clean_text, parse
+from sandbox_kernel.session.worker.message_reader import (
+    MAX_FRAME,
+    MAX_LINE,
+    MAX_LINES,
+    MAX_TEXT,
+    Cutter,
+    clean,
+    clean_text,
+    parse,
+)
 from sandbox_kernel.session.worker.messages import CellDone, DisplayShown, Frozen, Question
 
 DISPLAY = {
@@ -274,3 +283,13 @@ def test_a_number_beyond_every_float_is_no_infinity_for_the_page() -> None:
     shown = parse(raw(DISPLAY).replace(b'"x"', b"[1e999, -1e999, NaN, 1e3]"))
     assert isinstance(shown, DisplayShown)
     assert shown.data == {"text/plain": [None, None, None, 1000.0]}
+
+
+@pytest.mark.parametrize(("entries", "length"), [(32, MAX_TEXT), (33, MAX_LINE), (MAX_LINES, MAX_LINE)])
+def test_a_traceback_is_a_few_megabytes_at_most(entries: int, length: int) -> None:
+    lines = ["x" * min(length + 1, MAX_FRAME // entries - 100)] * entries
+    error = {"ename": "E", "evalue": "", "traceback": lines}
+    done = parse(json.dumps({"op": "done", "id": 1, "status": "error", "error": error}).encode())
+    assert isinstance(done, CellDone)
+    assert done.error is not None
+    assert {len(line) for line in done.error.traceback} == {length}

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.frames import frame_output
-from sandbox_kernel.untrusted.frames.frame_output import FRAME, LIBRARY, check_frame, check_library
+from sandbox_kernel.untrusted.frames.frame_output import FRAME, LIBRARY, FrameOutput, check_frame, check_library
 
 DIGEST = "ab" * 32
 
@@ -75,3 +75,19 @@ def test_a_library_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(frame_output, "MAX_SOURCE", 1000)
     with pytest.raises(ContentRefused, match="larger"):
         check_library(library(b"x" * 1001))
+
+
+@pytest.mark.parametrize("sign", ['"', "<", "&", "'", ">", "\\", "\n", "\x01", "é", "\U0001f600", "a"])
+def test_the_length_of_escaped_markup_is_never_more_than_was_measured(sign: str) -> None:
+    made = len(FrameOutput(html=sign * 1000).bundle()["text/html"]) - len(FrameOutput(html=" ").bundle()["text/html"])  # type: ignore[arg-type]
+    assert made <= frame_output.escaped_length(sign * 1000)
+
+
+@pytest.mark.parametrize(("more", "whole"), [(0, True), (1, False)])
+def test_the_html_of_a_frame_is_measured_before_it_is_made(
+    monkeypatch: pytest.MonkeyPatch, more: int, whole: bool
+) -> None:
+    monkeypatch.setattr(frame_output, "MAX_ESCAPED", 7 * 1000)
+    bundle = FrameOutput(html='"' * 1000 + "a" * more).bundle()
+    assert ("\\&quot;" * 1000 in str(bundle["text/html"])) is whole
+    assert bundle[FRAME]["html"].startswith('"' * 1000)  # type: ignore[index]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from sandbox_kernel import Sandbox
 from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.here.showing import patch as making
 
 CONTENTS = {
     "nbsp.md": "prix\u00a0: 3 \u20ac\n",
@@ -121,3 +124,30 @@ def test_a_patch_in_a_file_holds_what_is_not_text(project: Path) -> None:
     assert (project / "new.bin").read_bytes() == binary[::-1] and (project / "old.bin").read_bytes() == b"\0"
     assert (project / "form.txt").read_text() == "one\x0ctwo\n" and (project / "fine.txt").exists()
     assert not (project / "gone.bin").exists() and (project / ".env").read_text() == "TOKEN=secret\n"
+
+
+def _apart(count: int) -> tuple[list[str], list[str]]:
+    """Return two texts whose equal lines are never neighbours: difflib looks at all that follow for each of them."""
+    sides = (f"same {n}\n{side} {n}\n" for side in "ab" for n in range(count))
+    lines = "".join(sides).splitlines(keepends=True)
+    return lines[: 2 * count], lines[2 * count :]
+
+
+def test_a_difference_that_takes_difflib_long_is_told_as_a_whole_new_file() -> None:
+    effort = making.DiffEffort()
+    assert effort.suffices(*_apart(500))
+    assert not effort.suffices(*_apart(9000))
+    assert not effort.suffices(["a\n"], ["b\n"])  # nothing is left for further files of this patch
+    began = time.thread_time()
+    assert not making.DiffEffort().suffices(*_apart(9000))
+    bounded_s = time.thread_time() - began
+    began = time.thread_time()
+    list(difflib.unified_diff(*_apart(3000)))
+    assert bounded_s < 10 * (time.thread_time() - began)  # for 9000 it would be some twenty times as long
+
+
+@pytest.mark.parametrize(("looks", "quick"), [(5, True), (4, False)])
+def test_what_difflib_looks_at_is_counted_exactly(monkeypatch: pytest.MonkeyPatch, looks: int, quick: bool) -> None:
+    monkeypatch.setattr(making, "MOST_LOOKS", looks)
+    # Three lines, of which the second is equal: once all three, then the one before it, and the one after it.
+    assert making.DiffEffort().suffices(["a\n", "b\n", "c\n"], ["x\n", "b\n", "y\n"]) is quick

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.wrapped.relaying import from_kernel, kernel_message
 from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
-from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, size_of
+from sandbox_kernel.wrapped.relaying.kernel_message import LARGE
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import OutsideAddress
 from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
@@ -87,8 +88,8 @@ def test_much_text_after_the_first_half_of_an_escape_sequence_is_its_second_half
 
 
 def test_the_text_of_a_message_is_not_written_out_to_know_its_size(carrier, sent, monkeypatch):
-    """A slow check is measured against the size of its message: ``repr`` of 100 MB takes as long as all the rest."""
-    monkeypatch.setattr(from_kernel, "_NOTABLE_S", -1.0)
+    """A slow check is measured against the size of its message: ``repr`` of 100 MB took as long as all the rest."""
+    monkeypatch.setattr(from_kernel, "_FREE_S", -1.0)
     monkeypatch.setattr(from_kernel, "USUAL_PACE", 1)
 
     class Text(str):
@@ -118,10 +119,9 @@ def test_each_message_has_the_header_of_its_own_parent(carrier, sent):
 
 
 def test_a_message_full_of_blanks_gets_no_more_time_for_its_check(carrier, sent, monkeypatch):
-    monkeypatch.setattr(from_kernel, "_NOTABLE_S", -1.0)
     slow = iter(range(0, 1000, 10))
     monkeypatch.setattr(from_kernel.time, "thread_time", lambda: next(slow))
-    blanks = b" " * (12 * from_kernel.USUAL_PACE)
+    blanks = b" " * (7 * from_kernel.USUAL_PACE)
     *head, content = message("execute_result", {"data": {"text/plain": "x"}, "metadata": {}, "execution_count": 1})
     carrier.carry("iopub", [*head, content[:-1] + blanks + b"}"])
     carrier.carry("iopub", message("stream", {"name": "stdout", "text": "dropped"}))
@@ -130,3 +130,53 @@ def test_a_message_full_of_blanks_gets_no_more_time_for_its_check(carrier, sent,
 
 def test_the_size_of_a_value_is_that_of_its_texts():
     assert size_of({"a": ["bc", {"def": "ghij"}, 1, None]}) == 1 + 2 + 3 + 4 + 2 * 8
+
+
+_WIDGET = {"comm_id": "aa", "target_name": "jupyter.widget", "data": {"state": {}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("comm_open", _WIDGET),
+        ("display_data", {"data": {"text/plain": "x"}, "metadata": {}}),
+        ("update_display_data", {"data": {"text/plain": "x"}, "metadata": {}}),
+        ("stream", {"name": "stdout", "text": "x"}),
+        ("error", {"ename": "E", "evalue": "", "traceback": []}),
+    ],
+)
+@pytest.mark.parametrize(("each_s", "later"), [(0.002, True), (from_kernel.MAX_SLOW_S + 1, False)])
+def test_whatever_the_host_does_for_an_output_of_a_cell_is_counted(
+    carrier, sent, monkeypatch, kind, content, each_s, later
+):
+    now = [0.0]
+
+    def thread_time():
+        now[0] += each_s
+        return now[0]
+
+    monkeypatch.setattr(from_kernel.time, "thread_time", thread_time)
+    carrier.carry("iopub", message(kind, content))
+    carrier.carry("iopub", printed("later"))
+    assert ("later" in sent.texts()) is later
+    assert carrier.dropped["too slow to check"] == (0 if later else 1)
+    carrier.carry("iopub", message("status", {"execution_state": "idle"}))
+    assert sent.messages[-1][3] == {"execution_state": "idle"}  # a cell that shows nothing more still ends
+
+
+def test_front_ends_are_heard_between_the_pieces_of_much_text(carrier, sent):
+    heard = []
+    carrier._between = lambda: heard.append(len(sent.messages))
+    text = "\x1b[31mred\x1b[0m\n" * (3 * from_kernel._PIECE // 13)
+    carrier.carry("iopub", printed(text))
+    assert "".join(sent.texts()) == text
+    assert len(heard) > 2
+    assert heard == sorted(set(heard))
+
+
+@pytest.mark.parametrize(("more", "shown"), [(-1000, 1), (1, 0)])
+def test_a_display_is_decoded_unless_it_is_too_large(carrier, sent, monkeypatch, more, shown):
+    monkeypatch.setattr(kernel_message, "MAX_JSON", 200_000)
+    text = "x" * (200_000 + more)
+    carrier.carry("iopub", message("display_data", {"data": {"text/plain": text}, "metadata": {}}))
+    assert (len(sent.messages), carrier.dropped["malformed"]) == (shown, 1 - shown)

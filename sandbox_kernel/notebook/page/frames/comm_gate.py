@@ -18,7 +18,6 @@ from sandbox_kernel.notebook.page.frames.open_comm import (
     changed,
     commanded,
     opened,
-    refers_to,
     without_journal,
 )
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
@@ -36,6 +35,10 @@ MAX_CLOSED = 10_000
 PER_SECOND = 400
 #: What pages get of a session: so many bytes at once, and then so many in a second.
 MAX_BURST, BYTES_PER_SECOND = 256 << 20, 8 << 20
+#: The most characters of JSON that a page gets to draw one model: all that is encoded at once.
+MAX_DRAWN = 32 << 20
+#: The largest state of a link, in bytes: a session may send any number of models that call themselves one.
+_MAX_LINK = 4096
 #: Models that ``jslink`` and ``jsdlink`` make, as JSON.
 _LINKS = ('"LinkModel"', '"DirectionalLinkModel"')
 
@@ -62,15 +65,18 @@ class CommGate:
 
     def from_session(self, message: CommMessage) -> bool:
         """Take a message of the session; whether the pages get it."""
-        now = time.monotonic()
-        self._room = min(MAX_BURST, self._room + (now - self._refilled) * BYTES_PER_SECOND) - message.size
-        self._refilled = now
+        self._spend(message.size)
         if not self._taken(message):
             return False
         if self._room < 0:
             self._room, self.is_behind = 0.0, True
             return False
         return True
+
+    def _spend(self, size: int) -> None:
+        now = time.monotonic()
+        self._room = min(MAX_BURST, self._room + (now - self._refilled) * BYTES_PER_SECOND) - size
+        self._refilled = now
 
     def _taken(self, message: CommMessage) -> bool:
         """Take a message of the session; whether it is for one of its comms, and fits."""
@@ -126,23 +132,41 @@ class CommGate:
         self._count += 1
         return self._count <= PER_SECOND and epoch == self.epoch and message.comm_id in self._open
 
-    def replay(self, model: str) -> list[CommMessage]:
-        """Return what a page needs to draw a model: it, all that it refers to, and their links, as they are now."""
+    def drawn(self, model: str) -> list[CommMessage]:
+        """Return what a page that was opened gets of a model; nothing when that is too large, or was sent too often."""
+        self._spend(0)
+        found = self.replay(model, int(self._room))
+        self._spend(sum(self._open[one.comm_id].comm.told_size for one in found if one.kind == "comm_open"))
+        return found
+
+    def replay(self, model: str, most: int = MAX_HELD) -> list[CommMessage]:
+        """Return what a page needs to draw a model: it, all that it refers to, and their links, as they are now.
+
+        Returns nothing, before anything is decoded, where that is more than ``most`` bytes, or ``MAX_DRAWN`` of text.
+        """
         comms = {name: version.comm for name, version in self._open.items()}
-        links = {name: refers_to(comm.now) for name, comm in comms.items() if _is_link(comm)}
+        links = dict.fromkeys(name for name, comm in comms.items() if _is_link(comm))
+        tied: dict[str, list[str]] = {}
+        for link in links:
+            for end in comms[link].now.names:
+                tied.setdefault(end, []).append(link)
         wanted, found = [model], dict[str, OpenComm]()
+        size, characters = 0, 0
         while wanted:
             name = wanted.pop()
             if name in comms and name not in found:
-                found[name] = comms[name]
-                wanted += sorted(refers_to(comms[name].now))
+                found[name] = comm = comms[name]
+                size, characters = size + comm.told_size, characters + comm.characters
+                if size > most or characters > MAX_DRAWN:
+                    return []
+                wanted += sorted(comm.now.names)
                 # Nothing refers to a link, and its other end may be shown elsewhere.
-                wanted += [link for link, ends in links.items() if name in ends]
+                wanted += tied.get(name, ())
         # A model comes after those that it refers to.
         models = [name for name in reversed(found) if name not in links]
         drawn = [found[name] for name in (*models, *(name for name in links if name in found))]
         # A journal that begins with a model that has been closed since cannot be told again.
-        drawn = [comm if refers_to(comm.first) <= found.keys() else without_journal(comm) for comm in drawn]
+        drawn = [comm if comm.first.names <= found.keys() else without_journal(comm) for comm in drawn]
         return [
             *(comm.message("comm_open", comm.first) for comm in drawn),
             *(told for comm in drawn for told in comm.told()),
@@ -203,4 +227,4 @@ class _KeptComm:
 
 def _is_link(comm: OpenComm) -> bool:
     name = comm.now.state.get("_model_name")
-    return name is not None and name.content in _LINKS
+    return name is not None and name.content in _LINKS and comm.now.size <= _MAX_LINK

@@ -9,6 +9,8 @@ What a page sends to a widget runs in its session as a small cell: under the sam
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,8 @@ from sandbox_kernel.untrusted.frames.comm_message import COMM, comm_of_session
 
 #: The most messages of pages that wait for their session, and the most bytes that they take.
 MAX_WAITING, MAX_WAITING_BYTES = 200, 256 << 20
+#: The most messages of pages that were not looked at yet; further ones are dropped.
+MAX_UNHEARD = 1000
 _BUSY = "[messages of this widget were not delivered: its session has not yet answered those before]\n"
 
 
@@ -34,6 +38,8 @@ class FrameComms:
         self._sessions = sessions
         self._pages = GatedPages()
         self._lock = threading.Lock()
+        self._unheard = threading.BoundedSemaphore(MAX_UNHEARD)
+        self._heard = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-pages")
         self._work: ThreadPoolExecutor | None = None
         #: How many messages wait, and what they take.
         self._waiting, self._bytes = 0, 0
@@ -46,9 +52,23 @@ class FrameComms:
         manager.register_target(TARGET, self._connected)
 
     def _connected(self, comm: Any, _message: object) -> None:
-        self._pages.connect(comm)
-        comm.on_msg(lambda message: self._received(comm, message))
-        comm.on_close(lambda _: self._pages.disconnect(comm))
+        self._take_in(self._pages.connect, comm)
+        comm.on_msg(lambda message: self._take_in(self._received, comm, message))
+        comm.on_close(lambda _: self._take_in(self._pages.disconnect, comm))
+
+    def _take_in(self, take: Callable[..., None], *given: object) -> None:
+        """Do this on the thread that hears pages, in order: the state of a widget may be large, and gates be busy."""
+
+        def work() -> None:
+            try:
+                take(*given)
+            except Exception:
+                logging.getLogger("sandbox-kernel").exception("a message of a page could not be handled")
+            finally:
+                self._unheard.release()
+
+        if self._unheard.acquire(blocking=False):
+            self._heard.submit(contextvars.copy_context().run, work)
 
     # -- from sessions -----------------------------------------------------------------------------------------------
 
@@ -139,8 +159,3 @@ class FrameComms:
     def _shown(self, display: SessionDisplay, printed: list[str]) -> None:
         if not self.take(display) and isinstance(text := display.data.get("text/plain"), str):
             printed.append(f"{text}\n")
-
-    def close(self) -> None:
-        """Stop delivering; called when the kernel shuts down."""
-        if self._work is not None:
-            self._work.shutdown(wait=False, cancel_futures=True)

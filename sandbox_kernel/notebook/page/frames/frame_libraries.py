@@ -7,6 +7,7 @@ It does so at its end: the page has the library already, and a frame that came a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 
 from sandbox_kernel.notebook.render import ShowOutput
@@ -24,9 +25,10 @@ def cells_gone(metadata: Mapping[str, object]) -> list[str]:
 
 
 class NotebookLibraries:
-    """All libraries that the sessions of one notebook have sent."""
+    """All libraries that the sessions of one notebook have sent. Thread-safe."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._kept: dict[str, Mapping[str, object]] = {}
         self._places: dict[str, str] = {}
         #: Libraries that were shown, and those that a cell must show again at its end.
@@ -38,15 +40,17 @@ class NotebookLibraries:
         entry = data.get(LIBRARY)
         if not isinstance(entry, Mapping):
             return False
-        self._kept[str(entry["sha256"])] = data
-        while sum(len(str(kept.get("text/html", ""))) for kept in self._kept.values()) > _MOST:
-            del self._kept[next(iter(self._kept))]
+        with self._lock:
+            self._kept[str(entry["sha256"])] = data
+            while sum(len(str(kept.get("text/html", ""))) for kept in self._kept.values()) > _MOST:
+                del self._kept[next(iter(self._kept))]
         return True
 
     def gone(self, cells: Iterable[str]) -> None:
         """Note that the outputs of these cells (ids in the notebook) are gone: they run anew or were deleted."""
         ids = set(cells)
-        self._places = {name: place for name, place in self._places.items() if place.partition(" ")[0] not in ids}
+        with self._lock:
+            self._places = {name: place for name, place in self._places.items() if place.partition(" ")[0] not in ids}
 
     def before(self, data: Mapping[str, object], cell: str) -> list[ShowOutput]:
         """Return the libraries that must be shown before this display, because no page has had them.
@@ -59,21 +63,24 @@ class NotebookLibraries:
         entry = data.get(FRAME)
         if not isinstance(entry, Mapping):
             return []
-        missing = [name for name in entry.get("libraries", ()) if name in self._kept and name not in self._places]
-        self._places.update(dict.fromkeys(missing, cell))
-        again = [name for name in missing if name in self._shown]
-        if again:
-            self._owed.setdefault(cell, []).extend(again)
-        new = [name for name in missing if name not in self._shown]
-        self._shown.update(new)
-        return [ShowOutput(self._kept[name]) for name in new]
+        with self._lock:
+            missing = [name for name in entry.get("libraries", ()) if name in self._kept and name not in self._places]
+            self._places.update(dict.fromkeys(missing, cell))
+            again = [name for name in missing if name in self._shown]
+            if again:
+                self._owed.setdefault(cell, []).extend(again)
+            new = [name for name in missing if name not in self._shown]
+            self._shown.update(new)
+            return [ShowOutput(self._kept[name]) for name in new]
 
     def cleared(self, cell: str) -> None:
         """Note that a program took away what its cell has shown so far: libraries among it are shown again."""
-        lost = [name for name, place in self._places.items() if place == cell]
-        if lost:
-            self._owed[cell] = lost
+        with self._lock:
+            lost = [name for name, place in self._places.items() if place == cell]
+            if lost:
+                self._owed[cell] = lost
 
     def after(self, cell: str) -> list[ShowOutput]:
         """Return the libraries that a cell shows at its end, so that the saved notebook has them."""
-        return [ShowOutput(self._kept[name]) for name in self._owed.pop(cell, ()) if name in self._kept]
+        with self._lock:
+            return [ShowOutput(self._kept[name]) for name in self._owed.pop(cell, ()) if name in self._kept]

@@ -17,7 +17,7 @@ from sandbox_kernel.notebook.page.frames.uploads import Upload
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage, comm_of_page
-from sandbox_kernel.untrusted.frames.frame_output import FRAME, saved_widget
+from sandbox_kernel.untrusted.frames.frame_output import FRAME, MAX_SAVED, saved_widget
 
 TARGET = "sandbox-kernel.frames"
 MAX_PAGES = 32
@@ -105,7 +105,7 @@ class GatedPages:
             return None
         with self._lock:
             gate = self._gates.get(name)
-            found = gate.replay(str(widget.get("model_id"))) if gate is not None else []
+            found = gate.replay(str(widget.get("model_id")), MAX_SAVED) if gate is not None else []
         return saved_widget(frame, found)
 
     def settled(self, name: str, state: int, *, went_back: bool) -> None:
@@ -170,7 +170,7 @@ class GatedPages:
     def _attach(self, page: FramePage, name: str, model: str) -> None:
         with self._lock:
             gate = self._gates.get(name)
-            found = gate.replay(model) if gate is not None else []
+            found = gate.drawn(model) if gate is not None else []
             epoch = gate.epoch if gate is not None else 0
             closed = gate is not None and gate.has_closed(model)
             data = {"type": "state", "gate": name, "model": model, "epoch": epoch, "closed": closed, **_packed(found)}

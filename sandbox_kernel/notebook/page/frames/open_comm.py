@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from sandbox_kernel.notebook.page.frames.counted import OVERHEAD, Counted, CountedStore
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
@@ -34,6 +35,16 @@ class StateChange:
     def size(self) -> int:
         """The bytes that it takes."""
         return sum(entry.size for entry in self.state.values()) + sum(part.size for part in self.buffers.values())
+
+    @cached_property
+    def characters(self) -> int:
+        """Its characters as JSON, without its buffers."""
+        return sum(len(name) + len(entry.content) for name, entry in self.state.items())
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the comms that it refers to."""
+        return frozenset(found[1] for entry in self.state.values() for found in _REFERENCE.finditer(entry.content))
 
     def data(self) -> dict[str, object]:
         """Return the content of a message with it."""
@@ -74,6 +85,16 @@ class OpenComm:
         return self.base or self.now
 
     @property
+    def characters(self) -> int:
+        """About how many characters of JSON it takes to tell it to a page."""
+        return len(self.metadata.content) + self.first.characters + self.journal_size
+
+    @property
+    def told_size(self) -> int:
+        """The same with its buffers, in bytes."""
+        return self.characters + sum(len(part.content) for part in self.first.buffers.values())
+
+    @property
     def tables(self) -> int:
         """The bytes that its tables take, which each version of it has for itself."""
         entries = [len(change.state) + len(change.buffers) for change in (self.now, self.base) if change is not None]
@@ -101,11 +122,6 @@ class OpenComm:
         metadata = json.loads(self.metadata.content)
         buffers = tuple(part.content for part in parts)
         return CommMessage(kind=kind, comm_id=self.name, data=data, metadata=metadata, buffers=buffers)
-
-
-def refers_to(state: StateChange) -> set[str]:
-    """Return the names of the comms that a state refers to."""
-    return {name for entry in state.state.values() for name in _REFERENCE.findall(entry.content)}
 
 
 def opened(message: CommMessage, store: CountedStore) -> OpenComm:

@@ -33,6 +33,8 @@ MOST_BINARY = 64 * MIB
 MOST_WHOLE = 256 * MIB
 #: The most pairs of equal lines in two versions for which the shortest difference is looked for.
 MOST_PAIRS = 200_000
+#: The most lines that difflib looks at for all files of one patch, each as often as it does: two seconds.
+MOST_LOOKS = 5_000_000
 
 #: Control characters but tab, line feed and the carriage return before one; marks that change the reading direction.
 _DECEIVING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
@@ -59,9 +61,9 @@ class _Side(NamedTuple):
 def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept]) -> str:
     """Return one patch of all changes, sorted by path."""
     parts: list[str] = []
-    size = 0
+    size, effort = 0, DiffEffort()
     for path, kept in sorted(entries.items()):
-        part = one_file(before, after, path, kept)
+        part = one_file(before, after, path, kept, effort)
         size += len(part)
         if size > MOST_PATCH:
             parts.append("# the patch is cut here: it is too large\n")
@@ -74,9 +76,9 @@ def make_whole_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept])
     """Return one patch of all changes, for ``git apply``: what is not text goes in as git's binary form."""
     parts: list[str] = []
     left_out: list[str] = []
-    size = 0
+    size, effort = 0, DiffEffort()
     for path, kept in sorted(entries.items()):
-        part = _whole(before, after, path, kept) if size < MOST_WHOLE else None
+        part = _whole(before, after, path, kept, effort) if size < MOST_WHOLE else None
         if part is None or size + len(part) > MOST_WHOLE or (not part and not _is_implied(path, kept, entries)):
             left_out.append(path)
         else:
@@ -93,7 +95,7 @@ def _is_implied(path: str, kept: Kept, entries: Mapping[str, Kept]) -> bool:
     return kept.type == DIRECTORY and inside and (kept.base is None or not kept.base.is_folder)
 
 
-def one_file(before: Rooted, after: Rooted, path: str, kept: Kept) -> str:
+def one_file(before: Rooted, after: Rooted, path: str, kept: Kept, effort: DiffEffort) -> str:
     """Return the patch of one change; empty for a folder. A file that became a link is removed and made anew."""
     old, new = _old(before, path, kept), _new(after, path, kept)
     if any(side is not None and side.text is None for side in (old, new)):
@@ -101,16 +103,16 @@ def one_file(before: Rooted, after: Rooted, path: str, kept: Kept) -> str:
         why = "your version is hidden from programs" if is_hidden(path) and old is not None else "not shown as text"
         how = "deleted" if new is None else "created" if old is None else "modified"
         return f"# {display_name(path)}: {how}, {why}, {kept.size} bytes\n"
-    return "".join(_part(path, *sides) for sides in _steps(old, new))
+    return "".join(_part(path, *sides, effort) for sides in _steps(old, new))
 
 
-def _whole(before: Rooted, after: Rooted, path: str, kept: Kept) -> str | None:
+def _whole(before: Rooted, after: Rooted, path: str, kept: Kept, effort: DiffEffort) -> str | None:
     """Return the part of one change in a whole patch; None when git cannot carry it."""
     old, new = _old(before, path, kept), _new(after, path, kept)
     parts = []
     for was, now in _steps(old, new):
         if all(side is None or side.text is not None for side in (was, now)):
-            parts.append(_part(path, was, now))
+            parts.append(_part(path, was, now, effort))
             continue
         if was is not None and is_hidden(path):
             return None
@@ -141,7 +143,7 @@ def _head(path: str, old: _Side | None, new: _Side | None) -> str:
     return head
 
 
-def _part(path: str, old: _Side | None, new: _Side | None) -> str:
+def _part(path: str, old: _Side | None, new: _Side | None, effort: DiffEffort) -> str:
     if old == new:
         # Nothing, or a mode that git does not carry: a header alone has git refuse the whole patch.
         return ""
@@ -150,7 +152,7 @@ def _part(path: str, old: _Side | None, new: _Side | None) -> str:
         "/dev/null" if new is None else _quoted(f"b/{path}", in_header=True),
     )
     was, now = (_lines(side.text or "") if side is not None else [] for side in (old, new))
-    lines = difflib.unified_diff(was, now, *names) if is_quick(was, now) else _replaced(was, now, names)
+    lines = difflib.unified_diff(was, now, *names) if effort.suffices(was, now) else _replaced(was, now, names)
     return _head(path, old, new) + "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
@@ -161,10 +163,28 @@ def _lines(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def is_quick(was: list[str], now: list[str]) -> bool:
-    """Whether difflib finds the difference in a moment: its work grows with the pairs of equal lines."""
-    counts = Counter(was)
-    return sum(counts[line] for line in now) <= MOST_PAIRS
+class DiffEffort:
+    """How much difflib may do for one patch. It looks at each line again for every line that is equal by itself."""
+
+    def __init__(self) -> None:
+        self._left = MOST_LOOKS
+
+    def suffices(self, was: list[str], now: list[str]) -> bool:
+        """Whether difflib finds the difference with what is left, which is tried and counted."""
+        counts, matcher = Counter(was), difflib.SequenceMatcher(None, was, now)
+        find = matcher.find_longest_match
+
+        def counted(begin: int, end: int, *of_now: int) -> difflib.Match:
+            self._left -= end - begin
+            if self._left < 0:
+                raise TimeoutError
+            return find(begin, end, *of_now)
+
+        matcher.find_longest_match = counted  # type: ignore[method-assign, assignment]
+        try:
+            return sum(counts[line] for line in now) <= MOST_PAIRS and matcher.get_opcodes() is not None
+        except TimeoutError:
+            return False
 
 
 def _replaced(was: list[str], now: list[str], names: tuple[str, str]) -> Iterator[str]:

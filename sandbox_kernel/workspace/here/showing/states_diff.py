@@ -16,7 +16,7 @@ from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.layer_copies import CopiedFile
 from sandbox_kernel.workspace.here.placing import look
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
-from sandbox_kernel.workspace.here.showing.patch import is_quick
+from sandbox_kernel.workspace.here.showing.patch import DiffEffort
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK
 
 #: The most files that are told, the longest text of which the lines are told, and the most characters of all.
@@ -48,7 +48,7 @@ class _Version(NamedTuple):
 def compare_layers(project: ProjectFolder, before: Layer, after: Layer) -> tuple[list[FileChange], str]:
     """Return the files that differ, sorted by path, and an empty text or what was left out."""
     found: list[FileChange] = []
-    room, left = MOST_PATCHES, 0
+    room, left, effort = MOST_PATCHES, 0, DiffEffort()
     for path in sorted({*_touched(project, before), *_touched(project, after)}):
         if before.get(path) is after.get(path) is not None:
             continue
@@ -59,7 +59,7 @@ def compare_layers(project: ProjectFolder, before: Layer, after: Layer) -> tuple
             left += 1
             continue
         kind = "created" if old is None else "deleted" if new is None else "modified"
-        patch = _lines(old, new, path)
+        patch = _lines(old, new, path, effort)
         if len(patch) > room:
             patch = ""
         room -= len(patch)
@@ -101,7 +101,7 @@ def _version(project: ProjectFolder, layer: Layer, path: str) -> _Version | None
         return _Version(FILE, None, users.size)
 
 
-def _lines(old: _Version | None, new: _Version | None, path: str) -> str:
+def _lines(old: _Version | None, new: _Version | None, path: str, effort: DiffEffort) -> str:
     """Return a unified diff of two texts; empty when one is no text, is too long, or was not read."""
     texts = []
     for side in (old, new):
@@ -113,6 +113,6 @@ def _lines(old: _Version | None, new: _Version | None, path: str) -> str:
         except UnicodeDecodeError:
             return ""
     was, now = texts
-    if max(len(was), len(now)) > MOST_LINES or not is_quick(was, now):
+    if max(len(was), len(now)) > MOST_LINES or not effort.suffices(was, now):
         return ""
     return "\n".join(difflib.unified_diff(was, now, path, path, lineterm="", n=1))

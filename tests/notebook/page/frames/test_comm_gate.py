@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import time
 import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,6 +15,7 @@ from sandbox_kernel.notebook.page.frames import comm_gate, open_comm
 from sandbox_kernel.notebook.page.frames.comm_gate import CommGate
 from sandbox_kernel.notebook.page.frames.gated_pages import GatedPages
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
+from sandbox_kernel.untrusted.frames.frame_output import FRAME
 
 
 def opened(name: str, **state: object) -> CommMessage:
@@ -389,3 +392,75 @@ def test_pages_draw_anew_when_what_they_have_shown_is_taken_back() -> None:
     assert page.got[3:] == ["comms", "comms", "again"]
     pages.settled("gate", 1, went_back=True)
     assert page.got[6:] == ["comms"]
+
+
+def counted_replays(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of comms that are decoded from now on."""
+    decoded: list[str] = []
+    message = open_comm.OpenComm.message
+    monkeypatch.setattr(
+        open_comm.OpenComm, "message", lambda comm, *given: (decoded.append(comm.name), message(comm, *given))[1]
+    )
+    return decoded
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_what_a_page_gets_is_summed_before_anything_is_decoded(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    gate, decoded = CommGate(), counted_replays(monkeypatch)
+    parts = [replace(opened(f"{n}"), buffers=(b"x" * 1000,)) for n in range(3)]
+    for part in parts:
+        assert gate.from_session(replace(part, data={"state": {}, "buffer_paths": [["a"]]}))
+    gate.from_session(opened("aa", children=[f"IPY_MODEL_{n}" for n in range(3)]))
+    size = sum(version.comm.told_size for version in gate._open.values())
+    assert size > 3000
+    assert len(gate.replay("aa", size - more)) == (0 if more else 4)
+    assert len(decoded) == (0 if more else 4)
+    monkeypatch.setattr(comm_gate, "MAX_DRAWN", sum(version.comm.characters for version in gate._open.values()) - more)
+    assert len(gate.replay("aa")) == (0 if more else 4)
+
+
+@pytest.mark.parametrize(("size", "saved"), [((2 << 20) - (200 << 10), True), ((2 << 20) + 1, False)])
+def test_a_widget_is_saved_with_its_state_if_that_is_small(
+    monkeypatch: pytest.MonkeyPatch, size: int, saved: bool
+) -> None:
+    pages, decoded = GatedPages(), counted_replays(monkeypatch)
+    pages.take("gate", opened("aa", value="x" * size))
+    frame = {FRAME: {"html": "", "libraries": [], "widget": {"model_id": "aa"}}}
+    assert (pages.saved("gate", frame) is not None, decoded) == ((True, ["aa"]) if saved else (False, []))
+
+
+def test_a_thousand_displays_of_a_large_widget_cost_less_than_encoding_it_once() -> None:
+    pages = GatedPages()
+    for n in range(20):
+        large = replace(opened(f"{n:x}"), data={"state": {}, "buffer_paths": [["a"]]}, buffers=(bytes(8 << 20),))
+        assert pages.take("gate", large)
+    pages.take("gate", opened("abc", children=[f"IPY_MODEL_{n:x}" for n in range(20)]))
+    frame = {FRAME: {"html": "", "libraries": [], "widget": {"model_id": "abc"}}}
+    began = time.thread_time()
+    assert all(pages.saved("gate", frame) is None for _ in range(1000))
+    shown_s = time.thread_time() - began
+    began = time.thread_time()
+    base64.b64encode(bytes(160 << 20)).decode()
+    assert shown_s < time.thread_time() - began
+
+
+def test_a_model_that_calls_itself_a_link_is_searched_for_its_ends_only_if_it_is_small() -> None:
+    gate = CommGate()
+    for name, text in (("bb", "x"), ("cc", "x" * (comm_gate._MAX_LINK + 1))):
+        gate.from_session(opened(name, _model_name="LinkModel", source=["IPY_MODEL_aa", "value"], more=text))
+    gate.from_session(opened("aa", value=1))
+    assert [name for _, name, _ in states(gate.replay("aa"))] == ["aa", "bb"]
+
+
+def test_a_page_that_is_loaded_again_and_again_gets_no_more_of_a_session_than_its_messages_may_bring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(comm_gate, "time", SimpleNamespace(monotonic=lambda: now))
+    gate = CommGate()
+    gate._keep(open_comm.opened(opened("aa", value="x" * 1000), gate._store))
+    size = gate._open["aa"].comm.told_size
+    gate._room = 3.0 * size
+    assert [len(gate.drawn("aa")) for _ in range(5)] == [1, 1, 1, 0, 0]
+    now += size / comm_gate.BYTES_PER_SECOND
+    assert [len(gate.drawn("aa")) for _ in range(2)] == [1, 0]

@@ -28,6 +28,8 @@ class Page:
         self.got: list[Mapping[str, object]] = []
         self.done = threading.Event()
         self.hear: Callable[[Mapping[str, object]], None] = lambda message: None
+        #: Waits until what the page said was taken in.
+        self.heard: Callable[[], object] = lambda: None
 
     def send(self, data: Mapping[str, object], buffers: object = ()) -> None:
         self.got.append(data)
@@ -42,6 +44,7 @@ class Page:
 
     def say(self, **data: object) -> None:
         self.hear({"content": {"data": data}, "buffers": []})
+        self.heard()
 
     def messages(self) -> list[dict[str, object]]:
         return [message for data in self.got for message in data.get("messages", ())]  # type: ignore[attr-defined]
@@ -61,6 +64,8 @@ def comms(session: Session) -> FrameComms:
 def connect(comms: FrameComms) -> Page:
     page = Page()
     comms._connected(page, {})
+    page.heard = lambda: comms._heard.submit(int).result(60)
+    page.heard()
     return page
 
 
@@ -294,3 +299,18 @@ def test_a_widget_is_saved_with_its_state(session: Session, comms: FrameComms) -
     assert "needs" in saved
     other = FrameComms(lambda: [session])
     assert other.with_state(view) is view  # the state is not known here
+
+
+@pytest.mark.parametrize(("sent", "heard"), [(999, 999), (1200, 1000)])
+def test_what_pages_send_waits_for_a_gate_in_bounded_number_and_not_on_the_loop(
+    session: Session, comms: FrameComms, sent: int, heard: int
+) -> None:
+    page = connect(comms)
+    run(session, comms, SLIDER)
+    gate, model = session.present_state[0], str(value_of(session, "slider.model_id")).strip("'")
+    with comms._pages._lock:  # as while a session's large message is encoded
+        asked = {"content": {"data": {"type": "attach", "gate": gate, "model": model}}, "buffers": []}
+        for _ in range(sent):
+            page.hear(asked)
+    page.heard()
+    assert len([data for data in page.got if data["type"] == "state"]) == heard
