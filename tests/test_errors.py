@@ -23,6 +23,7 @@ from sandbox_kernel.errors import (
     InvalidRequest,
     MemoryExceeded,
     NetworkingDisabled,
+    NotAsShown,
     PathTraversal,
     PolicyViolation,
     SandboxDestroyed,
@@ -60,6 +61,7 @@ CASES: tuple[tuple[SandboxError, str, str], ...] = (
     (SandboxDestroyed("closed"), "code.sandbox_destroyed", "closed"),
     (SessionError("worker gone"), "code.sandbox_session", "worker gone"),
     (Conflict(["b.txt", "a.txt"]), "code.sandbox_conflict", "nothing was written: a.txt, b.txt"),
+    (NotAsShown(), "code.sandbox_not_as_shown", "look at them as they are now, then apply again"),
     (CheckpointGone("ended"), "code.sandbox_checkpoint_gone", "ended"),
 )
 IDS = [type(error).__name__ for error, _, _ in CASES]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.policy.document import check_file_place
 from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.policy.sandbox_policy import PRESETS, SandboxPolicy, parse_mount
@@ -34,6 +33,8 @@ def make_policy(
             raise InvalidRequest(f"--mount {mount!r}: {error}; give HOST:GUEST or HOST:GUEST:rw") from None
         policy = policy.mount(shown.host, shown.guest, shown.writable)
     if name is not None and name not in PRESETS:
+        from sandbox_kernel.policy.document import check_file_place
+
         check_file_place(name, policy)
     for rule in domains:
         try:

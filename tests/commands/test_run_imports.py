@@ -17,7 +17,7 @@ _SLOW = {
 #: What a run needs of these rooms; of all other rooms it may import anything.
 _PARTS = {
     "agent": set[str](), "report": set[str](), "session": set[str](), "untrusted": set[str](),
-    "languages": {"python", "registry", "support"},
+    "languages": {"python", "registry", "recipe", "compile_cache"},
     "net": {"egress"},
     "notebook": {"options"},
 }  # fmt: skip

@@ -114,7 +114,7 @@ def test_who_asks_and_with_what_is_in_the_key(
     target: str, value: object, backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = fingerprint(backend)
-    prefix = "sandbox_kernel.backends.measured." if target.startswith("measured_key.") else ""
+    prefix = "sandbox_kernel.backends.measured." if target.startswith("measured_cache.") else ""
     monkeypatch.setattr(prefix + target, value)
     assert fingerprint(backend) != before
 

@@ -193,8 +193,8 @@ def test_an_answer_is_remembered_for_a_path_and_these_rights_alone(tmp_path: Pat
         kept.write_text(content)
         assert len(lacking(both, LineRights(LineSetting.ASK, here))) == 2
     kept.parent.chmod(0o777)
-    LineRights(LineSetting.ASK, here).allow(["x"])
-    assert "x" not in kept.read_text(), "others could change it"
+    LineRights(LineSetting.ASK, here).allow(["a new right"])
+    assert "a new right" not in kept.read_text(), "others could change it"
 
 
 def test_the_answers_of_few_notebooks_are_remembered(

@@ -167,7 +167,7 @@ def test_whatever_the_host_does_for_an_output_of_a_cell_is_counted(
 def test_front_ends_are_heard_between_the_pieces_of_much_text(carrier, sent):
     heard = []
     carrier._between = lambda: heard.append(len(sent.messages))
-    text = "\x1b[31mred\x1b[0m\n" * (3 * from_kernel._PIECE // 13)
+    text = f"\x1b[31m{'red' * 1000}\x1b[0m\n" * (3 * from_kernel._PIECE // 3010)
     carrier.carry("iopub", printed(text))
     assert "".join(sent.texts()) == text
     assert len(heard) > 2
