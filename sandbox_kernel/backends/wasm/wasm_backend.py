@@ -25,15 +25,11 @@ from sandbox_kernel.backends.requests.request_checks import check_files_fit, che
 from sandbox_kernel.backends.requests.standard_input import unless_terminal
 from sandbox_kernel.backends.results.host_failures import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
-from sandbox_kernel.backends.wasm.booted import image_facts, why_not_image
-from sandbox_kernel.backends.wasm.cell_modules import CellModules
-from sandbox_kernel.backends.wasm.loaded_wheels import MEMORY, PLACE, LoadedWheels, load_wheels
-from sandbox_kernel.backends.wasm.module_key import EngineSwitches
-from sandbox_kernel.backends.wasm.native import build
-from sandbox_kernel.backends.wasm.prepare import OnProgress, switches_of
-from sandbox_kernel.backends.wasm.source import WasmSource, read_source
+from sandbox_kernel.backends.wasm.cell_modules import CellModules, WasmSource, read_source
+from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, image_facts, why_not_image
+from sandbox_kernel.backends.wasm.prepare import OnProgress, WasmLanguages, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
-from sandbox_kernel.backends.wasm.toolchains import find_toolchain
+from sandbox_kernel.backends.wasm.toolchains import build, find_toolchain
 from sandbox_kernel.backends.wasm.wasm_job import (
     COMPILED,
     HANDLES,
@@ -44,9 +40,8 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     make_walls,
     run_job_of,
 )
-from sandbox_kernel.backends.wasm.wasm_languages import WasmLanguages
 from sandbox_kernel.backends.wasm.wasm_result import unfinished, wasm_result
-from sandbox_kernel.backends.wasm.wheels import Wheels
+from sandbox_kernel.backends.wasm.wheels import MEMORY, PLACE, LoadedWheels, Wheels, load_wheels
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.core.job import SpareGone
 from sandbox_kernel.jail.core.walls import CELL, Walls

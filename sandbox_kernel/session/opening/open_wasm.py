@@ -12,14 +12,7 @@ from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
-from sandbox_kernel.backends.wasm.booted import FACTS, image_facts
-from sandbox_kernel.backends.wasm.loaded_wheels import (
-    INSTALLED,
-    MEMORY,
-    LoadedWheels,
-    load_installed,
-    wheels_mark,
-)
+from sandbox_kernel.backends.wasm.guest_images import FACTS, image_facts
 from sandbox_kernel.backends.wasm.packages import package_files
 from sandbox_kernel.backends.wasm.pip_indexes import usual_indexes
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
@@ -34,7 +27,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     make_walls,
     preopens,
 )
-from sandbox_kernel.backends.wasm.wheels import Wheels
+from sandbox_kernel.backends.wasm.wheels import INSTALLED, MEMORY, LoadedWheels, Wheels, load_installed, wheels_mark
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
@@ -57,7 +50,7 @@ from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
-_WORKER, _GATE = "sandbox_guest.wasm.warm.warm_session", "sandbox_guest.session.checkpoint_gate"
+_WORKER, _GATE = "sandbox_guest.wasm.waiting", "sandbox_guest.session.checkpoint_gate"
 _ENGINES = {
     "quickjs": "sandbox_guest.wasm.javascript.js_session",
     "turn": "sandbox_guest.wasm.python.wasm_python_session",

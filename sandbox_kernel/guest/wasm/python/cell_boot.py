@@ -5,23 +5,32 @@ It exchanges messages with the worker through the letter box (``wasi/file_calls.
 answer.
 """
 
+import ast
 import builtins
+import codeop
 import contextlib
 import importlib.abc
 import importlib.machinery
+import inspect
 import json
 import keyword
 import linecache
 import os
+import re
 import sys
 import traceback
 import types
 from collections.abc import Callable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+
+
 _main = sys.modules["__main__"].__dict__
 _MOST_MATCHES = 500
 #: Modules whose frames stand above those of a cell.
-_NOT_SHOWN = (__name__, "_cells", "asyncio.base_events", "asyncio.futures", "asyncio.tasks")
+_NOT_SHOWN = (__name__, "asyncio.base_events", "asyncio.futures", "asyncio.tasks")
 
 
 #: The letter that asks for an order; an interrupt may come from then on.
@@ -141,8 +150,7 @@ def run(source: str, number: int) -> None:
     name = f"cell {number}"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     try:
-        cells = sys.modules["_cells"]
-        value = cells.evaluated(cells.compiled(source, name), _main)
+        value = _evaluated(_compiled(source, name), _main)
         if value is not None:
             _main["_"] = value
             _show(_bundle(value), "result")
@@ -196,7 +204,7 @@ def ask(what: str, source: str, position: int) -> None:
     answer: dict[str, object] = {}
     if what == "is_complete":
         try:
-            whole = sys.modules["_cells"].whole(source)
+            whole = _whole(source)
             answer = {"status": "complete" if whole is not None else "incomplete", "indent": ""}
         except (SyntaxError, ValueError, OverflowError):
             answer = {"status": "invalid", "indent": ""}
@@ -292,7 +300,7 @@ def touch() -> None:
     # What the user has broken is for the next cell to say.
     with contextlib.suppress(BaseException):
         if sys.gettrace() is None and sys.getprofile() is None:
-            sys.modules["_cells"].touch()
+            _evaluated(_compiled("x = 1\nx", "cell 0"), {})
     _tell(op="touched")
 
 
@@ -371,3 +379,70 @@ def turn() -> None:
         calls[str(order["call"])](*arguments)
     except KeyboardInterrupt as error:
         _fail(error)
+
+
+_AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_PIP = re.compile(r"(\s*)[%!]pip\b(.*)")
+#: The event loop of the session, once a cell has awaited something.
+_loops: list["asyncio.AbstractEventLoop"] = []
+
+
+def _compiled(source: str, name: str) -> list[types.CodeType]:
+    """Compile a cell: its statements and, if it ends with an expression, that one, whose value is shown."""
+    tree = _parsed(source, name)
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, ast.Expr):
+        return [compile(tree, name, "exec", _AWAITS)]
+    tree.body.pop()
+    return [compile(tree, name, "exec", _AWAITS), compile(ast.Expression(last.value), name, "eval", _AWAITS)]
+
+
+def _parsed(source: str, name: str) -> ast.Module:
+    """Parse a cell; a line ``%pip …`` where no statement can stand is a call of ``pip``."""
+    lines = source.split("\n")
+    while True:
+        try:
+            return ast.parse("\n".join(lines), name)
+        except SyntaxError as error:
+            at = (error.lineno or 0) - 1
+            magic = _PIP.match(lines[at]) if 0 <= at < len(lines) else None
+            if magic is None:
+                raise
+            lines[at] = f"{magic[1]}__import__('_sandbox').pip({magic[2].strip()!r})"
+
+
+def _evaluated(parts: list[types.CodeType], main: dict[str, object]) -> object:
+    """Run the parts of a cell and return the value of the last; if one awaits, all run in the session's event loop."""
+    if not any(code.co_flags & inspect.CO_COROUTINE for code in parts):
+        return [eval(code, main) for code in parts][-1]  # noqa: S307 - that is what it is for
+    import asyncio
+
+    if not _loops or _loops[-1].is_closed():
+        _loops[:] = [asyncio.new_event_loop()]
+    loop = _loops[-1]
+    task = loop.create_task(_awaited(parts, main))
+    try:
+        return loop.run_until_complete(task)
+    except BaseException:
+        # An interrupt can come between two steps of the task.
+        if not task.done():
+            task.cancel()
+            loop.run_until_complete(asyncio.wait([task], timeout=1))
+        raise
+
+
+async def _awaited(parts: list[types.CodeType], main: dict[str, object]) -> object:
+    value = None
+    for code in parts:
+        value = eval(code, main)  # noqa: S307 - that is what it is for
+        if code.co_flags & inspect.CO_COROUTINE:
+            value = await value
+    return value
+
+
+def _whole(source: str) -> object:
+    """Return something if the source is a whole cell, None if more must follow; raises for one that cannot be run."""
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= _AWAITS
+    plain = "\n".join(_PIP.sub(r"\1pass", line) for line in source.split("\n"))
+    return compiler(plain, "cell", "exec")

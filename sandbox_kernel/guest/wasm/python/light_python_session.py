@@ -1,11 +1,12 @@
 """The engine of a Python session in the image of the light CPython: the memory is entered once for each cell.
 
-The image's record (``images/boot_python.py``) says which Python function to call, and where the names of mounts go. As
+The image's record (``python/boot_python.py``) says which Python function to call, and where the names of mounts go. As
 in every WebAssembly session, checkpoints are forks of the worker and the memory between two cells is the whole state.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -13,18 +14,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import wasmtime
+from wasmtime import _ffi as ffi
+from wasmtime._func import enter_wasm
 
 from ...session.worker import Worker
-from ..binary.expose import TABLE
 from ..engine import Switches, make_engine
 from ..guest_files import Folders
 from ..host_line import HostLine, failed
-from ..images.memory_changes import apply_changes, changed_pages, write_changes
-from ..images.memory_file import HasMemory, map_memory, memory_base
-from ..javascript.host_calls import write_all
+from ..javascript.embedder import write_all
 from ..javascript.quickjs import Export
+from ..memory import HasMemory, apply_changes, changed_pages, map_memory, memory_base, write_changes
 from ..plan import Preopen, read_switches
-from ..prepared_call import PreparedCall
+from ..rewrite import TABLE
 from ..wasi.all_calls import PlainWasi
 from .interrupts import MemoryInterrupts
 from .wasm_python_session import WasmPythonEngine
@@ -32,6 +33,32 @@ from .wasm_python_session import WasmPythonEngine
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+
+class PreparedCall:
+    """A call with fixed arguments. All arguments, and the one result, are numbers of 32 bits."""
+
+    def __init__(self, store: wasmtime.Store, function: wasmtime.Func, arguments: tuple[int, ...]) -> None:
+        i32 = wasmtime.ValType.i32()
+        kind = function.type(store)
+        if kind.params != [i32] * len(arguments) or kind.results != [i32]:
+            raise wasmtime.WasmtimeError("the function takes or returns something else")
+        self._store, self._function = store, function
+        self._given = (ffi.wasmtime_val_t * len(arguments))()
+        for number, value in enumerate(arguments):
+            self._given[number] = wasmtime.Val._convert_to_raw(store, i32, value)
+        self._result = (ffi.wasmtime_val_t * 1)()
+
+    def __call__(self) -> int:
+        """Call the function and return its result; raises what ``wasmtime.Func`` raises."""
+        given, result = self._given, self._result
+        with enter_wasm(self._store) as trap:
+            function = ctypes.byref(self._function._func)
+            error = ffi.wasmtime_func_call(self._store._context(), function, given, len(given), result, 1, trap)
+            if error:
+                raise wasmtime.WasmtimeError._from_ptr(error)
+        return int(result[0].of.i32)
+
 
 #: The folders of every run, before the mounts; the last one, which has the program, is the letter box of a session.
 _PLACES = 4
@@ -234,7 +261,7 @@ def name_mounts(guest: HasMemory, spares: list[list[int]], mounts: list[str]) ->
 
 
 def load(known: dict[str, Any]) -> LoadedImage:
-    """Load what does not depend on the plan of a session; called by ``warm/warm_session.py``."""
+    """Load what does not depend on the plan of a session; called by ``waiting.py``."""
     return LoadedImage(known)
 
 

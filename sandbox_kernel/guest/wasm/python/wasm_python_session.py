@@ -1,14 +1,16 @@
 """The engine of a Python session in WebAssembly: CPython with the scientific packages, called once for each cell.
 
-``warm/warm_session.py`` loads it in a waiting jail and makes it the engine of a session. As for JavaScript
+``waiting.py`` loads it in a waiting jail and makes it the engine of a session. As for JavaScript
 (``js_session.py``), checkpoints are forks of the worker, and between two cells the guest's memory is the whole session.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
+import re
 import signal
 import zipfile
 from dataclasses import dataclass
@@ -16,19 +18,17 @@ from dataclasses import dataclass
 import wasmtime
 
 from ...session.worker import CellEngine, Worker
-from ..binary.rewrite import REFUSED
-from ..endings import GuestExit, describe_torn
-from ..engine import make_engine
+from ..engine import GuestExit, describe_torn, make_engine
 from ..guest_fetch import fetched
 from ..guest_files import Folders
 from ..host_line import HostLine, failed, python_sources
-from ..images.memory_file import map_memory, write_memory
-from ..javascript.host_calls import write_all
+from ..javascript.embedder import write_all
 from ..javascript.quickjs import Export
+from ..memory import map_memory, write_memory
 from ..plan import Preopen, read_switches
+from ..rewrite import REFUSED
 from ..wasi.all_calls import PlainWasi
 from ..wasi.file_calls import LETTER_BOX
-from .own_sources import source_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ del sys, types, name, source
 #: What a letter begins with that is a call of a host function; ``cell_boot.py`` has it too.
 _CALL = b"host "
 #: Programs that run in the guest before the first cell, by the names of their modules.
-_PROGRAMS = {"_site": "wasi_python_site.py", "_cells": "cell_code.py", "_sandbox": "cell_boot.py"}
+_PROGRAMS = {"_site": "wasi_python_site.py", "_sandbox": "cell_boot.py"}
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ class WasmPythonEngine(CellEngine):
 
 
 def load(known: dict[str, Any]) -> LoadedPython:
-    """Load what does not depend on the plan of a session; called by ``warm/warm_session.py``."""
+    """Load what does not depend on the plan of a session; called by ``waiting.py``."""
     engine = make_engine(read_switches(known["switches"]))
     return LoadedPython(engine, wasmtime.Module.deserialize_file(engine, known["module"]))
 
@@ -254,3 +254,33 @@ def load(known: dict[str, Any]) -> LoadedPython:
 def make(loaded: LoadedPython, plan: dict[str, Any], image: int | None) -> WasmPythonEngine:
     """Make the engine of one session."""
     return WasmPythonEngine(loaded, plan, image)
+
+
+#: The packages that a guest can ask for, by their names there.
+_OURS, _OTHERS = "_sandbox_pip", {"_sandbox_packaging": "packaging", "_sandbox_resolvelib": "resolvelib"}
+_NAME = re.compile(r"(_sandbox_\w+)((?:\.\w+)*)\Z")
+
+
+def source_of(name: str) -> dict[str, object]:
+    """Return the source of a module for a guest, and whether it is a package; nothing for any other name."""
+    parts = _NAME.match(name)
+    folder = _folder(parts[1]) if parts is not None else None
+    if parts is None or folder is None:
+        return {}
+    place = os.path.join(folder, *parts[2].split(".")[1:])
+    is_package = os.path.isdir(place)
+    try:
+        with open(os.path.join(place, "__init__.py") if is_package else f"{place}.py", encoding="utf-8") as file:
+            source = file.read()
+    except OSError:
+        return {}
+    for there, here in _OTHERS.items():
+        source = re.sub(rf"^from {here}\b", f"from {there}", source, flags=re.MULTILINE)
+    return {"source": source, "package": is_package}
+
+
+def _folder(package: str) -> str | None:
+    if package == _OURS:
+        return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pip")
+    found = importlib.util.find_spec(_OTHERS[package]) if package in _OTHERS else None
+    return os.path.dirname(found.origin) if found is not None and found.origin else None

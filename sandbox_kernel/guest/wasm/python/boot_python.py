@@ -1,10 +1,15 @@
-"""Makes an image of a CPython that has started, from a published WASI command module.
+"""Makes an image of a CPython that has started, from a published WASI command module, and imports packages into it.
 
-The interpreter runs a program (``python/image_boot.py``) that imports common modules and ends in its first exit
-handler: the interpreter is whole then, no Python function runs, and the memory stays. The memory is entered again
-through the function table: every Python function holds the index of the C function that calls it. No address is known
-beforehand: all are derived here, and the image must run a program before it is accepted. A module with which that does
-not work is compiled as it is, and the facts say why.
+The interpreter runs a program (``image_boot.py``) that imports common modules and ends in its first exit handler: the
+interpreter is whole then, no Python function runs, and the memory stays. The memory is entered again through the
+function table: every Python function holds the index of the C function that calls it. No address is known beforehand:
+all are derived here, and the image must run a program before it is accepted. A module with which that does not work is
+compiled as it is, and the facts say why.
+
+The words of the memory that an interrupt sets are found here too. A signal handler of CPython sets four words to 1:
+that this signal came, that one came, that one is to be handled, and that the interpreter's loop must look. The
+interpreter is made to interrupt itself between two calls of its clock, which is ours: the words that went from 0 to 1
+between them, every time, are these four. They are tried before the image is accepted.
 """
 
 from __future__ import annotations
@@ -14,22 +19,19 @@ import os
 import shutil
 import struct
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import wasmtime
 
-from ..binary.expose import STACK, TABLE, exposed, with_start
-from ..binary.format import Malformed
-from ..binary.inspect_module import PAGE_BYTES, inspect
-from ..binary.rewrite import prepare
-from ..compile_module import TRUSTED
-from ..endings import GuestEnding, GuestExit, describe_error
-from ..engine import make_engine
-from ..plan import BootPlan
-from ..wasi.engine_overrides import make_linker
-from .image import bake
-from .interrupt_words import COUNT, WatchedClock, find_words, set_words
-from .start_shim import StartShim, shim_code
+from ..binary import PAGE_BYTES, TRUSTED, Malformed, inspect
+from ..engine import GuestEnding, GuestExit, describe_error, describe_trap, make_engine
+from ..memory import write_memory
+from ..plan import BootPlan, PackagesPlan
+from ..rewrite import STACK, TABLE, StartShim, bake, exposed, prepare, shim_code, with_start
+from ..wasi.engine_overrides import WASI, make_linker
+from .light_python_session import LoadedImage, name_mounts
 
 _BOOTED = 77
 #: What the boot program writes at the beginning of the buffer for arguments.
@@ -303,3 +305,122 @@ def _check(plan: BootPlan, engine: wasmtime.Engine, compiled: bytearray, folder:
             raise NotBootable(f"a program in the image ended with {code} and found {told[:200]!r}")
     if len(drawn) != 2:
         raise NotBootable("two programs in the image drew the same random number")
+
+
+#: How many words an interrupt sets.
+COUNT = 4
+_PIECE = 4096
+_CLOCKS = {0: time.time_ns, 1: time.monotonic_ns}
+
+
+class WatchedClock:
+    """The clock of a guest; ``on_call`` is called each time that the guest asks for the time."""
+
+    def __init__(self, linker: wasmtime.Linker) -> None:
+        self.on_call: Callable[[wasmtime.Memory, wasmtime.Caller], None] | None = None
+        i32, i64 = wasmtime.ValType.i32(), wasmtime.ValType.i64()
+        kind = wasmtime.FuncType([i32, i64, i32], [i32])
+        linker.define_func(WASI, "clock_time_get", kind, self._time, access_caller=True)
+
+    def _time(self, caller: wasmtime.Caller, clock: int, _precision: int, at: int) -> int:
+        memory = caller["memory"]
+        assert isinstance(memory, wasmtime.Memory)
+        if self.on_call is not None:
+            self.on_call(memory, caller)
+        now = _CLOCKS.get(clock, time.process_time_ns)()
+        memory.write(caller, now.to_bytes(8, "little"), at & 0xFFFFFFFF)
+        return 0
+
+
+def words_that_became_one(before: bytes, after: bytes) -> set[int]:
+    """Return the addresses of the words that were 0 and are 1."""
+    found = set()
+    for start in range(0, min(len(before), len(after)), _PIECE):
+        old, new = before[start : start + _PIECE], after[start : start + _PIECE]
+        if old != new:
+            pairs = zip(struct.iter_unpack("<I", old), struct.iter_unpack("<I", new), strict=True)
+            found |= {start + 4 * place for place, pair in enumerate(pairs) if pair == ((0,), (1,))}
+    return found
+
+
+def find_words(clock: WatchedClock, probe: Callable[[], object], rounds: int = 4) -> set[int]:
+    """Return the words that every interrupt sets.
+
+    Args:
+        clock: The clock of the guest.
+        probe: Makes the guest call the clock, interrupt itself, and call the clock again.
+        rounds: How often to try; what is in use by chance differs from one to the next.
+
+    """
+    common: set[int] | None = None
+    for _ in range(rounds):
+        seen: list[bytes] = []
+
+        def look(memory: wasmtime.Memory, caller: wasmtime.Caller, seen: list[bytes] = seen) -> None:
+            seen.append(bytes(memory.read(caller, 0, memory.data_len(caller))))
+
+        clock.on_call = look
+        probe()
+        clock.on_call = None
+        if len(seen) != 2:
+            return set()
+        found = words_that_became_one(*seen)
+        common = found if common is None else common & found
+    return common or set()
+
+
+def set_words(clock: WatchedClock, words: set[int], call: Callable[[], object]) -> None:
+    """Call a function of the guest, and write an interrupt when it asks for the time."""
+
+    def write(memory: wasmtime.Memory, caller: wasmtime.Caller) -> None:
+        for word in words:
+            memory.write(caller, (1).to_bytes(4, "little"), word)
+
+    clock.on_call = write
+    call()
+    clock.on_call = None
+
+
+def load_packages(plan: PackagesPlan) -> GuestEnding:
+    """Import packages into an image; writes the memory to ``plan.out``, what could not be imported to ``plan.facts``.
+
+    The code of the packages runs here, in a jail, as it would in a program. Runs map the memory in place of the image's
+    own; nothing is compiled again.
+    """
+    known = {"module": plan.module, "handles": plan.handles, "switches": plan.switches}
+    told: list[dict[str, object]] = []
+
+    def letter(data: bytes) -> bytes:
+        try:
+            read = json.loads(data)
+        except ValueError:
+            return b"{}"
+        if isinstance(read, dict) and read.get("op") == "next":
+            return json.dumps({"call": "load", "arguments": [plan.path, list(plan.modules)]}).encode()
+        if isinstance(read, dict):
+            told.append(read)
+        return b"{}"
+
+    try:
+        loaded = LoadedImage(known)
+        places = loaded.give(plan.preopens)
+        loaded.letter = letter
+        record = loaded.read_record()
+        name_mounts(loaded, record["spares"], places)
+        if not loaded.function(record)(loaded.store, record["turn"], 0, 0, 0):
+            return GuestEnding(end="invalid", message="the packages did not let Python go on after their import")
+    except GuestExit as end:
+        return GuestEnding(end="invalid", message=f"a package ended Python with {end.code} when it was imported")
+    except wasmtime.Trap as trap:
+        return GuestEnding(end="invalid", message=describe_trap(trap))
+    except wasmtime.WasmtimeError as error:
+        return GuestEnding(end="invalid", message=describe_error(error))
+    if opened := loaded.wasi.open_files():
+        return GuestEnding(end="invalid", message=f"a package left files open when it was imported: {opened[0]}")
+    problem = write_memory(loaded, plan.out).get("problem")
+    if problem is not None:
+        return GuestEnding(end="invalid", message=f"the memory with the packages could not be written: {problem}")
+    failed = told[-1].get("failed") if told else None
+    with open(plan.facts, "w") as file:
+        json.dump({"failed": [str(name)[:200] for name in failed] if isinstance(failed, list) else []}, file)
+    return GuestEnding(end="compiled", memory_bytes=0)

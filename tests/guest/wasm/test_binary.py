@@ -5,8 +5,7 @@ import random
 import pytest
 import wasmtime
 
-from sandbox_kernel.guest.wasm.binary.format import Malformed, assemble, unsigned
-from sandbox_kernel.guest.wasm.binary.inspect_module import Caps, inspect
+from sandbox_kernel.guest.wasm.binary import Caps, Malformed, assemble, inspect, unsigned
 
 GOOD = bytes(
     wasmtime.wat2wasm(

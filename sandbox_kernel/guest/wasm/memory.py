@@ -1,8 +1,9 @@
-"""Writes the pages of a guest's memory that differ from what it began with, and puts them into another guest.
+"""The linear memory of a guest as a file: between two calls it is the guest's whole state.
 
-A new guest maps its image privately: a page that it has written to is its own, and the kernel says which these are. A
-session changes some megabytes of the image's fifty, so a fork of it copies those alone. Both guests must have begun
-with the same memory.
+``write_memory`` and ``map_memory`` write and map all of it, ``write_changes`` and ``apply_changes`` those pages that
+differ from what the guest began with. A new guest maps its image privately, so a page that it has written to is its
+own, and the kernel says which these are. A session changes some megabytes of the image's fifty, so a fork of it
+copies those alone. Both guests must have begun with the same memory.
 """
 
 from __future__ import annotations
@@ -15,11 +16,84 @@ import os
 import re
 import struct
 from collections.abc import Sequence
+from typing import Protocol
 
 import wasmtime
 
-from ..binary.inspect_module import PAGE_BYTES
-from .memory_file import HasMemory, memory_base, memory_view
+from .binary import PAGE_BYTES
+
+_MAP_FIXED = 0x10
+_NOTHING = bytes(PAGE_BYTES)
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+
+
+class HasMemory(Protocol):
+    """A guest between two calls."""
+
+    @property
+    def memory(self) -> wasmtime.Memory:
+        """Its linear memory."""
+        ...
+
+    @property
+    def store(self) -> wasmtime.Store:
+        """The store that it is in."""
+        ...
+
+
+def memory_base(guest: HasMemory) -> int:
+    """Return the address of the memory's first byte; it stays where it is when the memory grows."""
+    return ctypes.addressof(guest.memory.data_ptr(guest.store).contents)
+
+
+def memory_view(guest: HasMemory) -> memoryview:
+    """Return the memory as bytes, without a copy; valid only until the memory grows."""
+    size = guest.memory.data_len(guest.store)
+    return memoryview((ctypes.c_ubyte * size).from_address(memory_base(guest))).cast("B")
+
+
+def write_memory(guest: HasMemory, path: str) -> dict[str, object]:
+    """Write the memory to a new file; returns its ``size``, or the ``problem``."""
+    view = memory_view(guest)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        return {"problem": error.strerror}
+    try:
+        os.ftruncate(descriptor, len(view))
+        for start in range(0, len(view), PAGE_BYTES):
+            # Copied, because comparing views is slow (byte by byte). Pages that were never used stay holes in the file.
+            part = bytes(view[start : start + PAGE_BYTES])
+            if part != _NOTHING and os.pwrite(descriptor, part, start) < len(part):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        os.unlink(path)
+        return {"problem": error.strerror}
+    finally:
+        os.close(descriptor)
+    return {"size": len(view)}
+
+
+def map_memory(guest: HasMemory, descriptor: int) -> None:
+    """Map an open file, which must not change any more, as the memory of a new instance; closes the file.
+
+    The mapping is private: pages are the file's until the guest writes to them. Mapping reads no page, so the size of
+    an image costs nothing. The mapping lies inside the engine's own and is removed with it.
+    """
+    size = os.fstat(descriptor).st_size
+    missing = size - guest.memory.data_len(guest.store)
+    if missing > 0:
+        guest.memory.grow(guest.store, -(-missing // PAGE_BYTES))
+    if guest.memory.data_len(guest.store) != size:
+        raise RuntimeError(f"an image of {size} bytes does not fit a memory of {guest.memory.data_len(guest.store)}")
+    place = ctypes.c_void_p(memory_base(guest))
+    flags = mmap.MAP_PRIVATE | _MAP_FIXED
+    asked = (ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, ctypes.c_long(0))
+    if _libc.mmap(place, *asked) != place.value:
+        raise OSError(ctypes.get_errno(), "an image could not be mapped")
+    os.close(descriptor)
+
 
 #: Size of the kernel's pages; an entry of its page map has this many bytes, of which the last one says what we ask.
 _PAGE, _ENTRY = mmap.PAGESIZE, 8
@@ -31,7 +105,6 @@ _HEADER = struct.Struct("<QI")
 #: Most parts of one call, and pages of a run: together less than the two gigabytes that a call copies at most.
 _MOST_VECTORS, _MOST_PAGES = 100, 4096
 _RUN = re.compile(rb"\x01{1,%d}" % _MOST_PAGES)
-_libc = ctypes.CDLL(None, use_errno=True)
 
 #: Pages that follow each other: the number of the first, and how many.
 Run = tuple[int, int]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from sandbox_kernel.guest.wasm.images.interrupt_words import words_that_became_one
-from sandbox_kernel.guest.wasm.images.memory_changes import apply_changes, changed_pages, write_changes
-from sandbox_kernel.guest.wasm.prepared_call import PreparedCall
+from sandbox_kernel.guest.wasm.memory import apply_changes, changed_pages, write_changes
+from sandbox_kernel.guest.wasm.python.boot_python import words_that_became_one
 from sandbox_kernel.guest.wasm.python.interrupts import MemoryInterrupts
+from sandbox_kernel.guest.wasm.python.light_python_session import PreparedCall
 
 PAGE = os.sysconf("SC_PAGESIZE")
 ENGINE = wasmtime.Engine()

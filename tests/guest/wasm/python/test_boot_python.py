@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from sandbox_kernel.guest.wasm.binary.expose import exposed, with_start
-from sandbox_kernel.guest.wasm.binary.format import Malformed
-from sandbox_kernel.guest.wasm.binary.inspect_module import Caps, inspect
-from sandbox_kernel.guest.wasm.images.boot_python import make_booted
-from sandbox_kernel.guest.wasm.images.start_shim import StartShim, shim_code
+from sandbox_kernel.guest.wasm.binary import Caps, Malformed, inspect
 from sandbox_kernel.guest.wasm.plan import BootPlan, read_plan
+from sandbox_kernel.guest.wasm.python.boot_python import make_booted
+from sandbox_kernel.guest.wasm.rewrite import StartShim, exposed, shim_code, with_start
 
 MODULE = """(module
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
