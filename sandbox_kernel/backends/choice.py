@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -97,15 +98,18 @@ class Backends:
         """Return the wasm backend: one for the whole sandbox, and a new one for a run with type checks."""
         from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend  # slow to import and rarely needed
 
-        size, client = self.process.config.pool_size, self._egress.client
+        make = functools.partial(
+            WasmBackend,
+            policy=self._policy,
+            pool_size=self.process.config.pool_size,
+            on_progress=self.on_prepare,
+            client=self._egress.client,
+            proxy=self._egress.proxy,
+        )
         if check or self.process.config.check_types:
-            return WasmBackend(
-                policy=self._policy, pool_size=size, check_types=True, on_progress=self.on_prepare, client=client
-            )
+            return make(check_types=True)
         if self._wasm is None:
-            self._wasm = WasmBackend(
-                policy=self._policy, pool_size=size, on_progress=self.on_prepare, client=client, wheels=self._wheels
-            )
+            self._wasm = make(wheels=self._wheels)
         return self._wasm
 
     def _process_with(self, config: ProcessConfig | None) -> ProcessBackend:

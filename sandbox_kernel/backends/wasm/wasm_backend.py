@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.client.safe_client import SafeClient
     from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
+    from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
 
@@ -96,6 +97,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         check_types: Check the types of TypeScript before a run.
         on_progress: Called with the progress of a preparation, on the thread that waits for it.
         client: Function that makes the fetch client for a ``FetchPolicy``; None for ``SafeClient``.
+        proxy: Function that makes the proxy of Python sessions for a ``FetchPolicy``; None for ``EgressProxy``.
         wheels: Packages that Python programs can import, loaded in advance; None for none.
 
     """
@@ -113,6 +115,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         check_types: bool = False,
         on_progress: OnProgress | None = None,
         client: Callable[[FetchPolicy], SafeClient] | None = None,
+        proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
         wheels: Wheels | None = None,
     ) -> None:
         check_policy(policy)
@@ -120,7 +123,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self.enforcer = get_enforcer(enforcer)
         own = store if store is not None else WasmStore()
         super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
-        self._client = client
+        self._client, self._proxy = client, proxy
         self.wheels = wheels
         if wheels is not None:
             check_place_is_free(self.policy, PLACE, "the files of wheels=…")
@@ -232,6 +235,15 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
         return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))
+
+    def proxy(self) -> EgressProxy | None:
+        """Return the proxy for pip in a Python session; None when the policy allows no network."""
+        if not self.policy.network and not self.policy.network_rules:
+            return None
+        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+
+        return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 
     def _interpreter(
         self, request: ExecRequest, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry

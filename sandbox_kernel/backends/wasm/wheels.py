@@ -208,8 +208,8 @@ def _modules(files: Iterable[str]) -> tuple[str, ...]:
 MEMORY, LOADED = "memory.img", "loaded.json"
 #: Where programs see the files of the wheels.
 PLACE = "/wheels"
-#: Where ``%pip`` in a session installs, and what it says of itself there (``guest/wasm/pip``).
-INSTALLED, INSTALLER = "/box/packages", b"sandbox-kernel\n"
+#: Where ``%pip`` in a session installs, and what pip says of itself there.
+INSTALLED, INSTALLER = "/box/packages", b"pip\n"
 #: How long packages that a session installed may take to be imported in advance.
 _INSTALLED_S = 20.0
 #: Most bytes of memories and of files in the store; the least recently used go first.

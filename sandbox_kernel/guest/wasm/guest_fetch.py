@@ -52,18 +52,6 @@ def ask_host(request: bytes, stopped: Callable[[], bool] = never) -> bytes:
         return _receive(connection, size, stopped)
 
 
-def fetched(request: bytes, stopped: Callable[[], bool] = never) -> bytes:
-    """Return the response to a request of a Python guest; without network it is ``{"off": true}``."""
-    try:
-        return ask_host(request, stopped)
-    except NoNetwork:
-        return b'{"off": true}'
-    except Stopped:
-        return failed("interrupted")
-    except OSError as error:
-        return failed(str(error))
-
-
 def _receive(connection: socket.socket, size: int, stopped: Callable[[], bool]) -> bytes:
     data = bytearray()
     while len(data) < size:

@@ -162,7 +162,9 @@ class _Opening:
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
-            proxy, sealed = self.backend.egress().__enter__(), can_be_sealed(self.backend.enforcer.name)
+            python = self.spec.language is Language.PYTHON
+            proxy = self.backend.proxy() if python else self.backend.egress().__enter__()
+            sealed = can_be_sealed(self.backend.enforcer.name)
             calls = CallServer(self.functions) if self.functions is not None else None
             worker = JailedWorker(
                 jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed, calls=calls

@@ -9,8 +9,7 @@ import ast
 import builtins
 import codeop
 import contextlib
-import importlib.abc
-import importlib.machinery
+import importlib
 import inspect
 import json
 import keyword
@@ -33,6 +32,8 @@ _MOST_MATCHES = 500
 _NOT_SHOWN = (__name__, "asyncio.base_events", "asyncio.futures", "asyncio.tasks")
 
 
+#: Where ``%pip`` installs.
+_PACKAGES = "/box/packages"
 #: The letter that asks for an order; an interrupt may come from then on.
 _NEXT = b'{"op": "next"}'
 #: The letter that says that a cell has run to its end.
@@ -138,11 +139,138 @@ def _show_figures() -> None:
     pyplot.close("all")
 
 
-def pip(line: str) -> None:
-    """Do what ``%pip …`` asks for."""
-    from _sandbox_pip.install import pip as work  # type: ignore[import-not-found]
+class PackageError(Exception):
+    """Raised when ``%pip`` cannot do what it is asked; says what to do instead. A cell shows it without frames."""
 
-    work(line, _send)
+
+class NativePackage(PackageError):
+    """Raised for a package that has native code."""
+
+
+PackageError.__module__ = NativePackage.__module__ = "builtins"
+
+
+def pip(line: str) -> None:
+    """Do what ``%pip …`` asks for. pip itself runs beside this guest; packages lie in the work folder."""
+    import shlex
+
+    try:
+        command, *rest = shlex.split(line, comments=True) or [""]
+        if command == "install":
+            _install(rest)
+        elif command in ("list", "freeze"):
+            for name, found in sorted(_installed().items()):
+                print(f"{name}=={found.version}")
+        elif command == "uninstall":
+            for name in rest:
+                if not name.startswith("-"):
+                    _uninstall(name)
+        else:
+            raise PackageError(f"%pip {command or '…'} is not there; this sandbox has %pip install, uninstall and list")
+    except (OSError, ValueError) as error:
+        raise PackageError(f"%pip {line[:200]} failed: {error}") from None
+
+
+def _install(words: list[str]) -> None:
+    import platform
+    import shutil
+
+    version = platform.python_version()
+    markers = {
+        "implementation_name": sys.implementation.name,
+        "implementation_version": version,
+        "os_name": os.name,
+        "platform_machine": platform.machine(),
+        "platform_release": platform.release(),
+        "platform_system": platform.system(),
+        "platform_version": platform.version(),
+        "python_full_version": version,
+        "platform_python_implementation": platform.python_implementation(),
+        "python_version": ".".join(version.split(".")[:2]),
+        "sys_platform": sys.platform,
+    }
+    paths, index = [path for path in sys.path if path != "/box"], os.environ.get("PIP_INDEX_URL", "")
+    answer = _send(op="pip", words=words, folder=os.getcwd(), paths=paths, index=index, markers=markers)
+    if "error" in answer:
+        raise (NativePackage if answer.get("native") else PackageError)(str(answer["error"]))
+    before, folder = _installed(), str(answer["folder"])
+    try:
+        new = {_plain(one.name): one.version for one in importlib.metadata.distributions(path=[folder])}
+        for name in new.keys() & before.keys():
+            if _is_ours(before[name]):
+                _remove(before[name])
+        tops = [name.removesuffix(".py") for name in os.listdir(folder)]
+        _move(folder, _PACKAGES)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if _PACKAGES not in sys.path:
+        sys.path.append(_PACKAGES)
+    importlib.invalidate_caches()
+    for name in map(_plain, answer["names"]):  # type: ignore[call-overload]
+        if name not in new and name in before:
+            print(f"Requirement already satisfied: {name} {before[name].version}")
+    if new:
+        print("Successfully installed " + " ".join(f"{name}-{version}" for name, version in sorted(new.items())))
+    if own := [name for name in tops if name in sys.stdlib_module_names]:
+        print(f"note: these are modules that Python has too, and Python's own are imported: {', '.join(own[:5])}")
+    if new.keys() & before.keys() and any(name in sys.modules for name in tops):
+        print("note: another version was imported before; restart the session to use the new one")
+
+
+def _installed() -> dict[str, "importlib.metadata.Distribution"]:
+    """Return what can be imported already, by name."""
+    import importlib.metadata
+
+    found: dict[str, importlib.metadata.Distribution] = {}
+    paths = [path for path in sys.path if path not in ("/box", _PACKAGES)]
+    for one in importlib.metadata.distributions(path=[_PACKAGES, *paths]):
+        if one.metadata["Name"]:
+            found.setdefault(_plain(one.name), one)
+    return found
+
+
+def _plain(name: str) -> str:
+    """Return the name of a package as all tools compare it, of a requirement or a file name too."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^A-Za-z0-9._-]", os.path.basename(name))[0]).lower()
+
+
+def _is_ours(found: "importlib.metadata.Distribution") -> bool:
+    return str(found.locate_file("")).rstrip("/") == _PACKAGES
+
+
+def _uninstall(name: str) -> None:
+    found = _installed().get(_plain(name))
+    if found is None or not _is_ours(found):
+        where = "is not installed" if found is None else "is part of this Python"
+        raise PackageError(f"{name[:100]} {where}; %pip list shows what is installed")
+    told = f"{found.name}-{found.version}"
+    _remove(found)
+    importlib.invalidate_caches()
+    print(f"Successfully uninstalled {told}")
+
+
+def _remove(found: "importlib.metadata.Distribution") -> None:
+    """Remove the files that a package lists as its own, and the folders that are empty then."""
+    folders = set[str]()
+    for file in found.files or ():
+        path = os.path.normpath(f"{_PACKAGES}/{file}")
+        if path.startswith(f"{_PACKAGES}/"):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            while (path := os.path.dirname(path)) != _PACKAGES:
+                folders.add(path)
+    for folder in sorted(folders, key=len, reverse=True):
+        with contextlib.suppress(OSError):  # something else lies there: a cache, or a file of another package
+            os.rmdir(folder)
+
+
+def _move(source: str, target: str) -> None:
+    """Move a folder to where one may be already: its files go beside those of the other, or replace them."""
+    if not os.path.isdir(source) or not os.path.isdir(target):
+        os.replace(source, target)
+        return
+    for name in os.listdir(source):
+        _move(f"{source}/{name}", f"{target}/{name}")
 
 
 def run(source: str, number: int) -> None:
@@ -168,15 +296,10 @@ def run(source: str, number: int) -> None:
         _put(_DONE)
 
 
-def _is_pips(error: BaseException) -> bool:
-    install = sys.modules.get("_sandbox_pip.install")
-    return install is not None and isinstance(error, install.PackageError)
-
-
 def _fail(error: BaseException) -> None:
     _tell(op="ended")
     # A SyntaxError names its place itself and needs no frames, nor does an error of %pip.
-    needs_none = isinstance(error, SyntaxError) or _is_pips(error)
+    needs_none = isinstance(error, SyntaxError | PackageError)
     frames = None if needs_none else error.__traceback__
     while frames is not None and frames.tb_frame.f_globals.get("__name__") in _NOT_SHOWN:
         frames = frames.tb_next
@@ -266,33 +389,13 @@ def _call_host(message: bytes) -> bytes:
 
 
 class _OnDemand:
-    """An import hook for what the worker gives when it is imported: matplotlib's data files, and modules of ours."""
+    """An import hook that has the data files of matplotlib unpacked when it is imported."""
 
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
         """See ``importlib.abc.MetaPathFinder``."""
         if name == "matplotlib":
             _tell(op="matplotlib")
-        if not name.startswith("_sandbox_"):
-            return None
-        given = _send(op="source", name=name)
-        if not given:
-            return None
-        return importlib.machinery.ModuleSpec(name, _OwnLoader(str(given["source"])), is_package=bool(given["package"]))
-
-
-class _OwnLoader(importlib.abc.Loader):
-    """Loads a module whose source is known."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
-        """See ``importlib.abc.Loader``."""
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """See ``importlib.abc.Loader``."""
-        exec(compile(self._source, f"<{module.__name__}>", "exec", dont_inherit=True), module.__dict__)
 
 
 def touch() -> None:
@@ -325,8 +428,8 @@ def begin(env: dict[str, str] | None = None) -> None:
     sys.dont_write_bytecode = True  # files that the user did not make
     sys.path.insert(0, "/box")
     # Where %pip installs; last, so that no package takes the place of a module of Python itself.
-    if "/box/packages" not in sys.path:
-        sys.path.append("/box/packages")
+    if _PACKAGES not in sys.path:
+        sys.path.append(_PACKAGES)
 
 
 def load(path: str, modules: list[str]) -> None:

@@ -142,9 +142,10 @@ class LightPythonEngine(WasmPythonEngine):
     def __init__(self, loaded: LoadedImage, plan: dict[str, Any], image: int | None) -> None:
         self.store, self.export, self.memory, self.wasi = loaded.store, loaded.export, loaded.memory, loaded.wasi
         self.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
-        mounts = loaded.give([Preopen(**folder) for folder in plan["preopens"]])
+        preopens = [Preopen(**folder) for folder in plan["preopens"]]
+        mounts = loaded.give(preopens)
         loaded.letter = self._letter
-        self.indexes: list[str] = plan["indexes"]
+        self.folders, self.scratch, self.indexes = Folders(preopens), plan["scratch"], plan["indexes"]
         self.number = 0
         self.told: dict[str, Any] = {}
         self.line: HostLine | None = None

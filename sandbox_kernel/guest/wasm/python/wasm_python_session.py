@@ -6,11 +6,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import os
-import re
 import signal
 import zipfile
 from dataclasses import dataclass
@@ -19,7 +17,6 @@ import wasmtime
 
 from ...session.worker import CellEngine, Worker
 from ..engine import GuestExit, describe_torn, make_engine
-from ..guest_fetch import fetched
 from ..guest_files import Folders
 from ..host_line import HostLine, failed, python_sources
 from ..javascript.embedder import write_all
@@ -29,6 +26,7 @@ from ..plan import Preopen, read_switches
 from ..rewrite import REFUSED
 from ..wasi.all_calls import PlainWasi
 from ..wasi.file_calls import LETTER_BOX
+from .pip_in_jail import install
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +84,7 @@ class WasmPythonEngine(CellEngine):
         self.export = Export(self.store, linker.instantiate(self.store, loaded.module))
         self.memory = self.export.memory()
         self.wasi.memory, self.wasi.store = self.memory, self.store
-        self.indexes: list[str] = plan["indexes"]
+        self.folders, self.scratch, self.indexes = Folders(preopens), plan["scratch"], plan["indexes"]
         self.number = 0
         self.told: dict[str, Any] = {}
         self.line: HostLine | None = None
@@ -161,12 +159,8 @@ class WasmPythonEngine(CellEngine):
             self._unpack()
         elif op == "ended":
             self._ended()
-        elif op == "source":
-            return json.dumps(source_of(str(letter.get("name", "")))).encode()
-        elif op == "indexes":
-            return json.dumps({"indexes": self.indexes}).encode()
-        elif op == "fetch":
-            return fetched(json.dumps(letter.get("request")).encode(), self.wasi.stop)
+        elif op == "pip":
+            return json.dumps(install(letter, self.folders, self.scratch, self.indexes, self.wasi.stop)).encode()
         elif op == "show":
             shown = {"op": "display", "kind": letter.get("kind"), "data": letter.get("data"), "metadata": {}}
             self.worker.show({**shown, "display_id": None})
@@ -254,33 +248,3 @@ def load(known: dict[str, Any]) -> LoadedPython:
 def make(loaded: LoadedPython, plan: dict[str, Any], image: int | None) -> WasmPythonEngine:
     """Make the engine of one session."""
     return WasmPythonEngine(loaded, plan, image)
-
-
-#: The packages that a guest can ask for, by their names there.
-_OURS, _OTHERS = "_sandbox_pip", {"_sandbox_packaging": "packaging", "_sandbox_resolvelib": "resolvelib"}
-_NAME = re.compile(r"(_sandbox_\w+)((?:\.\w+)*)\Z")
-
-
-def source_of(name: str) -> dict[str, object]:
-    """Return the source of a module for a guest, and whether it is a package; nothing for any other name."""
-    parts = _NAME.match(name)
-    folder = _folder(parts[1]) if parts is not None else None
-    if parts is None or folder is None:
-        return {}
-    place = os.path.join(folder, *parts[2].split(".")[1:])
-    is_package = os.path.isdir(place)
-    try:
-        with open(os.path.join(place, "__init__.py") if is_package else f"{place}.py", encoding="utf-8") as file:
-            source = file.read()
-    except OSError:
-        return {}
-    for there, here in _OTHERS.items():
-        source = re.sub(rf"^from {here}\b", f"from {there}", source, flags=re.MULTILINE)
-    return {"source": source, "package": is_package}
-
-
-def _folder(package: str) -> str | None:
-    if package == _OURS:
-        return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "pip")
-    found = importlib.util.find_spec(_OTHERS[package]) if package in _OTHERS else None
-    return os.path.dirname(found.origin) if found is not None and found.origin else None
