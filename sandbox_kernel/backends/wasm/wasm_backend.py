@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
     from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.client.safe_client import SafeClient
-    from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
+    from sandbox_kernel.net.guest_fetch import FetchBridge
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
@@ -231,7 +231,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
         from sandbox_kernel.net.client.safe_client import SafeClient
-        from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge, guest_rules
+        from sandbox_kernel.net.guest_fetch import FetchBridge, guest_rules
         from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
         return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))

@@ -1,6 +1,6 @@
 """Passes a guest's fetch to the host, over the jail's listening socket, which the host serves.
 
-Request and response are JSON (``net/guest_fetch/fetch_json.py`` on the host defines them). The three imports of the
+Request and response are JSON (``net/guest_fetch.py`` on the host defines them). The three imports of the
 module ``sandbox`` have the names of the seed project, so that guests made for it run here.
 """
 

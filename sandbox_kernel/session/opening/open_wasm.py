@@ -13,8 +13,7 @@ from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.guest_images import FACTS, image_facts
-from sandbox_kernel.backends.wasm.packages import package_files
-from sandbox_kernel.backends.wasm.pip_indexes import usual_indexes
+from sandbox_kernel.backends.wasm.packages import package_files, usual_indexes
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
@@ -53,8 +52,8 @@ from sandbox_kernel.workspace.shared_folder import FolderLink
 _WORKER, _GATE = "sandbox_guest.wasm.waiting", "sandbox_guest.session.checkpoint_gate"
 _ENGINES = {
     "quickjs": "sandbox_guest.wasm.javascript.js_session",
-    "turn": "sandbox_guest.wasm.python.wasm_python_session",
-    "command": "sandbox_guest.wasm.python.light_python_session",
+    "turn": "sandbox_guest.wasm.python.python_session",
+    "command": "sandbox_guest.wasm.python.python_session",
 }
 #: The file of a prepared guest that its engine reads.
 _KNOWN = {"quickjs": HANDLES, "command": FACTS}

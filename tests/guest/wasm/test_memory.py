@@ -14,7 +14,7 @@ import wasmtime
 from sandbox_kernel.guest.wasm.memory import apply_changes, changed_pages, write_changes
 from sandbox_kernel.guest.wasm.python.boot_python import words_that_became_one
 from sandbox_kernel.guest.wasm.python.interrupts import MemoryInterrupts
-from sandbox_kernel.guest.wasm.python.light_python_session import PreparedCall
+from sandbox_kernel.guest.wasm.python.python_session import PreparedCall
 
 PAGE = os.sysconf("SC_PAGESIZE")
 ENGINE = wasmtime.Engine()

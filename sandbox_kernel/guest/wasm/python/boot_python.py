@@ -31,7 +31,7 @@ from ..memory import write_memory
 from ..plan import BootPlan, PackagesPlan
 from ..rewrite import STACK, TABLE, StartShim, bake, exposed, prepare, shim_code, with_start
 from ..wasi.engine_overrides import WASI, make_linker
-from .light_python_session import LoadedImage, name_mounts
+from .python_session import LoadedImage, name_mounts
 
 _BOOTED = 77
 #: What the boot program writes at the beginning of the buffer for arguments.
