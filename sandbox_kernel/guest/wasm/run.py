@@ -27,12 +27,12 @@ from .compile_module import ENTRY, compile_module
 from .engine import PLAIN, GuestEnding, GuestExit, Switches, ending_of, make_engine
 from .guest_fetch import WHERE
 from .guest_files import Folders
+from .host_line import receive_order
 from .javascript.embedder import JavaScriptEmbedder, Untranslated
 from .javascript.quickjs import QuickJs, make_image
 from .memory import map_memory
-from .plan import BakePlan, BootPlan, CompilePlan, PackagesPlan, RunPlan, read_plan, read_switches
+from .plan import BootPlan, CompilePlan, PackagesPlan, Plan, RunPlan, read_plan, read_switches
 from .rewrite import REFUSED, START
-from .waiting import receive_order
 from .wasi.engine_overrides import (
     INSTANCES,
     AskedInput,
@@ -250,9 +250,7 @@ def _exit_code(ending: GuestEnding) -> int:
     return 0 if ending.end == "compiled" else 134
 
 
-def carry_out(
-    plan: RunPlan | CompilePlan | BakePlan | BootPlan | PackagesPlan, status: str, ahead: Parts | None = None
-) -> int:
+def carry_out(plan: Plan, status: str, ahead: Parts | None = None) -> int:
     """Carry out the plan, send the report, and return the exit code: the guest's where that is possible."""
     if isinstance(plan, RunPlan):
         ending = run_guest(plan, ahead)

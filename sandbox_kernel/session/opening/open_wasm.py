@@ -49,7 +49,7 @@ from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
-_WORKER, _GATE = "sandbox_guest.wasm.waiting", "sandbox_guest.session.checkpoint_gate"
+_WORKER, _GATE = "sandbox_guest.wasm.host_line", "sandbox_guest.session.checkpoint_gate"
 _ENGINES = {
     "quickjs": "sandbox_guest.wasm.javascript.js_session",
     "turn": "sandbox_guest.wasm.python.python_session",

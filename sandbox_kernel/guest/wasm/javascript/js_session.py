@@ -1,6 +1,6 @@
 """The engine of a JavaScript session in WebAssembly: one QuickJS runs cell after cell; its memory is the whole state.
 
-``waiting.py`` loads it in a waiting jail and makes it the engine of a session. Checkpoints, rollback and undo
+``host_line.py`` loads it in a waiting jail and makes it the engine of a session. Checkpoints, rollback and undo
 work by forks of the worker, as in every session (``guest/session/``). In addition a WebAssembly session can be written
 to a file: between two cells the engine's stack is empty, so its linear memory is the session, on any machine.
 """
@@ -165,7 +165,7 @@ class WasmJavaScriptEngine(CellEngine):
 
 
 def load(known: dict[str, Any]) -> LoadedJavaScript:
-    """Load what does not depend on the plan of a session; called by ``waiting.py``."""
+    """Load what does not depend on the plan of a session; called by ``host_line.py``."""
     engine = make_engine(read_switches(known["switches"]))
     store = wasmtime.Store(engine)
     store.set_epoch_deadline(1)

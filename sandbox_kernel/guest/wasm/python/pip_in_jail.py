@@ -250,6 +250,7 @@ def main() -> None:
     from pip._internal.cli.main import main as pip
     from pip._internal.commands import install as _loaded  # noqa: F401 - loaded while its folder is on the path
     from pip._internal.index.package_finder import LinkEvaluator
+    from pip._internal.network import session
     from pip._internal.req.req_install import InstallRequirement
     from pip._internal.resolution.resolvelib.factory import Factory
     from pip._vendor import certifi
@@ -258,6 +259,8 @@ def main() -> None:
     # What is there already is the guest's, not what lies beside pip.
     sys.path[:] = [path for path in sys.path if path != order["pip"]] + order["paths"]
     markers.default_environment = lambda: order["markers"]
+    # Its own tells an index about this machine, and reads files for it that Landlock does not show.
+    session.user_agent = lambda: "pip"
     make, evaluate = Factory.__init__, LinkEvaluator.evaluate_link
     kinds: dict[str, dict[str, str]] = {}
 

@@ -1,4 +1,4 @@
-"""The engines of Python sessions in WebAssembly; ``waiting.py`` loads one in a waiting jail and makes a session of it.
+"""The engines of Python sessions in WebAssembly; ``host_line.py`` loads one in a jail and makes a session of it.
 
 ``WasmPythonEngine`` is the large CPython with the scientific packages, called once for each cell.
 ``LightPythonEngine`` is the image of the light one, whose memory is entered once for each cell: the image's record
@@ -475,7 +475,7 @@ def name_mounts(guest: HasMemory, spares: list[list[int]], mounts: list[str]) ->
 
 
 def load(known: dict[str, Any]) -> LoadedPython | LoadedImage:
-    """Load what does not depend on the plan of a session; called by ``waiting.py``. An image has a file of handles."""
+    """Load what does not depend on the plan of a session (``host_line.py``). An image has a file of handles."""
     if known["handles"] is not None:
         return LoadedImage(known)
     engine = make_engine(read_switches(known["switches"]))
