@@ -204,7 +204,8 @@ def _run(
 
 def _refuse(said: str, natives: str) -> None:
     """Raise the refusal of a pip that failed: with native packages if there are some, else in its own words."""
-    lines = [line.strip() for line in said.partition("ERROR: ")[2].splitlines() if line.strip()] or ["it was ended"]
+    last = said.partition("ERROR: ")[2] or "\n".join(said.splitlines()[-3:])
+    lines = [line.strip() for line in last.splitlines() if line.strip()] or ["it was ended"]
     # A traceback is of our pip; its last line says what went wrong.
     words = "; ".join(lines if len(lines) <= _MOST_LINES else [lines[0], lines[-1]])[: _MOST_WORDS // 2]
     try:
