@@ -14,7 +14,6 @@ import wasmtime
 from sandbox_kernel.guest.wasm.memory import apply_changes, changed_pages, write_changes
 from sandbox_kernel.guest.wasm.python.boot_python import words_that_became_one
 from sandbox_kernel.guest.wasm.python.interrupts import MemoryInterrupts
-from sandbox_kernel.guest.wasm.python.python_session import PreparedCall
 
 PAGE = os.sysconf("SC_PAGESIZE")
 ENGINE = wasmtime.Engine()
@@ -118,17 +117,3 @@ def test_an_interrupt_that_was_heard_after_its_cell_is_not_the_next_ones() -> No
     interrupts.stop_listening()
     signal.signal(signal.SIGINT, before)
     assert list(place[:5]) == [0, 0, 1, 1, 1]
-
-
-def test_a_prepared_call_is_the_call() -> None:
-    store = wasmtime.Store(ENGINE)
-    text = """(module (func (export "sub") (param i32 i32) (result i32) (i32.sub (local.get 0) (local.get 1)))
-      (func (export "trap") (result i32) unreachable) (func (export "long") (param i64) (result i32) i32.const 1))"""
-    exports = wasmtime.Instance(store, wasmtime.Module(ENGINE, text), []).exports(store)
-    functions = {name: exports[name] for name in ("sub", "trap", "long")}
-    call = PreparedCall(store, functions["sub"], (44, 2))  # type: ignore[arg-type]
-    assert [call(), call()] == [42, 42]
-    with pytest.raises(wasmtime.Trap):
-        PreparedCall(store, functions["trap"], ())()  # type: ignore[arg-type]
-    with pytest.raises(wasmtime.WasmtimeError, match="something else"):
-        PreparedCall(store, functions["long"], (1,))  # type: ignore[arg-type]

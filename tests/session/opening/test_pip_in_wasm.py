@@ -6,9 +6,11 @@ What wheels and indexes say is hostile; nothing that they do leaves the jail, an
 from __future__ import annotations
 
 import io
+import socket
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -218,6 +220,31 @@ def test_the_index_of_the_host_is_reached_by_the_fetch_rules_and_no_other_place_
             elsewhere = session.run("%pip install -i http://other.test/simple absent-thing", timeout=PATIENCE_S)
             assert elsewhere.error is not None and elsewhere.error.ename == "PackageError"
             assert elsewhere.violations
+
+
+def test_an_interrupt_ends_pip_while_an_index_lets_it_wait_and_the_state_stays() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as index, ThreadPoolExecutor(1) as aside:
+        port = index.getsockname()[1]
+        policy = SandboxPolicy.preset("standard").allow_domain(HOST, port)
+        with (
+            Sandbox(policy, "wasm", allow_private_for=[HOST], resolver=lambda *_: ["127.0.0.1"]) as box,
+            box.session("python") as session,
+        ):
+            session.run("x = 1")
+
+            def interrupt_when_asked() -> socket.socket:
+                asked, _ = index.accept()
+                session.interrupt()
+                return asked
+
+            waiting = aside.submit(interrupt_when_asked)
+            stopped = session.run(f"%pip install -i http://{HOST}:{port}/simple low", timeout=PATIENCE_S)
+            assert (stopped.status, stopped.rolled_back) == (Status.INTERRUPTED, False), stopped.stderr
+            with waiting.result() as asked:
+                asked.settimeout(PATIENCE_S)
+                while asked.recv(1 << 16):  # ends when pip is gone
+                    pass
+            assert value(session.run("import os; x, os.listdir('.')")) == "(1, [])"
 
 
 def test_a_cell_can_await_and_keeps_one_loop(session: WasmSession) -> None:

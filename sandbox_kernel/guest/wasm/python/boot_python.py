@@ -120,7 +120,6 @@ def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytear
             "turn": booted.entries["turn"],
             "spares": shim.spares,
             "interrupt": interrupt,
-            "buffer": [shim.buffer, shim.buffer_bytes],
         }
         record = json.dumps(found).encode()
         place = booted.leave_record(old_stack, record)

@@ -40,8 +40,6 @@ _NEXT = b'{"op": "next"}'
 _DONE = b'{"op": "done", "status": "ok", "exit_code": 0}'
 #: The descriptor that is the letter box, in an image; None where the letter box is a file.
 _post: int | None = None
-#: Where the embedder writes orders, in an image.
-_buffer = bytearray()
 
 
 def _send(**letter: object) -> dict[str, object]:
@@ -459,22 +457,13 @@ def release() -> None:
     _tell(op="released")
 
 
-def _order() -> dict[str, object]:
-    """Ask for an order. The embedder writes it into the buffer, after its size, or answers with one that is longer."""
-    assert _post is not None
-    _put(_NEXT)
-    size = int.from_bytes(_buffer[:4], "little")
-    order: dict[str, object] = json.loads(_buffer[4 : 4 + size] if size else _read(_post))
-    return order
-
-
 def turn() -> None:
     """Do what the worker asks for; the entry of an image.
 
     From the order of a cell until the message ``ended`` or ``done`` an interrupt may come at any moment, also in here.
     """
     try:
-        order = _order()
+        order: dict[str, object] = json.loads(_posted(_NEXT))
         functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, touch, renew, load, release)
         calls = {function.__name__: function for function in functions}
         arguments = order["arguments"]

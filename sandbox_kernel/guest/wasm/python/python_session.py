@@ -9,7 +9,6 @@ session.
 
 from __future__ import annotations
 
-import ctypes
 import io
 import json
 import os
@@ -19,8 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import wasmtime
-from wasmtime import _ffi as ffi
-from wasmtime._func import enter_wasm
 
 from ...session.worker import CellEngine, Worker
 from ..engine import GuestExit, Switches, describe_torn, make_engine
@@ -251,31 +248,6 @@ class WasmPythonEngine(CellEngine):
         return answer if isinstance(answer, dict) else {}
 
 
-class PreparedCall:
-    """A call with fixed arguments. All arguments, and the one result, are numbers of 32 bits."""
-
-    def __init__(self, store: wasmtime.Store, function: wasmtime.Func, arguments: tuple[int, ...]) -> None:
-        i32 = wasmtime.ValType.i32()
-        kind = function.type(store)
-        if kind.params != [i32] * len(arguments) or kind.results != [i32]:
-            raise wasmtime.WasmtimeError("the function takes or returns something else")
-        self._store, self._function = store, function
-        self._given = (ffi.wasmtime_val_t * len(arguments))()
-        for number, value in enumerate(arguments):
-            self._given[number] = wasmtime.Val._convert_to_raw(store, i32, value)
-        self._result = (ffi.wasmtime_val_t * 1)()
-
-    def __call__(self) -> int:
-        """Call the function and return its result; raises what ``wasmtime.Func`` raises."""
-        given, result = self._given, self._result
-        with enter_wasm(self._store) as trap:
-            function = ctypes.byref(self._function._func)
-            error = ffi.wasmtime_func_call(self._store._context(), function, given, len(given), result, 1, trap)
-            if error:
-                raise wasmtime.WasmtimeError._from_ptr(error)
-        return int(result[0].of.i32)
-
-
 #: The folders of every run, before the mounts; the last one, which has the program, is the letter box of a session.
 _PLACES = 4
 _POST = 3 + _PLACES - 1
@@ -284,9 +256,8 @@ _FIRST_ORDER = b'{"call": "touch", "arguments": []}'
 #: The stack of the main thread is smaller than that of a run's own thread.
 _STACK_BYTES = 4 << 20
 _MOST_RECORD_BYTES = 8192
-#: What a guest sends to be given an order, and the longest order that is written into its buffer.
+#: What a guest sends to be given an order.
 _NEXT = b'{"op": "next"}'
-_MOST_ORDER_BYTES = 16 << 10
 
 
 class LoadedImage:
@@ -300,8 +271,7 @@ class LoadedImage:
         self.letter: Callable[[bytes], bytes] = lambda _data: _FIRST_ORDER
         self.store = wasmtime.Store(engine)
         self.store.set_epoch_deadline(1)
-        self._buffer = (0, 0)
-        self.wasi = PlainWasi(Folders([]), [], ["python"], {}, write_all, self._answer)
+        self.wasi = PlainWasi(Folders([]), [], ["python"], {}, write_all, lambda data: self.letter(data))
         self.wasi.make_post(_POST)
         linker = wasmtime.Linker(engine)
         self.wasi.define(linker)
@@ -313,16 +283,6 @@ class LoadedImage:
         # A first call copies the pages of the memory that every cell writes to.
         record = self.read_record()
         self.function(record)(self.store, record["turn"], 0, 0, 0)
-
-    def _answer(self, data: bytes) -> bytes:
-        """Answer a letter. An order goes into the guest's buffer, which takes less time than to let it be read."""
-        answer = self.letter(data)
-        if data == _NEXT:
-            place, room = self._buffer
-            fits = len(answer) <= min(room - 4, _MOST_ORDER_BYTES)
-            said = len(answer).to_bytes(4, "little") + answer if fits else bytes(4)
-            self.memory.write(self.store, said, place)
-        return answer
 
     def give(self, preopens: Sequence[Preopen]) -> list[str]:
         """Give the guest these folders; returns the names of the mounts among them."""
@@ -338,9 +298,6 @@ class LoadedImage:
         if size > _MOST_RECORD_BYTES:
             raise wasmtime.WasmtimeError("the memory of the session has no record")
         found: dict[str, Any] = json.loads(bytes(self.memory.read(self.store, place + 4, place + 4 + size)))
-        # The memory may lie: whatever is written to the buffer is checked to be in the memory.
-        place, room = found["buffer"]
-        self._buffer = int(place), int(room)
         return found
 
     def function(self, record: dict[str, Any]) -> wasmtime.Func:
@@ -369,7 +326,7 @@ class LightPythonEngine(WasmPythonEngine):
         if image is not None:
             (apply_changes if plan["changes"] else map_memory)(self, image)
         record = loaded.read_record()
-        self._turn_call = PreparedCall(self.store, loaded.function(record), (record["turn"], 0, 0, 0))
+        self._function, self._turn_at = loaded.function(record), record["turn"]
         name_mounts(self, record["spares"], mounts)
         base, size = memory_base(self), self.memory.data_len(self.store)
         self._interrupts = MemoryInterrupts(base, size, record["interrupt"])
@@ -432,7 +389,7 @@ class LightPythonEngine(WasmPythonEngine):
 
     def _enter(self, name: str, *arguments: object) -> bool:
         self.order = {"call": name, "arguments": list(arguments)}
-        return bool(self._turn_call())
+        return bool(self._function(self.store, self._turn_at, 0, 0, 0))
 
     def _letter(self, data: bytes) -> bytes:
         if data == _NEXT:
