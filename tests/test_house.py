@@ -26,7 +26,7 @@ LARGER = {"sandbox_kernel": 23, "tests/conformance": 20}
 _TRACER = {"debugpy", "pydevd", "pydevd_file_utils", "_pydevd_bundle"}
 GUEST_PACKAGES = {
     "python": {"IPython", "traitlets", "pip", *_TRACER},
-    "wasm": {"wasmtime", "packaging", "resolvelib", "_sandbox_pip"},
+    "wasm": {"wasmtime", "pip"},
 }
 
 #: Circles of imports that are still there. Take one out when it is broken; add none.

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
-from sandbox_kernel.backends.wasm.module_key import engine_version
+from sandbox_kernel.backends.wasm.guest_images import engine_version
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages.recipe import Availability

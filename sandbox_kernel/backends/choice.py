@@ -111,6 +111,7 @@ class Backends:
             on_progress=self.on_prepare,
             client=self._egress.client,
             grants=self._grants,
+            proxy=self._egress.proxy,
         )
         if check or self.process.config.check_types:
             return make(check_types=True)

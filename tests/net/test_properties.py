@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sandbox_kernel.errors import FetchError, InvalidRequest
 from sandbox_kernel.net.client.fetch_messages import FetchRequest
 from sandbox_kernel.net.client.redirects import next_request
-from sandbox_kernel.net.guest_fetch.fetch_json import decode_request
+from sandbox_kernel.net.guest_fetch import decode_request
 from sandbox_kernel.net.proxy.tls_hello import parse_client_hello
 from sandbox_kernel.net.rules.addresses import is_public
 from sandbox_kernel.net.rules.fetch_policy import FetchPolicy

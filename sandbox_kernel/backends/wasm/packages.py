@@ -5,6 +5,8 @@ No code of a package runs here: its archive is hashed, and plain files are read 
 
 from __future__ import annotations
 
+import configparser
+import contextlib
 import fnmatch
 import hashlib
 import importlib.util
@@ -17,7 +19,8 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
 
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable, install_line
@@ -156,3 +159,65 @@ def _failure(package: Package, words: str) -> str:
         f"{package.name} {package.version} could not be fetched from {package.registry}: {words or 'no archive came'}; "
         f"check the network, or put {package.archive} into a folder and name it in {OFFLINE}"
     )
+
+
+#: The options, in the order in which their addresses are asked.
+_OPTIONS = ("index-url", "extra-index-url")
+_SECTIONS = ("global", "install")
+
+
+def usual_indexes() -> list[str]:
+    """Return the addresses of the simple indexes; empty when pip is told to use none, or is not installed.
+
+    An address with a user name or password is left out: it is a secret of the host, and no program inside gets it.
+    """
+    settings = read_settings(configuration_files(os.environ), os.environ)
+    if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+        return []
+    first, *more = (settings.get(option, "").split() for option in _OPTIONS)
+    found = [*(first or _default()), *(address for addresses in more for address in addresses)]
+    return [address for address in found if _is_open(address)]
+
+
+def configuration_files(environment: Mapping[str, str]) -> list[str]:
+    """Return the names of pip's configuration files; later ones win."""
+    named = environment.get("PIP_CONFIG_FILE", "")
+    if named == os.devnull:
+        return []
+    home = os.path.expanduser("~")
+    shared = environment.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")
+    own = environment.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    files = [f"{folder}/pip/pip.conf" for folder in shared if folder] + ["/etc/pip.conf", f"{home}/.pip/pip.conf"]
+    files += [f"{own}/pip/pip.conf", f"{sys.prefix}/pip.conf"]
+    return [*files, *([named] if named else [])]
+
+
+def read_settings(files: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of ``pip install``; what the environment says wins. A file that is damaged says nothing."""
+    found: dict[str, str] = {}
+    for path in files:
+        parser = configparser.RawConfigParser()
+        with contextlib.suppress(configparser.Error, UnicodeDecodeError):
+            parser.read(path, encoding="utf-8")
+            for section in _SECTIONS:
+                found.update(parser.items(section) if parser.has_section(section) else ())
+    for option in (*_OPTIONS, "no-index"):
+        if value := environment.get(f"PIP_{option.upper().replace('-', '_')}"):
+            found[option] = value
+    return found
+
+
+def _default() -> list[str]:
+    try:
+        from pip._internal.models.index import PyPI
+    except ImportError:
+        return []
+    return [str(PyPI.simple_url)]
+
+
+def _is_open(address: str) -> bool:
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and "@" not in parts.netloc

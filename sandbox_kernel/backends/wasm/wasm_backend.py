@@ -25,15 +25,11 @@ from sandbox_kernel.backends.requests.request_checks import check_files_fit, che
 from sandbox_kernel.backends.requests.standard_input import unless_terminal
 from sandbox_kernel.backends.results.host_failures import Listener, check_listener, host_trouble
 from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
-from sandbox_kernel.backends.wasm.booted import image_facts, why_not_image
-from sandbox_kernel.backends.wasm.cell_modules import CellModules
-from sandbox_kernel.backends.wasm.loaded_wheels import MEMORY, PLACE, LoadedWheels, load_wheels
-from sandbox_kernel.backends.wasm.module_key import EngineSwitches
-from sandbox_kernel.backends.wasm.native import build
-from sandbox_kernel.backends.wasm.prepare import OnProgress, switches_of
-from sandbox_kernel.backends.wasm.source import WasmSource, read_source
+from sandbox_kernel.backends.wasm.cell_modules import CellModules, WasmSource, read_source
+from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, image_facts, why_not_image
+from sandbox_kernel.backends.wasm.prepare import OnProgress, WasmLanguages, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
-from sandbox_kernel.backends.wasm.toolchains import find_toolchain
+from sandbox_kernel.backends.wasm.toolchains import build, find_toolchain
 from sandbox_kernel.backends.wasm.wasm_job import (
     COMPILED,
     HANDLES,
@@ -44,9 +40,8 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     make_walls,
     run_job_of,
 )
-from sandbox_kernel.backends.wasm.wasm_languages import WasmLanguages
 from sandbox_kernel.backends.wasm.wasm_result import unfinished, wasm_result
-from sandbox_kernel.backends.wasm.wheels import Wheels
+from sandbox_kernel.backends.wasm.wheels import MEMORY, PLACE, LoadedWheels, Wheels, load_wheels
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.core.job import SpareGone
 from sandbox_kernel.jail.core.walls import CELL, Walls
@@ -71,7 +66,8 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
     from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.net.client.safe_client import SafeClient
-    from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
+    from sandbox_kernel.net.guest_fetch import FetchBridge
+    from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
 
@@ -102,6 +98,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         check_types: Check the types of TypeScript before a run.
         on_progress: Called with the progress of a preparation, on the thread that waits for it.
         client: Function that makes the fetch client for a ``FetchPolicy``; None for ``SafeClient``.
+        proxy: Function that makes the proxy of Python sessions for a ``FetchPolicy``; None for ``EgressProxy``.
         wheels: Packages that Python programs can import, loaded in advance; None for none.
         grants: The opened paths of the policy, where another backend has them already; None opens them.
 
@@ -120,6 +117,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         check_types: bool = False,
         on_progress: OnProgress | None = None,
         client: Callable[[FetchPolicy], SafeClient] | None = None,
+        proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
         wheels: Wheels | None = None,
         grants: GivenGrants | None = None,
     ) -> None:
@@ -129,7 +127,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self.enforcer = get_enforcer(enforcer)
         own = store if store is not None else WasmStore()
         super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
-        self._client = client
+        self._client, self._proxy = client, proxy
         self.wheels = wheels
         if wheels is not None:
             check_place_is_free(self.policy, PLACE, "the files of wheels=…")
@@ -237,10 +235,19 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
         from sandbox_kernel.net.client.safe_client import SafeClient
-        from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge, guest_rules
+        from sandbox_kernel.net.guest_fetch import FetchBridge, guest_rules
         from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
         return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))
+
+    def proxy(self) -> EgressProxy | None:
+        """Return the proxy for pip in a Python session; None when the policy allows no network."""
+        if not self.policy.network and not self.policy.network_rules:
+            return None
+        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+
+        return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 
     def _interpreter(
         self, request: ExecRequest, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry

@@ -7,8 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sandbox_kernel.backends.wasm.booted import FACTS, boot_fields
-from sandbox_kernel.backends.wasm.module_key import PLAIN, EngineSwitches
+from sandbox_kernel.backends.wasm.guest_images import FACTS, PLAIN, EngineSwitches, boot_fields
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
@@ -49,7 +48,7 @@ _ROOT_PLACE = "/mounted-root"
 #: The letter box of a Python that has no descriptor for its messages; ``guest/wasm/wasi/file_calls.py`` has it too.
 _LETTERS = "/sandbox"
 #: Guest program that waits in each jail for a plan.
-_WAITING = "sandbox_guest.wasm.warm.warm_run"
+_WAITING = "sandbox_guest.wasm.run"
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,7 @@ def bake_job(
     functions: Sequence[str],
     switches: EngineSwitches,
 ) -> Job:
-    """Return the job that makes an image of the JavaScript engine; see ``guest/wasm/images/bake.py``."""
+    """Return the job that makes an image of the JavaScript engine; see ``guest/wasm/javascript/quickjs.py``."""
     plan = {
         "task": "bake",
         "source": module.path,
@@ -213,7 +212,7 @@ def bake_job(
 
 
 def boot_job(jail: Jail, module: TrustedFile, guest: WasmLanguage, switches: EngineSwitches) -> Job:
-    """Return the job that makes an image of a started interpreter; see ``guest/wasm/images/boot_python.py``."""
+    """Return the job that makes an image of a started interpreter; see ``guest/wasm/python/boot_python.py``."""
     plan = {
         "task": "boot",
         "source": module.path,
@@ -233,7 +232,7 @@ def packages_job(
     results: tuple[str, str],
     switches: EngineSwitches,
 ) -> Job:
-    """Return the job that imports packages into an image; see ``guest/wasm/images/load_packages.py``."""
+    """Return the job that imports packages into an image; see ``guest/wasm/python/boot_python.py``."""
     plan = {
         "task": "packages",
         "module": image.file(COMPILED),

@@ -1,4 +1,4 @@
-"""Reads the report of the embedder inside the jail and makes the result of a run.
+"""Reads what the embedder inside the jail left, its report and its files, and makes the result of a run.
 
 The embedder shares its process with the guest, so its report is untrusted: only the ending of the guest is taken from
 it. Time, CPU time and memory are measured by the jail.
@@ -7,21 +7,58 @@ it. Time, CPU time and memory are measured by the jail.
 from __future__ import annotations
 
 import json
+import os
+import stat
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sandbox_kernel.backends.results.outcome import make_result
-from sandbox_kernel.backends.wasm.advice import ModuleDefect
+from sandbox_kernel.backends.wasm.wasm_job import PREPARE_DISK_MB
+from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.core.gate_messages import readable_text
 from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import Evidence, Verdict
 from sandbox_kernel.languages.recipe import ProgramPlan
+from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 
 
+class ModuleDefect(StrEnum):
+    """What is wrong with a module, by the words of the checker inside the jail (``guest/wasm/binary.py``)."""
+
+    OTHER = "other"
+    CUT = "cut"
+    TOO_LARGE = "too_large"
+    NESTED = "nested"
+    SWITCHED_OFF = "switched_off"
+    MEMORY_RANGE = "memory_range"
+    NO_ENTRY = "no_entry"
+    UNKNOWN_IMPORT = "unknown_import"
+    OTHER_IMPORT = "other_import"
+
+
+_TARGET = "build it as a command for wasm32-wasip1"
+_STEPS = {
+    ModuleDefect.CUT: "the file is cut or damaged: build or download it again",
+    ModuleDefect.TOO_LARGE: "make it smaller: leave out what is not used (wasm-opt -Oz, --gc-sections), or split it",
+    ModuleDefect.NESTED: "make it flatter: no compiler makes such a function of a program",
+    ModuleDefect.SWITCHED_OFF: f"{_TARGET}, without threads, 64-bit memory and proposals beyond WebAssembly 2.0",
+    ModuleDefect.MEMORY_RANGE: "declare a smaller memory",
+    ModuleDefect.NO_ENTRY: f"export the function to run as _start, or {_TARGET} and not as a library",
+    ModuleDefect.UNKNOWN_IMPORT: f"only wasi_snapshot_preview1 and the module sandbox (fetch) are given; {_TARGET}",
+    ModuleDefect.OTHER_IMPORT: f"the import is declared in another way than WASI has it; {_TARGET}",
+}
+
+
+def with_advice(reason: str, defect: ModuleDefect) -> str:
+    """Return the reason with the next step, where one is known."""
+    step = _STEPS.get(defect)
+    return f"{reason}; {step}" if step is not None else reason
+
+
 class GuestEnd(StrEnum):
-    """How a guest ended, by the words of the embedder inside the jail (``guest/wasm/endings.py``)."""
+    """How a guest ended, by the words of the embedder inside the jail (``guest/wasm/engine.py``)."""
 
     EXIT = "exit"
     TRAP = "trap"
@@ -135,3 +172,22 @@ def unfinished(request: ExecRequest, status: Status, limit: Limit | None, compil
         timeout=request.timeout,
         memory_limit_mb=request.memory_mb,
     )
+
+
+def read_file(folder: int, name: str, most_bytes: int = PREPARE_DISK_MB * MIB) -> bytes:
+    """Read a file from the work folder of a jail. Raises ``EnforcerFailed`` unless it is a plain file within the size.
+
+    The jail compiled untrusted input, so the file may be a link, an endless pipe, or too large.
+    """
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        raise EnforcerFailed("compiler", f"it left no file {name!r} that can be read: {error.strerror}") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
+            raise EnforcerFailed("compiler", f"it left no plain file {name!r} of at most {most_bytes} bytes")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most_bytes)
+    finally:
+        os.close(descriptor)

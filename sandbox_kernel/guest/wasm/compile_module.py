@@ -10,26 +10,13 @@ import os
 
 import wasmtime
 
-from .binary.format import Defect, Malformed
-from .binary.inspect_module import PAGE_BYTES, Caps, Import, ModuleFacts, inspect
-from .binary.rewrite import prepare
-from .endings import GuestEnding, describe_error
-from .engine import make_engine
+from .binary import PAGE_BYTES, TRUSTED, Caps, Defect, Import, Malformed, ModuleFacts, inspect
+from .engine import GuestEnding, describe_error, make_engine
 from .plan import CompilePlan
+from .rewrite import prepare
 from .wasi.engine_overrides import make_linker
 
 ENTRY = "_start"
-
-#: Bounds for interpreters of the catalogue, which are larger than a module of a cell may be.
-TRUSTED = Caps(
-    module_bytes=1 << 30,
-    functions=400_000,
-    table_elements=1_000_000,
-    body_bytes=16 << 20,
-    locals=50_000,
-    nesting=50_000,
-    exports=100_000,
-)
 
 
 def compile_module(plan: CompilePlan) -> GuestEnding:

@@ -1,13 +1,18 @@
-"""The engine that compiles and runs guests, and the only place that decides which WebAssembly proposals are on.
+"""The engine that compiles and runs guests, and how a guest ended.
 
-A compiled module loads only into an engine with the same switches, so the compile step, the embedder and the cache key
-(``fingerprint``) all use this module. Wrong combinations of switches do not raise: they abort the process. That is one
-more reason why an engine never runs in the host's process.
+Only this module decides which WebAssembly proposals are on. A compiled module loads only into an engine with the same
+switches, so the compile step, the embedder and the cache key all use this module. Wrong combinations of switches do not
+raise: they abort the process. That is one more reason why an engine never runs in the host's process.
+
+An ending is one JSON line for the host, the only source for the host's result: exit codes of processes end at 255 and
+do not describe traps. Messages contain text of the guest (function names), so their length is bounded here and the host
+escapes them again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
 import wasmtime
 from wasmtime import _ffi as ffi
@@ -55,3 +60,91 @@ def make_engine(switches: Switches, *, parallel: bool = False) -> wasmtime.Engin
         ffi.wasmtime_config_async_stack_size_set(config.ptr(), switches.stack_bytes)
     config.max_wasm_stack = switches.stack_bytes
     return wasmtime.Engine(config)
+
+
+_MOST_FRAMES = 20
+_MOST_TEXT = 4000
+
+#: Plain words for trap codes whose names in the library are unclear.
+_WORDS = {
+    wasmtime.TrapCode.STACK_OVERFLOW: "call stack exhausted",
+    wasmtime.TrapCode.MEMORY_OUT_OF_BOUNDS: "out of bounds memory access",
+    wasmtime.TrapCode.UNREACHABLE: "unreachable instruction executed",
+    wasmtime.TrapCode.INTERRUPT: "interrupted",
+    wasmtime.TrapCode.OUT_OF_FUEL: "all fuel consumed",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestEnding:
+    """How a guest ended; ``end`` is exit, trap, fuel, memory, epoch, untranslated, invalid or compiled."""
+
+    end: str
+    code: int | None = None
+    message: str = ""
+    fuel_used: int | None = None
+    memory_bytes: int | None = None
+    #: How often the memory limit refused to grow the guest's memory, also when the guest went on.
+    refused: int = 0
+    #: What kind of thing is wrong with a module that is invalid; see ``binary.py``.
+    defect: str = ""
+
+    def line(self) -> bytes:
+        """Return the report as one line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+class GuestExit(Exception):
+    """Raised when the guest calls ``proc_exit``, to leave it with its exact exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def describe_trap(trap: wasmtime.Trap) -> str:
+    """Return what went wrong and in which functions, innermost first."""
+    code = trap.trap_code
+    reason = _WORDS.get(code) if code is not None else None
+    if reason is None:
+        reason = code.name.lower().replace("_", " ") if code is not None else trap.message.strip().splitlines()[0]
+    lines = [f"wasm trap: {reason}"]
+    for frame in trap.frames[:_MOST_FRAMES]:
+        name = frame.func_name or f"function {frame.func_index}"
+        lines.append(f"  at {printable(name, 200)}")
+    return printable("\n".join(lines), _MOST_TEXT)
+
+
+def describe_torn(error: BaseException) -> str:
+    """Return why a guest stopped in the middle of a call: a trap, an exit, or an exception of ours in a host call."""
+    if isinstance(error, wasmtime.Trap):
+        return describe_trap(error)
+    if isinstance(error, wasmtime.WasmtimeError | GuestExit):
+        return printable(str(error), _MOST_TEXT)
+    return printable(f"a call of the guest failed outside of it: {type(error).__name__}: {error}", _MOST_TEXT)
+
+
+def printable(text: str, most: int) -> str:
+    """Return a guest's text without terminal control characters, at most ``most`` characters."""
+    clean = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return clean if len(clean) <= most else clean[: most - 1] + "…"
+
+
+def describe_error(error: wasmtime.WasmtimeError) -> str:
+    """Return the engine's error message without the heading between its causes; source excerpts keep their layout."""
+    lines = [line.rstrip() for line in str(error).splitlines()]
+    return printable("\n".join(line for line in lines if line and line != "Caused by:").strip(), _MOST_TEXT)
+
+
+def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> GuestEnding:
+    """Return the ending for what the call of a guest raised, from a start function or ``_start``."""
+    if isinstance(error, GuestExit):
+        return GuestEnding(end="exit", code=error.code)
+    if isinstance(error, wasmtime.Trap):
+        kind = {wasmtime.TrapCode.INTERRUPT: "epoch", wasmtime.TrapCode.OUT_OF_FUEL: "fuel"}
+        code = error.trap_code
+        return GuestEnding(end=kind.get(code, "trap") if code is not None else "trap", message=describe_trap(error))
+    message = describe_error(error)
+    # wasmtime has no code for this error, so its message is matched.
+    # A growth that is refused later is counted by the module (rewrite.py).
+    return GuestEnding(end="memory" if "exceeds memory limits" in message else "trap", message=message)

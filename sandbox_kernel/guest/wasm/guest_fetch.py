@@ -1,6 +1,6 @@
 """Passes a guest's fetch to the host, over the jail's listening socket, which the host serves.
 
-Request and response are JSON (``net/guest_fetch/fetch_json.py`` on the host defines them). The three imports of the
+Request and response are JSON (``net/guest_fetch.py`` on the host defines them). The three imports of the
 module ``sandbox`` have the names of the seed project, so that guests made for it run here.
 """
 
@@ -50,18 +50,6 @@ def ask_host(request: bytes, stopped: Callable[[], bool] = never) -> bytes:
         if size > MOST_RESPONSE_BYTES:
             raise ConnectionError("the response is too large")
         return _receive(connection, size, stopped)
-
-
-def fetched(request: bytes, stopped: Callable[[], bool] = never) -> bytes:
-    """Return the response to a request of a Python guest; without network it is ``{"off": true}``."""
-    try:
-        return ask_host(request, stopped)
-    except NoNetwork:
-        return b'{"off": true}'
-    except Stopped:
-        return failed("interrupted")
-    except OSError as error:
-        return failed(str(error))
 
 
 def _receive(connection: socket.socket, size: int, stopped: Callable[[], bool]) -> bytes:

@@ -154,6 +154,14 @@ class Folders:
         with self._parent(old) as (old_folder, old_name), self._parent(new) as (new_folder, new_name):
             os.link(old_name, new_name, src_dir_fd=old_folder, dst_dir_fd=new_folder, follow_symlinks=False)
 
+    def host_path(self, path: str) -> str:
+        """Return where a path of the guest is in the jail, for a program beside the guest; no link leads out."""
+        host, below = self._root(path, writes=False)
+        root, found = os.path.realpath(host), os.path.realpath(os.path.join(host, below))
+        if os.path.commonpath((root, found)) != root:
+            raise FileError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return found
+
     def places(self) -> list[str]:
         """Return the guest's names of the folders, outermost first."""
         return [name or "/" for name, _, _ in reversed(self._roots)]

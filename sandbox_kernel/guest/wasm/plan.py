@@ -5,10 +5,14 @@ The host writes the plan, so an error in it is a bug and not an attack: it ends 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TypeVar
 
-from .engine import DEFAULT_STACK_BYTES, PLAIN, Switches
+from .engine import PLAIN, Switches
 from .host_line import HostLine
+
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +86,7 @@ class LibraryPlan:
     path: str
     kind: str
     name: str | None = None
-    imports: dict[str, tuple[str, ...]]
+    imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
     patches: tuple[tuple[str, str], ...] = ()
 
 
@@ -135,117 +139,35 @@ class PackagesPlan:
     switches: Switches = PLAIN
 
 
-def read_switches(fields: dict[str, object]) -> Switches:
-    """Return the engine switches of a plan; absent ones are off."""
-    return Switches(
-        fuel=bool(fields.get("fuel", False)),
-        stack_bytes=_whole(fields.get("stack_bytes", DEFAULT_STACK_BYTES)),
-        exceptions=bool(fields.get("exceptions", False)),
-    )
+#: The plans, by the field ``task`` of their documents.
+Plan = RunPlan | CompilePlan | BakePlan | BootPlan | PackagesPlan
+_TASKS: dict[object, type[Plan]] = {
+    "run": RunPlan, "compile": CompilePlan, "bake": BakePlan, "boot": BootPlan, "packages": PackagesPlan,
+}  # fmt: skip
 
 
-def read_plan(document: object) -> RunPlan | CompilePlan | BakePlan | BootPlan | PackagesPlan:
+def read_plan(document: object) -> Plan:
     """Turn the JSON document into a plan; its field ``task`` decides which."""
-    fields = _table(document)
-    switches = read_switches(_table(fields.get("switches", {})))
-    if fields.get("task") == "bake":
-        return _bake_plan(fields, switches)
-    if fields.get("task") == "boot":
-        return _boot_plan(fields, switches)
-    if fields.get("task") == "packages":
-        return _packages_plan(fields, switches)
-    if fields.get("task") == "compile":
-        memory = fields.get("memory_bytes")
-        return CompilePlan(
-            source=_text(fields["source"]),
-            out=_text(fields["out"]),
-            text=bool(fields.get("text", False)),
-            trusted=bool(fields.get("trusted", False)),
-            memory_bytes=None if memory is None else _whole(memory),
-            plain=bool(fields.get("plain", False)),
-            switches=switches,
-        )
-    if fields.get("task") != "run":
-        raise ValueError(f"plan has the task {fields.get('task')!r}; expected run, compile, bake, boot or packages")
-    fuel, clock, seed, memory_exit = (fields.get(name) for name in ("fuel", "clock_ns", "seed", "memory_exit"))
-    return RunPlan(
-        module=_text(fields["module"]),
-        program=_optional(fields.get("program")),
-        handles=_optional(fields.get("handles")),
-        translate=_optional(fields.get("translate")),
-        memory_exit=None if memory_exit is None else _whole(memory_exit),
-        memory=_optional(fields.get("memory")),
-        argv=tuple(_text(arg) for arg in _list(fields.get("argv", ["guest"]))),
-        env=tuple((name, _text(value)) for name, value in _table(fields.get("env", {})).items()),
-        preopens=tuple(_preopen(_table(entry)) for entry in _list(fields.get("preopens", []))),
-        memory_bytes=_whole(fields.get("memory_bytes", 256 << 20)),
-        table_elements=_whole(fields.get("table_elements", 200_000)),
-        fuel=None if fuel is None else _whole(fuel),
-        deadline_s=_number(fields.get("deadline_s", 10.0)),
-        asks=bool(fields.get("asks", False)),
-        clock_ns=None if clock is None else _whole(clock),
-        seed=None if seed is None else _whole(seed),
-        switches=switches,
-    )
+    task = _table(document).get("task")
+    if task not in _TASKS:
+        raise ValueError(f"plan has the task {task!r}; expected {', '.join(map(str, _TASKS))}")
+    return _read(_TASKS[task], document)
 
 
-def _bake_plan(fields: dict[str, object], switches: Switches) -> BakePlan:
-    return BakePlan(
-        source=_text(fields["source"]),
-        out=_text(fields["out"]),
-        handles=_text(fields["handles"]),
-        libraries=tuple(_library(_table(entry)) for entry in _list(fields.get("libraries", []))),
-        glue=_optional(fields.get("glue")),
-        glue_names=tuple(_text(name) for name in _list(fields.get("glue_names", []))),
-        switches=switches,
-    )
+def read_switches(fields: object) -> Switches:
+    """Return the engine switches of a plan; absent ones are off."""
+    return _read(Switches, fields)
 
 
-def _boot_plan(fields: dict[str, object], switches: Switches) -> BootPlan:
-    return BootPlan(
-        source=_text(fields["source"]),
-        out=_text(fields["out"]),
-        facts=_text(fields["facts"]),
-        programs={name: _text(path) for name, path in _table(fields["programs"]).items()},
-        places=tuple(_text(place) for place in _list(fields["places"])),
-        spares=_whole(fields["spares"]),
-        spare_bytes=_whole(fields["spare_bytes"]),
-        buffer_bytes=_whole(fields["buffer_bytes"]),
-        switches=switches,
-    )
-
-
-def _packages_plan(fields: dict[str, object], switches: Switches) -> PackagesPlan:
-    return PackagesPlan(
-        module=_text(fields["module"]),
-        handles=_text(fields["handles"]),
-        preopens=tuple(_preopen(_table(entry)) for entry in _list(fields["preopens"])),
-        path=_text(fields["path"]),
-        modules=tuple(_text(name) for name in _list(fields["modules"])),
-        out=_text(fields["out"]),
-        facts=_text(fields["facts"]),
-        switches=switches,
-    )
-
-
-def _library(fields: dict[str, object]) -> LibraryPlan:
-    pairs = [_list(pair) for pair in _list(fields.get("patches", []))]
-    imports = _table(fields.get("imports", {}))
-    return LibraryPlan(
-        path=_text(fields["path"]),
-        kind=_text(fields["kind"]),
-        name=_optional(fields.get("name")),
-        imports={name: tuple(_text(item) for item in _list(names)) for name, names in imports.items()},
-        patches=tuple((_text(old), _text(new)) for old, new in pairs),
-    )
-
-
-def _optional(value: object) -> str | None:
-    return None if value is None else _text(value)
-
-
-def _preopen(entry: dict[str, object]) -> Preopen:
-    return Preopen(host=_text(entry["host"]), guest=_text(entry["guest"]), writable=bool(entry.get("writable", False)))
+def _read(kind: type[_Kind], document: object) -> _Kind:
+    """Make a dataclass of the fields that a document has, each read by its annotation."""
+    found = _table(document)
+    known = [each for each in fields(kind) if each.name in found]  # type: ignore[arg-type]
+    given = {each.name: _READERS[str(each.type)](found[each.name]) for each in known}
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise ValueError(f"plan for {kind.__name__} is not whole: {error}") from None
 
 
 def _table(value: object) -> dict[str, object]:
@@ -277,3 +199,34 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"plan holds {value!r} where a number belongs")
     return float(value)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(_text(each) for each in _list(value))
+
+
+def _pairs(value: object) -> tuple[tuple[str, str], ...]:
+    pairs = [_texts(each) for each in (map(list, value.items()) if isinstance(value, dict) else _list(value))]
+    return tuple((first, second) for first, second in pairs)
+
+
+def _or_none(read: Callable[[object], object]) -> Callable[[object], object]:
+    return lambda value: None if value is None else read(value)
+
+
+#: How a field is read, by its annotation.
+_READERS: dict[str, Callable[[object], object]] = {
+    "str": _text,
+    "str | None": _or_none(_text),
+    "bool": bool,
+    "int": _whole,
+    "int | None": _or_none(_whole),
+    "float": _number,
+    "tuple[str, ...]": _texts,
+    "tuple[tuple[str, str], ...]": _pairs,
+    "dict[str, str]": lambda value: dict(_pairs(_table(value))),
+    "dict[str, tuple[str, ...]]": lambda value: {name: _texts(names) for name, names in _table(value).items()},
+    "tuple[Preopen, ...]": lambda value: tuple(_read(Preopen, each) for each in _list(value)),
+    "tuple[LibraryPlan, ...]": lambda value: tuple(_read(LibraryPlan, each) for each in _list(value)),
+    "Switches": read_switches,
+}

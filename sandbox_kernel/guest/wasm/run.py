@@ -1,12 +1,14 @@
 """The program that runs WebAssembly, inside a jailed child; never imported by the host.
 
 Arguments: PLAN STATUS. PLAN is a JSON file (``plan.py``); STATUS is the descriptor number or file for the report
-(``endings.py``).
+(``engine.py``).
 The guest's standard streams are this process's own. Standard library and wasmtime only.
 
 The guest runs on a thread with a stack of known size; the main thread keeps its time. The engine's epoch stops a guest
 in a loop. A guest that sleeps, waits for input or writes into a full pipe is in a host call that cannot be interrupted:
 then the process reports and exits. If that fails too, the host kills the process a moment later.
+
+The host starts the program before it has a plan (``wait``): forked when its jail is made, and warmed up.
 """
 
 from __future__ import annotations
@@ -20,18 +22,27 @@ from dataclasses import dataclass, replace
 
 import wasmtime
 
-from .binary.inspect_module import PAGE_BYTES
-from .binary.rewrite import REFUSED, START
+from .binary import PAGE_BYTES
 from .compile_module import ENTRY, compile_module
-from .endings import GuestEnding, GuestExit, ending_of
+from .engine import PLAIN, GuestEnding, GuestExit, Switches, ending_of, make_engine
+from .guest_fetch import WHERE
 from .guest_files import Folders
-from .images.memory_file import map_memory
-from .parts import Parts, make_parts
-from .plan import BakePlan, BootPlan, CompilePlan, PackagesPlan, RunPlan, read_plan
-from .wasi.asked_input import INSTANCES, AskedInput, ask, reads_input
-from .wasi.engine_overrides import make_repeatable
-from .wasi.host_descriptor import INSTANCES as CALLING_INSTANCES
-from .wasi.host_descriptor import HostDescriptor, can_call
+from .host_line import receive_order
+from .javascript.embedder import JavaScriptEmbedder, Untranslated
+from .javascript.quickjs import QuickJs, make_image
+from .memory import map_memory
+from .plan import BootPlan, CompilePlan, PackagesPlan, Plan, RunPlan, read_plan, read_switches
+from .rewrite import REFUSED, START
+from .wasi.engine_overrides import (
+    INSTANCES,
+    AskedInput,
+    HostDescriptor,
+    ask,
+    can_call,
+    make_linker,
+    make_repeatable,
+    reads_input,
+)
 
 #: How long a stopped guest may take to return, in seconds, before the process exits.
 _GRACE_S = 0.1
@@ -92,7 +103,7 @@ class GuestThread:
         store.set_limits(
             memory_size=plan.memory_bytes,
             table_elements=plan.table_elements,
-            instances=_INSTANCES + (INSTANCES if plan.asks else 0) + (CALLING_INSTANCES if plan.line else 0),
+            instances=_INSTANCES + INSTANCES * (bool(plan.asks) + bool(plan.line)),
             tables=_TABLES,
             memories=_MEMORIES,
         )
@@ -127,9 +138,6 @@ class GuestThread:
         return GuestEnding(end="exit", code=0)
 
     def _javascript(self, module: wasmtime.Module) -> GuestEnding:
-        from .javascript.embedder import JavaScriptEmbedder, Untranslated
-        from .javascript.quickjs import QuickJs
-
         plan = self.plan
         js = QuickJs(self.store, module, self.parts.linker)
         self._watch(js.memory, js.export.find(REFUSED))
@@ -242,25 +250,21 @@ def _exit_code(ending: GuestEnding) -> int:
     return 0 if ending.end == "compiled" else 134
 
 
-def carry_out(
-    plan: RunPlan | CompilePlan | BakePlan | BootPlan | PackagesPlan, status: str, ahead: Parts | None = None
-) -> int:
+def carry_out(plan: Plan, status: str, ahead: Parts | None = None) -> int:
     """Carry out the plan, send the report, and return the exit code: the guest's where that is possible."""
     if isinstance(plan, RunPlan):
         ending = run_guest(plan, ahead)
     elif isinstance(plan, CompilePlan):
         ending = compile_module(plan)
     elif isinstance(plan, BootPlan):
-        from .images.boot_python import boot_on_a_thread
+        from .python.boot_python import boot_on_a_thread
 
         ending = boot_on_a_thread(plan)
     elif isinstance(plan, PackagesPlan):
-        from .images.load_packages import load_packages
+        from .python.boot_python import load_packages
 
         ending = load_packages(plan)
     else:
-        from .images.bake import make_image
-
         ending = make_image(plan)
     if ending.end in ("trap", "memory", "fuel") and ending.message:
         os.write(2, ending.message.encode() + b"\n")
@@ -276,3 +280,66 @@ def main() -> None:
     with open(plan_file, "rb") as file:
         plan = read_plan(json.load(file))
     os._exit(carry_out(plan, status))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """An engine and its objects; ``known`` maps files to modules that were loaded in advance."""
+
+    switches: Switches
+    engine: wasmtime.Engine
+    linker: wasmtime.Linker
+    known: dict[str, wasmtime.Module]
+
+    def module(self, path: str) -> wasmtime.Module:
+        """Return a compiled module; loads it now if it was not loaded in advance."""
+        return self.known.get(path) or wasmtime.Module.deserialize_file(self.engine, path)
+
+
+def make_parts(switches: Switches = PLAIN, ahead: str | None = None) -> Parts:
+    """Build the parts of one execution; ``ahead`` is the file of the module that it will most likely run."""
+    engine = make_engine(switches)
+    known = {ahead: wasmtime.Module.deserialize_file(engine, ahead)} if ahead is not None else {}
+    return Parts(switches, engine, make_linker(engine), known)
+
+
+_NOTHING = """(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (func (export "_start") (drop (call $write (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 8)))))"""
+#: Compiled once, in the process that imports this module and forks the embedders.
+_COMPILED = wasmtime.Module(make_engine(PLAIN), _NOTHING).serialize()
+
+
+def wait(order: int, arguments: list[str]) -> None:
+    """Warm up, wait for the order on this descriptor, and carry it out; never returns.
+
+    The arguments are the file of the compiled module that will most likely be needed, and the settings of its engine,
+    if that is known.
+    """
+    warm_up()
+    ahead = make_parts(read_switches(json.loads(arguments[1])), arguments[0]) if len(arguments) == 2 else make_parts()
+    given = receive_order(order)
+    os.chdir(given.cwd)
+    if WHERE in given.env:
+        os.environ[WHERE] = given.env[WHERE]
+    text, status = given.argv
+    document = json.loads(text)
+    if given.descriptors:
+        document["module"] = f"/proc/self/fd/{given.descriptors[0]}"
+    plan = read_plan(document)
+    if given.line is not None and isinstance(plan, RunPlan):
+        plan = replace(plan, line=given.line)
+    os._exit(carry_out(plan, status, ahead))
+
+
+def warm_up() -> None:
+    """Run a guest that does nothing, through the same code as every guest.
+
+    The first run of an engine in a new process costs some milliseconds of page faults, threads and lazy imports; so the
+    user's run does not wait for them. Only our own code runs before the order comes.
+    """
+    with os.fdopen(os.memfd_create("nothing"), "wb") as file:
+        file.write(_COMPILED)
+        file.flush()
+        run_guest(RunPlan(module=f"/proc/self/fd/{file.fileno()}"))

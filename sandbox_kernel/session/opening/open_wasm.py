@@ -12,16 +12,8 @@ from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
-from sandbox_kernel.backends.wasm.booted import FACTS, image_facts
-from sandbox_kernel.backends.wasm.loaded_wheels import (
-    INSTALLED,
-    MEMORY,
-    LoadedWheels,
-    load_installed,
-    wheels_mark,
-)
-from sandbox_kernel.backends.wasm.packages import package_files
-from sandbox_kernel.backends.wasm.pip_indexes import usual_indexes
+from sandbox_kernel.backends.wasm.guest_images import FACTS, image_facts
+from sandbox_kernel.backends.wasm.packages import package_files, usual_indexes
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
@@ -34,7 +26,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     make_walls,
     preopens,
 )
-from sandbox_kernel.backends.wasm.wheels import Wheels
+from sandbox_kernel.backends.wasm.wheels import INSTALLED, MEMORY, LoadedWheels, Wheels, load_installed, wheels_mark
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
@@ -57,11 +49,11 @@ from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
-_WORKER, _GATE = "sandbox_guest.wasm.warm.warm_session", "sandbox_guest.session.checkpoint_gate"
+_WORKER, _GATE = "sandbox_guest.wasm.host_line", "sandbox_guest.session.checkpoint_gate"
 _ENGINES = {
     "quickjs": "sandbox_guest.wasm.javascript.js_session",
-    "turn": "sandbox_guest.wasm.python.wasm_python_session",
-    "command": "sandbox_guest.wasm.python.light_python_session",
+    "turn": "sandbox_guest.wasm.python.python_session",
+    "command": "sandbox_guest.wasm.python.python_session",
 }
 #: The file of a prepared guest that its engine reads.
 _KNOWN = {"quickjs": HANDLES, "command": FACTS}
@@ -169,7 +161,9 @@ class _Opening:
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
-            proxy, sealed = self.backend.egress().__enter__(), can_be_sealed(self.backend.enforcer.name)
+            python = self.spec.language is Language.PYTHON
+            proxy = self.backend.proxy() if python else self.backend.egress().__enter__()
+            sealed = can_be_sealed(self.backend.enforcer.name)
             calls = CallServer(self.functions) if self.functions is not None else None
             worker = JailedWorker(
                 jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed, calls=calls

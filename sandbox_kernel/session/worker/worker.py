@@ -57,7 +57,7 @@ from sandbox_kernel.session.worker.removed_files import holders
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
 
 if TYPE_CHECKING:
-    from sandbox_kernel.net.guest_fetch.fetch_server import FetchBridge
+    from sandbox_kernel.net.guest_fetch import FetchBridge
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.

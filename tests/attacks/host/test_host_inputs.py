@@ -20,9 +20,8 @@ from sandbox_kernel import ExecRequest, ExecResult, SandboxPolicy
 from sandbox_kernel.agent.tool import SandboxTool
 from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
 from sandbox_kernel.errors import InvalidRequest, PathTraversal, PolicyViolation
-from sandbox_kernel.guest.wasm.binary.format import Malformed
-from sandbox_kernel.guest.wasm.binary.inspect_module import Caps, inspect
-from sandbox_kernel.guest.wasm.binary.rewrite import prepare
+from sandbox_kernel.guest.wasm.binary import Caps, Malformed, inspect
+from sandbox_kernel.guest.wasm.rewrite import prepare
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled
 from sandbox_kernel.model import Language
 from sandbox_kernel.net.proxy.http_messages import read_request, refusal_reply

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.wasm.booted import MOST_MOUNTS, age_mark, image_facts, why_not_image
+from sandbox_kernel.backends.wasm.guest_images import MOST_MOUNTS, age_mark, image_facts, why_not_image
 from sandbox_kernel.backends.wasm.prepare import Preparer, guest_name, image_prefix, switches_of
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend

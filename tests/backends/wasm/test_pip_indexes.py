@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.backends.wasm.pip_indexes import configuration_files, read_settings, usual_indexes
+from sandbox_kernel.backends.wasm.packages import configuration_files, read_settings, usual_indexes
 
 
 @pytest.fixture(autouse=True)

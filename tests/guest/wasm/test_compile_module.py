@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import wasmtime
 
-from sandbox_kernel.guest.wasm.binary import format as binary
+from sandbox_kernel.guest.wasm import binary as binary
 
 Wat = Callable[..., str]
 HEADER = b"\0asm\x01\0\0\0"

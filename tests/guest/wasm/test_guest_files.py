@@ -61,6 +61,7 @@ def test_what_is_outside_does_not_exist(folders: Folders, path: str) -> None:
     assert code_of(folders.read, path) == "ENOENT"
     assert code_of(folders.write, path, b"x") == "ENOENT"
     assert code_of(folders.stat, path) == "ENOENT"
+    assert code_of(folders.host_path, path) == "ENOENT"
 
 
 @pytest.mark.parametrize("target", ["../secret", "/etc/passwd", "..", "/"])
@@ -70,6 +71,7 @@ def test_links_that_lead_out_lead_nowhere(folders: Folders, tmp_path: Path, targ
     assert code_of(folders.write, "link", b"x") == "ENOENT"
     assert code_of(folders.read, "link/passwd") == "ENOENT"
     assert code_of(folders.names, "link") == "ENOENT"
+    assert code_of(folders.host_path, "link") == "ENOENT"
     assert folders.link("link") == target
     assert (tmp_path / "secret").read_text() == "host"
     folders.remove("link", recursive=True)
@@ -80,6 +82,7 @@ def test_links_within_a_folder_work(folders: Folders) -> None:
     folders.write("real", b"content")
     folders.make_link("real", "link")
     assert folders.read("link") == b"content"
+    assert folders.host_path("link").endswith("/box/real")
     assert code_of(folders.make_link, "/etc/passwd", "other") == "EPERM"
 
 

@@ -1,6 +1,6 @@
 """The engine of a JavaScript session in WebAssembly: one QuickJS runs cell after cell; its memory is the whole state.
 
-``warm/warm_session.py`` loads it in a waiting jail and makes it the engine of a session. Checkpoints, rollback and undo
+``host_line.py`` loads it in a waiting jail and makes it the engine of a session. Checkpoints, rollback and undo
 work by forks of the worker, as in every session (``guest/session/``). In addition a WebAssembly session can be written
 to a file: between two cells the engine's stack is empty, so its linear memory is the session, on any machine.
 """
@@ -17,16 +17,14 @@ from dataclasses import dataclass
 import wasmtime
 
 from ...session.worker import CellEngine, Worker
-from ..binary.rewrite import REFUSED
-from ..endings import describe_torn
-from ..engine import make_engine
+from ..engine import describe_torn, make_engine
 from ..guest_files import Folders
 from ..host_line import HostLine
-from ..images.memory_file import map_memory, write_memory
+from ..memory import map_memory, write_memory
 from ..plan import Preopen, read_switches
-from ..wasi.quickjs_calls import plain_linker
-from .embedder import Exited, Interrupted, JavaScriptEmbedder
-from .host_calls import write_all
+from ..rewrite import REFUSED
+from ..wasi.all_calls import PlainWasi
+from .embedder import Exited, Interrupted, JavaScriptEmbedder, write_all
 from .quickjs import EVAL_COMPILE, JavaScriptError, QuickJs
 
 TYPE_CHECKING = False
@@ -167,12 +165,15 @@ class WasmJavaScriptEngine(CellEngine):
 
 
 def load(known: dict[str, Any]) -> LoadedJavaScript:
-    """Load what does not depend on the plan of a session; called by ``warm/warm_session.py``."""
+    """Load what does not depend on the plan of a session; called by ``host_line.py``."""
     engine = make_engine(read_switches(known["switches"]))
     store = wasmtime.Store(engine)
     store.set_epoch_deadline(1)
     module = wasmtime.Module.deserialize_file(engine, known["module"])
-    js = QuickJs(store, module, plain_linker(engine, write_all))
+    wasi, linker = PlainWasi(Folders([]), [], [], {}, write_all), wasmtime.Linker(engine)
+    wasi.define(linker)
+    js = QuickJs(store, module, linker)
+    wasi.memory, wasi.store = js.memory, store
     with open(known["handles"], "rb") as file:
         handles = json.load(file)
     # A first call loads the code that every session runs.

@@ -1,4 +1,5 @@
 """CPython inside WebAssembly: sessions, single programs and SQL.
 
-``wasm_python_session.py`` runs outside the guest, the other files are copied into it.
+``python_session.py``, ``boot_python.py``, ``interrupts.py`` and ``pip_in_jail.py`` run outside the guest; the other
+files are copied into it.
 """

@@ -5,33 +5,41 @@ It exchanges messages with the worker through the letter box (``wasi/file_calls.
 answer.
 """
 
+import ast
 import builtins
+import codeop
 import contextlib
-import importlib.abc
-import importlib.machinery
+import importlib
+import inspect
 import json
 import keyword
 import linecache
 import os
+import re
 import sys
 import traceback
 import types
 from collections.abc import Callable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+
+
 _main = sys.modules["__main__"].__dict__
 _MOST_MATCHES = 500
 #: Modules whose frames stand above those of a cell.
-_NOT_SHOWN = (__name__, "_cells", "asyncio.base_events", "asyncio.futures", "asyncio.tasks")
+_NOT_SHOWN = (__name__, "asyncio.base_events", "asyncio.futures", "asyncio.tasks")
 
 
+#: Where ``%pip`` installs.
+_PACKAGES = "/box/packages"
 #: The letter that asks for an order; an interrupt may come from then on.
 _NEXT = b'{"op": "next"}'
 #: The letter that says that a cell has run to its end.
 _DONE = b'{"op": "done", "status": "ok", "exit_code": 0}'
 #: The descriptor that is the letter box, in an image; None where the letter box is a file.
 _post: int | None = None
-#: Where the embedder writes orders, in an image.
-_buffer = bytearray()
 
 
 def _send(**letter: object) -> dict[str, object]:
@@ -129,11 +137,138 @@ def _show_figures() -> None:
     pyplot.close("all")
 
 
-def pip(line: str) -> None:
-    """Do what ``%pip …`` asks for."""
-    from _sandbox_pip.install import pip as work  # type: ignore[import-not-found]
+class PackageError(Exception):
+    """Raised when ``%pip`` cannot do what it is asked; says what to do instead. A cell shows it without frames."""
 
-    work(line, _send)
+
+class NativePackage(PackageError):
+    """Raised for a package that has native code."""
+
+
+PackageError.__module__ = NativePackage.__module__ = "builtins"
+
+
+def pip(line: str) -> None:
+    """Do what ``%pip …`` asks for. pip itself runs beside this guest; packages lie in the work folder."""
+    import shlex
+
+    try:
+        command, *rest = shlex.split(line, comments=True) or [""]
+        if command == "install":
+            _install(rest)
+        elif command in ("list", "freeze"):
+            for name, found in sorted(_installed().items()):
+                print(f"{name}=={found.version}")
+        elif command == "uninstall":
+            for name in rest:
+                if not name.startswith("-"):
+                    _uninstall(name)
+        else:
+            raise PackageError(f"%pip {command or '…'} is not there; this sandbox has %pip install, uninstall and list")
+    except (OSError, ValueError) as error:
+        raise PackageError(f"%pip {line[:200]} failed: {error}") from None
+
+
+def _install(words: list[str]) -> None:
+    import platform
+    import shutil
+
+    version = platform.python_version()
+    markers = {
+        "implementation_name": sys.implementation.name,
+        "implementation_version": version,
+        "os_name": os.name,
+        "platform_machine": platform.machine(),
+        "platform_release": platform.release(),
+        "platform_system": platform.system(),
+        "platform_version": platform.version(),
+        "python_full_version": version,
+        "platform_python_implementation": platform.python_implementation(),
+        "python_version": ".".join(version.split(".")[:2]),
+        "sys_platform": sys.platform,
+    }
+    paths, index = [path for path in sys.path if path != "/box"], os.environ.get("PIP_INDEX_URL", "")
+    answer = _send(op="pip", words=words, folder=os.getcwd(), paths=paths, index=index, markers=markers)
+    if "error" in answer:
+        raise (NativePackage if answer.get("native") else PackageError)(str(answer["error"]))
+    before, folder = _installed(), str(answer["folder"])
+    try:
+        new = {_plain(one.name): one.version for one in importlib.metadata.distributions(path=[folder])}
+        for name in new.keys() & before.keys():
+            if _is_ours(before[name]):
+                _remove(before[name])
+        tops = [name.removesuffix(".py") for name in os.listdir(folder)]
+        _move(folder, _PACKAGES)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if _PACKAGES not in sys.path:
+        sys.path.append(_PACKAGES)
+    importlib.invalidate_caches()
+    for name in map(_plain, answer["names"]):  # type: ignore[call-overload]
+        if name not in new and name in before:
+            print(f"Requirement already satisfied: {name} {before[name].version}")
+    if new:
+        print("Successfully installed " + " ".join(f"{name}-{version}" for name, version in sorted(new.items())))
+    if own := [name for name in tops if name in sys.stdlib_module_names]:
+        print(f"note: these are modules that Python has too, and Python's own are imported: {', '.join(own[:5])}")
+    if new.keys() & before.keys() and any(name in sys.modules for name in tops):
+        print("note: another version was imported before; restart the session to use the new one")
+
+
+def _installed() -> dict[str, "importlib.metadata.Distribution"]:
+    """Return what can be imported already, by name."""
+    import importlib.metadata
+
+    found: dict[str, importlib.metadata.Distribution] = {}
+    paths = [path for path in sys.path if path not in ("/box", _PACKAGES)]
+    for one in importlib.metadata.distributions(path=[_PACKAGES, *paths]):
+        if one.metadata["Name"]:
+            found.setdefault(_plain(one.name), one)
+    return found
+
+
+def _plain(name: str) -> str:
+    """Return the name of a package as all tools compare it, of a requirement or a file name too."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^A-Za-z0-9._-]", os.path.basename(name))[0]).lower()
+
+
+def _is_ours(found: "importlib.metadata.Distribution") -> bool:
+    return str(found.locate_file("")).rstrip("/") == _PACKAGES
+
+
+def _uninstall(name: str) -> None:
+    found = _installed().get(_plain(name))
+    if found is None or not _is_ours(found):
+        where = "is not installed" if found is None else "is part of this Python"
+        raise PackageError(f"{name[:100]} {where}; %pip list shows what is installed")
+    told = f"{found.name}-{found.version}"
+    _remove(found)
+    importlib.invalidate_caches()
+    print(f"Successfully uninstalled {told}")
+
+
+def _remove(found: "importlib.metadata.Distribution") -> None:
+    """Remove the files that a package lists as its own, and the folders that are empty then."""
+    folders = set[str]()
+    for file in found.files or ():
+        path = os.path.normpath(f"{_PACKAGES}/{file}")
+        if path.startswith(f"{_PACKAGES}/"):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            while (path := os.path.dirname(path)) != _PACKAGES:
+                folders.add(path)
+    for folder in sorted(folders, key=len, reverse=True):
+        with contextlib.suppress(OSError):  # something else lies there: a cache, or a file of another package
+            os.rmdir(folder)
+
+
+def _move(source: str, target: str) -> None:
+    """Move a folder to where one may be already: its files go beside those of the other, or replace them."""
+    if not os.path.isdir(source) or not os.path.isdir(target):
+        os.replace(source, target)
+        return
+    for name in os.listdir(source):
+        _move(f"{source}/{name}", f"{target}/{name}")
 
 
 def run(source: str, number: int) -> None:
@@ -141,8 +276,7 @@ def run(source: str, number: int) -> None:
     name = f"cell {number}"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     try:
-        cells = sys.modules["_cells"]
-        value = cells.evaluated(cells.compiled(source, name), _main)
+        value = _evaluated(_compiled(source, name), _main)
         if value is not None:
             _main["_"] = value
             _show(_bundle(value), "result")
@@ -160,15 +294,10 @@ def run(source: str, number: int) -> None:
         _put(_DONE)
 
 
-def _is_pips(error: BaseException) -> bool:
-    install = sys.modules.get("_sandbox_pip.install")
-    return install is not None and isinstance(error, install.PackageError)
-
-
 def _fail(error: BaseException) -> None:
     _tell(op="ended")
     # A SyntaxError names its place itself and needs no frames, nor does an error of %pip.
-    needs_none = isinstance(error, SyntaxError) or _is_pips(error)
+    needs_none = isinstance(error, SyntaxError | PackageError)
     frames = None if needs_none else error.__traceback__
     while frames is not None and frames.tb_frame.f_globals.get("__name__") in _NOT_SHOWN:
         frames = frames.tb_next
@@ -196,7 +325,7 @@ def ask(what: str, source: str, position: int) -> None:
     answer: dict[str, object] = {}
     if what == "is_complete":
         try:
-            whole = sys.modules["_cells"].whole(source)
+            whole = _whole(source)
             answer = {"status": "complete" if whole is not None else "incomplete", "indent": ""}
         except (SyntaxError, ValueError, OverflowError):
             answer = {"status": "invalid", "indent": ""}
@@ -258,33 +387,13 @@ def _call_host(message: bytes) -> bytes:
 
 
 class _OnDemand:
-    """An import hook for what the worker gives when it is imported: matplotlib's data files, and modules of ours."""
+    """An import hook that has the data files of matplotlib unpacked when it is imported."""
 
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
         """See ``importlib.abc.MetaPathFinder``."""
         if name == "matplotlib":
             _tell(op="matplotlib")
-        if not name.startswith("_sandbox_"):
-            return None
-        given = _send(op="source", name=name)
-        if not given:
-            return None
-        return importlib.machinery.ModuleSpec(name, _OwnLoader(str(given["source"])), is_package=bool(given["package"]))
-
-
-class _OwnLoader(importlib.abc.Loader):
-    """Loads a module whose source is known."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
-        """See ``importlib.abc.Loader``."""
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """See ``importlib.abc.Loader``."""
-        exec(compile(self._source, f"<{module.__name__}>", "exec", dont_inherit=True), module.__dict__)
 
 
 def touch() -> None:
@@ -292,7 +401,7 @@ def touch() -> None:
     # What the user has broken is for the next cell to say.
     with contextlib.suppress(BaseException):
         if sys.gettrace() is None and sys.getprofile() is None:
-            sys.modules["_cells"].touch()
+            _evaluated(_compiled("x = 1\nx", "cell 0"), {})
     _tell(op="touched")
 
 
@@ -317,8 +426,8 @@ def begin(env: dict[str, str] | None = None) -> None:
     sys.dont_write_bytecode = True  # files that the user did not make
     sys.path.insert(0, "/box")
     # Where %pip installs; last, so that no package takes the place of a module of Python itself.
-    if "/box/packages" not in sys.path:
-        sys.path.append("/box/packages")
+    if _PACKAGES not in sys.path:
+        sys.path.append(_PACKAGES)
 
 
 def load(path: str, modules: list[str]) -> None:
@@ -348,22 +457,13 @@ def release() -> None:
     _tell(op="released")
 
 
-def _order() -> dict[str, object]:
-    """Ask for an order. The embedder writes it into the buffer, after its size, or answers with one that is longer."""
-    assert _post is not None
-    _put(_NEXT)
-    size = int.from_bytes(_buffer[:4], "little")
-    order: dict[str, object] = json.loads(_buffer[4 : 4 + size] if size else _read(_post))
-    return order
-
-
 def turn() -> None:
     """Do what the worker asks for; the entry of an image.
 
     From the order of a cell until the message ``ended`` or ``done`` an interrupt may come at any moment, also in here.
     """
     try:
-        order = _order()
+        order: dict[str, object] = json.loads(_posted(_NEXT))
         functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, touch, renew, load, release)
         calls = {function.__name__: function for function in functions}
         arguments = order["arguments"]
@@ -371,3 +471,70 @@ def turn() -> None:
         calls[str(order["call"])](*arguments)
     except KeyboardInterrupt as error:
         _fail(error)
+
+
+_AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_PIP = re.compile(r"(\s*)[%!]pip\b(.*)")
+#: The event loop of the session, once a cell has awaited something.
+_loops: list["asyncio.AbstractEventLoop"] = []
+
+
+def _compiled(source: str, name: str) -> list[types.CodeType]:
+    """Compile a cell: its statements and, if it ends with an expression, that one, whose value is shown."""
+    tree = _parsed(source, name)
+    last = tree.body[-1] if tree.body else None
+    if not isinstance(last, ast.Expr):
+        return [compile(tree, name, "exec", _AWAITS)]
+    tree.body.pop()
+    return [compile(tree, name, "exec", _AWAITS), compile(ast.Expression(last.value), name, "eval", _AWAITS)]
+
+
+def _parsed(source: str, name: str) -> ast.Module:
+    """Parse a cell; a line ``%pip …`` where no statement can stand is a call of ``pip``."""
+    lines = source.split("\n")
+    while True:
+        try:
+            return ast.parse("\n".join(lines), name)
+        except SyntaxError as error:
+            at = (error.lineno or 0) - 1
+            magic = _PIP.match(lines[at]) if 0 <= at < len(lines) else None
+            if magic is None:
+                raise
+            lines[at] = f"{magic[1]}__import__('_sandbox').pip({magic[2].strip()!r})"
+
+
+def _evaluated(parts: list[types.CodeType], main: dict[str, object]) -> object:
+    """Run the parts of a cell and return the value of the last; if one awaits, all run in the session's event loop."""
+    if not any(code.co_flags & inspect.CO_COROUTINE for code in parts):
+        return [eval(code, main) for code in parts][-1]  # noqa: S307 - that is what it is for
+    import asyncio
+
+    if not _loops or _loops[-1].is_closed():
+        _loops[:] = [asyncio.new_event_loop()]
+    loop = _loops[-1]
+    task = loop.create_task(_awaited(parts, main))
+    try:
+        return loop.run_until_complete(task)
+    except BaseException:
+        # An interrupt can come between two steps of the task.
+        if not task.done():
+            task.cancel()
+            loop.run_until_complete(asyncio.wait([task], timeout=1))
+        raise
+
+
+async def _awaited(parts: list[types.CodeType], main: dict[str, object]) -> object:
+    value = None
+    for code in parts:
+        value = eval(code, main)  # noqa: S307 - that is what it is for
+        if code.co_flags & inspect.CO_COROUTINE:
+            value = await value
+    return value
+
+
+def _whole(source: str) -> object:
+    """Return something if the source is a whole cell, None if more must follow; raises for one that cannot be run."""
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= _AWAITS
+    plain = "\n".join(_PIP.sub(r"\1pass", line) for line in source.split("\n"))
+    return compiler(plain, "cell", "exec")

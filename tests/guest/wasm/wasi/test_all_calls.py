@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from sandbox_kernel.guest.wasm.endings import GuestExit
+from sandbox_kernel.guest.wasm.engine import GuestExit
 from sandbox_kernel.guest.wasm.guest_files import Folders
 from sandbox_kernel.guest.wasm.plan import Preopen
 from sandbox_kernel.guest.wasm.wasi.all_calls import _CALLS, PlainWasi
