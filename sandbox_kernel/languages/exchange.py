@@ -17,6 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.jail.core.json_parts import parse_json
 
 INPUTS, OUTPUTS = "inputs", "outputs"
 #: Longer values are refused, as longer JSON texts are.
@@ -42,11 +43,10 @@ def output_value(name: str, data: bytes) -> object:
         )
     if len(data) > MAX_BYTES:
         raise InvalidRequest(f"-o {name}: {len(data)} bytes, at most {MAX_BYTES} travel; use --mount for data")
-    text = data.decode("utf-8", "replace")
     try:
-        value: object = json.loads(text, parse_constant=_no_number)
+        value: object = parse_json(data, parse_constant=_no_number)
     except (ValueError, RecursionError):
-        return text.removesuffix("\n")
+        return data.decode("utf-8", "replace").removesuffix("\n")
     return value
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts, no_key_twice
+from sandbox_kernel.jail.core.json_parts import TooManyParts, no_key_twice, parse_json
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 
@@ -35,10 +34,10 @@ class RunCode:
 
 def read_request(body: bytes) -> RunCode:
     """Check a request. Raises ``InvalidRequest`` with a sentence for the client."""
-    if has_too_many_parts(body):
-        raise InvalidRequest(f"the body holds more than {MAX_PARTS} texts, lists, objects and commas")
     try:
-        given = json.loads(body, object_pairs_hook=no_key_twice)
+        given = parse_json(body, object_pairs_hook=no_key_twice)
+    except TooManyParts as error:
+        raise InvalidRequest(f"the body is too large: {error}") from None
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"the body is no JSON ({error}); send an object with code and language") from None
     if not isinstance(given, dict):

@@ -20,7 +20,7 @@ from typing import TypeVar
 from sandbox_kernel import errors
 from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.jail.core.json_parts import has_too_many_parts
+from sandbox_kernel.jail.core.json_parts import parse_json
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Limit, Note, NoteKind, Status, Violation
 from sandbox_kernel.workspace.here.change_log import GONE
@@ -119,9 +119,9 @@ def _checked(data: object, read: Callable[[Fields, bytes], Item]) -> Item:
         whole = bytes(data)
         (size,) = _LENGTH.unpack(whole[: _LENGTH.size])
         text = whole[_LENGTH.size : _LENGTH.size + size]
-        if size > _MAX_HEADER or len(text) != size or has_too_many_parts(text):
+        if size > _MAX_HEADER or len(text) != size:
             raise ValueError("its size")
-        header = _table(json.loads(text))
+        header = _table(parse_json(text))
         error = _error(header) if "error" in header else None
         if error is None:
             return read(header, whole[_LENGTH.size + size :])

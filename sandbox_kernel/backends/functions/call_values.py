@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts, no_key_twice
+from sandbox_kernel.jail.core.json_parts import MAX_PARTS, TooManyParts, has_too_many_parts, no_key_twice, parse_json
 
 #: The deepest nesting of lists and objects of one message.
 MAX_DEPTH = 64
@@ -131,10 +131,10 @@ def _bytes(item: object, raw: RawBytes) -> bytes:
 def load(data: bytes) -> tuple[dict[str, object], RawBytes]:
     """Parse one message of a program. Raises ``BadValue`` when it is no JSON object or holds too many values."""
     head, _, rest = data.partition(b"\n")
-    if has_too_many_parts(head):
-        raise BadValue(f"it holds more than {MAX_PARTS} texts, lists, objects and commas")
     try:
-        message = json.loads(head, object_pairs_hook=_object)
+        message = parse_json(head, object_pairs_hook=_object)
+    except TooManyParts as error:
+        raise BadValue(str(error)) from None
     except (ValueError, RecursionError) as error:
         raise BadValue(f"it is no JSON: {error}") from None
     if not isinstance(message, dict):

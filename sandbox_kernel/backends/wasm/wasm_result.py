@@ -6,7 +6,6 @@ it. Time, CPU time and memory are measured by the jail.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from sandbox_kernel.backends.wasm.wasm_job import PREPARE_DISK_MB
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.core.gate_messages import readable_text
 from sandbox_kernel.jail.core.job import Job, JobOutcome
+from sandbox_kernel.jail.core.json_parts import parse_json
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import Evidence, Verdict
 from sandbox_kernel.languages.recipe import ProgramPlan
@@ -95,7 +95,7 @@ def read_report(data: bytes) -> WasmEnding | None:
     if not newline:
         return None
     try:
-        fields = json.loads(line)
+        fields = parse_json(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(fields, dict) or fields.get("end") not in list(GuestEnd):

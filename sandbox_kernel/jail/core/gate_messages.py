@@ -16,6 +16,7 @@ from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.jail.core.json_parts import parse_json
 from sandbox_kernel.jail.core.walls import Warm
 
 #: The largest message that the gate may send.
@@ -208,7 +209,7 @@ class Inbox:
 
 def _decode(data: bytes) -> dict[str, object]:
     try:
-        message = json.loads(data)
+        message = parse_json(data)
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict) or not isinstance(message.get("op"), str):
@@ -264,7 +265,7 @@ def question(said: bytes) -> str | None:
     if not newline or rest or not line.startswith(b'{"ask": '):
         return None
     try:
-        prompt = json.loads(line).get("ask")
+        prompt = parse_json(line).get("ask")
     except (ValueError, RecursionError, AttributeError):
         return None
     return readable_text(prompt[:MAX_PROMPT]) if isinstance(prompt, str) else None

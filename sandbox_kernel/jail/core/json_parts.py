@@ -1,4 +1,4 @@
-"""Counts the parts of a JSON text before it is parsed, and refuses keys that stand twice in an object.
+"""Parses JSON of a program: its parts are counted first, and keys that stand twice in an object can be refused.
 
 A frame from a session's worker has at most 16 MB, but 16 MB of ``[],`` become five million objects: 900 MB of the
 host's memory and seconds of its time, outside every limit of the cell. So strings, brackets and commas are counted
@@ -7,7 +7,9 @@ first, in linear time and without a copy.
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 #: The most strings, opening brackets and commas in one frame. The largest value that a page accepts (``json_value.py``:
 #: 100 000 values) has three for each value: a name, a text and a comma.
@@ -15,6 +17,21 @@ MAX_PARTS = 320_000
 _OTHERS = bytes(set(range(256)) - set(b'",[{'))
 #: An unterminated string matches to the end of the frame, so that no byte is scanned twice.
 _PART = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{,]', re.DOTALL)
+
+
+class TooManyParts(ValueError):
+    """Raised for a text whose objects would take more of the host's memory than its size tells."""
+
+
+def parse_json(raw: bytes, **hooks: Any) -> Any:
+    """Parse a text of a program, with the hooks of ``json.loads``. Raises ``ValueError``, or ``RecursionError``.
+
+    Only UTF-8 is taken. ``json.loads`` guesses UTF-16 and UTF-32 too, in which the count would see other signs than the
+    parser.
+    """
+    if has_too_many_parts(raw):
+        raise TooManyParts(f"it holds more than {MAX_PARTS} texts, lists, objects and commas")
+    return json.loads(str(raw, "utf-8", "surrogatepass"), **hooks)
 
 
 def has_too_many_parts(*raw: bytes) -> bool:

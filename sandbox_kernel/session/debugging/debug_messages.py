@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.json_parts import has_too_many_parts
+from sandbox_kernel.jail.core.json_parts import parse_json
 from sandbox_kernel.session.worker.message_reader import clean
 
 #: How a page computes the path of a cell; the same as in ``guest/python/cell_names.py``.
@@ -87,12 +87,10 @@ def read_request(content: object) -> DebugRequest:
 
 def read_message(raw: bytes) -> DebugReply | DebugEvent | None:
     """Check one message of a session; None for an event that no page gets. Raises ``SessionError``."""
-    if has_too_many_parts(raw):
-        raise SessionError("the debugger sent a message of too many parts")
     try:
-        message = clean(json.loads(raw, parse_constant=lambda _: None))
+        message = clean(parse_json(raw, parse_constant=lambda _: None))
     except (ValueError, RecursionError):
-        raise SessionError("the debugger sent a message that is not JSON, or nested too deep") from None
+        raise SessionError("the debugger sent a message that is not JSON, too large or nested too deep") from None
     if not isinstance(message, dict):
         raise SessionError("the debugger sent a message that is not an object")
     body = message.get("body")

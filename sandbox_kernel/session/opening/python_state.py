@@ -19,7 +19,7 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.session.cell.cell_order import CellRequest
-from sandbox_kernel.session.opening.saved_file import RECIPES, ImageHeader, SavedSession, read_image, write_image
+from sandbox_kernel.session.opening.saved_file import MOST_RECIPES, ImageHeader, SavedSession, read_image, write_image
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.opening.state_copies import StateCopies, StateCopy
 from sandbox_kernel.session.opening.take_variables import take_variables
@@ -133,9 +133,9 @@ class PythonSession(Session):
             memory_sha256=state.memory.sha256(),
             elapsed_s=0.0,
             folder=state.folder,
+            recipes=recipes,
         )
-        files = {**state.folder.files, **_as_file(recipes)}
-        write_image(target, header, state.memory.fileno(), files, lambda: stop.raised)
+        write_image(target, header, state.memory.fileno(), state.folder.files, lambda: stop.raised)
         return report
 
     @host_trouble()
@@ -221,11 +221,9 @@ class PythonSession(Session):
 
     def load(self, saved: SavedSession) -> None:
         """Begin with a saved state; called once, before the first cell. Closes the session when that fails."""
-        files = dict(saved.files)
         try:
-            recipes = _of_file(files.pop(RECIPES, b""))
-            folder = replace(saved.header.folder, files=files)
-            self._restore(State(saved.memory, 0.0, folder=folder), recipes)
+            folder = replace(saved.header.folder, files=saved.files)
+            self._restore(State(saved.memory, 0.0, folder=folder), saved.header.recipes)
         except SandboxError as error:
             self.close()
             raise InvalidRequest(f"{saved.path!r} cannot be loaded: {error}") from None
@@ -242,9 +240,11 @@ class PythonSession(Session):
             found = _report(state.report)
             recipes: dict[str, str] = {}
             remade: list[str] = []
+            length = 0
             for name in found.lost:
                 made = worker.tree.maker_of(name)
-                if made is not None and can_run_again(made.code):
+                length += len(made.code) * len(made.names) if made is not None else 0
+                if made is not None and can_run_again(made.code) and length <= MOST_RECIPES:
                     remade.append(name)
                     # What the same cell made may refer to it, so it comes from the same run of the cell.
                     recipes.update(dict.fromkeys(made.names, made.code))
@@ -329,21 +329,6 @@ def file_name(path: str | os.PathLike[str]) -> str:
     if not isinstance(name, str) or not name or "\0" in name:
         raise InvalidRequest(f"a session is saved to a path, got {quoted(path)}")
     return name
-
-
-def _as_file(recipes: Mapping[str, str]) -> dict[str, bytes]:
-    return {RECIPES: json.dumps(recipes).encode()} if recipes else {}
-
-
-def _of_file(data: bytes) -> dict[str, str]:
-    """Return the cells in a file, which may be hostile: they run inside the sandbox only."""
-    try:
-        found = json.loads(data) if data else {}
-    except (ValueError, RecursionError):
-        found = {}
-    if not isinstance(found, dict) or len(found) > _MOST_NAMES:
-        return {}
-    return {name: code for name, code in found.items() if name.isidentifier() and isinstance(code, str)}
 
 
 def _names(found: object) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.ground.visible import one_line
-from sandbox_kernel.jail.core.json_parts import has_too_many_parts
+from sandbox_kernel.jail.core.json_parts import has_too_many_parts, parse_json
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.limits import MIB, check_memory_mb
 from sandbox_kernel.model import check_file_name
@@ -37,9 +37,8 @@ _MOST_HEADER, MOST_MEMORY = 8 << 20, 4 << 30
 _PART = 16 << 20
 #: What is said when ``interrupt`` was called while a session was saved.
 INTERRUPTED = "it was interrupted: nothing was saved, and the session is as it was"
-#: The file with the cells of variables that could not be stored lies among those of the work folder.
-RECIPES = ".sandbox-cells.json"
-NOT_OF_THE_FOLDER = (RECIPES,)
+#: The most characters of the cells that make variables again.
+MOST_RECIPES = 1 << 20
 #: The longest text of the header, and the greatest age of a session.
 _MOST_TEXT, _MOST_ELAPSED_S = 200, 1e9
 
@@ -61,6 +60,8 @@ class ImageHeader:
     #: Modes, times, links and folders of the work folder, what was left out of it, and whether it was a folder of the
     #: user. Its files are in ``SavedSession``.
     folder: FolderState = field(default_factory=FolderState)
+    #: The cells that make variables again which could not be stored, by the names of these. They run inside only.
+    recipes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ def write_image(
         "memory_sha256": header.memory_sha256,
         "elapsed_s": header.elapsed_s,
         "files": {name: [len(data), hashlib.sha256(data).hexdigest()] for name, data in files.items()},
+        "recipes": dict(header.recipes),
         **_described(header.folder),
     }
     text = json.dumps(described).encode()
@@ -192,10 +194,8 @@ def read_image(path: str, accept: Callable[[ImageHeader], object] | None = None)
 
 
 def _parse(path: str, text: bytes) -> ImageHeader:
-    if has_too_many_parts(text):
-        raise InvalidRequest(f"{path!r} is damaged: its header cannot be read")
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         files = {
             check_file_name(name): (_whole(count), _text(sha256)) for name, (count, sha256) in found["files"].items()
         }
@@ -209,6 +209,7 @@ def _parse(path: str, text: bytes) -> ImageHeader:
             elapsed_s=check_elapsed(found["elapsed_s"]),
             files=MappingProxyType(files),
             folder=_folder(found, files),
+            recipes={str(name): _code(code) for name, code in found.get("recipes", {}).items() if name.isidentifier()},
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InvalidRequest(f"{path!r} is damaged: its header cannot be read") from None
@@ -233,7 +234,7 @@ def _folder(found: Mapping[str, object], files: Mapping[str, object]) -> FolderS
         if not isinstance(kind, str) or not isinstance(target, str | None):
             raise ValueError("not an entry of a work folder")
         entries[path] = SavedEntry(kind, _whole(mode), time_ns, target)
-    check_entries(entries, [name for name in files if name not in NOT_OF_THE_FOLDER])
+    check_entries(entries, list(files))
     if len(entries) > MAX_PACKED_FILES or len(left_out) > MOST_LEFT_OUT:
         raise ValueError("too many entries")
     named = {one_line(str(path), 200): one_line(str(why), 200) for path, why in left_out.items()}
@@ -255,6 +256,12 @@ def check_elapsed(value: object) -> float:
 def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError("not a number of bytes")
+    return value
+
+
+def _code(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a cell")
     return value
 
 

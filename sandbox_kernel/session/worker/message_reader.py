@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.core.gate_messages import host_names
-from sandbox_kernel.jail.core.json_parts import MAX_PARTS, has_too_many_parts
+from sandbox_kernel.jail.core.json_parts import TooManyParts, parse_json
 from sandbox_kernel.model import CellError
 from sandbox_kernel.session.tree.looks import MOST_SEEN
 from sandbox_kernel.session.worker.messages import (
@@ -78,11 +78,11 @@ class Cutter:
 
 def parse(raw: bytes) -> FromWorker:
     """Parse and check one message of the worker."""
-    if has_too_many_parts(raw):
-        raise SessionError(f"the worker sent a frame of more than {MAX_PARTS} parts")
     try:
         # NaN and the infinities are not JSON, and a notebook may hold only JSON.
-        message = json.loads(raw, parse_constant=lambda _: None)
+        message = parse_json(raw, parse_constant=lambda _: None)
+    except TooManyParts as error:
+        raise SessionError(f"the worker sent a frame that cannot be taken: {error}") from None
     except (ValueError, RecursionError):
         raise SessionError("the worker sent a frame that is not JSON") from None
     if not isinstance(message, dict):

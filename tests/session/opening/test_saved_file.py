@@ -129,6 +129,9 @@ def with_header(saved: Path, **fields: object) -> None:
         {"left_out": {str(n): "" for n in range(101)}},
         {"left_out": []},
         {"is_layer": 1},
+        {"recipes": []},
+        {"recipes": {"x": 1}},
+        {"recipes": {f"x{n}": "1" for n in range(200_000)}},
     ],
     ids=lambda fields: str(fields)[:60],
 )
