@@ -228,7 +228,9 @@ def test_a_frame_of_millions_of_parts_is_refused_before_it_is_parsed(
     monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
-    with pytest.raises(SessionError, match=r"^the worker sent a frame that cannot be taken: it holds more than \d+ texts"):
+    with pytest.raises(
+        SessionError, match=r"^the worker sent a frame that cannot be taken: it holds more than \d+ texts"
+    ):
         parse(b'{"op": "answer", "id": 1, "answer": {"x": ' + BOMBS[what] + b"}}")
 
 
