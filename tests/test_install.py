@@ -59,6 +59,7 @@ def megabytes(folder: Path) -> float:
     return sum({(one.st_dev, one.st_ino): one.st_blocks * 512 for one in found}.values()) / 1e6
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(PATIENCE_S * 2)
 def test_a_plain_install_is_small_and_its_first_runs_work(wheel: Path, tmp_path: Path) -> None:
     place = tmp_path / "environment"
@@ -74,6 +75,7 @@ def test_a_plain_install_is_small_and_its_first_runs_work(wheel: Path, tmp_path:
     assert "42\n" in told and "ipykernel" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(PATIENCE_S * 2)
 def test_uv_installs_the_command_into_an_empty_home(wheel: Path, tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "UV_PYTHON_DOWNLOADS": "never"}
