@@ -6,23 +6,37 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import PolicyViolation, Sandbox, SandboxError, SandboxPolicy
+from sandbox_kernel import (
+    BackendUnavailable,
+    EnforcerUnavailable,
+    PolicyViolation,
+    Sandbox,
+    SandboxError,
+    SandboxPolicy,
+)
 from sandbox_kernel.agent.service.run_code import RunCode
 from sandbox_kernel.agent.service.run_queue import RunQueue
 from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.kinds import bubblewrap_jail
 from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
+from sandbox_kernel.languages.c_family import find_compiler
+from sandbox_kernel.languages.interpreters import find_program
+from sandbox_kernel.languages.node import find_node
 from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages.rust import find_rustc
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.from_options import make_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
+from sandbox_kernel.wrapped.needed_files import needed_files
 
 CANARY = "CANARY-PRIVATE-KEY"
 
@@ -190,18 +204,104 @@ def test_programs_cannot_exchange_the_interpreter_in_a_folder_that_they_may_writ
 ) -> None:
     environment = tmp_path / "sub" / "deep" / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, cwd="/")
-    standard = SandboxPolicy.preset("standard")
-    policy = standard.mount(tmp_path, target, True) if target else standard.allow_read_write(tmp_path)
+    give = f".mount({str(tmp_path)!r}, {target!r}, True)" if target else f".allow_read_write({str(tmp_path)!r})"
     root = target or str(tmp_path)
     tries = ["open('sub/deep/env/bin/new', 'w')", "os.rename('sub', 'x')", "os.rename('sub/deep', 'sub/x')"]
     code = (
         f"import os\nos.chdir({root!r})\nopen('sub/deep/fine', 'w')\nfor each in {tries!r}:\n"
         "    try: exec(each); print('done', each)\n    except OSError: pass"
     )
-    with Sandbox(policy) as box:
-        result = box.run(code, python=str(environment))
-    assert (result.stdout, result.stderr) == ("", "")
+    done = own_python(environment, f"SandboxPolicy.preset('standard'){give}", code)
+    assert (done.stdout, done.stderr) == ("", "")
     assert (tmp_path / "sub" / "deep" / "fine").exists()
+
+
+def own_python(environment: Path, policy: str, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a sandbox of a process whose interpreter is that of an environment."""
+    given = f"from sandbox_kernel import *\nwith Sandbox({policy}) as box: r = box.run({code!r}); print(end=r.stdout + r.stderr)"
+    env = {**os.environ, "PYTHONPATH": ":".join(path for path in sys.path if path)}
+    start = [str(environment / "bin" / "python"), "-P", "-c", given]
+    return subprocess.run(start, env=env, cwd="/", capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("linked", ["environment", "interpreter"])
+def test_an_environment_that_is_reached_by_a_link_in_a_writable_grant_is_refused(tmp_path: Path, linked: str) -> None:
+    (tmp_path / "project").mkdir()
+    environment = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, cwd="/")
+    if linked == "environment":
+        (tmp_path / "project" / "env").symlink_to("../env")
+        environment = tmp_path / "project" / "env"
+    else:
+        (tmp_path / "project" / "python").symlink_to(os.path.realpath(sys.executable))
+        (environment / "bin" / "python").unlink()
+        (environment / "bin" / "python").symlink_to(tmp_path / "project" / "python")
+    policy = f"SandboxPolicy().mount({str(tmp_path / 'project')!r}, '/work', True)"
+    done = own_python(environment, policy, "print('it ran')")
+    assert "it ran" not in done.stdout
+    assert "could exchange" in done.stderr
+    done = own_python(environment, policy.replace("True", "False"), "print('it ran')")
+    assert done.stdout == "it ran\n"
+
+
+@pytest.mark.parametrize("way", ["folder", "link", "file"])
+def test_no_program_that_sandboxed_code_may_have_made_is_run_on_the_host(place: Path, way: str) -> None:
+    """An interpreter, a compiler and Node.js are asked for their version outside of every sandbox."""
+    project, ran = place / "project", place / "ran"
+    program = place / "bin" / "python" if way == "link" else project / "a" / "bin" / "python"
+    planted = project / "planted" if way == "link" else program
+    program.parent.mkdir(exist_ok=True)
+    planted.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    planted.chmod(0o755)
+    if way == "link":
+        program.symlink_to(planted)
+    assert GivenGrants(SandboxPolicy().allow_read_write(planted if way == "file" else project)).now()
+    name = str(program)
+    asks: list[Callable[[], object]] = [
+        lambda: find_python(name), lambda: find_node(name), lambda: find_rustc(name),
+        lambda: find_compiler(name, ("cc",), "cc"), lambda: find_program((name,), ("--version",)),
+        lambda: needed_files([name], {}, ""), lambda: needed_files([str(program.parent / "R")], {}, ""),
+    ]  # fmt: skip
+    (program.parent / "R").write_bytes(b"")
+    (program.parent / "R").chmod(0o755)
+    (program.parent / "Rscript").symlink_to(program.name)
+    for ask in asks:
+        with pytest.raises(BackendUnavailable, match="not run on the host"):
+            ask()
+    assert not ran.exists()
+
+
+def test_a_bubblewrap_that_sandboxed_code_may_have_made_is_not_run(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "project" / "bwrap").write_text(f"#!/bin/sh\ntouch {place}/ran\n")
+    (place / "project" / "bwrap").chmod(0o755)
+    assert GivenGrants(SandboxPolicy().allow_read_write(place / "project")).now()
+    monkeypatch.setenv("PATH", f"{place}/project:{os.environ['PATH']}")
+    with pytest.raises(EnforcerUnavailable, match="not run on the host"):
+        find_bwrap.__wrapped__()
+
+
+@pytest.mark.parametrize("name", ["b.toml", "link.toml", "folder/b.toml"])
+def test_a_policy_file_that_programs_of_another_policy_could_change_is_refused(place: Path, name: str) -> None:
+    project = place / "project"
+    for folder in (place, project):
+        (folder / "b.toml").write_text("allowProcessSpawn = true\n")
+    (project / "link.toml").symlink_to(place / "b.toml")
+    (project / "folder").symlink_to(place)
+    assert SandboxPolicy.load(project / name)
+    assert GivenGrants(SandboxPolicy().allow_read_write(project)).now()
+    with pytest.raises(PolicyViolation, match="not obeyed"):
+        SandboxPolicy.load(project / name)
+    assert SandboxPolicy.load(place / "b.toml")
+
+
+def test_a_link_to_a_policy_file_is_refused_where_the_policy_lets_programs_exchange_it(place: Path) -> None:
+    project = place / "project"
+    (place / "p.toml").write_text(f'[[mounts]]\nhost = "{project}"\nguest = "/work"\nwritable = true\n')
+    (project / "p.toml").symlink_to(place / "p.toml")
+    with pytest.raises(PolicyViolation, match="not obeyed"):
+        SandboxPolicy.load(project / "p.toml")
 
 
 @pytest.mark.parametrize(("name", "text"), [

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import PolicyViolation, SandboxPolicy
+from sandbox_kernel.policy import written_folders
+from sandbox_kernel.policy.written_folders import real_path
 from sandbox_kernel.workspace import given_grants
-from sandbox_kernel.workspace.given_grants import GivenGrants, real_path
+from sandbox_kernel.workspace.given_grants import GivenGrants
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +103,7 @@ def test_a_link_in_a_folder_that_was_given_writable_before_is_refused(
 ) -> None:
     if not private:
         (state / "sandbox-kernel").write_text("no folder can be made here")
-        monkeypatch.setattr(given_grants, "_remembered", set())
+        monkeypatch.setattr(written_folders, "_remembered", {})
     assert GivenGrants(SandboxPolicy().allow_read_write(project)).now()
     exchange(project / "data", project.parent / "secret")
     with pytest.raises(PolicyViolation, match="programs may write to"):
@@ -125,7 +127,7 @@ def test_a_link_in_a_folder_that_another_process_gave_is_refused(project: Path) 
 def test_folders_that_are_gone_are_forgotten_when_there_are_many(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(given_grants, "_MOST_REMEMBERED", 3)
+    monkeypatch.setattr(written_folders, "_MOST_REMEMBERED", 3)
     for number in range(4):
         (tmp_path / str(number)).mkdir()
         GivenGrants(SandboxPolicy().allow_read_write(tmp_path / str(number)))

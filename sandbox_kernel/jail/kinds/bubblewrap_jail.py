@@ -26,6 +26,7 @@ from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.streams.stop import readable
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import own_places
 from sandbox_kernel.workspace.given_grants import exchanged
 from sandbox_kernel.workspace.tree.beneath import mount_of
 
@@ -161,15 +162,18 @@ class BubblewrapJail(NamespaceJail):
 
 
 def _with_runtime_kept(walls: Walls) -> Walls:
-    """Return the walls with mounts that keep programs from exchanging the interpreter through a writable grant.
+    """Return the walls with mounts that keep programs from exchanging what the host runs through a writable grant.
 
     What lies inside such a grant is shown read-only there too. The folders on the way to it become mounts of their own,
     because a mount point cannot be renamed: the next start would take what a program has put in its place.
     """
     kept: dict[str, Grant] = {}
-    for grant in (grant for grant in walls.grants if grant.writable):
-        for own in (own for own in walls.runtime if own.source.startswith(f"{grant.source}/")):
-            names = own.source.removeprefix(f"{grant.source}/").split("/")
+    writable = [grant for grant in walls.grants if grant.writable]
+    places = {*(own.source for own in walls.runtime), *own_places([grant.source for grant in writable])}
+    places -= {place for place in places for around in places if place.startswith(f"{around}/")}
+    for grant in writable:
+        for own in (place for place in places if place.startswith(f"{grant.source}/")):
+            names = own.removeprefix(f"{grant.source}/").split("/")
             for depth in range(1, len(names) + 1):
                 part = "/".join(names[:depth])
                 info = os.lstat(f"{grant.source}/{part}")
