@@ -44,6 +44,16 @@ def real_path(path: str, writable: Collection[tuple[int, int]] = ()) -> str:
     return real
 
 
+def host_file(path: str | os.PathLike[str]) -> str:
+    """Return the path of a file that the user named for writing, with the real path of its folder.
+
+    Raises ``OSError`` if the folder does not exist, and ``PolicyViolation`` for a link on the way that a program may
+    have made. Open the file with ``O_NOFOLLOW``, or replace it.
+    """
+    folder, name = os.path.split(os.path.join(os.getcwd(), path))
+    return os.path.join(real_path(folder), name)
+
+
 def written_place(path: str, writable: Collection[tuple[int, int]] = (), *, own: str = "") -> str:
     """Return where a program may have made a file, or a folder or link on the way to it, as words; empty for nowhere.
 

@@ -54,7 +54,7 @@ class GivenGrants:
         with self._lock:
             if self._grants is None:
                 self.__del__()
-                own = {_identity(grant.source) for grant in resolve_grants(self._policy, root=True) if grant.writable}
+                own = {identity_of(grant.source) for grant in resolve_grants(self._policy, root=True) if grant.writable}
                 grants = resolve_grants(self._policy, root=True, real=lambda path: real_path(path, own))
                 own_places([grant.source for grant in grants if grant.writable])
                 for grant in grants:
@@ -68,7 +68,7 @@ class GivenGrants:
     def _identity(self, source: str) -> tuple[int, int]:
         # Asked anew each time: on overlayfs a file that is written to for the first time may get other numbers.
         given = os.fstat(self._opened[source])
-        if _identity(source) != (given.st_dev, given.st_ino):
+        if identity_of(source) != (given.st_dev, given.st_ino):
             raise exchanged(source)
         return given.st_dev, given.st_ino
 
@@ -82,7 +82,7 @@ def exchanged(source: str) -> PolicyViolation:
     )
 
 
-def _identity(path: str) -> tuple[int, int]:
+def identity_of(path: str) -> tuple[int, int]:
     """Return device and inode of what stands at a path; zeros for nothing."""
     try:
         info = os.stat(path)
