@@ -33,10 +33,12 @@ from sandbox_kernel.languages.node import find_node
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.rust import find_rustc
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.net.audit import AuditFile
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.from_options import make_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
 from sandbox_kernel.wrapped.needed_files import needed_files
+from sandbox_kernel.wrapped.record import KernelRecord, append
 
 CANARY = "CANARY-PRIVATE-KEY"
 
@@ -319,3 +321,68 @@ def test_a_policy_file_that_its_programs_could_change_is_refused(place: Path, na
     assert make_policy(str(project / "plain.toml"), [f"{project}:/work"], [])
     with pytest.raises(PolicyViolation, match="keep it elsewhere"):
         make_policy(str(project / "plain.toml"), [f"{project}:/work:rw"], [])
+
+
+def test_a_link_that_a_program_planted_leads_no_copy_archive_or_log_elsewhere(place: Path) -> None:
+    project, patch = place / "project", place / "patch"
+    patch.write_text("mine")
+    (project / "out").symlink_to(place / "secret")
+    (project / "changes.patch").symlink_to(patch)
+    assert GivenGrants(SandboxPolicy().allow_read_write(project)).now()
+    with Sandbox() as box:
+        for act in (lambda: box.copy_in(project / "out", "key"), lambda: box.snapshot(project / "out" / "s.tar")):
+            with pytest.raises(PolicyViolation, match="programs may write to"):
+                act()
+    with pytest.raises(PolicyViolation, match="programs may write to"):
+        AuditFile(project / "out" / "log")
+    with pytest.raises(PolicyViolation, match="programs may write to"):
+        append(str(project / "out" / "record"), KernelRecord(folder="f", cells=0))
+    code = [
+        sys.executable,
+        "-P",
+        "-m",
+        "sandbox_kernel",
+        "run",
+        f"--here={place / 'project' / 'a'}",
+        "-c",
+        "open('x', 'w')",
+    ]
+    done = subprocess.run(
+        [*code, "--diff", str(project / "changes.patch")], capture_output=True, text=True, check=False
+    )
+    assert "name a file that is no link" in done.stderr
+    assert patch.read_text() == "mine"
+
+
+@pytest.mark.parametrize("leads_to", ["/oldroot{secret}", "{secret}"])
+def test_no_place_is_made_through_a_link_in_a_writable_grant(place: Path, leads_to: str) -> None:
+    policy = SandboxPolicy().mount(place / "project", "/work", True).mount(place / "secret", "/work/new/x")
+    (place / "project" / "new").symlink_to(leads_to.format(secret=place / "secret"))
+    with Sandbox(policy) as box, pytest.raises(PolicyViolation, match="is a link there"):
+        box.run("print(1)")
+
+
+def test_our_state_and_caches_are_read_only_in_a_writable_grant(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(place / "project" / name))
+    code = (
+        "import os\nfor name in ('XDG_STATE_HOME', 'XDG_CACHE_HOME'):\n"
+        "    for act in (lambda: open(f'/work/{name}/sandbox-kernel/new', 'w'), lambda: os.rename(f'/work/{name}', '/work/x')):\n"
+        "        try: print('done', act())\n        except OSError: pass\n"
+    )
+    with Sandbox(SandboxPolicy().mount(place / "project", "/work", True)) as box:
+        result = box.run(code)
+    assert (result.stdout, result.stderr) == ("", "")
+    with pytest.raises(PolicyViolation, match="cannot be given writable"):
+        GivenGrants(SandboxPolicy().allow_read_write(place / "project" / "XDG_STATE_HOME" / "sandbox-kernel")).now()
+
+
+def test_a_session_says_that_a_granted_file_was_replaced(place: Path) -> None:
+    notes = place / "project" / "notes.txt"
+    with Sandbox(SandboxPolicy().mount(notes, "/notes")) as box, box.session() as session:
+        assert session.run("print(open('/notes').read())").ok
+        (place / "aside").write_text("new")
+        (place / "aside").replace(notes)
+        with pytest.raises(PolicyViolation, match="give the policy again"):
+            session.restart()
+            session.run("1")

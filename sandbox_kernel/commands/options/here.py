@@ -83,7 +83,7 @@ def _write_patch(box: Sandbox, options: argparse.Namespace) -> None:
             file.write(patch.text)
     except OSError as error:
         raise InvalidRequest(
-            f"--diff {options.diff!r} cannot be written: {error.strerror}; name a file that is no link, or - to print it"
+            f"--diff {options.diff!r} cannot be written: {error.strerror}; name a file that is no link, or - to print"
         ) from None
     if patch.left_out:
         _say(options, f"[not in the patch, which cannot hold them: {_few(patch.left_out)}; --apply writes them]")

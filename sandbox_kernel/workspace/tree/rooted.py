@@ -18,7 +18,6 @@ from typing import Self
 
 from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.policy.written_folders import real_path
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, open_folder
 from sandbox_kernel.workspace.tree.owner import as_owner_of
 from sandbox_kernel.workspace.tree.paths import Names, names_beneath
@@ -57,9 +56,9 @@ class Rooted:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
-        """Open the folder at a path that the *user* gave. Links in it that no program can have made are followed."""
+        """Open the folder at a path that the *user* gave. Links in this path are followed: the user made them."""
         try:
-            fd = os.open(real_path(os.path.join(os.getcwd(), path)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError, TypeError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise InvalidRequest(f"work folder {path!r} cannot be opened: {reason}; create it first") from None
