@@ -386,3 +386,14 @@ def test_a_session_says_that_a_granted_file_was_replaced(place: Path) -> None:
         with pytest.raises(PolicyViolation, match="give the policy again"):
             session.restart()
             session.run("1")
+
+
+def test_a_running_session_is_not_given_a_writable_folder_with_our_state(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "project" / "state"))
+    policy = SandboxPolicy().mount(place / "project" / "data", "/data")
+    with Sandbox(policy) as box, box.session() as session:
+        assert session.run("1").ok
+        with pytest.raises(PolicyViolation, match="cannot be given writable to a running session"):
+            session.allow(mount=f"{place / 'project'}:/mnt/late:rw")
