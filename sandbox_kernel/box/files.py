@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -144,12 +145,15 @@ class BoxFiles(BoxProject):
 
         """
         self._check_alive()
+        from sandbox_kernel.policy.written_folders import real_path
         from sandbox_kernel.workspace.host_copy import copy_from_host
 
         if self.here is not None:
             raise InvalidRequest(
                 f"{path!r} is not copied: programs of this sandbox work on {self.here!r} and see it there"
             )
+        with contextlib.suppress(OSError):  # the next line says why it cannot be opened
+            folder = real_path(os.path.join(os.getcwd(), folder))
         with Rooted.at(folder) as host, self._folder.changing() as work:
             return copy_from_host(host, work, path, again=again)
 

@@ -20,6 +20,7 @@ from sandbox_kernel.jail.late_places import check_file_place, check_place, cover
 from sandbox_kernel.jail.root import root_plan
 from sandbox_kernel.jail.rules.in_place import in_place_paths
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import own_places
 
 #: How long joining a jail may take on a busy machine.
 _PATIENCE_S = 20.0
@@ -51,6 +52,12 @@ def check_mount(jail: Jail, grant: Grant, late: Iterable[str]) -> None:
     is_folder = os.path.isdir(grant.source)
     if not is_folder:
         check_file_place(grant.source, grant.target)
+    own = own_places([grant.source]) if grant.writable else []
+    if own:
+        raise PolicyViolation(
+            f"{grant.source!r} cannot be given writable to a running session: the host trusts {own[0]!r} in it, "
+            "which only a sandbox that begins with the folder can keep read-only"
+        )
     if is_folder and grant.writable and not jail.walls.grants:
         # Such a jail may open unix sockets, and through a writable folder it would reach those of the host.
         where = f"{grant.source}:{grant.target}"

@@ -16,6 +16,7 @@ from sandbox_kernel.languages.recipe import Availability, ProcessConfig, Program
 from sandbox_kernel.languages.zig_toolchain import REMEDY, Zig, find_zig
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import host_program
 
 #: Macros with a different value at every compilation.
 _TIME_MACROS = re.compile(rb"__(DATE|TIME|TIMESTAMP)__")
@@ -49,6 +50,7 @@ def find_compiler(path: str, names: tuple[str, ...], zig_command: str) -> CCompi
     for name in () if path == "zig" else usual:
         found = shutil.which(name)
         if found is not None:
+            host_program(found)
             answer = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=30, check=False)
             if answer.returncode == 0 and answer.stdout:
                 return CCompiler((found,), answer.stdout.splitlines()[0])

@@ -15,9 +15,9 @@ import stat
 import struct
 import time
 
+from sandbox_kernel.ground.own_folder import cache_root, make_own_folder, weakness
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder, weakness
 
 MAX_BYTES = 256 * MIB
 MAX_ENTRY_BYTES = 32 * MIB

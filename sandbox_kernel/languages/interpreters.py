@@ -15,6 +15,7 @@ from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import host_program
 
 
 @functools.lru_cache(maxsize=32)
@@ -24,6 +25,7 @@ def find_program(names: tuple[str, ...], version_argv: tuple[str, ...]) -> tuple
         found = shutil.which(name)
         if found is None:
             continue
+        host_program(found)
         answer = subprocess.run(
             [found, *version_argv], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
         )

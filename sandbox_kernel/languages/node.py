@@ -22,6 +22,7 @@ from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import host_program
 
 #: The first version with ``module.registerHooks`` and the TypeScript transform.
 OLDEST = (22, 18)
@@ -42,7 +43,7 @@ def find_node(path: str) -> tuple[str, str]:
     executable = (_packaged_node() if path == "node" else None) or shutil.which(path)
     if executable is None:
         raise BackendUnavailable(f"no Node.js: {path!r} was not found", f"{REMEDY}, or give node_path")
-    executable = os.path.realpath(executable)
+    executable = os.path.realpath(host_program(executable))
     answer = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=30, check=False, env={})
     version = answer.stdout.strip().removeprefix("v")
     found = re.match(r"(\d+)\.(\d+)\.", version)

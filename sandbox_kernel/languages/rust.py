@@ -15,6 +15,7 @@ from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_pla
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import host_program
 
 SCRIPT = "cell.rs"
 REMEDY = "install Rust from https://rustup.rs and a C compiler for linking"
@@ -53,10 +54,13 @@ def find_rustc(path: str) -> Rustc:
         raise BackendUnavailable(f"no Rust compiler: {path!r} was not found", REMEDY)
     if shutil.which("cc") is None:
         raise BackendUnavailable("rustc was found, but no cc to link with", REMEDY)
-    asked = subprocess.run([shim, "--print", "sysroot"], capture_output=True, text=True, timeout=60, check=False)
+    # In another folder, rustup would obey a rust-toolchain.toml that names a compiler.
+    asked = subprocess.run(
+        [host_program(shim), "--print", "sysroot"], cwd="/", capture_output=True, text=True, timeout=60, check=False
+    )
     sysroot = asked.stdout.strip()
     real = os.path.join(sysroot, "bin", "rustc")
-    executable = real if sysroot and os.access(real, os.X_OK) else shim
+    executable = host_program(real if sysroot and os.access(real, os.X_OK) else shim)
     answer = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=60, check=False)
     if asked.returncode != 0 or answer.returncode != 0:
         raise BackendUnavailable(

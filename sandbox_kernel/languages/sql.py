@@ -13,6 +13,7 @@ from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import host_program
 
 SCRIPT = "cell.sql"
 _ASK = "import sqlite3; print(sqlite3.sqlite_version)"
@@ -33,7 +34,7 @@ class Sql(Recipe):
     def probe(self, config: ProcessConfig) -> Availability:
         """See ``Recipe``."""
         try:
-            python = find_python(config.python_path).executable
+            python = host_program(find_python(config.python_path).executable)
         except BackendUnavailable as error:
             return Availability(available=False, reason=str(error), remedy="install Python 3.8 or later")
         answer = subprocess.run([python, "-I", "-c", _ASK], capture_output=True, text=True, timeout=30, check=False)

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Mapping
 
 from sandbox_kernel.errors import BackendUnavailable, install_line
+from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.interpreter import runtime_grants
 from sandbox_kernel.jail.core.walls import TMP
@@ -27,7 +28,6 @@ from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_pla
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.workspace.own_folder import make_own_folder
 
 REMEDY = install_line("c")
 _PREPARE_TIMEOUT_S = 1800

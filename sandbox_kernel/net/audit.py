@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from sandbox_kernel.errors import FetchError, PolicyViolation
+from sandbox_kernel.policy.written_folders import host_file
 
 _MAX_TEXT = 500
 #: Largest log file, so that a program cannot fill the disk of the host. When the log is full, requests fail.
@@ -62,7 +63,8 @@ class AuditFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         try:
-            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            fd = os.open(host_file(self.path), flags, 0o600)
         except OSError as error:
             raise PolicyViolation(
                 f"audit log {self.path!r} cannot be opened: {error.strerror}; name a file in a folder you can write"

@@ -5,6 +5,7 @@ A module of its own, because few programs read or write policies and the others 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.policy.access import AccessMode, flag
 from sandbox_kernel.policy.places import path_text
+from sandbox_kernel.policy.written_folders import written_place
 
 if TYPE_CHECKING:
     from sandbox_kernel.policy.sandbox_policy import SandboxPolicy
@@ -67,12 +69,16 @@ def load(path: str | os.PathLike[str], empty: SandboxPolicy) -> SandboxPolicy:
 def check_file_place(path: str | os.PathLike[str], policy: SandboxPolicy) -> None:
     """Raise ``PolicyViolation`` when programs may write to the policy file: the next start would obey them."""
     given = [each.path for each in policy.allowed_paths if each.mode is AccessMode.READ_WRITE]
+    writable = set[tuple[int, int]]()
     for folder in (*given, *(mount.host for mount in policy.mounts if mount.writable)):
-        if Path(path).resolve().is_relative_to(Path(folder).expanduser().resolve()):
-            raise PolicyViolation(
-                f"policy file {str(path)!r} lies in {folder!r}, which it lets programs write to: they could give "
-                "themselves more for the next start; keep it elsewhere"
-            )
+        with contextlib.suppress(OSError):
+            info = os.stat(os.path.expanduser(folder))
+            writable.add((info.st_dev, info.st_ino))
+    place = written_place(path_text(path), writable)
+    if place:
+        raise PolicyViolation(
+            f"policy file {str(path)!r} is not obeyed, because programs could give themselves more: {place}"
+        )
 
 
 def _read(path: Path) -> bytes:

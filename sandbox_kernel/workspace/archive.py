@@ -18,6 +18,7 @@ from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.workspace.tar_headers import BLOCK, TarHeader, read_headers
 from sandbox_kernel.workspace.transfer import Skipped, copy_sparsely, pack_files
 from sandbox_kernel.workspace.tree.paths import Names, names_beneath
@@ -47,7 +48,8 @@ def save(
     The file appears complete or not at all. A tree beyond the limits is refused.
     """
     packed = pack_files(rooted, max_bytes, max_files)
-    target = os.path.abspath(path)
+    with _at_host("saved to", os.path.abspath(path)):
+        target = host_file(path)
     temporary = f"{target}.{secrets.token_hex(8)}.part"
     try:
         with _at_host("saved to", target):

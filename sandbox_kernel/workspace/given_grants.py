@@ -6,27 +6,20 @@ opened once, and every start compares: before it, what stands at the path; and a
 allow it, device and inode (``Grant.identity``). What was exchanged is refused.
 
 A policy that is given later, or once more, is opened anew. Then no link is followed in a folder that programs may write
-to: by this policy, or by an earlier one of this user. Such folders are remembered in a private folder of the user.
+to: by this policy, or by an earlier one of this user (``policy/written_folders.py``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import threading
-from collections.abc import Collection
 from dataclasses import replace
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
 from sandbox_kernel.policy.grants import check_targets
-from sandbox_kernel.workspace.own_folder import make_own_folder, state_root, walked
-
-#: Beyond this number, folders that are gone are forgotten.
-_MOST_REMEMBERED = 4096
-#: What was remembered where the user has no private folder.
-_remembered: set[str] = set()
+from sandbox_kernel.policy.written_folders import own_places, real_path, remember
 
 
 class GivenGrants:
@@ -61,20 +54,21 @@ class GivenGrants:
         with self._lock:
             if self._grants is None:
                 self.__del__()
-                own = {_identity(grant.source) for grant in resolve_grants(self._policy, root=True) if grant.writable}
+                own = {identity_of(grant.source) for grant in resolve_grants(self._policy, root=True) if grant.writable}
                 grants = resolve_grants(self._policy, root=True, real=lambda path: real_path(path, own))
+                own_places([grant.source for grant in grants if grant.writable])
                 for grant in grants:
                     if grant.source not in self._opened:
                         self._opened[grant.source] = _open(grant.source)
                     if grant.writable:
-                        _remember(grant.source, os.fstat(self._opened[grant.source]).st_ino)
+                        remember(grant.source, os.fstat(self._opened[grant.source]))
                 self._grants = grants
             return self._grants
 
     def _identity(self, source: str) -> tuple[int, int]:
         # Asked anew each time: on overlayfs a file that is written to for the first time may get other numbers.
         given = os.fstat(self._opened[source])
-        if _identity(source) != (given.st_dev, given.st_ino):
+        if identity_of(source) != (given.st_dev, given.st_ino):
             raise exchanged(source)
         return given.st_dev, given.st_ino
 
@@ -88,56 +82,7 @@ def exchanged(source: str) -> PolicyViolation:
     )
 
 
-def real_path(path: str, writable: Collection[tuple[int, int]] = ()) -> str:
-    """Return the real path of an absolute path. Raises ``OSError`` if it does not exist.
-
-    Raises ``PolicyViolation`` for a link that a program may have made: one in a folder that was given writable before,
-    or in one of ``writable`` (devices and inodes).
-    """
-    real, folders = "/", dict[str, os.stat_result]()
-    for passed, found in walked(path):
-        if not stat.S_ISLNK(found.st_mode):
-            real, folders[passed] = passed, found
-            continue
-        for folder, info in folders.items():
-            inside = passed.startswith(f"{folder.rstrip('/')}/")
-            if inside and ((info.st_dev, info.st_ino) in writable or _is_remembered(folder, info.st_ino)):
-                raise PolicyViolation(
-                    f"{path!r} leads through the link {passed!r}. It lies in {folder!r}, which programs may write to, "
-                    "so one of them may have made it; name what it leads to, or put the folder itself there"
-                )
-    return real
-
-
-def _remember(folder: str, inode: int) -> None:
-    """Remember a folder that programs may write to, for this user: a link to it, in a private folder."""
-    mark = _mark(folder, inode)
-    try:
-        make_own_folder(os.path.dirname(mark))
-        if not os.path.lexists(mark):
-            os.symlink(folder, mark)
-            marks = [each.path for each in os.scandir(os.path.dirname(mark))]
-            for old in marks if len(marks) > _MOST_REMEMBERED else ():
-                if not os.path.exists(old):
-                    os.unlink(old)
-    except OSError:
-        _remembered.add(mark)
-
-
-def _is_remembered(folder: str, inode: int) -> bool:
-    mark = _mark(folder, inode)
-    return mark in _remembered or os.path.lexists(mark)
-
-
-def _mark(folder: str, inode: int) -> str:
-    """Return where a folder is remembered. The inode tells it from one that the user makes there later."""
-    import hashlib  # most sandboxes have no writable grant
-
-    name = hashlib.sha256(f"{inode} {folder}".encode("utf-8", "surrogateescape")).hexdigest()
-    return os.path.join(state_root(), "sandbox-kernel", "writable", name)
-
-
-def _identity(path: str) -> tuple[int, int]:
+def identity_of(path: str) -> tuple[int, int]:
     """Return device and inode of what stands at a path; zeros for nothing."""
     try:
         info = os.stat(path)

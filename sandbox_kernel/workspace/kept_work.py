@@ -16,8 +16,8 @@ import os
 from collections.abc import Iterable
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground.own_folder import make_own_folder, state_root
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.workspace.own_folder import make_own_folder, state_root
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE, WalkLimits
 

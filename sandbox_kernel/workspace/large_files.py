@@ -11,9 +11,9 @@ import contextlib
 from collections.abc import Collection, Iterable
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.own_folder import make_own_folder
 from sandbox_kernel.workspace.transfer import collect
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.core.interpreter import find_python, runtime_grants
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import host_program
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*\Z")
 #: How long an interpreter may take to say where its files are.
@@ -168,13 +169,14 @@ def _of_words(words: Iterable[str]) -> list[str]:
 def _lines(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
     try:
         answer = subprocess.run(
-            command,
+            [host_program(command[0]), *command[1:]],
             capture_output=True,
             text=True,
             timeout=_PATIENCE_S,
             check=False,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **env},
+            cwd="/",  # R runs the .Rprofile of the current folder
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
@@ -188,7 +190,7 @@ def _packages(python: str) -> list[str]:
         return [site.getuserbase() if used else "", *(path for path in sys.path if path.startswith("/"))]
     try:
         answer = subprocess.run(
-            [python, "-c", _PACKAGES],
+            [host_program(python), "-c", _PACKAGES],
             capture_output=True,
             text=True,
             timeout=_PATIENCE_S,

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import Limit
+from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.wrapped.cleaning.clean_parts import line
 
 #: The most failures that are kept of one kernel, and the longest text of one.
@@ -118,7 +119,7 @@ def append(path: str, record: KernelRecord) -> None:
     """Add one line to a record that only its owner can read. Raises ``InvalidRequest`` when that is not possible."""
     data = (json.dumps(asdict(record)) + "\n").encode()
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = os.open(host_file(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             if os.fstat(fd).st_size + len(data) > MAX_FILE_BYTES:
                 raise InvalidRequest(f"the record {path!r} is full ({MAX_FILE_BYTES >> 20} MB); move it away")

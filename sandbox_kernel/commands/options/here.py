@@ -11,6 +11,7 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.commands.terminal.echo import ask, say, show_patch
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.workspace.tree.paths import display_name
 
 
@@ -77,10 +78,13 @@ def settle_changes(box: Sandbox, options: argparse.Namespace, *, ended_well: boo
 def _write_patch(box: Sandbox, options: argparse.Namespace) -> None:
     patch = box.whole_patch()
     try:
-        with open(options.diff, "w", encoding="utf-8") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(host_file(options.diff), flags, 0o666), "w", encoding="utf-8") as file:
             file.write(patch.text)
     except OSError as error:
-        raise InvalidRequest(f"--diff {options.diff!r} cannot be written: {error.strerror}") from None
+        raise InvalidRequest(
+            f"--diff {options.diff!r} cannot be written: {error.strerror}; name a file that is no link, or - to print"
+        ) from None
     if patch.left_out:
         _say(options, f"[not in the patch, which cannot hold them: {_few(patch.left_out)}; --apply writes them]")
 

@@ -15,6 +15,7 @@ from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import host_program
 
 #: Every jail shows everything below these.
 SYSTEM_ROOTS = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
@@ -97,7 +98,7 @@ def find_python(path: str) -> Interpreter:
             f"give a version that is installed, or the path of an interpreter or of a virtual environment"
         )
     chosen = os.path.abspath(chosen)
-    facts = _own_facts() if _is_ours(chosen) else _ask(chosen)
+    facts = _own_facts() if _is_ours(chosen) else _ask(host_program(chosen))
     if facts.version < (3, 8):
         raise BackendUnavailable(f"{chosen} is Python {'.'.join(map(str, facts.version))}; 3.8 or later is needed")
     executable = facts.executable or chosen

@@ -33,6 +33,7 @@ from sandbox_kernel.jail.root import root_view
 from sandbox_kernel.jail.root.sandbox_user import own_user
 from sandbox_kernel.jail.streams.output import CHUNK
 from sandbox_kernel.jail.streams.stop import readable
+from sandbox_kernel.workspace.given_grants import exchanged, identity_of
 
 #: How long the start of a jail may take on a busy machine.
 START_TIMEOUT_S = 30.0
@@ -176,6 +177,9 @@ class Jail(ABC):
             said = self._error_output()
             self.destroy()
             name = self.walls.enforcer or "none"
+            for grant in self.walls.grants:
+                if grant.identity not in (None, identity_of(grant.source)):
+                    raise exchanged(grant.source) from None
             forget_proof(name)
             raise EnforcerFailed(name, f"the walls did not come up: {said or error}") from None
         except PolicyViolation:

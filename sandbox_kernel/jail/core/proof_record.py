@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 
-from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder
+from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
 
 _MAX_BYTES = 1 << 16
 #: Kernel settings that decide whether walls can be built.

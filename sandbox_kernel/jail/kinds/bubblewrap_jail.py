@@ -9,10 +9,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from sandbox_kernel.errors import EnforcerUnavailable
+from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
 from sandbox_kernel.jail.core.gate_messages import encode_ahead
 from sandbox_kernel.jail.core.guest_programs import guest_folder, memory_file, start_of
 from sandbox_kernel.jail.core.jail import DEATH_TIMEOUT_S, Jail, JailCommand
@@ -26,8 +26,14 @@ from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
 from sandbox_kernel.jail.streams.stop import readable
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import own_places
 from sandbox_kernel.workspace.given_grants import exchanged
 from sandbox_kernel.workspace.tree.beneath import mount_of
+
+_OTHER_PLACE = (
+    "programs may write there and may have put it in the way; remove it, or choose a place outside of what they may "
+    "write to"
+)
 
 
 class NamespaceJail(Jail):
@@ -97,6 +103,7 @@ class BubblewrapJail(NamespaceJail):
     def _command(self, control: int, channel: int) -> JailCommand:
         """See ``Jail``."""
         walls = self._shown = _with_runtime_kept(self.walls)
+        _check_places((*walls.runtime, *walls.grants))
         self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
         self._child_fds.append(info_fd)
         filter_fd, passed = self._filter()
@@ -143,7 +150,10 @@ class BubblewrapJail(NamespaceJail):
         with open(f"{inside}/mountinfo") as file:
             mounts = {line.split()[0] for line in file}
         for target, (source, identity) in shown.items():
-            fd = os.open(f"{inside}/root{target}", os.O_PATH | os.O_CLOEXEC)
+            try:
+                fd = os.open(f"{inside}/root{target}", os.O_PATH | os.O_CLOEXEC)
+            except OSError:
+                raise PolicyViolation(f"{source!r} cannot be shown at {target!r}: {_OTHER_PLACE}") from None
             try:
                 found, mount = os.fstat(fd), mount_of(fd)[1].split()[1]
             finally:
@@ -160,16 +170,38 @@ class BubblewrapJail(NamespaceJail):
             self._info_fd = -1
 
 
+def _check_places(mounts: Iterable[Grant]) -> None:
+    """Raise ``PolicyViolation`` for a link on the way to a place that lies in a writable mount.
+
+    Bubblewrap makes missing places, and would make them on the host where a link of a program leads.
+    """
+    by_target = {mount.target: mount for mount in mounts}
+    for target in by_target:
+        parts = target.split("/")
+        above = ("/".join(parts[:depth]) for depth in range(len(parts) - 1, 1, -1))
+        around = next((by_target[each] for each in above if each in by_target), None)
+        if around is None or not around.writable:
+            continue
+        path = around.source
+        for name in target.removeprefix(f"{around.target}/").split("/"):
+            path = f"{path}/{name}"
+            if os.path.islink(path):
+                raise PolicyViolation(f"nothing can be shown at {target!r}: {path!r} is a link there; {_OTHER_PLACE}")
+
+
 def _with_runtime_kept(walls: Walls) -> Walls:
-    """Return the walls with mounts that keep programs from exchanging the interpreter through a writable grant.
+    """Return the walls with mounts that keep programs from exchanging what the host runs through a writable grant.
 
     What lies inside such a grant is shown read-only there too. The folders on the way to it become mounts of their own,
     because a mount point cannot be renamed: the next start would take what a program has put in its place.
     """
     kept: dict[str, Grant] = {}
-    for grant in (grant for grant in walls.grants if grant.writable):
-        for own in (own for own in walls.runtime if own.source.startswith(f"{grant.source}/")):
-            names = own.source.removeprefix(f"{grant.source}/").split("/")
+    writable = [grant for grant in walls.grants if grant.writable]
+    places = {*(own.source for own in walls.runtime), *own_places([grant.source for grant in writable])}
+    places -= {place for place in places for around in places if place.startswith(f"{around}/")}
+    for grant in writable:
+        for own in (place for place in places if place.startswith(f"{grant.source}/")):
+            names = own.removeprefix(f"{grant.source}/").split("/")
             for depth in range(1, len(names) + 1):
                 part = "/".join(names[:depth])
                 info = os.lstat(f"{grant.source}/{part}")

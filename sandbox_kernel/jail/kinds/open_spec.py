@@ -15,6 +15,7 @@ from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import HOST_ETC
 from sandbox_kernel.jail.rules.in_place import in_place_paths
 from sandbox_kernel.jail.rules.landlock import LandlockPlan, landlock_abi, landlock_plan
+from sandbox_kernel.policy.written_folders import own_places
 
 #: The oldest useful format of marshal, which every Python reads.
 _MARSHAL_FORMAT = 2
@@ -86,7 +87,7 @@ def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -
     abi = landlock_abi()
     reads, writes = in_place_paths((*walls.runtime, *walls.grants), LANDLOCK)
     plan = landlock_plan(
-        tuple(dict.fromkeys((*existing(_SYSTEM), places.guest, *reads))),
+        tuple(dict.fromkeys((*existing(_SYSTEM), places.guest, *reads, *own_places(writes)))),
         (*existing(_DEVICES), places.work, places.cell, places.tmp, *writes),
         abi=abi,
         devices=walls.devices,

@@ -13,7 +13,7 @@ import functools
 import os
 
 from sandbox_kernel.errors import EnforcerFailed, SandboxError
-from sandbox_kernel.workspace.own_folder import parent_weakness
+from sandbox_kernel.ground.own_folder import parent_weakness
 from sandbox_kernel.workspace.tree.removal import remove_tree
 
 _MEMORY = "/dev/shm"

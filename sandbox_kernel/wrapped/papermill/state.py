@@ -16,6 +16,7 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.log import logger
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.policy.written_folders import host_file
 
 _BESIDE = ".cells.json"
 
@@ -52,7 +53,7 @@ class KeptCells:
         """Keep these cells and what they showed."""
         kept = [{"source": _digest(cell), "outputs": cell.get("outputs"), "count": cell.get("execution_count")}
                 for cell in cells]  # fmt: skip
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(host_file(self._path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:
             json.dump(kept, file)
 

@@ -14,8 +14,8 @@ import secrets
 import shutil
 from dataclasses import dataclass
 
+from sandbox_kernel.ground.own_folder import make_own_folder, state_root, weakness
 from sandbox_kernel.workspace.here.applying.selection import STAGE_PREFIX
-from sandbox_kernel.workspace.own_folder import make_own_folder, state_root, weakness
 from sandbox_kernel.workspace.tree.beneath import SCAN
 
 _JOURNAL, _DRAFT, _DONE = "journal", "draft", "done"
