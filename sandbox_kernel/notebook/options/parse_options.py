@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,8 +33,9 @@ GPU_VARIABLE = "SANDBOX_KERNEL_GPU"
 #: Further options of a new notebook, as on a ``%sandbox`` line: ``sandbox-kernel install --mount``.
 OPTIONS_VARIABLE = "SANDBOX_KERNEL_OPTIONS"
 MEMORY_VARIABLE, TIMEOUT_VARIABLE = "SANDBOX_KERNEL_MEMORY", "SANDBOX_KERNEL_TIMEOUT"
-#: Most characters of an option line; data belongs into the cell.
-MAX_LINE = 65536
+#: Most characters of an option line, for data belongs into the cell, and how often an option may stand in it. Lines are
+#: read on the loop that also hears Stop, and each value is compared with all others.
+MAX_LINE, MAX_REPEATS = 4096, 64
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
@@ -62,7 +64,7 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
 
     """
     options = CellOptions()
-    given: set[str] = set()
+    given: Counter[str] = Counter()
     queue = list(reversed(words))
     while queue:
         word = queue.pop()
@@ -75,7 +77,9 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
             raise InvalidRequest(_unknown(name, line=bool(commands)))
         if name in given and not option.repeats:
             raise InvalidRequest(f"{name} is given twice; keep one")
-        given.add(name)
+        given[name] += 1
+        if given[name] > MAX_REPEATS:
+            raise InvalidRequest(f"{name} is given more than {MAX_REPEATS} times on one line; give fewer")
         if option.is_flag and equals:
             raise InvalidRequest(f"{name} takes no value, got {_short(word)!r}; write {name} alone")
         if option.optional and not equals:
