@@ -98,7 +98,7 @@ def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
             return _plan(cell[1], _without_lines(body, end), defaults)
         if magic := _LINE_MAGIC.match(line):
             if len(commands) == MAX_LINES:
-                raise InvalidRequest(f"the cell has more than {MAX_LINES} %sandbox lines; write them into several cells")
+                raise InvalidRequest(f"the cell has more than {MAX_LINES} %sandbox lines; put some into another cell")
             commands.append(parse_line(magic[1]))
             ours = end
         elif _LOAD_EXT.match(line):

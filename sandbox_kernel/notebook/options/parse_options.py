@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from sandbox_kernel.backends.choice import BACKENDS
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
-from sandbox_kernel.limits import Limits, check_memory_mb, check_timeout
+from sandbox_kernel.limits import MIB, Limits, check_memory_mb, check_timeout
 from sandbox_kernel.model import Language, check_env
 from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
 from sandbox_kernel.notebook.options.did_you_mean import meant
@@ -36,6 +36,8 @@ MEMORY_VARIABLE, TIMEOUT_VARIABLE = "SANDBOX_KERNEL_MEMORY", "SANDBOX_KERNEL_TIM
 #: Most characters of an option line, for data belongs into the cell, and how often an option may stand in it. Lines are
 #: read on the loop that also hears Stop, and each value is compared with all others.
 MAX_LINE, MAX_REPEATS = 4096, 64
+#: Most bytes of ``--output``: the kernel holds them all.
+MAX_OUTPUT = 16 * MIB
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
@@ -209,7 +211,10 @@ def _disk(options: CellOptions, value: str) -> CellOptions:
 
 def _output(options: CellOptions, value: str) -> CellOptions:
     with _quoting("--output", value):
-        return replace(options, output_bytes=Limits(output_bytes=parse_bytes(value, "--output")).output_bytes)
+        output_bytes = parse_bytes(value, "--output")
+        if output_bytes > MAX_OUTPUT:
+            raise InvalidRequest(f"--output {_short(value)!r}: at most 16M are kept; write more into a file")
+        return replace(options, output_bytes=output_bytes)
 
 
 def _backend(options: CellOptions, value: str) -> CellOptions:

@@ -24,7 +24,6 @@ _PREFIX = "sandbox_"
 #: What the Sandbox kernel calls these settings in a cell.
 _OPTIONS = {"memory": "--memory", "timeout": "--timeout", "policy": "--policy", "mounts": "--mount",
             "domains": "--allow-net", "here": "--here"}  # fmt: skip
-_RIGHTS = ("policy", "mounts", "domains", "here")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -37,8 +36,8 @@ class PapermillSettings:
 
     @property
     def needs_rights(self) -> bool:
-        """Whether lines of ours give rights in the Sandbox kernel, or save a state."""
-        return bool(self.state) or any(name in _RIGHTS for name in self.values)
+        """Whether lines of ours give rights or limits in the Sandbox kernel, or save a state."""
+        return bool(self.state or self.values)
 
     def as_cell(self) -> str:
         """Return the line that sets them in the Sandbox kernel; empty when there is nothing to set.
