@@ -24,11 +24,11 @@ from sandbox_kernel.ground.visible import INVISIBLE
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.notebook.offers.offer import written
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import policy_of
+from sandbox_kernel.notebook.options.cell_policy import policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARMLESS_COMMANDS, OPTIONS
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.parse_options import MAX_OUTPUT, first_defaults
-from sandbox_kernel.policy import PRESETS
+from sandbox_kernel.policy import PRESETS, SandboxPolicy
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.workspace.own_folder import make_own_folder, state_root
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -55,6 +55,8 @@ _UNASKED = CellOptions(
     memory_mb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB, timeout_s=24 * 3600.0,
     processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
 )  # fmt: skip
+#: Presets that give what a notebook without a policy has.
+_LIKE_NONE = ("standard", "classroom")
 #: Options that ``sandbox-kernel install`` gives a kernel from its start.
 _OF_INSTALL = ("--mount", "--allow-net", "--policy", "--here", "--gpu")
 
@@ -88,7 +90,8 @@ def rights_asked(plan: CellPlan, before: CellOptions, *, asks: bool = False) -> 
     for options in (plan.options, plan.defaults, *(command.options for command in plan.commands)):
         raised = {name for name, field in _LIMITS.items() if (getattr(options, field) or 0) > most[name]}
         asked += _rights(options, raised)
-    had = set(_rights(before))
+    had = {*_rights(before), "--policy strict"}
+    had |= {f"--policy {name}" for name in _LIKE_NONE} if before.policy in (None, *_LIKE_NONE) else set()
     return tuple(dict.fromkeys(right for right in asked if right not in had))
 
 
@@ -116,12 +119,10 @@ def _policy_text(name: str) -> str:
         found = policy_of(CellOptions(policy=name))
     except SandboxError:
         return shlex.quote(_real(name))  # the cell ends with the reason
-    gives = [f"{path.path} ({path.mode})" for path in found.allowed_paths]
-    gives += [f"{mount.host} at {mount.guest}{' (rw)' if mount.writable else ''}" for mount in found.mounts]
-    gives += ["every public address"] if found.network else [str(rule) for rule in found.network_rules]
-    gives += [f"variable {variable}" for variable in found.env]
+    nothing = policy_rows(SandboxPolicy())
+    gives = [f"{row}: {words}" for row, words in policy_rows(found) if (row, words) not in nothing]
     digest = hashlib.sha256(repr(found).encode()).hexdigest()[:12]
-    return f"{shlex.quote(_real(name))} (allows: {', '.join(gives) or 'no host files'}; {digest})"
+    return f"{shlex.quote(_real(name))} (allows: {'; '.join(gives) or 'nothing'}; {digest})"
 
 
 def _command_text(command: LineCommand) -> str:

@@ -89,7 +89,7 @@ def test_every_option_is_named_when_its_rights_are_looked_for(option: object) ->
         ("%%sandbox --allow-net example.org:8443\n1", "--allow-net example.org:8443"),
         ("%sandbox --gpu all", "--gpu all"),
         ("%sandbox --gpu-memory 4G", "--gpu-memory 4G"),
-        ("%sandbox --policy strict", "--policy strict"),
+        ("%sandbox --policy build", "--policy build"),
         ("%sandbox --python /usr/bin/python3", "--python /usr/bin/python3"),
         ("%sandbox apply", "%sandbox apply"),
         ("%sandbox --timeout 5s\n%sandbox apply .git/hooks/pre-commit", "%sandbox apply .git/hooks/pre-commit"),
@@ -147,7 +147,7 @@ def test_a_user_is_asked_about_limits_that_no_cell_of_theirs_needs(below: str, a
 @pytest.mark.parametrize(
     "text",
     ["1", "%sandbox --timeout 5s --memory 200M", "%%sandbox javascript --session a\n1", "%sandbox reset", "%sandbox --here",
-     "%sandbox changes", "%sandbox never example.org", "%sandbox undo", "%sandbox", "%sandbox help", "%sandbox files"],
+     "%sandbox changes", "%sandbox --policy strict", "%sandbox --policy classroom", "%sandbox never example.org", "%sandbox undo", "%sandbox", "%sandbox help", "%sandbox files"],
 )  # fmt: skip
 def test_lower_limits_languages_and_looks_ask_for_nothing(text: str) -> None:
     for setting in LineSetting:
@@ -161,6 +161,24 @@ def test_a_policy_file_with_other_content_is_another_right(tmp_path: Path) -> No
     assert str(policy) in first and "/etc" in first
     policy.write_text('[[mounts]]\nhost = "/etc"\nguest = "/data"\nwritable = true\n')
     assert lacking(f"%sandbox --policy {policy}") != (first,)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [('gpu = "all"', "gpu: all"), ("allowProcessSpawn = true", "processes: may be started"),
+     ('[[networkRules]]\ndomain = "a.org"\nports = [443, 8443]', "network: a.org:443:8443"), ("", "nothing")],
+)  # fmt: skip
+def test_the_question_for_a_policy_file_tells_all_that_it_gives(line: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(line)
+    (right,) = lacking(f"%sandbox --policy {tmp_path}/p.toml")
+    assert f"(allows: {words}; " in right
+
+
+def test_a_preset_that_gives_more_than_the_kernel_has_is_a_right() -> None:
+    strict = replace(DEFAULTS, policy="strict")
+    rights = LineRights(LineSetting.LOCKED)
+    assert rights.lacking(parse_cell("%sandbox --policy standard", strict), strict) == ("--policy standard",)
+    assert rights.lacking(parse_cell("%sandbox --policy strict", strict), strict) == ()
 
 
 def test_a_link_that_leads_elsewhere_is_another_right(tmp_path: Path) -> None:
