@@ -6,8 +6,7 @@ colour of its ground. A page makes an element for each, so their number is bound
 chunks is held back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so
 that it cannot hide the rest of the output.
 
-Plain text can cost a page much too: marks on one letter, long lines of which parts run from right to left, returns in
-long lines. These are bounded (``_Layout``); other text stays as it is, however long its lines are.
+Plain text can cost a page much too: marks on one letter, returns in long lines. These are bounded (``_Layout``).
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _CODE = (
 _COLOUR = rf"\x1b\[{_CODE}(?:;{_CODE}){{0,15}}m"
 #: Most colour sequences in one output, or in one stream of a cell.
 MAX_COLOURS = 10_000
-#: Most marks and invisible characters in a row, and characters of a line that has some, or letters from right to left.
-MAX_MARKS, MAX_BIDI_LINE = 8, 10_000
+#: Most marks and invisible characters in a row.
+MAX_MARKS = 8
 #: Most work with returns and backspaces of one stream: each costs the width of its line, and a little.
 MAX_RETURNS, _RETURN = 20_000_000, 100
 #: Ends all colours.
@@ -153,18 +152,17 @@ class _Layout:
     """Bounds what laying out the text of one stream costs a page, over all its chunks."""
 
     def __init__(self) -> None:
-        self._marks, self._is_mixed = "", False
+        self._marks = ""
         self._column = self._width = self._returns = 0
 
     def bounded(self, text: str) -> str:
-        """Return the text without too many marks in a row, long mixed lines broken, too many returns as new lines."""
-        if self._marks or not (text.isascii() or _kinds()[0].isdisjoint(text)):
-            marks = _kinds()[2]
+        """Return the text without too many marks in a row, and too many returns as new lines."""
+        if self._marks or not (text.isascii() or _marks()[0].isdisjoint(text)):
+            marks = _marks()[1]
             text = marks.sub(lambda found: found[0][:MAX_MARKS], self._marks + text)[len(self._marks) :]
             end = (self._marks + text)[-MAX_MARKS:]
             self._marks = next((end[at:] for at in range(len(end)) if marks.fullmatch(end, at)), "")
-        is_plain = not self._is_mixed and "\r" not in text and "\b" not in text
-        if not is_plain or not (text.isascii() or _kinds()[1].isdisjoint(text)):
+        if "\r" in text or "\b" in text:
             return "".join(map(self._part, re.split("([\r\n])", text)))
         last = text.rfind("\n") + 1
         self._column = len(text) - last + (0 if last else self._column)
@@ -174,35 +172,25 @@ class _Layout:
     def _part(self, text: str) -> str:
         """Return a new line, a return, or text between them."""
         backspaces = text.count("\b")
-        if text != "\n" and text != "\r":
+        if text not in ("\n", "\r"):
             most = max(*map(len, text.split("\b")), len(text) - 2 * backspaces)
             self._width = max(self._width, self._column + most)
+            self._column = max(0, self._column + len(text) - 2 * backspaces)
         self._returns += (backspaces + (text == "\r")) * (self._width + _RETURN)
-        if self._returns > MAX_RETURNS and (backspaces or text == "\r"):
-            text, backspaces = text.replace("\b", "").replace("\r", "\n"), 0
-        if text == "\n":
-            self._is_mixed, self._width = False, 0
+        if self._returns > MAX_RETURNS:
+            text = text.replace("\b", "").replace("\r", "\n")
         if text in ("\n", "\r"):
-            self._column = 0
-            return text
-        self._is_mixed = self._is_mixed or not _kinds()[1].isdisjoint(text)
-        begin, self._column = self._column, max(0, self._column + len(text) - 2 * backspaces)
-        if not self._is_mixed or self._column <= MAX_BIDI_LINE:
-            return text
-        head = max(0, MAX_BIDI_LINE - begin)
-        self._column = (len(text) - head - 1) % MAX_BIDI_LINE + 1
-        more = (text[at : at + MAX_BIDI_LINE] for at in range(head, len(text), MAX_BIDI_LINE))
-        return "\n".join([text[:head], *more])
+            self._column, self._width = 0, 0 if text == "\n" else self._width
+        return text
 
 
 @cache
-def _kinds() -> tuple[frozenset[str], frozenset[str], re.Pattern[str]]:
-    """Return marks and invisible characters, these with letters from right to left, what finds a run of the first."""
+def _marks() -> tuple[frozenset[str], re.Pattern[str]]:
+    """Return marks and invisible characters, and what finds a run of them."""
     known = [chr(code) for code in (*range(0x80, 0x20000), *range(0xE0000, 0xE0200))]
-    marks = frozenset(one for one in known if unicodedata.category(one) in ("Mn", "Mc", "Me", "Cf"))
-    mixed = marks.union(one for one in known if unicodedata.bidirectional(one) in ("R", "AL", "AN"))
-    low, high = ("".join(one for one in sorted(marks) if (one > "\uffff") == is_high) for is_high in (False, True))
-    return marks, mixed, re.compile(f"(?:[{low}]|[{high}])+")  # one class of both would be searched slowly
+    marks = sorted(one for one in known if unicodedata.category(one) in ("Mn", "Mc", "Me", "Cf"))
+    low, high = ("".join(one for one in marks if (one > "\uffff") == is_high) for is_high in (False, True))
+    return frozenset(marks), re.compile(f"(?:[{low}]|[{high}])+")  # one class of both would be searched slowly
 
 
 _SGR = re.compile(r"\x1b\[([0-9;:]*)m")
