@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB, check_timeout
-from sandbox_kernel.notebook.options.units import parse_megabytes
+from sandbox_kernel.limits import check_timeout
 
 #: The settings of the provisioner, and the two of them that are lists.
 SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record", "here")
@@ -53,31 +52,18 @@ class PapermillSettings:
         return " ".join(["%sandbox", *words]) if words else ""
 
 
-def collect(notebook: Mapping[str, object], given: Mapping[str, object], limit: float | None) -> PapermillSettings:
-    """Return the settings of a run; those of the command line and the caller count before those of the notebook.
+def collect(given: Mapping[str, object], limit: float | None) -> PapermillSettings:
+    """Return the settings of a run, those of the caller before those of the command line. A notebook has none.
 
     Args:
-        notebook: The settings in the notebook's metadata, which may lower memory and timeout only.
         given: What the caller of ``papermill.execute_notebook`` gave.
         limit: papermill's own ``--execution-timeout``.
 
     Raises:
-        InvalidRequest: a setting is unknown, or a notebook asks for rights.
+        InvalidRequest: a setting is unknown, or the name of the state is no file name.
 
     """
-    unknown = [name for name in notebook if name not in ("memory", "timeout")]
-    if unknown:
-        raise InvalidRequest(
-            f"the notebook's metadata sets {', '.join(map(repr, unknown))}; it may only set memory and timeout: "
-            "what it may touch is said by who runs it"
-        )
-    memory = notebook.get("memory")
-    asked = {**notebook, **from_pairs(command_line_parameters()), **given}
-    if memory is not None and asked["memory"] is memory and parse_megabytes(str(memory), "memory") > DEFAULT_MEMORY_MB:
-        raise InvalidRequest(
-            f"the notebook's metadata asks for memory {memory!r:.40}, more than the usual {DEFAULT_MEMORY_MB}M; who "
-            "runs it can allow that: -p sandbox_memory"
-        )
+    asked = {**from_pairs(command_line_parameters()), **given}
     if limit:
         asked["timeout"] = f"{check_timeout(limit):g}s"
     state = str(asked.pop(STATE, ""))
