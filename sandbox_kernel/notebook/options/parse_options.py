@@ -140,6 +140,8 @@ def _unknown(name: str, *, line: bool) -> str:
 def _with_language(
     options: CellOptions, word: str, following: str | None, commands: tuple[str, ...] = ()
 ) -> CellOptions:
+    if word in commands:
+        raise InvalidRequest(f"{word!r} is a command: it stands first on a line of its own, %sandbox {word}")
     if options.language is not None:
         hint = f"did you mean --{word} {following or ''}".rstrip() + "?" if f"--{word}" in BY_NAME else ""
         raise InvalidRequest(

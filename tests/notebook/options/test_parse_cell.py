@@ -194,6 +194,10 @@ def test_a_cell_longer_than_any_program_is_refused():
     assert "at most 16777216 are taken" in refused("x" * (16 << 20) + "yz")
 
 
+def test_a_command_behind_options_is_told_where_it_stands():
+    assert "it stands first on a line of its own, %sandbox allow" in refused("%sandbox --quiet allow example.org")
+
+
 def test_option_lines_are_few_and_short_and_so_are_their_lists():
     domains = " ".join(f"--allow-net a{number}.org" for number in range(MAX_REPEATS))
     assert len(cell(f"%sandbox {domains}").defaults.allow_net) == MAX_REPEATS
