@@ -19,7 +19,7 @@ from sandbox_kernel.notebook.offers.give_rights import give_domain_once, give_fi
 from sandbox_kernel.notebook.offers.offer import written
 from sandbox_kernel.notebook.offers.right_answers import RightAnswers
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import policy_of
+from sandbox_kernel.notebook.options.cell_policy import policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand
 from sandbox_kernel.notebook.options.units import duration_text, parse_duration
@@ -87,29 +87,16 @@ def _help(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    return (_table(f"policy {context.defaults.policy or 'standard'}", policy_rows(context.defaults)),)
+    return (_table(f"policy {context.defaults.policy or 'standard'}", rights_rows(context.defaults)),)
 
 
-def policy_rows(defaults: CellOptions) -> list[tuple[str, str]]:
+def rights_rows(defaults: CellOptions) -> list[tuple[str, str]]:
     """Return what cells under these defaults may touch: names and words, for a table."""
-    policy = policy_of(defaults)
-    rows = [
-        ("files", ", ".join(f"{p.path} ({p.mode})" for p in policy.allowed_paths) or "no host files"),
-        ("mounts", ", ".join(f"{m.host} at {m.guest}{' (rw)' if m.writable else ''}" for m in policy.mounts) or "none"),
-        ("network", "every public address" if policy.network else _rules(policy.network_rules) or "none"),
-        ("processes", "may be started" if policy.process_spawn else "may not be started"),
-        ("environment", ", ".join(policy.env) or "no host variables"),
-    ]
+    rows = policy_rows(policy_of(defaults))
     if defaults.here is not None:
         folder = os.path.abspath(defaults.here)
         rows.insert(0, ("folder", f"{folder}, copy-on-write, without: {', '.join(HIDDEN)}"))
     return rows
-
-
-def _rules(rules: Sequence[object]) -> str:
-    return ", ".join(
-        f"{getattr(rule, 'domain', '')}{''.join(f':{port}' for port in getattr(rule, 'ports', ()))}" for rule in rules
-    )
 
 
 def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:

@@ -5,11 +5,15 @@ Only SGR sequences (colours and weight, ``ESC [ … m``) of codes on a list are 
 colour of its ground. A page makes an element for each, so their number is bounded. A sequence that is split between two
 chunks is held back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so
 that it cannot hide the rest of the output.
+
+Plain text can cost a page much too: marks on one letter, returns in long lines. These are bounded (``_Layout``).
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import cache
 
 _LONGEST = 4096
 _STRING_BODY = rf"[^\x07\x18\x1a\x1b\x9c\n]{{0,{_LONGEST}}}"
@@ -22,6 +26,10 @@ _CODE = (
 _COLOUR = rf"\x1b\[{_CODE}(?:;{_CODE}){{0,15}}m"
 #: Most colour sequences in one output, or in one stream of a cell.
 MAX_COLOURS = 10_000
+#: Most marks and invisible characters in a row.
+MAX_MARKS = 8
+#: Most work with returns and backspaces of one stream: each costs the width of its line, and a little.
+MAX_RETURNS, _RETURN = 20_000_000, 100
 #: Ends all colours.
 END = "\x1b[0m"
 #: Every escape sequence that is not a colour, and every lone escape; many in a row are one match.
@@ -68,6 +76,7 @@ class ColourFilter:
     def __init__(self, most: int | None = MAX_COLOURS) -> None:
         self._held = ""
         self._most = most
+        self._layout = None if most is None else _Layout()
         self._seen = 0
         #: What is on: a style, or 38 and 48 with the colour of the text and of its ground.
         self._on: dict[int, tuple[int, ...]] = {}
@@ -103,8 +112,10 @@ class ColourFilter:
         """Return the text; a sequence that it leaves unfinished is removed."""
         # Taking bytes out is six times as quick as searching for them, and most text has none.
         if not text.encode("utf-8", "surrogatepass").translate(None, _HARMLESS) or not _ANY_CONTROL.search(text):
-            return text
-        return _SGR.sub(self._counted, _NOT_COLOURS.sub("", text).translate(_VISIBLE))
+            shown = text
+        else:
+            shown = _SGR.sub(self._counted, _NOT_COLOURS.sub("", text).translate(_VISIBLE))
+        return shown if self._layout is None else self._layout.bounded(shown)
 
     def _counted(self, sequence: re.Match[str]) -> str:
         self._seen += 1
@@ -135,6 +146,51 @@ class ColourFilter:
                 self._on[38 if code < 40 or 90 <= code < 100 else 48] = (5, code % 10 + 8 * (code >= 90))
             else:
                 self._on[code] = ()
+
+
+class _Layout:
+    """Bounds what laying out the text of one stream costs a page, over all its chunks."""
+
+    def __init__(self) -> None:
+        self._marks = ""
+        self._column = self._width = self._returns = 0
+
+    def bounded(self, text: str) -> str:
+        """Return the text without too many marks in a row, and too many returns as new lines."""
+        if self._marks or not (text.isascii() or _marks()[0].isdisjoint(text)):
+            marks = _marks()[1]
+            text = marks.sub(lambda found: found[0][:MAX_MARKS], self._marks + text)[len(self._marks) :]
+            end = (self._marks + text)[-MAX_MARKS:]
+            self._marks = next((end[at:] for at in range(len(end)) if marks.fullmatch(end, at)), "")
+        if "\r" in text or "\b" in text:
+            return "".join(map(self._part, re.split("([\r\n])", text)))
+        last = text.rfind("\n") + 1
+        self._column = len(text) - last + (0 if last else self._column)
+        self._width = self._column if last else max(self._width, self._column)
+        return text
+
+    def _part(self, text: str) -> str:
+        """Return a new line, a return, or text between them."""
+        backspaces = text.count("\b")
+        if text not in ("\n", "\r"):
+            most = max(*map(len, text.split("\b")), len(text) - 2 * backspaces)
+            self._width = max(self._width, self._column + most)
+            self._column = max(0, self._column + len(text) - 2 * backspaces)
+        self._returns += (backspaces + (text == "\r")) * (self._width + _RETURN)
+        if self._returns > MAX_RETURNS:
+            text = text.replace("\b", "").replace("\r", "\n")
+        if text in ("\n", "\r"):
+            self._column, self._width = 0, 0 if text == "\n" else self._width
+        return text
+
+
+@cache
+def _marks() -> tuple[frozenset[str], re.Pattern[str]]:
+    """Return marks and invisible characters, and what finds a run of them."""
+    known = [chr(code) for code in (*range(0x80, 0x20000), *range(0xE0000, 0xE0200))]
+    marks = sorted(one for one in known if unicodedata.category(one) in ("Mn", "Mc", "Me", "Cf"))
+    low, high = ("".join(one for one in marks if (one > "\uffff") == is_high) for is_high in (False, True))
+    return frozenset(marks), re.compile(f"(?:[{low}]|[{high}])+")  # one class of both would be searched slowly
 
 
 _SGR = re.compile(r"\x1b\[([0-9;:]*)m")

@@ -20,7 +20,7 @@ from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
-from sandbox_kernel.untrusted.markup.tex import check_latex
+from sandbox_kernel.untrusted.markup.tex import MAX_LATEX, check_latex
 
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32
@@ -29,6 +29,8 @@ MAX_DOCSTRING = 256 << 10
 MAX_WORK = 400_000
 #: The work for a command of a formula, in elements.
 _COMMAND = 10
+#: The work for a letter of a formula: all formulas of a cell may have as many letters as one (``tex.MAX_LATEX``).
+_LETTER = MAX_WORK // MAX_LATEX
 
 _SCRIPTS = "scripts of a sandbox do not run in the page"
 _NEVER = {
@@ -79,7 +81,8 @@ class SanitizedBundle:
         """About how many elements, colours and commands of formulas a page draws; drawings and frames count little."""
         is_frame = any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data)
         texts = [text for text in self.data.values() if isinstance(text, str) and not is_frame]
-        return sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
+        formula = 0 if is_frame else _LETTER * len(str(self.data.get("text/latex", "")))
+        return formula + sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
 
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:

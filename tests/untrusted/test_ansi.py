@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel.untrusted import ansi
-from sandbox_kernel.untrusted.ansi import MAX_COLOURS, ColourFilter, few_colours, only_colours, plain
+from sandbox_kernel.untrusted.ansi import (
+    MAX_COLOURS,
+    MAX_MARKS,
+    ColourFilter,
+    few_colours,
+    only_colours,
+    plain,
+)
 
 
 @pytest.mark.attack("O02", "kernel")
@@ -110,3 +117,35 @@ def test_the_colours_that_text_leaves_on_are_ended_once() -> None:
     stream = ColourFilter()
     stream.feed("\x1b[1;31mx\x1b[39m")
     assert (stream.end_colours(), stream.end_colours()) == ("\x1b[0m", "")
+
+
+def fed(chunk: str, times: int) -> str:
+    colours = ColourFilter()
+    return "".join(colours.feed(chunk) for _ in range(times)) + colours.close()
+
+
+@pytest.mark.parametrize("mark", ["\u0301", "\u200d", "\ufe0f", "\u0903", "\U000e0061", "\u202e"])
+def test_a_letter_has_few_marks_however_they_come(mark: str) -> None:
+    assert only_colours("a" + mark * MAX_MARKS) == "a" + mark * MAX_MARKS
+    assert only_colours("a" + mark * 1000 + "b") == "a" + mark * MAX_MARKS + "b"
+    assert fed(mark, 1000) == mark * MAX_MARKS
+    assert fed("a" + mark * 3, 1000).replace("\n", "") == ("a" + mark * 3) * 1000
+
+
+def test_long_lines_stay_as_they_are() -> None:
+    for text in ("xa1 " * 200_000, "äß語 " * 200_000, "x" * 500_000 + "\n" + "\u05d0" * 100):
+        assert only_colours(text) == text
+
+
+def test_returns_are_bounded_by_the_width_of_their_lines() -> None:
+    progress = "\r" + "#" * 80
+    assert fed(progress, 10_000) == progress * 10_000
+    assert fed("|\b/\b", 10_000).count("\b") == 20_000, "a spinner"
+    for text, most in (
+        ("x" * 500_000 + "\ry" * 1000, 40),
+        ("x" * 300_000 + "y\b" * 1000, 0),
+        ("\ry" * 400_000, 200_000),
+    ):
+        shown = only_colours(text)
+        assert shown.count("\r") + shown.count("\b") <= most and shown.count("y") == text.count("y")
+    assert ColourFilter(None).feed("x" * 500_000 + "\ry" * 1000).count("\r") == 1000, "a terminal has no page"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.untrusted.markup.html import ATTRIBUTES, CLASSES, TAGS
-from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle
+from sandbox_kernel.untrusted.sanitize import MAX_WORK, safe_text, sanitize_bundle
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -532,3 +532,8 @@ def test_formulas_of_html_are_typeset_up_to_the_length_of_one_of_latex() -> None
 
 def test_the_work_of_a_page_with_an_output_is_counted() -> None:
     assert sanitize_bundle({"text/html": "<b>x</b>" * 50, "text/plain": "\x1b[31mx\x1b[0m"}, {}).work == 102
+
+
+def test_the_formulas_of_a_cell_are_summed() -> None:
+    largest = sanitize_bundle({"text/latex": "$" + "x" * 65_000 + "$"}, {})
+    assert "text/latex" in largest.data and largest.work <= MAX_WORK < 2 * largest.work

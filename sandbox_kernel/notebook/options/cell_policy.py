@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,9 @@ from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.policy import PRESETS, SandboxPolicy
+from sandbox_kernel.policy import PRESETS, AllowedPath, Mount, SandboxPolicy
 from sandbox_kernel.policy.gpu import parse_gpu
+from sandbox_kernel.policy.network_rule import NetworkRule
 
 if TYPE_CHECKING:
     from sandbox_kernel.workspace.kept_work import KeptWork
@@ -37,6 +39,35 @@ def _load(name: str) -> SandboxPolicy:
         hint = f"did you mean {near[0]}?" if near else f"presets: {', '.join(PRESETS)}; files end in .toml or .json"
         raise PolicyViolation(f"--policy {name[:80]!r} is neither a preset nor a file; {hint}")
     return SandboxPolicy.load(name)
+
+
+def policy_rows(policy: SandboxPolicy) -> list[tuple[str, str]]:
+    """Return what a policy gives: names and words, for a table. A field without a name here has a row too."""
+    nothing = type(policy)()
+    all_fields = {one.name: getattr(policy, one.name) for one in fields(policy)}
+    given = {name: _words(value) for name, value in all_fields.items() if value != getattr(nothing, name)}
+    network = ("every public address" if given.pop("network", "") else "", given.pop("network_rules", ""))
+    return [
+        ("files", given.pop("allowed_paths", "no host files")),
+        ("mounts", given.pop("mounts", "none")),
+        ("network", ", ".join(filter(None, network)) or "none"),
+        ("processes", "may be started" if given.pop("process_spawn", "") else "may not be started"),
+        ("environment", given.pop("env", "no host variables")),
+        *given.items(),
+    ]
+
+
+def _words(value: object) -> str:
+    match value:
+        case tuple() | Mapping():  # of variables the names
+            return ", ".join(map(_words, value))
+        case AllowedPath():
+            return f"{value.path} ({value.mode})"
+        case Mount():
+            return f"{value.host} at {value.guest}{' (rw)' if value.writable else ''}"
+        case NetworkRule():
+            return value.domain + "".join(f":{port}" for port in value.ports)
+    return str(value)
 
 
 def may_share(one: SandboxPolicy, other: SandboxPolicy) -> bool:

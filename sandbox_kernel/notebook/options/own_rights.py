@@ -1,7 +1,8 @@
 """Rights that the ``%sandbox`` lines of cells ask for: which they are, who may give them, what the user answered.
 
 The lines of a stranger's notebook are the stranger's. A line whose row in ``option_table.py`` is not harmless asks for
-a right. ``SANDBOX_KERNEL_LINES`` says who gives it: the user, who is asked once for all cells of a notebook (``ask``);
+a right, and so does one that raises a limit above what the kernel gives (where the user is asked: above ``_UNASKED``).
+``SANDBOX_KERNEL_LINES`` says who gives it: the user, who is asked once for all cells of a notebook (``ask``);
 nobody through lines (``limits``); nobody while the kernel runs, not the side panel either (``locked``); the line itself
 (``all``). An answer is remembered in the user's state folder, for the notebook's path and these very rights.
 """
@@ -13,7 +14,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum, unique
 from html import escape
@@ -21,12 +22,14 @@ from html import escape
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.ground.own_folder import make_own_folder, state_root
 from sandbox_kernel.ground.visible import INVISIBLE
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.notebook.offers.offer import written
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import policy_of
+from sandbox_kernel.notebook.options.cell_policy import policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARMLESS_COMMANDS, OPTIONS
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
-from sandbox_kernel.policy import PRESETS
+from sandbox_kernel.notebook.options.parse_options import MAX_OUTPUT, first_defaults
+from sandbox_kernel.policy import PRESETS, SandboxPolicy
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -40,6 +43,20 @@ MOST_ASKED, MOST_SHOWN = 50, 2000
 #: Notebooks whose answers are remembered (the longest unused go first), and rights of one notebook.
 MOST_NOTEBOOKS, MOST_RIGHTS = 500, 500
 _MOST_BYTES = 4 << 20
+#: The limits that lines can raise; what a kernel gives where its environment names none; what no user is asked about:
+#: who works with data raises memory and time all day.
+_LIMITS = {"--memory": "memory_mb", "--timeout": "timeout_s", "--processes": "processes", "--disk": "disk_mb",
+           "--output": "output_bytes"}  # fmt: skip
+_USUAL = CellOptions(
+    memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S,
+    **{name: getattr(Limits(), name) for name in ("processes", "disk_mb", "output_bytes")},
+)  # fmt: skip
+_UNASKED = CellOptions(
+    memory_mb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB, timeout_s=24 * 3600.0,
+    processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
+)  # fmt: skip
+#: Presets that give what a notebook without a policy has.
+_LIKE_NONE = ("standard", "classroom")
 #: Options that ``sandbox-kernel install`` gives a kernel from its start.
 _OF_INSTALL = ("--mount", "--allow-net", "--policy", "--here", "--gpu")
 
@@ -62,24 +79,31 @@ _WHO = {
 }
 
 
-def rights_asked(plan: CellPlan, before: CellOptions) -> tuple[str, ...]:
-    """Return the rights that the lines of a cell ask for beyond the notebook's defaults ``before``, each once."""
+def rights_asked(plan: CellPlan, before: CellOptions, *, asks: bool = False) -> tuple[str, ...]:
+    """Return the rights that the lines of a cell ask for beyond the notebook's defaults ``before``, each once.
+
+    ``asks``: the user is asked for them, and not for limits up to ``_UNASKED``.
+    """
+    known = (first_defaults().over(_USUAL), before, _UNASKED if asks else CellOptions())
+    most = {name: max(getattr(one, field) or 0 for one in known) for name, field in _LIMITS.items()}
     asked = [_command_text(command) for command in plan.commands if command.name not in HARMLESS_COMMANDS]
     for options in (plan.options, plan.defaults, *(command.options for command in plan.commands)):
-        asked += _rights(options)
-    had = set(_rights(before))
+        raised = {name for name, field in _LIMITS.items() if (getattr(options, field) or 0) > most[name]}
+        asked += _rights(options, raised)
+    had = {*_rights(before), "--policy strict"}
+    had |= {f"--policy {name}" for name in _LIKE_NONE} if before.policy in (None, *_LIKE_NONE) else set()
     return tuple(dict.fromkeys(right for right in asked if right not in had))
 
 
-def _rights(options: CellOptions) -> list[str]:
-    """Return the rights among options, with the paths that they mean on this machine."""
+def _rights(options: CellOptions, raised: Container[str] = ()) -> list[str]:
+    """Return the rights among options and the limits ``raised``, with the paths that they mean on this machine."""
     resolved = replace(
         options,
         mounts=tuple(replace(mount, host=_real(mount.host)) for mount in options.mounts),
         here=None if options.here is None else _real(options.here),
         python=os.path.abspath(options.python) if options.python and "/" in options.python else options.python,
     )
-    pairs = [(name, value) for name, value in resolved.pairs() if not BY_NAME[name].harmless]
+    pairs = [(name, value) for name, value in resolved.pairs() if name in raised or not BY_NAME[name].harmless]
     return [f"{name} {_policy_text(value) if name == '--policy' else shlex.quote(value)}" for name, value in pairs]
 
 
@@ -95,12 +119,10 @@ def _policy_text(name: str) -> str:
         found = policy_of(CellOptions(policy=name))
     except SandboxError:
         return shlex.quote(_real(name))  # the cell ends with the reason
-    gives = [f"{path.path} ({path.mode})" for path in found.allowed_paths]
-    gives += [f"{mount.host} at {mount.guest}{' (rw)' if mount.writable else ''}" for mount in found.mounts]
-    gives += ["every public address"] if found.network else [str(rule) for rule in found.network_rules]
-    gives += [f"variable {variable}" for variable in found.env]
+    nothing = policy_rows(SandboxPolicy())
+    gives = [f"{row}: {words}" for row, words in policy_rows(found) if (row, words) not in nothing]
     digest = hashlib.sha256(repr(found).encode()).hexdigest()[:12]
-    return f"{shlex.quote(_real(name))} (allows: {', '.join(gives) or 'no host files'}; {digest})"
+    return f"{shlex.quote(_real(name))} (allows: {'; '.join(gives) or 'nothing'}; {digest})"
 
 
 def _command_text(command: LineCommand) -> str:
@@ -149,7 +171,7 @@ class LineRights:
         setting = self.setting
         if setting is LineSetting.ALL or (pressed and setting is not LineSetting.LOCKED):
             return ()
-        asked = rights_asked(plan, before)
+        asked = rights_asked(plan, before, asks=setting is LineSetting.ASK)
         return asked if setting is not LineSetting.ASK else tuple(right for right in asked if right not in self._given)
 
     def survey(self, cells: Iterable[str], before: CellOptions) -> dict[str, object]:

@@ -32,8 +32,10 @@ _LOAD_EXT = re.compile(r"%(?:re)?load_ext\s+sandbox_kernel\s*\Z")
 _NBVAL_LINE = re.compile(r"^[ \t]*(?:#|//|--|;;)[ \t]*(?:PYTEST_VALIDATE|NBVAL)_[A-Z_]+[ \t]*$", re.MULTILINE)
 _MISPLACED = re.compile(r"^%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 #: Largest cell, in characters, that is tokenised to find out whether a magic line stands inside a string. In a longer
-#: cell such a line is refused.
-_MAX_TOKENISED = 1 << 20
+#: cell such a line is refused: Stop is heard after it only.
+_MAX_TOKENISED = 1 << 16
+#: Most ``%sandbox`` lines of a cell, and lines among which they are looked for.
+MAX_LINES, _MAX_HEAD = 50, 10_000
 #: Commands that take a number of cells, those that take a name, and those that take only a language or a session.
 _COUNTED, _NAMED = ("undo", "redo"), ("save", "load", "fork", "checkpoint", "checkout")
 OF_A_SESSION = (*_COUNTED, *_NAMED, "checkpoints", "tree", "diff", "branches", "restart")
@@ -83,7 +85,9 @@ def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
     commands: list[LineCommand] = []
     position = ours = 0  # ``ours`` is the end of the last line that is not part of the program
     commented = False
-    while position < len(body):
+    for _ in range(_MAX_HEAD):
+        if position == len(body):
+            break
         end = body.find("\n", position)
         end = len(body) if end < 0 else end + 1
         line = body[position:end].rstrip()
@@ -93,6 +97,8 @@ def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
                 break
             return _plan(cell[1], _without_lines(body, end), defaults)
         if magic := _LINE_MAGIC.match(line):
+            if len(commands) == MAX_LINES:
+                raise InvalidRequest(f"the cell has more than {MAX_LINES} %sandbox lines; put some into another cell")
             commands.append(parse_line(magic[1]))
             ours = end
         elif _LOAD_EXT.match(line):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from sandbox_kernel.backends.choice import BACKENDS
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
-from sandbox_kernel.limits import Limits, check_memory_mb, check_timeout
+from sandbox_kernel.limits import MIB, Limits, check_memory_mb, check_timeout
 from sandbox_kernel.model import Language, check_env
 from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
 from sandbox_kernel.notebook.options.did_you_mean import meant
@@ -32,8 +33,11 @@ GPU_VARIABLE = "SANDBOX_KERNEL_GPU"
 #: Further options of a new notebook, as on a ``%sandbox`` line: ``sandbox-kernel install --mount``.
 OPTIONS_VARIABLE = "SANDBOX_KERNEL_OPTIONS"
 MEMORY_VARIABLE, TIMEOUT_VARIABLE = "SANDBOX_KERNEL_MEMORY", "SANDBOX_KERNEL_TIMEOUT"
-#: Most characters of an option line; data belongs into the cell.
-MAX_LINE = 65536
+#: Most characters of an option line, for data belongs into the cell, and how often an option may stand in it. Lines are
+#: read on the loop that also hears Stop, and each value is compared with all others.
+MAX_LINE, MAX_REPEATS = 4096, 64
+#: Most bytes of ``--output``: the kernel holds them all.
+MAX_OUTPUT = 16 * MIB
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
@@ -62,7 +66,7 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
 
     """
     options = CellOptions()
-    given: set[str] = set()
+    given: Counter[str] = Counter()
     queue = list(reversed(words))
     while queue:
         word = queue.pop()
@@ -75,7 +79,9 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
             raise InvalidRequest(_unknown(name, line=bool(commands)))
         if name in given and not option.repeats:
             raise InvalidRequest(f"{name} is given twice; keep one")
-        given.add(name)
+        given[name] += 1
+        if given[name] > MAX_REPEATS:
+            raise InvalidRequest(f"{name} is given more than {MAX_REPEATS} times on one line; give fewer")
         if option.is_flag and equals:
             raise InvalidRequest(f"{name} takes no value, got {_short(word)!r}; write {name} alone")
         if option.optional and not equals:
@@ -134,6 +140,8 @@ def _unknown(name: str, *, line: bool) -> str:
 def _with_language(
     options: CellOptions, word: str, following: str | None, commands: tuple[str, ...] = ()
 ) -> CellOptions:
+    if word in commands:
+        raise InvalidRequest(f"{word!r} is a command: it stands first on a line of its own, %sandbox {word}")
     if options.language is not None:
         hint = f"did you mean --{word} {following or ''}".rstrip() + "?" if f"--{word}" in BY_NAME else ""
         raise InvalidRequest(
@@ -205,7 +213,10 @@ def _disk(options: CellOptions, value: str) -> CellOptions:
 
 def _output(options: CellOptions, value: str) -> CellOptions:
     with _quoting("--output", value):
-        return replace(options, output_bytes=Limits(output_bytes=parse_bytes(value, "--output")).output_bytes)
+        output_bytes = parse_bytes(value, "--output")
+        if output_bytes > MAX_OUTPUT:
+            raise InvalidRequest(f"--output {_short(value)!r}: at most 16M are kept; write more into a file")
+        return replace(options, output_bytes=output_bytes)
 
 
 def _backend(options: CellOptions, value: str) -> CellOptions:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.line_commands import LineCommands, policy_rows
+from sandbox_kernel.notebook.line_commands import LineCommands, rights_rows
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.units import duration_text, size_text
 from sandbox_kernel.notebook.page.views.changes_view import MOST_DIFF, picture_urls
@@ -28,7 +28,7 @@ def overview(context: LineCommands) -> dict[str, object]:
         "session": "" if session is None else str(session.language),
         "limits": _limits(context.defaults),
         "line": f"%sandbox {context.defaults.words()}".strip(),
-        "rows": [[name, text[: 4 * MOST_VALUE]] for name, text in policy_rows(context.defaults)],
+        "rows": [[name, text[: 4 * MOST_VALUE]] for name, text in rights_rows(context.defaults)],
     }
 
 

@@ -34,9 +34,14 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> Any:
         """Run a notebook; called by papermill with what its command line or its caller gives."""
+        if nb_man.nb.metadata.get(METADATA):
+            raise InvalidRequest(
+                f"the notebook's metadata has settings under {METADATA!r}; only who runs it sets the engine 'sandbox', "
+                "with -p sandbox_memory and the like: remove them from the notebook"
+            )
         given = {name: kwargs.pop(name) for name in (*SETTINGS, STATE) if name in kwargs}
         limit = kwargs.get("execution_timeout")
-        settings = collect(nb_man.nb.metadata.get(METADATA) or {}, given, limit)
+        settings = collect(given, limit)
         if limit:
             kwargs["execution_timeout"] = limit + _LATER_S
         manager = AsyncKernelManager(kernel_name=kernel_name or nb_man.nb.metadata.kernelspec.name)

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB, check_timeout
-from sandbox_kernel.notebook.options.units import parse_megabytes
+from sandbox_kernel.limits import check_timeout
 
 #: The settings of the provisioner, and the two of them that are lists.
 SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record", "here")
@@ -24,7 +23,6 @@ _PREFIX = "sandbox_"
 #: What the Sandbox kernel calls these settings in a cell.
 _OPTIONS = {"memory": "--memory", "timeout": "--timeout", "policy": "--policy", "mounts": "--mount",
             "domains": "--allow-net", "here": "--here"}  # fmt: skip
-_RIGHTS = ("policy", "mounts", "domains", "here")
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -37,8 +35,8 @@ class PapermillSettings:
 
     @property
     def needs_rights(self) -> bool:
-        """Whether lines of ours give rights in the Sandbox kernel, or save a state."""
-        return bool(self.state) or any(name in _RIGHTS for name in self.values)
+        """Whether lines of ours give rights or limits in the Sandbox kernel, or save a state."""
+        return bool(self.state or self.values)
 
     def as_cell(self) -> str:
         """Return the line that sets them in the Sandbox kernel; empty when there is nothing to set.
@@ -54,31 +52,18 @@ class PapermillSettings:
         return " ".join(["%sandbox", *words]) if words else ""
 
 
-def collect(notebook: Mapping[str, object], given: Mapping[str, object], limit: float | None) -> PapermillSettings:
-    """Return the settings of a run; those of the command line and the caller count before those of the notebook.
+def collect(given: Mapping[str, object], limit: float | None) -> PapermillSettings:
+    """Return the settings of a run, those of the caller before those of the command line. A notebook has none.
 
     Args:
-        notebook: The settings in the notebook's metadata, which may lower memory and timeout only.
         given: What the caller of ``papermill.execute_notebook`` gave.
         limit: papermill's own ``--execution-timeout``.
 
     Raises:
-        InvalidRequest: a setting is unknown, or a notebook asks for rights.
+        InvalidRequest: a setting is unknown, or the name of the state is no file name.
 
     """
-    unknown = [name for name in notebook if name not in ("memory", "timeout")]
-    if unknown:
-        raise InvalidRequest(
-            f"the notebook's metadata sets {', '.join(map(repr, unknown))}; it may only set memory and timeout: "
-            "what it may touch is said by who runs it"
-        )
-    memory = notebook.get("memory")
-    asked = {**notebook, **from_pairs(command_line_parameters()), **given}
-    if memory is not None and asked["memory"] is memory and parse_megabytes(str(memory), "memory") > DEFAULT_MEMORY_MB:
-        raise InvalidRequest(
-            f"the notebook's metadata asks for memory {memory!r:.40}, more than the usual {DEFAULT_MEMORY_MB}M; who "
-            "runs it can allow that: -p sandbox_memory"
-        )
+    asked = {**from_pairs(command_line_parameters()), **given}
     if limit:
         asked["timeout"] = f"{check_timeout(limit):g}s"
     state = str(asked.pop(STATE, ""))

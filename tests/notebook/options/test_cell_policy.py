@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import policy_of
+from sandbox_kernel.notebook.options.cell_policy import policy_of, policy_rows
+from sandbox_kernel.policy import SandboxPolicy
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,16 @@ def test_a_policy_that_is_not_there_says_what_is(name: str, hint: str) -> None:
     with pytest.raises(PolicyViolation) as caught:
         policy_of(CellOptions(policy=name))
     assert hint in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Wider(SandboxPolicy):
+    camera: bool = False
+
+
+def test_a_field_that_a_policy_gets_later_is_shown_by_itself() -> None:
+    assert ("camera", "True") in policy_rows(Wider(camera=True))
+    assert policy_rows(Wider()) == policy_rows(SandboxPolicy())
 
 
 def test_a_file_without_an_ending_is_still_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

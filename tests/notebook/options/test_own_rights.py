@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -66,7 +66,7 @@ def test_every_option_is_named_when_its_rights_are_looked_for(option: object) ->
     name, is_flag = option.name, option.is_flag  # type: ignore[attr-defined]
     value = VALUES.get(name, "5s" if name in ("--timeout", "--cpu") else "5")
     value = (
-        "200M"
+        "10M"
         if name in ("--memory", "--disk", "--output")
         else "name"
         if name in ("-i", "-o", "--stdin-var")
@@ -89,7 +89,7 @@ def test_every_option_is_named_when_its_rights_are_looked_for(option: object) ->
         ("%%sandbox --allow-net example.org:8443\n1", "--allow-net example.org:8443"),
         ("%sandbox --gpu all", "--gpu all"),
         ("%sandbox --gpu-memory 4G", "--gpu-memory 4G"),
-        ("%sandbox --policy strict", "--policy strict"),
+        ("%sandbox --policy build", "--policy build"),
         ("%sandbox --python /usr/bin/python3", "--python /usr/bin/python3"),
         ("%sandbox apply", "%sandbox apply"),
         ("%sandbox --timeout 5s\n%sandbox apply .git/hooks/pre-commit", "%sandbox apply .git/hooks/pre-commit"),
@@ -108,12 +108,48 @@ def test_a_line_asks_for_a_right(text: str, right: str) -> None:
     assert right in str(refused) and f"{LINES_VARIABLE}=all" in str(refused)
 
 
+@pytest.mark.parametrize("setting", [LineSetting.LIMITS, LineSetting.LOCKED])
+@pytest.mark.parametrize(
+    ("below", "above"),
+    [("--memory 512M", "--memory 513M"), ("--timeout 30s", "--timeout 31s"), ("--processes 64", "--processes 65"),
+     ("--disk 256M", "--disk 257M"), ("--output 1M", "--output 1025K")],
+)  # fmt: skip
+def test_a_line_raises_no_limit_of_its_kernel_where_nobody_is_asked(
+    setting: LineSetting, below: str, above: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rights = LineRights(setting)
+    assert lacking(f"%sandbox {below}", rights) == lacking(f"%sandbox {above}") == ()
+    for text in (
+        f"%sandbox {above}",
+        f"%%sandbox {above}\n1",
+        f"%sandbox reset {above}",
+        f"%sandbox restart --keep {above}",
+    ):
+        assert lacking(text, rights) == (above,)
+    for variable, value, over in (("MEMORY", "256M", "--memory 300M"), ("TIMEOUT", "5s", "--timeout 6s")):
+        monkeypatch.setenv(f"SANDBOX_KERNEL_{variable}", value)
+        assert lacking(f"%sandbox {over}", rights) == (over,)
+        assert lacking(f"%sandbox {over.split()[0]} {value}", rights) == ()
+    raised = replace(DEFAULTS, memory_mb=8192)  # in the side panel
+    assert rights.lacking(parse_cell("%sandbox --memory 6G", raised), raised) == ()
+
+
+@pytest.mark.parametrize(
+    ("below", "above"),
+    [("--timeout 24h", "--timeout 1441m"), ("--disk 16G", "--disk 17G"), ("--processes 4096", "--processes 4097"),
+     ("--memory 512M", "--memory 2000G"), ("--output 16M", None)],
+)  # fmt: skip
+def test_a_user_is_asked_about_limits_that_no_cell_of_theirs_needs(below: str, above: str | None) -> None:
+    assert lacking(f"%sandbox {below}") == ()
+    assert above is None or lacking(f"%sandbox {above}") == (above,)
+
+
 @pytest.mark.parametrize(
     "text",
     ["1", "%sandbox --timeout 5s --memory 200M", "%%sandbox javascript --session a\n1", "%sandbox reset", "%sandbox --here",
-     "%sandbox changes", "%sandbox never example.org", "%sandbox undo", "%sandbox", "%sandbox help", "%sandbox files"],
+     "%sandbox changes", "%sandbox --policy strict", "%sandbox --policy classroom", "%sandbox never example.org", "%sandbox undo", "%sandbox", "%sandbox help", "%sandbox files"],
 )  # fmt: skip
-def test_limits_languages_and_looks_ask_for_nothing(text: str) -> None:
+def test_lower_limits_languages_and_looks_ask_for_nothing(text: str) -> None:
     for setting in LineSetting:
         assert lacking(text, LineRights(setting)) == ()
 
@@ -125,6 +161,24 @@ def test_a_policy_file_with_other_content_is_another_right(tmp_path: Path) -> No
     assert str(policy) in first and "/etc" in first
     policy.write_text('[[mounts]]\nhost = "/etc"\nguest = "/data"\nwritable = true\n')
     assert lacking(f"%sandbox --policy {policy}") != (first,)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [('gpu = "all"', "gpu: all"), ("allowProcessSpawn = true", "processes: may be started"),
+     ('[[networkRules]]\ndomain = "a.org"\nports = [443, 8443]', "network: a.org:443:8443"), ("", "nothing")],
+)  # fmt: skip
+def test_the_question_for_a_policy_file_tells_all_that_it_gives(line: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(line)
+    (right,) = lacking(f"%sandbox --policy {tmp_path}/p.toml")
+    assert f"(allows: {words}; " in right
+
+
+def test_a_preset_that_gives_more_than_the_kernel_has_is_a_right() -> None:
+    strict = replace(DEFAULTS, policy="strict")
+    rights = LineRights(LineSetting.LOCKED)
+    assert rights.lacking(parse_cell("%sandbox --policy standard", strict), strict) == ("--policy standard",)
+    assert rights.lacking(parse_cell("%sandbox --policy strict", strict), strict) == ()
 
 
 def test_a_link_that_leads_elsewhere_is_another_right(tmp_path: Path) -> None:

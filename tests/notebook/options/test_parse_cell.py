@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sandbox_kernel import InvalidRequest, Language, SandboxError
 from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, OPTIONS, usage
-from sandbox_kernel.notebook.options.parse_cell import LineCommand, parse_cell, parse_line, parse_magic
-from sandbox_kernel.notebook.options.parse_options import _APPLY, parse_options
+from sandbox_kernel.notebook.options.parse_cell import MAX_LINES, LineCommand, parse_cell, parse_line, parse_magic
+from sandbox_kernel.notebook.options.parse_options import _APPLY, MAX_LINE, MAX_REPEATS, parse_options
 from sandbox_kernel.notebook.options.units import duration_text, parse_bytes, parse_duration, size_text
 from sandbox_kernel.policy import Mount
 
@@ -103,7 +103,8 @@ def test_what_words_writes_the_parser_reads_back():
         ("--processes 0", "--processes '0' must be a whole number from 1 upwards"),
         ("--processes 99999", "--processes '99999': limits.processes must be between"),
         ("--processes ²", "--processes '²' must be a whole number"),
-        ("--output 2T", "--output '2T': limits.output_bytes"),
+        ("--output 2T", "--output '2T': at most 16M are kept"),
+        ("--output 16385K", "at most 16M are kept"),
         ("--checkpoints -1", "--checkpoints '-1' must be a whole number from 0"),
         ("--backend docker", "--backend 'docker' is unknown; give one of: auto, process, wasm, dask"),
         ("--session ../x", "--session '../x' is not a name"),
@@ -191,6 +192,30 @@ def test_a_cell_of_ten_megabytes_is_planned():
 
 def test_a_cell_longer_than_any_program_is_refused():
     assert "at most 16777216 are taken" in refused("x" * (16 << 20) + "yz")
+
+
+def test_a_command_behind_options_is_told_where_it_stands():
+    assert "it stands first on a line of its own, %sandbox allow" in refused("%sandbox --quiet allow example.org")
+
+
+def test_option_lines_are_few_and_short_and_so_are_their_lists():
+    domains = " ".join(f"--allow-net a{number}.org" for number in range(MAX_REPEATS))
+    assert len(cell(f"%sandbox {domains}").defaults.allow_net) == MAX_REPEATS
+    assert f"--allow-net is given more than {MAX_REPEATS} times" in refused(f"%sandbox {domains} --allow-net b.org")
+    assert "--arg is given more than" in refused("%%sandbox " + "--arg a " * (MAX_REPEATS + 1) + "\n1")
+    assert len(cell("%sandbox --quiet\n" * MAX_LINES).commands) == MAX_LINES
+    assert f"more than {MAX_LINES} %sandbox lines" in refused("%sandbox --quiet\n" * (MAX_LINES + 1))
+    longest = "x" * (MAX_LINE - len(" --stdin "))
+    assert cell(f"%sandbox --stdin {longest}").defaults.stdin == longest
+    assert f"at most {MAX_LINE} are read" in refused(f"%sandbox --stdin {longest}x")
+
+
+def test_option_lines_are_looked_for_at_the_head_of_a_cell_and_in_strings_of_short_cells():
+    assert cell("\n" * 9_000 + "%sandbox --quiet\n1").options.quiet
+    assert "stands only before the program" in refused("#\n" * 10_001 + "%sandbox --quiet")
+    text = '"""\n%sandbox x\n"""\n'
+    assert cell(text + "a " * 30_000).code.startswith(text)
+    assert "stands only before the program" in refused(text + "a " * 33_000)
 
 
 def test_a_lone_surrogate_or_a_nul_is_refused_with_its_line():
