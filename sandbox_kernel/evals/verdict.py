@@ -91,7 +91,7 @@ def _checked(box: Sandbox) -> Sandbox:
     policy = box.policy
     if (
         box.here is not None
-        or box.functions
+        or box.describe_functions()
         or any(each.writable for each in policy.mounts)
         or any(each.mode is AccessMode.READ_WRITE for each in policy.allowed_paths)
     ):
