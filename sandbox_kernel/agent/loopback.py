@@ -28,14 +28,14 @@ def read_token(file: str | None, variable: str) -> tuple[str, bool]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket on a loopback address. Raises for any other address."""
+    """Return a listening socket on 127.0.0.1 or ::1, the addresses that servers answer to. Raises for another."""
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
         raise InvalidRequest(f"--host {host!r} is not an address; for example 127.0.0.1 or ::1") from None
-    if not address.is_loopback:
+    if str(address) not in ("127.0.0.1", "::1"):
         raise InvalidRequest(
-            f"--host {host!r} is not a loopback address; the server is for this machine only: use 127.0.0.1 or ::1, "
+            f"--host {host!r} is not the loopback address; the server is for this machine only: use 127.0.0.1 or ::1, "
             "and a tunnel (ssh -L) from elsewhere"
         )
     if not 0 <= port <= 65535:

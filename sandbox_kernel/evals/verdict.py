@@ -91,12 +91,13 @@ def _checked(box: Sandbox) -> Sandbox:
     policy = box.policy
     if (
         box.here is not None
+        or box.describe_functions()
         or any(each.writable for each in policy.mounts)
         or any(each.mode is AccessMode.READ_WRITE for each in policy.allowed_paths)
     ):
         raise InvalidRequest(
-            "candidates in this sandbox could change files that the next candidate sees; give one without here= and "
-            "without writable folders"
+            "candidates in this sandbox could change what the next candidate sees; give one without here=, without "
+            "functions= and without writable folders"
         )
     if not policy.process_spawn:
         raise InvalidRequest("a candidate runs in a process of its own; allow_process_spawn() in the sandbox's policy")

@@ -117,6 +117,8 @@ def test_a_sandbox_in_which_candidates_could_leave_something_is_refused(tmp_path
     ):
         with Sandbox(policy) as shared, pytest.raises(InvalidRequest, match="the next candidate"):
             check_correctness(PROBLEM, "", 1.0, box=shared)
+    with Sandbox(functions={"keep": [].append}) as shared, pytest.raises(InvalidRequest, match="functions="):
+        check_correctness(PROBLEM, "", 1.0, box=shared)
     with Sandbox(here=tmp_path) as shared, pytest.raises(InvalidRequest, match="without here="):
         check_correctness(PROBLEM, "", 1.0, box=shared)
     with Sandbox(SandboxPolicy()) as alone, pytest.raises(InvalidRequest, match="allow_process_spawn"):
@@ -158,6 +160,22 @@ def test_names_of_the_prompt_are_the_prompts(asked: str) -> None:
         ("COUNT = 0\ndef f():\n    global COUNT\n    COUNT += 1", "f()\nf()\nassert COUNT == 2"),
         ("import re\ndef f(s): return re.match('a', s)", "assert f('ab') and not f('b')"),
         ("def f(): open('made', 'w').write('x')", "f()\nassert open('made').read() == 'x'"),
+        ("def f(a, *, b): a[0].append(b.pop())\n", "row, b = [], [1]\nf(([row][0],), b=b)\nassert (row, b) == ([1], [])"),
+        ("def f(a):\n    a.append(1)\n    raise ValueError", "a = []\ntry: f(a)\nexcept ValueError: assert a == [1]"),
+        ("class B:\n    def __init__(self, a): self.a = a\n    def more(self): self.a.append(1)", "a = []\nB(a).more()\nassert a == [1]"),
+        ("class P:\n    def __init__(self): self.a = []", "p = P()\np.a.append(5)\np.x = p\nassert (p.a, p.x.a, len(vars(p))) == ([5], [5], 2)"),
+        ("def f(a): return a", "a = [1]\na.append(a)\nassert f(a) is a"),
+        ("class N:\n    def __hash__(self): return 4\ndef f(): return {N(): 1, (2, N()): [3]}", "d = f()\nassert len(d) == 2 and [3] in d.values()"),
+        ("class A(ValueError): pass\nclass B(A):\n    def __init__(self, c): self.code = c\ndef f(): raise B(4)", "try:\n    f()\n    assert False\nexcept A as e: assert e.code == 4"),
+        ("def f(): return {}['k']", "try: f()\nexcept KeyError as e: assert e.args == ('k',)"),
+        ("class V:\n    def __init__(self, x): self.x = x\n    def __add__(self, o): return V(self.x + o.x)\n    def __lt__(self, o): return self.x < o.x", "assert (V(1) + V(2)).x == 3 and min(V(2), V(1)).x == 1"),
+        ("import contextlib\n@contextlib.contextmanager\ndef f(): yield 3", "with f() as x: assert x == 3"),
+        ("class A:\n    'doc'\ndef f(): return A()", "assert isinstance(f(), A) and type(f()).__name__ == 'A' and A.__doc__ == 'doc' and f() != None"),
+        ("def f(x): return x", "import datetime as d, decimal, fractions\nfor v in (fractions.Fraction(1, 3), decimal.Decimal('1.10'), d.date(2020, 1, 2), d.datetime(2020, 1, 2, tzinfo=d.timezone.utc), d.timedelta(1)): assert f(v) == v and type(f(v)) is type(v)"),
+        ("from collections import *\nP = namedtuple('P', 'x y')\ndef f(): return [P(1, 2), deque([1], 1), defaultdict(list), Counter('aab'), {1: 2}.keys()]", "p, q, d, c, k = f()\nq.append(2)\nassert p == (1, 2) and p.x == 1 and list(q) == [2] and d['k'] == [] and c.most_common(1) == [('a', 2)] and k == {1}"),
+        ("import functools\ndef twice(g):\n    @functools.wraps(g)\n    def w(*a): return 2 * g(*a)\n    return w", "assert sorted(['bb', 'a'], key=len) == ['a', 'bb']\n@twice\ndef g(x): return x\nassert g(3) == 6"),
+        ("def f(a, key): return sorted(a, key=key)", "assert f(['bb', 'a'], len) == f(['bb', 'a'], lambda x: len(x)) == ['a', 'bb']"),
+        ("def f(x): return x * 2", "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as p: assert list(p.map(f, range(50))) == [2 * i for i in range(50)]"),
         ("numpy = __import__('numpy')\ndef f(x): return numpy.mean(x)", "assert abs(f([1, 2]) - 1.5) < 1e-9"),
     ],
 )  # fmt: skip
@@ -172,12 +190,63 @@ def test_an_honest_candidate_passes(candidate: str, test: str) -> None:
     [
         ("def f(): return object()", "assert f() == 1", "an? object, which is no plain value"),
         ("def f(): return object()", "assert f() != 1", "an? object, which is no plain value"),
-        ("def f(g): return g(1)", "assert f(lambda x: x) == 1", "plain values, and no function"),
+        ("def f(x): return 1", "assert f(object()) == 1", "to give a object to the candidate; that does not cross"),
+        ("class A: pass", "try:\n    A() == 1\nexcept BaseException: pass", "to compare a A, .*; that does not cross"),
+        ("class A: pass", "class B(A): pass", "a class of the candidate"),
+        ("class A: pass", "assert not isinstance(3, A)", "a class of the candidate"),
+        ("N = 0\ndef f(): return N", "N = 5\nassert f() == 5", "do not share N"),
+        ("import random\ndef f(): return random.random()", "import random\nrandom.seed(1)\na = f()\nrandom.seed(1)\nassert a == f()", "do not share seed"),
+        ("class A: pass\na = A()", "assert a is a", "identity of objects"),
         ("def abs(x): return 0\ndef f(): return 9", "assert abs(f() - 1) < 1e-6", ""),
         ("def f(): return 'x' * (65 << 20)", "assert f()", "timed out"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_plain_value_is_a_failure_that_says_so(candidate: str, test: str, why: str) -> None:
     result = judge_program(candidate, test, 30.0).result
     assert result != "passed"
     assert re.search(why, result)
+
+
+LIAR = "class L:\n    def same(self, *a): return self\n    def yes(self, *a): return True\n"
+LIAR += "    __sub__ = __rsub__ = __abs__ = __enter__ = same\n    __lt__ = __gt__ = __le__ = __contains__ = __exit__ = yes\n"
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert abs(f() - 3) < 1e-6",
+        "assert abs(3 - f()) < 1e-6",
+        "assert f() < 3",
+        "assert 2 < f()",
+        "assert 3 in f()",
+        "assert f() in (3, 4)",
+        "with f(): assert 1 == 2",
+        "f()\nassert [f()] == [f()]",
+    ],
+)
+def test_methods_of_the_candidate_decide_nothing(test: str) -> None:
+    result = judge_program(f"{LIAR}def f(): return L()", test, 20.0).result
+    assert result.startswith("failed: ")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '[["value", ["builtin", ["exec"]], ["tuple", []]], [], []]',
+        '[["value", ["yours", [0]], ["tuple", []]], [], []]',
+        '[["getattr", ["tuple", [["yours", [NUMBER]], "__globals__"]], ["tuple", []]], [], []]',
+        '[["exec", ["tuple", ["import os"]], ["tuple", []]], [], []]',
+        '[["value", ["raised", [["type", ["int"]], ["tuple", [3]], ["tuple", []], ""]], ["tuple", []]], [], []]',
+        '[["value", 3, ["tuple", []]], [[1, "list", [], [3]]], []]',
+    ],
+)
+def test_a_candidate_that_writes_messages_gets_nothing_of_the_tests(message: str) -> None:
+    candidate = f"""import os
+def f(g):
+    raw = {message!r}.replace("NUMBER", str(g._remote[1]))
+    for place in range(3, 64):
+        try: os.write(place, raw.encode() + b"\\n")
+        except OSError: pass
+"""
+    result = judge_program(candidate, "expected = [4]\nassert f(lambda: expected) == expected", 5.0).result
+    assert result != "passed"

@@ -27,6 +27,8 @@ def bind_message(function: HostFunction, message: Mapping[str, object], raw: Raw
         BadValue: They are no values that a program may send.
 
     """
+    if "words" in message and ("args" in message or "kwargs" in message):
+        raise BadValue("a call has words, or args and kwargs, not both")
     args = call_values.decode(message.get("words", message.get("args", [])), raw)
     kwargs = call_values.decode(message.get("kwargs", {}), raw)
     raw.check_end()

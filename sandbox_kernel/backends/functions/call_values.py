@@ -106,10 +106,17 @@ def _decode(value: object, raw: RawBytes, depth: int) -> object:
         if key == "$float" and isinstance(item, str) and item in _FLOATS:
             return _FLOATS[item]
         if key == "$object" and isinstance(item, dict):
-            return {_text(name): _decode(part, raw, depth + 1) for name, part in item.items()}
+            return _decoded_object(item, raw, depth)
     if any(key.startswith("$") for key in value):
         raise BadValue("it holds an object with a key that begins with '$', which must be sent as $object")
-    return {_text(key): _decode(item, raw, depth + 1) for key, item in value.items()}
+    return _decoded_object(value, raw, depth)
+
+
+def _decoded_object(value: dict[str, object], raw: RawBytes, depth: int) -> dict[str, object]:
+    made = {_text(key): _decode(item, raw, depth + 1) for key, item in value.items()}
+    if len(made) != len(value):
+        raise BadValue("it holds an object with keys that are the same as UTF-8")
+    return made
 
 
 def _text(value: str) -> str:

@@ -40,13 +40,14 @@ _ALWAYS_WEAK = (
     "no network namespace: the network is off because sockets are refused, so single domains cannot be allowed",
 )
 _SAME_USER = (
-    "no user namespace: the program runs as the user who started it, with that user's process and pipe quotas",
+    "no user namespace: the program runs as the user who started it, with that user's process, pipe and epoll quotas",
     "no user namespace: chmod, chown and the like are refused by path, in the work folder too",
     "no user namespace: a later cell of a session can read the memory of its checkpoints, but not write to it",
 )
 _OWN_USER = (
     "no user namespace: files that the program makes in allowed folders belong to a user id that only it has",
     "files of root are read with a capability (CAP_DAC_*), and only Landlock limits it to the allowed paths",
+    "files of /proc and /sys that only root may read are readable with that capability where /proc and /sys are",
 )
 _UNTRUE_ACCESS = (
     "no CAP_SETPCAP: programs that call access() before open, as linkers do, miss files that only root may read",

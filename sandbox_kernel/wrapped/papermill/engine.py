@@ -26,10 +26,21 @@ from sandbox_kernel.wrapped.papermill.state import SandboxNotebookClient
 PROVISIONER = "sandbox-provisioner"
 #: How long nbclient waits beyond the cell's own limit: the launcher interrupts first, and says so in the notebook.
 _LATER_S = 30
+#: Options of a wrapped kernel that give no rights.
+_LIMITS = frozenset(("--memory-mb", "--interrupt", "--timeout-s", "--resource-dir"))
 
 
 class SandboxEngine(NBClientEngine):  # type: ignore[misc]
     """Runs the cells of a notebook with a kernel that the provisioner starts in a jail."""
+
+    @classmethod
+    def nb_kernel_name(cls, nb: Any, name: str | None = None) -> Any:
+        """Return the kernel's name. Raises for a kernel with rights that the notebook chose, and not the caller."""
+        found = super().nb_kernel_name(nb, name)
+        spec = AsyncKernelManager(kernel_name=found).kernel_spec
+        if not name and spec is not None and starts_us(spec.argv) and _has_rights(spec):
+            raise InvalidRequest(f"the notebook asks for kernel {found!r}, which has rights of its own: add -k {found}")
+        return found
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> Any:
@@ -59,6 +70,13 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
             # nbclient leaves a kernel alone whose manager it did not make.
             if manager.has_kernel:
                 run_sync(manager.shutdown_kernel)()
+
+
+def _has_rights(spec: Any) -> bool:
+    """Whether a kernel of ours was installed or wrapped with more than limits."""
+    words = spec.argv[: spec.argv.index("--")] if "--" in spec.argv else spec.argv
+    options = {word.partition("=")[0] for word in words if word.startswith("--")}
+    return bool(options - _LIMITS) or bool(set(spec.env) - {LINES_VARIABLE})
 
 
 def _wall(manager: AsyncKernelManager, settings: PapermillSettings) -> None:

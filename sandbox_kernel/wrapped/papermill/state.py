@@ -17,8 +17,10 @@ from papermill.log import logger
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.policy.written_folders import host_file
+from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
 
 _BESIDE = ".cells.json"
+_OUTPUTS = ("stream", "display_data", "execute_result", "error")
 
 
 class KeptCells:
@@ -101,10 +103,18 @@ class SandboxNotebookClient(PapermillNotebookClient):  # type: ignore[misc]
             raise
 
     def _nodes(self, index: int) -> list[Any]:
-        from nbformat import NotebookNode
+        """Return what a cell showed, cleaned as outputs of a kernel are: the file may have come with the notebook."""
+        from nbformat import from_dict
 
-        kept = self._done[index].get("outputs") or ()
-        return [NotebookNode(output) for output in kept]  # type: ignore[no-untyped-call]
+        cleaner = OutputCleaner()
+        nodes = []
+        for output in self._done[index].get("outputs") or ():
+            kind = output.get("output_type")
+            content = cleaner.clean(kind, output) if kind in _OUTPUTS else None
+            if content is not None:
+                content.pop("transient", None)
+                nodes.append(from_dict({"output_type": kind, **content}))  # type: ignore[no-untyped-call]
+        return nodes
 
     def _keep(self, index: int) -> None:
         """Take the failed cell back and save the session as it was before it."""

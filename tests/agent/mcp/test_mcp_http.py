@@ -171,7 +171,7 @@ def test_a_token_that_is_none_is_refused(tmp_path: Path, token: str):
         read_token(str(file), TOKEN_VARIABLE)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", "", "127.0.0.1/8"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", "", "127.0.0.1/8", "127.0.0.2"])
 def test_only_loopback_is_listened_on(host: str):
     with pytest.raises(InvalidRequest, match=r"loopback|not an address"):
         listen(host, 0)
@@ -183,7 +183,7 @@ def test_a_port_that_is_none_is_refused(port: int):
         listen("127.0.0.1", port)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.0.0.2"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_loopback_addresses_are_taken(host: str):
     with listen(host, 0) as listener:
         assert listener.getsockname()[0].startswith("127.")

@@ -107,3 +107,15 @@ def test_a_number_in_a_word_is_no_larger_than_one_in_an_argument() -> None:
 def test_an_argument_that_is_given_twice_is_refused() -> None:
     with pytest.raises(TypeError, match="'limit' twice"):
         bound(search, words=["x", "limit=1", "limit=2"])
+
+
+@pytest.mark.parametrize("other", ["args", "kwargs"])
+def test_words_beside_other_arguments_are_refused(other: str) -> None:
+    with pytest.raises(BadValue, match="not both"):
+        bound(search, words=["x"], **{other: ["y"] if other == "args" else {"query": "y"}})
+
+
+@pytest.mark.parametrize("sent", [{"\ud800": 1, "?": 2}, {"$object": {"\ud800": 1, "?": 2}}])
+def test_keys_that_become_one_are_refused(sent: dict[str, object]) -> None:
+    with pytest.raises(BadValue, match="same as UTF-8"):
+        bound(anything, args=[sent])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -170,3 +171,46 @@ def test_lines_that_the_engine_did_not_see_give_no_rights_in_the_kernel(notebook
     source, target = notebook(f"%sandbox --mount {tmp_path}:/h\nprint(open('/h/in.ipynb').read())", kernel="sandbox")
     with pytest.raises(papermill.PapermillExecutionError, match="give themselves no rights"):
         papermill.execute_notebook(source, target, engine_name="sandbox", progress_bar=False)
+
+
+@pytest.mark.parametrize("own", ["wrapped", "installed"])
+def test_a_notebook_does_not_choose_a_kernel_with_rights(notebook, tmp_path, monkeypatch, own):
+    from sandbox_kernel.notebook.kernelspec import install
+    from sandbox_kernel.wrapped.papermill.engine import SandboxEngine
+
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    mount = f"--mount={tmp_path}:/p"
+    for name, words in (("broad", [mount]), ("narrow", [])):
+        if own == "wrapped":
+            options = ["-m", "sandbox_kernel.wrapped", "--memory-mb=300", "--interrupt=signal", *words, "--", "x"]
+            folder = tmp_path / "data" / "kernels" / name
+            folder.mkdir(parents=True)
+            spec = {"argv": ["python", *options], "display_name": name, "language": "python"}
+            (folder / "kernel.json").write_text(json.dumps(spec))
+        else:
+            install(True, None, False, name, name, options=" ".join(words) or None, lines="locked")
+    broad, narrow = (nbformat.read(notebook("1", kernel=name)[0], 4) for name in ("broad", "narrow"))
+    with pytest.raises(InvalidRequest, match="-k broad"):
+        SandboxEngine.nb_kernel_name(broad)
+    assert SandboxEngine.nb_kernel_name(broad, "broad") == "broad"
+    assert SandboxEngine.nb_kernel_name(narrow) == "narrow"
+
+
+def test_kept_outputs_are_cleaned():
+    from sandbox_kernel.wrapped.papermill.state import SandboxNotebookClient
+
+    client = SandboxNotebookClient.__new__(SandboxNotebookClient)
+    page = {"text/html": "<b>kept</b><script>evil()</script>", "application/javascript": "evil()"}
+    client._done = [
+        {
+            "outputs": [
+                {"output_type": "display_data", "metadata": {}, "data": page},
+                {"output_type": "stream", "name": "stdout", "text": "a\x1b[8mb\n"},
+                {"output_type": "evil", "text": "evil()"},
+            ]
+        }
+    ]
+    shown, printed = client._nodes(0)
+    assert "<script" not in shown.data["text/html"]
+    assert "application/javascript" not in shown.data
+    assert printed.text == "ab\n"
