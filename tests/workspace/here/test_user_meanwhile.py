@@ -60,7 +60,7 @@ def test_what_the_user_puts_in_is_not_taken_for_a_change_of_the_next_cell(
             assert {change.path for change in box.diff()} == changed
         if conflict:
             with pytest.raises(Conflict) as caught:
-                box.apply()
+                box.apply([".", *box.left_out()])
             assert caught.value.paths == (conflict,)
         else:
             box.apply()
