@@ -96,3 +96,13 @@ def test_an_agent_writes_ordinary_content_of_the_state_that_it_was_shown(project
 def test_a_sandbox_without_a_folder_does_not_offer_its_tools() -> None:
     with Sandbox() as box:
         assert not {"folder_changes", "discard_changes", "apply_changes"} & set(Toolbox(box, may_apply=True).names)
+
+
+def test_a_look_at_some_changes_or_at_a_cut_patch_gives_an_agent_no_digest(project: Path) -> None:
+    with Sandbox(here=project) as box:
+        assert box.run("open('a.txt', 'w').write('1'); open('b.txt', 'w').write('1')").ok
+        some, whole = answers(box, True, ("folder_changes", {"paths": ["a.txt"]}), ("folder_changes", {}))
+        assert "digest" not in some and whole["digest"] == box.digest()
+        assert box.run("open('c.txt', 'w').writelines('123456789\\n' for _ in range(19_999))").ok
+        (cut,) = answers(box, True, ("folder_changes", {}))
+        assert "digest" not in cut
