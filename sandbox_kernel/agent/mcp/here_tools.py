@@ -54,8 +54,8 @@ APPLY_CHANGES = ToolSpec(
     title="Write changes to the user's folder",
     description=(
         "Write what programs changed to the user's real folder, all or nothing. A conflict writes nothing. Only "
-        "ordinary content is written. What tools may run or obey unasked (names with a dot, new programs, builds, CI, "
-        "environments, hooks, notebooks that were there) is left_out: the user writes it, as the message says."
+        "ordinary content is written: sources, texts, data, documents. What tools may run or obey unasked (settings, "
+        "builds, files without a suffix, names with a dot, hooks and what they name) is left_out: the user writes it."
     ),
     parameters=object_schema(
         [],

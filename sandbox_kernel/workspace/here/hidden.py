@@ -1,10 +1,9 @@
 """Which files of a user's folder a program does not see although it sees the folder: places where secrets are kept.
 
 Goes by names, at any depth. Every name that begins with a dot is hidden, unless it is a usual one that holds no secrets
-(``SHOWN``); of the others, those in ``HIDDEN``, and those that say what they hold
-(``HIDDEN_DATA``): every file of such a name that is no source. The lists are public: docs and report show ``HIDDEN``. A secret in a
-file of another name is not found. A look lists only folders that changed since the last one, so that it can be taken
-before every run.
+(``SHOWN``); of the others, those in ``HIDDEN``, and files that are no sources and say what they hold (``HIDDEN_DATA``).
+The lists are public: docs and report show ``HIDDEN``. A secret in a file of another name is not found. A look lists
+only folders that changed since the last one, so that it can be taken before every run.
 """
 
 from __future__ import annotations
