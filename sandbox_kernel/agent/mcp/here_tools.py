@@ -81,9 +81,11 @@ def here_tools(box: Sandbox, *, may_apply: bool) -> dict[str, tuple[ToolSpec, Ac
     async def changes(args: dict[str, object]) -> dict[str, object]:
         paths, digest = _paths(args), box.digest()
         patch = await asyncio.to_thread(box.patch, paths)
-        told = {"status": "success", "changes": _listed(box.diff()), "patch": patch[:_MOST_PATCH]}
+        told: dict[str, object] = {"status": "success", "changes": _listed(box.diff()), "patch": patch[:_MOST_PATCH]}
         # Only of what was shown as a whole.
-        return told | ({"digest": digest} if paths is None and len(patch) <= _MOST_PATCH else {})
+        if paths is None and len(patch) <= _MOST_PATCH:
+            told["digest"] = digest
+        return told
 
     async def discard(args: dict[str, object]) -> dict[str, object]:
         return {"status": "success", "changes": _listed(await asyncio.to_thread(box.discard, _paths(args)))}

@@ -36,7 +36,9 @@ def test_apply_writes_the_changes_and_diff_writes_a_patch(project: Path, tmp_pat
     assert "+3,4" in patch.read_text() and not (project / "n.txt").exists()
     assert b"3 files changed and only the diff was written: add --apply" in done.stderr
     # What is not text is in the patch too, and what no patch can hold is named.
-    assert "b/b.bin\nnew file mode 100644\n" in patch.read_text() and "GIT binary patch\nliteral 9\n" in patch.read_text()
+    assert (
+        "b/b.bin\nnew file mode 100644\n" in patch.read_text() and "GIT binary patch\nliteral 9\n" in patch.read_text()
+    )
     assert b"not in the patch, which cannot hold them: empty;" in done.stderr
     done = cli("run", f"--here={project}", "--apply", "prog.py", env={"PYTHONSAFEPATH": "1"})
     assert done.returncode == 0 and b"4 written" in done.stderr, done.stderr
