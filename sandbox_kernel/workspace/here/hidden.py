@@ -28,7 +28,7 @@ HIDDEN = (
     "*.git/logs", ".git/modules/*/config", ".git/modules/*/logs", ".git/worktrees/*/config.worktree",
     ".git/worktrees/*/logs", ".cargo/credentials*", ".dvc/config.local", ".vscode/sftp.json", ".streamlit/secrets*",
     ".cargo/config.toml", ".hg/hgrc", ".svn/auth", "*.git/annex/creds", ".mvn/settings*.xml", ".jj/repo/config.toml",
-    "netrc", "htpasswd", "pgpass", "token", "*[-_]token", "api_key", "private_key", "privatekey", "ssh_key",
+    "netrc", "htpasswd", "pgpass", "*[-_]token", "api_key", "private_key", "privatekey", "ssh_key",
     "deploy[-_]key",
 )  # fmt: skip
 #: Files with such a part in their name are hidden unless they are sources.
