@@ -55,7 +55,9 @@ def execute(options: argparse.Namespace) -> int:
     wish = Wish.PATCH if options.diff else Wish.APPLY if options.apply else Wish.DISCARD
     place = places[0]
     said = ask(place, ChangesAsked(wish, tuple(options.paths), place.shown))
-    place.note_shown(said.digest)
+    if said.digest:
+        # Else the user knows no other state of all changes than before: that one alone is applied.
+        place.note_shown(said.digest)
     if options.diff:
         show_patch(said.patch, sys.stdout)
         return 0

@@ -161,20 +161,20 @@ def test_changes_of_folders_links_and_modes_are_told_and_applied(project: Path) 
     with Sandbox(here=project) as box:
         result = box.run(
             "import os, shutil\nshutil.rmtree('src'); os.mkdir('src'); open('src/other.py', 'w').write('1\\n')\n"
-            "os.rename('data/rows.csv', 'data/renamed.csv'); os.symlink('run.sh', 'second'); os.chmod('run.sh', 0o700)\n"
+            "os.rename('data/rows.csv', 'data/renamed.csv'); os.symlink('run.sh', 'second.sh'); os.chmod('run.sh', 0o700)\n"
             "os.makedirs('a/b'); shutil.rmtree('data') if False else None"
         )
         assert result.ok, result.stderr
         if result.here != "layer":
             pytest.skip("no layer here")
         assert kinds(result.changes) == {
-            "src/tool.py": "deleted", "src/other.py": "created", "data/renamed.csv": "renamed", "second": "created",
+            "src/tool.py": "deleted", "src/other.py": "created", "data/renamed.csv": "renamed", "second.sh": "created",
             "run.sh": "modified",
         }  # fmt: skip
-        again = box.run("import os; print(os.readlink('second'), oct(os.stat('run.sh').st_mode), os.listdir('src'))")
+        again = box.run("import os; print(os.readlink('second.sh'), oct(os.stat('run.sh').st_mode), os.listdir('src'))")
         assert again.stdout == "run.sh 0o100700 ['other.py']\n"
         box.apply()
-    assert os.readlink(project / "second") == "run.sh" and (project / "run.sh").stat().st_mode & 0o777 == 0o700
+    assert os.readlink(project / "second.sh") == "run.sh" and (project / "run.sh").stat().st_mode & 0o777 == 0o700
     assert os.listdir(project / "src") == ["other.py"] and (project / "a/b").is_dir()
     assert sorted(os.listdir(project / "data")) == ["more.csv", "renamed.csv"]
 
@@ -182,17 +182,17 @@ def test_changes_of_folders_links_and_modes_are_told_and_applied(project: Path) 
 def test_a_folder_that_becomes_a_file_and_back_is_applied(project: Path) -> None:
     with Sandbox(here=project) as box:
         box.run("import shutil; shutil.rmtree('src'); open('src', 'w').write('now a file')")
-        box.apply()
+        box.apply(["src"])
         assert (project / "src").read_text() == "now a file"
-        box.run("import os; os.unlink('src'); os.mkdir('src'); open('src/x', 'w').write('again')")
-        box.apply()
-        assert (project / "src/x").read_text() == "again"
+        box.run("import os; os.unlink('src'); os.mkdir('src'); open('src/x.txt', 'w').write('again')")
+        box.apply(["src"])
+        assert (project / "src/x.txt").read_text() == "again"
 
 
 def test_a_link_that_leaves_the_folder_is_not_applied(project: Path) -> None:
     with Sandbox(here=project) as box:
-        assert box.run("import os; os.symlink('/etc/passwd', 'out'); os.symlink('run.sh', 'in')").ok
-        assert kinds(box.apply()) == {"in": "created"}
+        assert box.run("import os; os.symlink('/etc/passwd', 'out'); os.symlink('run.sh', 'in.sh')").ok
+        assert kinds(box.apply()) == {"in.sh": "created"}
         assert not (project / "out").is_symlink()
 
 

@@ -54,8 +54,8 @@ APPLY_CHANGES = ToolSpec(
     title="Write changes to the user's folder",
     description=(
         "Write what programs changed to the user's real folder, all or nothing. A conflict writes nothing. Only "
-        "ordinary content is written. What tools may run or obey unasked (names with a dot, new programs, builds, CI, "
-        "environments, hooks, notebooks that were there) is left_out: the user writes it, as the message says."
+        "ordinary content is written: sources, texts, data, documents. What tools may run or obey unasked (settings, "
+        "builds, files without a suffix, names with a dot, hooks and what they name) is left_out: the user writes it."
     ),
     parameters=object_schema(
         [],
@@ -81,7 +81,11 @@ def here_tools(box: Sandbox, *, may_apply: bool) -> dict[str, tuple[ToolSpec, Ac
     async def changes(args: dict[str, object]) -> dict[str, object]:
         paths, digest = _paths(args), box.digest()
         patch = await asyncio.to_thread(box.patch, paths)
-        return {"status": "success", "changes": _listed(box.diff()), "patch": patch[:_MOST_PATCH], "digest": digest}
+        told: dict[str, object] = {"status": "success", "changes": _listed(box.diff()), "patch": patch[:_MOST_PATCH]}
+        # Only of what was shown as a whole.
+        if paths is None and len(patch) <= _MOST_PATCH:
+            told["digest"] = digest
+        return told
 
     async def discard(args: dict[str, object]) -> dict[str, object]:
         return {"status": "success", "changes": _listed(await asyncio.to_thread(box.discard, _paths(args)))}

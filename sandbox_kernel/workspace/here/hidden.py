@@ -1,10 +1,9 @@
 """Which files of a user's folder a program does not see although it sees the folder: places where secrets are kept.
 
 Goes by names, at any depth. Every name that begins with a dot is hidden, unless it is a usual one that holds no secrets
-(``SHOWN``); of the others, those in ``HIDDEN``, and files of settings or data that say what they hold
-(``HIDDEN_DATA``). Source files are not hidden. The lists are public: docs and report show ``HIDDEN``. A secret in a
-file of another name is not found. A look lists only folders that changed since the last one, so that it can be taken
-before every run.
+(``SHOWN``); of the others, those in ``HIDDEN``, and files that are no sources and say what they hold (``HIDDEN_DATA``).
+The lists are public: docs and report show ``HIDDEN``. A secret in a file of another name is not found. A look lists
+only folders that changed since the last one, so that it can be taken before every run.
 """
 
 from __future__ import annotations
@@ -28,17 +27,23 @@ HIDDEN = (
     "wallet.dat", "wp-config.php", "gradle.properties", "local.properties", "*.git/config", "*.git/config.worktree",
     "*.git/logs", ".git/modules/*/config", ".git/modules/*/logs", ".git/worktrees/*/config.worktree",
     ".git/worktrees/*/logs", ".cargo/credentials*", ".dvc/config.local", ".vscode/sftp.json", ".streamlit/secrets*",
+    ".cargo/config.toml", ".hg/hgrc", ".svn/auth", "*.git/annex/creds", ".mvn/settings*.xml", ".jj/repo/config.toml",
+    "netrc", "htpasswd", "pgpass", "*[-_]token", "api_key", "private_key", "privatekey", "ssh_key",
+    "deploy[-_]key",
 )  # fmt: skip
-#: Files with such a part in their name are hidden if they hold data or settings, not sources.
+#: Files with such a part in their name are hidden unless they are sources.
 HIDDEN_DATA = re.compile(
     r"credential|(^|[-_. ])secrets?([-_. ]|$)|client_?secret|passw(or)?d|passphrase|private[-_]?key|service[-_]?account"
     r"|(api|access|auth|signing|encryption)[-_]?keys?$|(^|[-_. ])token$|(access|auth|api|refresh|bearer)[-_]?tokens?$",
     re.IGNORECASE,
 )
-_DATA = (
-    "json", "yml", "yaml", "toml", "ini", "cfg", "conf", "config", "txt", "text", "csv", "tsv", "xml", "plist", "env",
-    "properties", "pickle", "pkl", "db", "sqlite", "sqlite3", "enc", "gpg", "age", "asc",
-)  # fmt: skip
+#: Suffixes of sources. Names without a suffix are mostly those of folders: they are in ``HIDDEN``.
+_SOURCES = frozenset((
+    "", "py", "pyi", "pyx", "pyc", "ipynb", "r", "rmd", "qmd", "jl", "js", "mjs", "cjs", "jsx", "ts", "mts", "cts",
+    "tsx", "map", "vue", "svelte", "html", "htm", "css", "scss", "less", "c", "h", "cc", "cpp", "hpp", "o", "so", "rs",
+    "go", "java", "class", "kt", "scala", "swift", "rb", "erb", "php", "pl", "pm", "lua", "sh", "bash", "sql", "hs",
+    "cs", "ex", "exs", "erl", "clj", "dart", "proto", "graphql", "rst", "svg", "png", "jpg", "j2", "jinja", "tf",
+))  # fmt: skip
 #: Names that a pattern above would hide and that hold nothing secret: those of tools that a project is read with.
 SHOWN = (
     ".env.example", ".env.sample", ".env.template", ".env.dist", "cacert.pem", ".git", ".gitignore", ".gitattributes",
@@ -111,8 +116,8 @@ def _matches(path: str, name: str) -> bool:
             return True
     dotted = name.startswith(".") and _shown.match(name) is None
     if not _PUBLIC.isdisjoint(path.split("/")[:-1]):
-        return dotted and name.startswith(".env")
-    return dotted or (suffix in _DATA and HIDDEN_DATA.search(stem) is not None)
+        return dotted and name.startswith((".env", ".netrc", ".npmrc", ".pypirc"))
+    return dotted or (suffix not in _SOURCES and HIDDEN_DATA.search(stem) is not None)
 
 
 @dataclass

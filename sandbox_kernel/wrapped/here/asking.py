@@ -21,6 +21,7 @@ from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.here.applying.selection import select
 from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.here.showing.patch import MOST_PATCH
 from sandbox_kernel.wrapped.here.place import ChangesPlace, FoundPlace
 
 #: The longest question and answer, in bytes; and how long a user's command may take to write or read one, in seconds.
@@ -78,7 +79,10 @@ def answer(folder: HereFolder, asked: ChangesAsked) -> ChangesAnswer:
     paths = asked.paths or None
     digest = folder.digest()
     if asked.wish is Wish.PATCH:
-        return ChangesAnswer(patch=folder.patch(paths), digest=digest)
+        patch = folder.patch(paths)
+        # One that is cut is longer than half: the part that did not fit is small.
+        whole = paths is None and len(patch) < MOST_PATCH // 2
+        return ChangesAnswer(patch=patch, digest=digest if whole else "")
     if asked.wish is Wish.DISCARD:
         dropped = folder.discard(paths)
         return ChangesAnswer(dropped, digest=folder.digest() if asked.shown == digest else "")

@@ -65,3 +65,20 @@ def test_a_secret_that_comes_in_the_moment_of_the_look_is_found(project: Path) -
     (project / "data/late.pem").write_text("secret")
     os.utime(project / "data", ns=(moment, moment))
     assert hidden.find() == (".env", "data/late.pem")
+
+
+def test_secrets_are_hidden_whatever_suffix_has_no_source_and_in_public_folders() -> None:
+    secret = (
+        *("passwords.md", "password.docx", "secrets.jsonl", "credentials.zip", "hf_token", "deploy-key", "netrc"),
+        *(".venv/.netrc", "node_modules/.npmrc", ".tox/.pypirc", ".hg/hgrc", ".svn/auth/x", ".git/annex/creds/1"),
+        *(".cargo/config.toml", ".mvn/settings-security.xml", ".jj/repo/config.toml", ".git/gh_token"),
+    )
+    assert [path for path in secret if not is_hidden(path)] == []
+    shown = (
+        "password_reset/views.py",
+        "src/token.ts",
+        "tests/test_credentials.py",
+        "node_modules/x/.eslintrc",
+        ".hg/store",
+    )
+    assert [path for path in shown if is_hidden(path)] == []

@@ -62,7 +62,7 @@ def test_the_host_writes_a_file_in_the_place_of_a_folder_with_earlier_changes(pr
     here.write("data/rows.csv", "2")
     here.remove("data")
     here.write("data", "a file now")
-    here.apply()
+    here.apply(["data"])
     assert (project / "data").read_text() == "a file now"
 
 

@@ -159,3 +159,17 @@ def test_changes_of_a_later_cell_are_not_applied_for_those_that_the_diff_showed(
     assert main(["changes", "--diff"]) == 0
     assert main(["changes", "--apply"]) == 0
     assert (own_state / "a.py").read_text() == "evil"
+
+
+@pytest.mark.slow
+def test_a_look_at_some_changes_is_none_at_the_others(wrap, start, own_state, capsys):
+    kernel = start(wrap("python3", "--here"))
+    kernel.run("for n in 'abc': open(n + '.py', 'w').write('harmless')")
+    assert main(["changes", "--diff"]) == 0
+    kernel.run("open('b.py', 'w').write('evil')")
+    kernel.close()
+    assert main(["changes", "--diff", "a.py"]) == 0
+    assert main(["changes", "--discard", "c.py"]) == 0
+    assert main(["changes", "--apply"]) == 2
+    assert "not those that you were shown" in capsys.readouterr().err
+    assert not (own_state / "b.py").exists()

@@ -1,62 +1,66 @@
 """Which changes are ordinary content; every other one is applied only when the user names it.
 
-Ordinary is what a person reads, runs or opens by their own will: data, documents, sources. Not ordinary is what a tool
-on the user's machine runs or obeys although nobody asked it to. Because a list of such names always has gaps, whole
-kinds are left out: every name that begins with a dot, whatever is executable and was not, everything in an environment
-or a repository, whatever git's settings name, links that take the place of something, links of the user to folders, and
-notebooks that the user has. ``OBEYED`` lists only what is left: names without a dot, at any depth.
+Ordinary is what a person reads, runs or opens by their own will: files with the suffix of a text, of data, of an image
+or document, or of a source (``ORDINARY``). Whatever else there is needs naming, because a list of what tools run and
+obey unasked has gaps: settings, builds, programs, files without a suffix. Of the ordinary ones need naming as well:
+names that begin with a dot, environments, repositories, what git's settings, hooks and dot files of the user name,
+links of the user, notebooks that the user has, new modules that hide installed ones, and the names in ``OBEYED``.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import glob
 import os
 import re
 import stat
+import sys
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 
 from sandbox_kernel.workspace.here.change_log import Kept
 from sandbox_kernel.workspace.here.hidden import is_hidden
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK
 
-#: Patterns of names in small letters: of folders and files, and of files alone.
+#: Suffixes of what no tool runs or obeys by its suffix alone, and whole names of files without one.
+ORDINARY = frozenset(
+    """
+    txt text md markdown rst adoc org tex bib log srt vtt po readme license licence notice authors copying changelog
+    csv tsv psv jsonl ndjson geojson parquet arrow feather orc avro npy npz mat h5 hdf5 nc zarr sqlite sqlite3 db duckdb
+    pkl pickle joblib pt ckpt safetensors onnx gguf xls xlsx ods rds rdata fits las shp shx dbf prj fasta fa fastq vcf
+    bed pdb cif gpx kml bin dat zip gz bz2 xz zst tar tgz patch diff png jpg jpeg gif webp bmp tif tiff ico svg eps ps
+    pdf doc docx odt ppt pptx odp epub wav mp3 ogg flac mp4 mov avi mkv webm ttf otf woff woff2 obj stl ply glb gltf
+    py pyi pyx pxd ipynb r rmd qmd jl m sas stan js mjs cjs jsx ts mts cts tsx vue svelte html htm css scss sass less c
+    h cc cpp cxx hh hpp hxx cu cuh rs go java kt scala swift rb php pl pm lua sh bash sql hs ml mli f f90 f95 cs fs vb
+    ex erl clj cljs dart nim zig v sv vhd asm s proto graphql jinja j2 tmpl groovy
+    """.split()  # noqa: SIM905 - a list of so many words is read as words
+)
+#: Settings as often as data: ordinary only in a folder or file that is called after data.
+_DATA_OR_SETTINGS = frozenset(("json", "yaml", "yml", "xml"))
+_DATA_WORD = re.compile(
+    r"(?:^|[-_. /])(?:data|datasets?|results?|outputs?|reports?|metrics|fixtures|predictions|scores)(?:[-_. /]|$)"
+)
+#: Patterns of names in small letters: of folders and files; and of files with an ordinary suffix.
 OBEYED_FOLDERS = (
-    # Other version control; what Python, node and editors load from without being told.
+    # Other version control; what Python, R, node and builds load from without being told.
     "cvs", "_darcs", "__pycache__", "site-packages", "dist-packages", "__pypackages__", "conda-meta", "node_modules",
-    "bower_components", "sitecustomize*", "usercustomize*", "*.xcodeproj", "*.xcworkspace",
+    "bower_components", "sitecustomize*", "usercustomize*", "*.dist-info", "*.egg-info", "*.egg", "*.app", "renv",
+    "packrat", "buildsrc", "jupyter*config*", "ipython*config*",
 )  # fmt: skip
 OBEYED = (
-    # Programs, whatever their mode, and what is loaded in place of a source.
-    "*.pth", "*.py[cod]", "pyvenv.cfg", "*.so", "*.so.*", "*.dylib", "*.dll", "*.exe", "*.com", "*.bat", "*.cmd",
-    "*.ps1", "*.vbs", "*.scr", "*.lnk", "*.desktop", "desktop.ini", "autorun.inf", "*.class", "*.jar",
     # Builds, tests, packages and environments.
-    "makefile", "makefile.*", "gnumakefile", "*.mk", "justfile", "taskfile*", "rakefile", "*.rake", "gemfile*",
-    "*.gemspec", "guardfile", "vagrantfile*", "dockerfile*", "*.dockerfile", "containerfile*", "*compose*.y*ml",
-    "procfile*", "podfile*", "snakefile*", "tiltfile", "earthfile", "setup.py", "setup.cfg", "pyproject.toml",
-    "conftest.py", "noxfile.py", "toxfile.py", "tox.ini", "tox.toml", "pytest.ini", "pytest.toml", "mypy.ini",
-    "pylintrc*", "pyrightconfig.json", "ruff.toml", "hatch.toml", "hatch_build.py", "dodo.py", "tasks.py", "fabfile.py",
-    "sconstruct", "sconscript", "wscript", "waf", "pipfile*", "pixi.toml", "*.lock", "cmakelists.txt", "*.cmake",
-    "cmake*presets.json", "meson*.build", "build", "build.rs", "build.py", "build.sh", "build.xml", "build.zig",
-    "build.*js", "build.*ts", "configure", "configure.ac", "*.m4", "workspace", "*.bzl", "*.bazel", "*.gradle",
-    "*.gradle.kts", "gradlew*", "mvnw*", "pom.xml", "*.sbt", "cargo.toml", "rust-toolchain*", "go.work", "go.mod",
-    "package.swift", "pubspec.y*ml", "package*.json", "npm-shrinkwrap.json", "pnpm*.y*ml", "*.config.*js",
-    "*.config.*ts", "*.conf.*js", "gulpfile*", "gruntfile*", "tsconfig*.json", "jsconfig*.json", "deno.json*",
-    "bunfig.toml", "biome.json*", "nx.json", "turbo.json", "composer.json", "*.cabal", "stack.y*ml", "setup.hs",
-    "dune", "dune-*", "mix.exs", "rebar.config*", "project.clj", "deps.edn", "*.nix", "devbox.json", "devenv.y*ml",
-    "mise.*toml", "*.props", "*.targets", "*.*proj", "*.sln*", "nuget.config", "ansible.cfg", "lefthook*", "*gitconfig",
-    # Servers that build or publish.
-    "jenkinsfile*", "*pipelines*.y*ml", "appveyor.y*ml", "cloudbuild*.y*ml", "buildspec*.y*ml", "codemagic.y*ml",
-    "netlify.toml", "vercel.json", "wrangler.toml", "wrangler.json*", "fly.toml", "renovate.json*", "action.y*ml",
-    # Editors, and Jupyter, which reads its settings from the folder in which it is started.
-    "*.code-workspace", "*.sublime-*", "*.iml", "*.ipr", "_vimrc", "_exrc", "jupyter*config*", "ipython*config*",
+    "setup.*", "conftest.*", "build.*", "*build.*js", "hatch_build.py", "*[!_]file.py", "*[!_]file.*[jt]s", "dodo.py",
+    "tasks.py", "conf.py", "*.conf.*", "*.config.*", "config.nim*", "package.*", "webpack*", "gatsby-*", "eslint*",
+    "xmake.lua", "premake*.lua", "makefile.*", "rector.php", "startup.m", "*.gradle.*", "cmakelists.txt",
+    "requirements*.txt", "constraints*.txt", "compile_flags.txt", "*policy*.json", "*policy*.y*ml",
     # Agents.
-    "agent*.md", "claude*.md", "gemini*.md", "qwen*.md", "codex*.md", "crush*.md", "crush.json", "copilot*.md",
-    "opencode*.md", "opencode.json*", "warp.md", "conventions.md", "skill*.md", "llms*.txt", "*.instructions.md",
-    "*.prompt.md", "*.chatmode.md", "*.mdc", "mcp*.json", "*mcp*config*.json",
+    "agent*.md", "claude*.md", "gemini*.md", "qwen*.md", "codex*.md", "crush*.md", "copilot*.md", "opencode*.md",
+    "warp.md", "grok.md", "jules.md", "replit.md", "knowledge.md", "conventions.md", "rules*.md", "prompt*.md",
+    "memory*.md", "skill*.md", "llms*.txt", "*.instructions.md", "*.prompt.md", "*.chatmode.md",
 )  # fmt: skip
 _obeyed_folder = re.compile("|".join(map(fnmatch.translate, OBEYED_FOLDERS)))
 _obeyed_file = re.compile("|".join(map(fnmatch.translate, OBEYED)))
@@ -84,11 +88,16 @@ class Obeyed:
             return True
         names = _folded(path).split("/")
         above = {"/".join(names[:depth]) for depth in range(1, len(names) + 1)}
-        return bool(path) and not self._named.isdisjoint(above | ({""} if len(names) == 1 else set()))
+        return bool(path) and (not self._linked.isdisjoint(above) or self._is_said(path))
 
     def by_change(self, path: str, kept: Kept) -> bool:
-        """Whether a change needs its own name: a notebook or a link of the user, a new link there, a wider mode."""
+        """Whether a change needs its own name.
+
+        It is a notebook or a link of the user, a new link there, a wider mode, or a module that hides another one.
+        """
         base = kept.base
+        if base is None and self._hides_module(path, kept):
+            return True
         if base is not None and _folded(path).endswith(".ipynb"):
             return True
         if base is not None and stat.S_ISLNK(base.mode):
@@ -109,12 +118,19 @@ class Obeyed:
         names, plain = path.split("/"), _folded(path).split("/")
         if any(not name or name.startswith(".") or _obeyed_folder.match(name) for name in plain) or is_hidden(path):
             return True
-        if (_obeyed_file.match(plain[-1]) or _SHORT_NAME.fullmatch(plain[-1])) and not self._is_folder(path):
+        # Where a link leads decides about its suffix: ``selection.py``.
+        kept = self._entries.get(path)
+        is_link = kept.type == SYMLINK if kept is not None else self.project.read_link(path) is not None
+        if not self.is_folder(path) and (
+            _obeyed_file.match(plain[-1]) or _SHORT_NAME.fullmatch(plain[-1]) or not (is_link or is_ordinary(path))
+        ):
             return True
         return any(self._is_marked("/".join(names[:depth])) for depth in range(len(names) + 1))
 
-    def _is_folder(self, path: str) -> bool:
+    def is_folder(self, path: str) -> bool:
         """Whether a path is a folder, for the user and by the changes."""
+        if not path:
+            return True
         kept, mark = self._entries.get(path), self.project.mark(path)
         had = mark.is_folder if mark is not None else kept is not None
         return had and (kept is None or kept.is_gone or kept.type == DIRECTORY)
@@ -133,15 +149,63 @@ class Obeyed:
     def _is_there(self, path: str) -> bool:
         return _folded(path) in self._there or self.project.mark(path) is not None
 
+    def _hides_module(self, path: str, kept: Kept) -> bool:
+        """Whether a new file would be imported in place of an installed module by a process that starts beside it.
+
+        Kernels and ``python -m`` start in the folder itself, or in that of a notebook, and look there first.
+        """
+        names = _folded(path).removesuffix("/__init__.py").split("/")
+        module = names.pop().removesuffix(".py")
+        if not (path.casefold().endswith(".py") or kept.type == SYMLINK):
+            return False
+        if module not in self._installed and not module.startswith(("jupyter", "ipykernel", "ipython")):
+            return False
+        above = os.path.join(self.project.path, *path.split("/")[: len(names)])
+        return (
+            not names
+            or bool(glob.glob(f"{glob.escape(above)}/*.[iI][pP][yY][nN][bB]"))
+            or any(there.endswith(".ipynb") and there.split("/")[:-1] == names for there in self._there)
+        )
+
     @cached_property
-    def _named(self) -> frozenset[str]:
-        """What git's settings name, and where links lead that a tool obeys: folded paths; "" for files of the root."""
+    def _installed(self) -> frozenset[str]:
+        """Names of modules: those of Python, and those installed here and in environments of the folder; folded."""
         root = self.project.path
-        paths = set(git_names(self.project))
+        sites = [path for path in sys.path if os.path.isabs(path) and not f"{path}/".startswith(f"{root}/")]
+        sites += [path for dot in ("", ".") for path in glob.glob(f"{glob.escape(root)}/{dot}*/lib/*/site-packages")]
+        found = set(sys.stdlib_module_names)
+        for site in sites:
+            with suppress(OSError):
+                found |= {name.partition(".")[0] for name in os.listdir(site)}
+        return frozenset(map(_folded, found))
+
+    @cached_property
+    def _linked(self) -> frozenset[str]:
+        """Where links of the user lead that a tool obeys: folded paths."""
+        root = self.project.path
         # Links in packages lead to the user's own sources in projects of several packages.
-        links = [link for link in self.project.links() if _PACKAGES.isdisjoint(link.split("/")) and self._by_name(link)]
-        paths |= {os.path.realpath(os.path.join(root, link)) for link in links}
-        return frozenset(_folded(path[len(root) + 1 :]) for path in paths if f"{path}/".startswith(f"{root}/"))
+        links = [link for link in self.project.links() if _PACKAGES.isdisjoint(link.split("/"))]
+        obeyed = [link for link in links if self._by_name(link) or self._is_said(link)]
+        paths = [os.path.realpath(os.path.join(root, link)) for link in obeyed]
+        return frozenset(_folded(path[len(root) + 1 :]) for path in paths if path.startswith(f"{root}/"))
+
+    def _is_said(self, path: str) -> bool:
+        name = _folded(path).rpartition("/")[2]
+        stem, _, suffix = name.rpartition(".")
+        return (name in self._said or (suffix in _SAID_BY_STEM and stem in self._said)) and not self.is_folder(path)
+
+    @cached_property
+    def _said(self) -> frozenset[str]:
+        return said_names(self.project)
+
+
+def is_ordinary(path: str) -> bool:
+    """Whether the suffix of a file is that of a text, of data, of a document or of a source."""
+    names = _folded(path).split("/")
+    suffix = names[-1].rpartition(".")[2]
+    if suffix in _DATA_OR_SETTINGS:
+        return _DATA_WORD.search("/".join(names)) is not None
+    return suffix in ORDINARY
 
 
 _PACKAGES = frozenset(("node_modules", "site-packages"))
@@ -156,83 +220,95 @@ def _folded(path: str) -> str:
     return "/".join(name.partition(":")[0].rstrip(". ") for name in path.casefold().split("/"))
 
 
-# What git's settings name. Its files are read here: git itself would obey them.
+# What hooks, dot files and git's settings name. They are read here: git itself would obey them.
 
-_SECTION = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"(?:\\.|[^"\\])*")?\s*\]')
-_SETTING = re.compile(r"\s*([A-Za-z][\w-]*)\s*=\s*(.*)")
-_QUOTED = re.compile(r"\"([^\"]+)\"|'([^']+)'")
-_WORD = re.compile(r"[^\s\"'=;|&()<>!,`]+")
-#: Sections whose values are no paths and no commands.
-_NAMES_OF_PEOPLE = ("user", "author", "committer", "branch", "color")
-_PATH_KEYS = ("path", "file", "dir", "template")
-_MOST_FILES, _MOST_BYTES = 500, 1 << 20
+_WORD = re.compile(r"(?:\\ |[^\s\"'=;|&()<>!,`])+")
+_QUOTED = re.compile(r"(?<=[\"'])[^\"'\n]+(?=[\"'\\])")
+_MODULE = re.compile(r"(?:-m|\bfrom|\bimport)\s+([\w.]+)")
+_HOOKS_PATH = re.compile(r"hooksPath\s*=\s*\"?([^\"\n]+)", re.IGNORECASE)
+#: Files and words that are read in all; bytes of one file; files of one folder.
+_MOST_FILES, _MOST_WORDS, _MOST_BYTES, _MOST_IN_FOLDER = 500, 50_000, 1 << 18, 100
+#: Dot files that name files which nobody runs because of that; what only servers run; caches; secrets.
+_NAME_NOTHING_RUN = re.compile(
+    r"\.(git|hg|svn|.*ignore|gitattributes|gitmodules|mailmap|coverage.*|flake8|.*cache|env|env\..*|tox|nox|venv|yarn"
+    r"|github|gitlab|circleci|ipynb_checkpoints|virtual_documents|\.?)|.*\.sample"
+)
+#: Sources that other sources name without their suffix.
+_SAID_BY_STEM = ("py", "js", "mjs", "cjs", "ts", "sh", "bash", "rb", "r", "lua", "pl", "pm", "php")
+#: Names that settings say of all folders, and what is never meant by them.
+_SAID_OF_ALL = frozenset(
+    ("", "__init__.py", "__init__", "readme.md", "readme", "python", "python3", "sh", "bash", "env")
+)
 
 
-def git_names(project: ProjectFolder) -> Iterator[str]:
-    """Yield the absolute paths that git's settings name: hooks, filters, monitors, includes, whatever the setting."""
-    home = os.path.expanduser("~")
-    shared = [os.environ.get("GIT_CONFIG_GLOBAL", ""), "/etc/gitconfig", f"{home}/.gitconfig"]
-    shared += [os.path.join(os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config", "git/config")]
-    above = project.path.split("/")
-    places = {"/".join(above[:depth]) + "/.git" for depth in range(1, len(above) + 1)}
+def said_names(project: ProjectFolder) -> frozenset[str]:
+    """Return what git's settings, hooks and dot files of the user name, and what the files name that these name.
+
+    Folded names of files and modules, without folders: where a script looks for them is known only when it runs.
+    """
+    home, root = os.path.expanduser("~"), project.path
     project.hidden_files.find()
-    inside = [path.removesuffix("HEAD").rstrip("/") for path in project.hidden_files.marked()]
-    places |= {os.path.join(project.path, path) for path in inside}
-    waiting: list[tuple[str, tuple[str, ...]]] = [(file, (project.path,)) for file in shared if file]
-    for place in sorted(places):
-        top = os.path.dirname(place)
+    inside = [os.path.join(root, path) for path in project.hidden_files.marked()]
+    places = [path.removesuffix("/HEAD") for path in inside if os.path.basename(path) in (".git", "HEAD")]
+    tops = [root, *map(os.path.dirname, places)]
+    above = root.split("/")
+    places += ["/".join(above[:depth]) + "/.git" for depth in range(1, len(above) + 1)]
+    waiting = [os.path.join(root, path) for path in project.hidden_files.find()]
+    waiting += [
+        path for top in tops for name in (".*", "lefthook*") for path in glob.glob(f"{glob.escape(top)}/{name}")
+    ]
+    waiting = [file for path in waiting for file in _files_at(path)]
+    waiting += [os.environ.get("GIT_CONFIG_GLOBAL", ""), "/etc/gitconfig", f"{home}/.gitconfig"]
+    waiting += [os.path.join(os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config", "git/config")]
+    for place in places:
         pointer = _read(place).removeprefix("gitdir:").strip()
-        own = place if os.path.isdir(place) else os.path.join(top, pointer) if pointer else top
+        own = os.path.join(os.path.dirname(place), pointer) if pointer else place
         common = os.path.join(own, _read(os.path.join(own, "commondir")).strip())
-        waiting += [(os.path.join(own, "config.worktree"), (top, own)), (os.path.join(common, "config"), (top, common))]
-    seen: set[tuple[str, tuple[str, ...]]] = set()
-    while waiting and len(seen) < _MOST_FILES:
-        file, tops = waiting.pop()
-        if (file, tops) in seen:
-            continue
-        seen.add((file, tops))
-        bases = {*tops, os.path.dirname(file)}
-        for key, value in _settings(_read(file)):
-            # A command may find the top of the repository itself: $(git rev-parse --show-toplevel)/tools/x
-            forms = [form for word in _words(key, value) for form in (word, word.lstrip("/"))]
-            found = {os.path.join(base, form) for base in bases for form in forms}
-            named = {*map(os.path.normpath, found), *map(os.path.realpath, found)}
-            yield from named if key.endswith("hookspath") else named - bases
-            if key.startswith("include"):
-                waiting += [(path, tops) for path in sorted(found)]
+        waiting += [*_files_at(f"{common}/hooks"), f"{own}/config.worktree", f"{common}/config"]
+    said: set[str] = set()
+    seen: set[str] = set()
+    later: list[str] = []
+    # What a named script names in turn counts too, but not all that a program imports: that would be the whole project.
+    for files in (waiting, later):
+        while files and len(seen) < _MOST_FILES and len(said) < _MOST_WORDS:
+            file = os.path.realpath(files.pop())
+            text = _read(file) if file not in seen else ""
+            seen.add(file)
+            bases = (*tops, os.path.dirname(file))
+            for path in _HOOKS_PATH.findall(text):
+                files += [at for base in bases for at in _files_at(os.path.join(base, os.path.expanduser(path)))]
+            for path in _words(text):
+                name = path.rpartition("/")[2]
+                if name not in said and files is waiting:
+                    forms = {os.path.expanduser(path), path.lstrip("/"), name, f"{name}.py"}
+                    later += [at for base in bases for form in forms if os.path.isfile(at := os.path.join(base, form))]
+                said.add(name)
+    return frozenset(map(_folded, said | {os.path.basename(file) for file in seen})) - _SAID_OF_ALL
 
 
-def _settings(text: str) -> Iterator[tuple[str, str]]:
-    """Yield ``section.key`` in small letters, and the value."""
-    section = ""
-    for line in text.replace("\\\n", "").splitlines():
-        if (head := _SECTION.match(line)) is not None:
-            section, line = head[1].casefold(), line[head.end() :]
-        if (setting := _SETTING.match(line)) is not None:
-            yield f"{section}.{setting[1].casefold()}", re.sub(r"\\(.)", r"\1", setting[2])
+def _files_at(path: str) -> list[str]:
+    """Return a file, or the files below a folder, bounded; none for what names nothing that is run."""
+    if _NAME_NOTHING_RUN.fullmatch(os.path.basename(path)):
+        return []
+    below = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return [path, *(file for file in islice(below, _MOST_IN_FOLDER) if not file.endswith(".sample"))]
 
 
-def _words(key: str, value: str) -> Iterator[str]:
-    """Yield the words of a value that may be paths, and the whole value."""
-    section = key.partition(".")[0]
-    if section in _NAMES_OF_PEOPLE or (section == "alias" and "!" not in value):
-        return
-    whole = value.split(" #")[0].split(" ;")[0].strip().strip('"')
-    words = [whole, *(one or other for one, other in _QUOTED.findall(value)), *_WORD.findall(value)]
-    # A first word without a slash is a program of the PATH, a number or a switch; unless the key asks for a path.
-    bare = () if key.endswith(_PATH_KEYS) else (whole, whole.split(" ")[0])
-    for word in map(os.path.expanduser, words):
-        if word and (word not in bare or "/" in word or "." in word) and "\0" not in word and len(word) < 4096:
-            yield word
+def _words(text: str) -> set[str]:
+    """Return the words that may be files, because they have a suffix or a slash, and the modules that are imported."""
+    words = {word.replace("\\", "").strip(".:[]{}") for word in (*_WORD.findall(text), *_QUOTED.findall(text))}
+    modules = {name for module in _MODULE.findall(text) for name in module.split(".")}
+    return {word for word in words if ("." in word or "/" in word) and len(word) < 4096} | modules
 
 
 def _read(path: str) -> str:
-    """Return the text of a regular file, its beginning if it is long; empty where there is none."""
+    """Return the text of a regular file, its beginning if it is long; empty where there is none, or no text."""
     with suppress(OSError, ValueError):
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if stat.S_ISREG(os.fstat(fd).st_mode):
-                return os.read(fd, _MOST_BYTES).decode(errors="surrogateescape")
+                text = os.read(fd, _MOST_BYTES).decode(errors="surrogateescape")
+                return "" if "\0" in text else text
         finally:
             os.close(fd)
     return ""

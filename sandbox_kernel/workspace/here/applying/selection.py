@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import quoted
-from sandbox_kernel.workspace.here.applying.obeyed import Obeyed
+from sandbox_kernel.workspace.here.applying.obeyed import Obeyed, is_ordinary
 from sandbox_kernel.workspace.here.change_log import Kept
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.tree.paths import names_beneath, plain_path
@@ -160,7 +160,10 @@ def _never(path: str) -> bool:
 
 
 def _leads_away(path: str, entries: Mapping[str, Kept], obeyed: Obeyed) -> bool:
-    """Whether a link leads out of the folder, or to what needs naming; through links that are there or will be."""
+    """Whether a link leads out of the folder, or to what needs naming; through links that are there or will be.
+
+    A link that leads to no folder is a file of its own name.
+    """
     target = entries[path].target
     if target is None:
         return False
@@ -188,4 +191,5 @@ def _leads_away(path: str, entries: Mapping[str, Kept], obeyed: Obeyed) -> bool:
                 return True
             at.pop()
             left += reversed(link.split("/"))
-    return obeyed.by_place("/".join(at))
+    end = "/".join(at)
+    return obeyed.by_place(end) or not (obeyed.is_folder(end) or is_ordinary(path))

@@ -48,7 +48,7 @@ def test_a_change_is_written_with_its_mode_and_owner(project: Path) -> None:
 def test_an_application_is_done_as_a_whole(project: Path) -> None:
     here = HereFolder(project)
     change_much(here)
-    here.apply()
+    here.apply([".", *here.left_out()])
     assert (project / "data/rows.csv").read_text() == "changed\n"
     assert (project / "src/new/deep.py").read_text() == "x = 1\n"
     assert not (project / "data/more.csv").exists() and not (project / "link").is_symlink()
@@ -158,7 +158,7 @@ def rename(*given, **more):
     calls += 1
     real(*given, **more)
 applying.rename = rename
-here.apply()
+here.apply([".", *here.left_out()])
 print("done", flush=True)
 """
 

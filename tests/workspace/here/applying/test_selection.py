@@ -99,10 +99,10 @@ def test_a_repository_without_the_name_of_one_is_not_applied(project: Path) -> N
     with Sandbox(here=project) as box:
         made = box.run(
             "import subprocess; subprocess.run(['git', 'init', '-q', '--bare', 'data/cache'], check=True)\n"
-            "open('data/cache/config', 'a').write('[core]\\n\\tfsmonitor = touch /tmp/x\\n'); open('n', 'w').write('1')"
+            "open('data/cache/config', 'a').write('[core]\\n\\tfsmonitor = touch /tmp/x\\n'); open('n.txt', 'w').write('1')"
         )
         assert made.ok, made.stderr
-        assert [change.path for change in box.apply()] == ["n"]
+        assert [change.path for change in box.apply()] == ["n.txt"]
         assert not (project / "data/cache").exists()
         box.apply(["data/cache"])
     assert (project / "data/cache/config").exists()
@@ -137,9 +137,9 @@ def test_a_link_that_leaves_the_folder_through_another_link_is_not_applied(proje
 def test_a_folder_is_not_emptied_for_a_link_that_is_left_out(project: Path) -> None:
     with Sandbox(here=project) as box:
         assert box.run(
-            "import os, shutil; shutil.rmtree('src'); os.symlink('../sib', 'src'); open('b', 'w').write('x')"
+            "import os, shutil; shutil.rmtree('src'); os.symlink('../sib', 'src'); open('b.txt', 'w').write('x')"
         ).ok
-        assert [change.path for change in box.apply()] == ["b"]
+        assert [change.path for change in box.apply()] == ["b.txt"]
         assert (project / "src/tool.py").exists()
         assert box.left_out() == ("src", "src/tool.py")
         box.apply(["src"])
@@ -149,9 +149,9 @@ def test_a_folder_is_not_emptied_for_a_link_that_is_left_out(project: Path) -> N
 def test_a_folder_with_a_hidden_file_blocks_nothing_else(project: Path) -> None:
     (project / "src/.env").write_text("SECRET\n")
     with Sandbox(here=project) as box:
-        box.run("import shutil; shutil.move('src', 'moved'); open('b', 'w').write('x')")
+        box.run("import shutil; shutil.move('src', 'moved'); open('b.txt', 'w').write('x')")
         written = {change.path for change in box.apply() if change.type == "file"}
-        assert written == {"b", "moved/tool.py", "src/tool.py"}
+        assert written == {"b.txt", "moved/tool.py", "src/tool.py"}
         assert box.left_out() == ("src",)
         assert (project / "src/.env").read_text() == "SECRET\n" and not (project / "src/tool.py").exists()
         with pytest.raises(InvalidRequest, match="hidden"):
@@ -173,16 +173,17 @@ def by_agent(project: Path, code: str) -> tuple[set[str], set[str]]:
 def test_a_file_that_becomes_executable_and_a_wider_mode_are_held_back(project: Path) -> None:
     (project / "private.txt").write_text("x")
     (project / "private.txt").chmod(0o600)
+    (project / "link.md").symlink_to("run.sh")
     written, held = by_agent(
         project,
-        "import os\nfor n in ('new.sh', 'open.txt', 'setuid'): open(n, 'w').write('x')\n"
-        "os.chmod('new.sh', 0o755); os.chmod('open.txt', 0o666); os.chmod('setuid', 0o4755)\n"
+        "import os\nfor n in ('new.sh', 'open.txt', 'setuid.txt'): open(n, 'w').write('x')\n"
+        "os.chmod('new.sh', 0o755); os.chmod('open.txt', 0o666); os.chmod('setuid.txt', 0o4755)\n"
         "os.chmod('src/tool.py', 0o755); os.chmod('private.txt', 0o644); os.chmod('data', 0o777)\n"
-        "os.mkdir('all'); os.chmod('all', 0o777); open('all/x', 'w').write('x')\n"
-        "open('run.sh', 'a').write('x'); open('data/rows.csv', 'a').write('x'); os.unlink('link'); open('link', 'w')",
+        "os.mkdir('all'); os.chmod('all', 0o777); open('all/x.csv', 'w').write('x')\n"
+        "open('run.sh', 'a').write('x'); open('data/rows.csv', 'a').write('x'); os.unlink('link.md'); open('link.md', 'w')",
     )
-    assert written == {"run.sh", "data/rows.csv", "link"}
-    assert held == {"new.sh", "open.txt", "setuid", "src/tool.py", "private.txt", "data", "all", "all/x"}
+    assert written == {"run.sh", "data/rows.csv", "link.md"}
+    assert held == {"new.sh", "open.txt", "setuid.txt", "src/tool.py", "private.txt", "data", "all", "all/x.csv"}
 
 
 @pytest.mark.parametrize("mark", ["pyvenv.cfg", "conda-meta/history", "bin/activate"])
@@ -198,10 +199,10 @@ def test_an_environment_is_held_back_whoever_made_it_one(project: Path, mark: st
     how = f"os.makedirs({mark!r} and os.path.dirname('env/{mark}'), exist_ok=True); open('env/{mark}', 'w').write('x')"
     written, held = by_agent(
         project,
-        f"import os; open({inner!r}, 'a').write('y'); open('n', 'w').write('1')\n"
+        f"import os; open({inner!r}, 'a').write('y'); open('n.txt', 'w').write('1')\n"
         + (how if by_program else f"os.unlink('env/{mark}')"),
     )
-    assert written == {"n"} and {inner, f"env/{mark}"} <= held
+    assert written == {"n.txt"} and {inner, f"env/{mark}"} <= held
 
 
 #: A setting of git, and a path of the folder that it names.
@@ -265,27 +266,27 @@ def test_an_included_file_of_settings_is_read_too(project: Path) -> None:
     (project / "conf").mkdir()
     (project / "conf/git.inc").write_text("[core]\n\thooksPath = src\n")
     here = HereFolder(project)
-    for path in ("src/tool.py", "conf/git.inc", "n"):
+    for path in ("src/tool.py", "conf/git.inc", "n.txt"):
         here.write(path, "x")
-    assert applied(here) == ["n"] and here.left_out() == ("conf/git.inc", "src/tool.py")
+    assert applied(here) == ["n.txt"] and here.left_out() == ("conf/git.inc", "src/tool.py")
 
 
 def test_a_pipe_in_place_of_settings_stops_nobody(project: Path) -> None:
     (project / ".git").mkdir()
     os.mkfifo(project / ".git/config")
     here = HereFolder(project)
-    here.write("n", "x")
-    assert applied(here) == ["n"]
+    here.write("n.txt", "x")
+    assert applied(here) == ["n.txt"]
 
 
 def test_a_repository_in_two_halves_is_held_back(project: Path) -> None:
     """Git reads the settings of the folder that ``commondir`` names."""
     here = HereFolder(project)
-    for path in ("a/HEAD", "n"):
+    for path in ("a/more.csv", "n.txt"):
         here.write(path, "x")
-    assert applied(here) == ["a", "a/HEAD", "n"]
-    here.write("a/commondir", "../c")
-    here.write("a/more", "x")
+    assert applied(here) == ["a", "a/more.csv", "n.txt"]
+    for path in ("a/HEAD", "a/commondir", "a/more.csv"):
+        here.write(path, "../c")
     assert applied(here) == []
 
 
@@ -323,9 +324,12 @@ def test_two_applies_write_no_more_than_one(project: Path, second: str) -> None:
     (project / "nbs/a.ipynb").write_text("mine")
     (project / "current").symlink_to("nbs")
     (project / "Makefile").write_text("mine")
-    first = "import os, shutil; os.unlink('current'); shutil.rmtree('nbs'); os.unlink('Makefile'); os.unlink('run.sh')"
+    first = (
+        "import os, shutil; os.unlink('current'); shutil.rmtree('nbs'); os.unlink('Makefile'); os.unlink('run.sh')\n"
+    )
+    first += "open('n.txt', 'w').write('1')"
     then = f"import os; os.mkdir('evil'); {second}; os.mkdir('nbs'); open('nbs/a.ipynb', 'w').write('evil')\n"
-    then += "open('Makefile', 'w').write('evil'); open('run.sh', 'w').write('evil'); os.chmod('run.sh', 0o755)"
+    then += "open('n.txt', 'w').write('2'); open('Makefile', 'w').write('evil'); open('run.sh', 'w').write('evil'); os.chmod('run.sh', 0o755)"
     with Sandbox(here=project) as box:
         for code in (first, then):
             assert box.run(code).ok
@@ -349,3 +353,153 @@ def test_a_build_file_that_becomes_a_folder_is_held_back_and_a_folder_of_its_nam
     written, held = by_agent(project, code)
     assert written == {"workspace", "workspace/a.csv", "build/a.csv"} and "Makefile" in held
     assert (project / "Makefile").read_text() == "mine"
+
+
+#: Settings, programs and builds that no list knew; and what an agent is there to write.
+NOT_ORDINARY = [
+    *(
+        "latexmkrc",
+        "Brewfile",
+        "hie.yaml",
+        "cabal.project",
+        "App.csproj.user",
+        "gradle/wrapper/gradle-wrapper.properties",
+    ),
+    *("config/config.exs", "config.nims", "Session.vim", "docker-bake.hcl", "policy.toml", "sub/rights.toml", "x.hta"),
+    *("kernels/x/kernel.json", "compile_commands.json", "hooks/hooks.json", "data/policy.json", "mkdocs.yml"),
+    *("nobody.knows_this", "helper-1.0.dist-info/entry_points.txt", "x.egg-info/PKG-INFO.txt", "x.egg-link"),
+    *("renv/activate.R", "buildSrc/src/X.groovy", "docs/conf.py", "requirements-dev.txt", "locustfile.py"),
+]
+ORDINARY_CONTENT = [
+    *(
+        "train.py",
+        "src/pkg/types.py",
+        "src/pkg/__init__.py",
+        "tests/test_json.py",
+        "analysis.R",
+        "lib/util.ts",
+        "x.sql",
+    ),
+    *(
+        "notes.md",
+        "README",
+        "results.json",
+        "data/rows.json",
+        "out-data/a.yaml",
+        "rows.parquet",
+        "plot.png",
+        "new.ipynb",
+    ),
+]
+
+
+def test_what_has_no_ordinary_suffix_is_held_back_and_content_is_not(project: Path) -> None:
+    here = HereFolder(project)
+    for path in (*NOT_ORDINARY, *ORDINARY_CONTENT):
+        here.write(path, "x")
+    written = names(here.apply(by_user=False))
+    assert written.isdisjoint(NOT_ORDINARY) and set(here.left_out()) >= set(NOT_ORDINARY)
+    assert written >= set(ORDINARY_CONTENT)
+
+
+@pytest.mark.parametrize("folder", ["", "nbs/"])
+@pytest.mark.parametrize(
+    "name", ["ipykernel_launcher.py", "jupyter_x.py", "jedi.py", "argparse.py", "json/__init__.py"]
+)
+def test_a_new_module_that_hides_an_installed_one_is_held_back(project: Path, folder: str, name: str) -> None:
+    """Kernels and ``python -m`` import from the folder in which they start."""
+    (project / "nbs").mkdir()
+    (project / "nbs/mine.ipynb").write_text("{}")
+    here = HereFolder(project)
+    for path in (f"{folder}{name}", f"{folder}own_module.py"):
+        here.write(path, "x")
+    assert f"{folder}own_module.py" in names(here.apply(by_user=False))
+    assert f"{folder}{name}" in here.left_out()
+
+
+def test_a_module_of_an_environment_in_the_folder_counts_as_installed(project: Path) -> None:
+    (project / ".venv/lib/python3.11/site-packages/rare_module").mkdir(parents=True)
+    here = HereFolder(project)
+    for path in ("rare_module.py", "own.py"):
+        here.write(path, "x")
+    assert applied(here) == ["own.py"]
+
+
+def test_a_link_in_place_of_an_installed_package_is_held_back(project: Path) -> None:
+    written, held = by_agent(project, "import os; os.symlink('src', 'jedi'); os.symlink('src', 'mine')")
+    assert written == {"mine"} and held == {"jedi"}
+
+
+def test_the_users_own_module_of_an_installed_name_can_be_changed(project: Path) -> None:
+    (project / "json.py").write_text("mine")
+    here = HereFolder(project)
+    here.write("json.py", "x")
+    assert applied(here) == ["json.py"]
+
+
+#: A file of the user that a tool runs by itself, what it says, and the file that is run by that.
+SAID = [
+    (".git/hooks/pre-commit", "#!/bin/sh\nexec python3 tools/check.py\n", "tools/check.py"),
+    (".git/hooks/pre-commit", "cd tools && python3 -m clean.check", "tools/clean/check.py"),
+    (".git/hooks/pre-commit", '. "$(dirname "$0")/../../lib.sh"', "lib.sh"),
+    (".git/hooks/pre-push", "node -e 'require(`./scripts/lint`)'", "scripts/lint.js"),
+    (".git/config", '[core]\n\tfsmonitor = "tools/my watch.py" --fast', "tools/my watch.py"),
+    (".git/config", '[filter "x"]\n\tclean = sh -c \\"tools/conv.sh %s\\"', "tools/conv.sh"),
+    (".husky/pre-commit", "sh scripts/lint.sh\n", "scripts/lint.sh"),
+    (".envrc", "source_env_if_exists x; . ./env/setup.sh\n", "env/setup.sh"),
+    (".Rprofile", 'source("start/activate.R")\n', "start/activate.R"),
+    (".vscode/tasks.json", '{"tasks": [{"command": "${workspaceFolder}/tools/open.sh"}]}', "tools/open.sh"),
+    (".claude/settings.json", '{"hooks": [{"command": "python tools/hook.py"}]}', "tools/hook.py"),
+    ("lefthook.yml", "run: ./tools/lint.sh {files}", "tools/lint.sh"),
+    ("sub/.envrc", ". ./setup.sh", "sub/setup.sh"),
+]
+
+
+@pytest.mark.parametrize(("file", "text", "path"), SAID)
+def test_what_a_hook_or_a_dot_file_of_the_user_names_is_held_back(
+    project: Path, file: str, text: str, path: str
+) -> None:
+    (project / file).parent.mkdir(parents=True, exist_ok=True)
+    (project / file).write_text(text)
+    here = HereFolder(project)
+    for changed in (path, "src/tool.py", "other.py"):
+        here.write(changed, "x")
+    assert {"src/tool.py", "other.py"} <= names(here.apply(by_user=False))
+    assert path in here.left_out() and not (project / path).exists()
+
+
+def test_what_a_named_file_names_in_turn_is_held_back(project: Path) -> None:
+    for path, text in {
+        ".git/hooks/pre-commit": "tools/check.py",
+        "tools/check.py": "import os\nfrom deeper import more\n",
+    }.items():
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text(text)
+    here = HereFolder(project)
+    for path in ("tools/deeper.py", "tools/more.py", "n.txt"):
+        here.write(path, "x")
+    assert applied(here) == ["n.txt"]
+
+
+def test_hooks_of_shared_settings_count_in_a_repository_below(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".gitconfig").write_text("[include]\n\tpath = extra.inc\n")
+    (tmp_path / "extra.inc").write_text("[core]\n\thooksPath = githooks\n")
+    for path in ("a/.git/HEAD", "a/githooks/pre-commit", "lib/linked.sh"):
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text('. "$HOOKS/common.sh"')
+    (project / "a/githooks/commit-msg").symlink_to("../../lib/linked.sh")
+    here = HereFolder(project)
+    for path in ("a/githooks/pre-commit", "a/githooks/common.sh", "lib/linked.sh", "n.txt"):
+        here.write(path, "x")
+    assert applied(here) == ["n.txt"]
+
+
+def test_a_new_link_of_an_odd_name_is_held_back_unless_it_leads_to_a_folder(project: Path) -> None:
+    written, held = by_agent(
+        project,
+        "import os; os.symlink('src/tool.py', 'latexmkrc'); os.symlink('src', 'now'); os.symlink('run.sh', 'a.md')",
+    )
+    assert written == {"now", "a.md"} and held == {"latexmkrc"}
