@@ -226,7 +226,13 @@ def test_the_index_of_the_host_is_reached_by_the_fetch_rules_and_no_other_place_
             assert elsewhere.violations
 
 
-def test_an_interrupt_ends_pip_while_an_index_lets_it_wait_and_the_state_stays() -> None:
+@pytest.mark.slow
+def test_an_interrupt_ends_pip_while_an_index_lets_it_wait_and_the_state_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The large Python cannot be interrupted: its cells are rolled back.
+    prepared = WasmBackend.is_prepared
+    monkeypatch.setattr(WasmBackend, "is_prepared", lambda self, guest: guest.entry != "turn" and prepared(self, guest))
     with socket.create_server(("127.0.0.1", 0)) as index, ThreadPoolExecutor(1) as aside:
         port = index.getsockname()[1]
         policy = SandboxPolicy.preset("standard").allow_domain(HOST, port)

@@ -9,6 +9,7 @@ import ast
 import builtins
 import codeop
 import contextlib
+import csv
 import importlib
 import inspect
 import json
@@ -250,8 +251,9 @@ def _uninstall(name: str) -> None:
 def _remove(found: "importlib.metadata.Distribution") -> None:
     """Remove the files that a package lists as its own, and the folders that are empty then."""
     folders = set[str]()
-    for file in found.files or ():
-        path = os.path.normpath(f"{_PACKAGES}/{file}")
+    # Not ``found.files``: it asks whether each is there, and a name that leads out of the folder is refused.
+    for row in csv.reader((found.read_text("RECORD") or "").splitlines()):
+        path = os.path.normpath(f"{_PACKAGES}/{row[0]}")
         if path.startswith(f"{_PACKAGES}/"):
             with contextlib.suppress(OSError):
                 os.unlink(path)
