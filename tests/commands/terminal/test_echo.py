@@ -39,7 +39,7 @@ def test_what_is_redirected_is_the_text_of_the_program_itself() -> None:
 
 
 #: A program that hides what follows it, and asks a question of its own.
-HIDING = "open('n', 'w').write('1'); print('all is well \\u25a3 [ok] tips? [y/N] \\x1b[8m\\x1b[37;47m\\r', end='')"
+HIDING = "open('n.txt', 'w').write('1'); print('all is well \\u25a3 [ok] tips? [y/N] \\x1b[8m\\x1b[37;47m\\r', end='')"
 
 
 def test_our_lines_and_questions_stand_on_lines_of_their_own_in_no_colour_of_the_program(
@@ -52,7 +52,7 @@ def test_our_lines_and_questions_stand_on_lines_of_their_own_in_no_colour_of_the
     shown, _, ours = text.partition("\n\x1b[0m\u25a3 ")
     assert "\x1b[37;47m\x1b[49m\r\x1b[0m" in shown and "tips? [y/N]" in shown and "\u25a1 [ok]" in shown
     assert re.search(r"\x1b\[0m\u25a3 1 file changed\. Apply\? Type apply or diff; Enter: no\. ", ours)
-    assert not (tmp_path / "n").exists()
+    assert not (tmp_path / "n.txt").exists()
 
 
 def test_a_line_that_quotes_a_program_is_harmless(capsys: pytest.CaptureFixture[str]) -> None:

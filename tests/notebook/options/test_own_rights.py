@@ -283,10 +283,10 @@ def test_the_page_allows_what_it_was_shown_and_nothing_else(notebook: Notebook) 
 
 
 def test_a_cell_writes_nothing_and_a_press_does(notebook: Notebook, project: Path) -> None:
-    assert "PolicyViolation" not in notebook.run("open('n', 'w').write('1')")
-    assert "PolicyViolation" in notebook.run("%sandbox apply") and not (project / "n").exists()
+    assert "PolicyViolation" not in notebook.run("open('n.txt', 'w').write('1')")
+    assert "PolicyViolation" in notebook.run("%sandbox apply") and not (project / "n.txt").exists()
     assert press(notebook, "apply", paths=[])["status"] == "ok"
-    assert (project / "n").read_text() == "1"
+    assert (project / "n.txt").read_text() == "1"
 
 
 @pytest.mark.parametrize(
@@ -305,11 +305,11 @@ def test_a_cell_writes_nothing_and_a_press_does(notebook: Notebook, project: Pat
 def test_nobody_gives_a_right_to_a_locked_kernel(
     notebook: Notebook, project: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, object]
 ) -> None:
-    notebook.run("open('n', 'w').write('1')")
+    notebook.run("open('n.txt', 'w').write('1')")
     monkeypatch.setenv(LINES_VARIABLE, "locked")
     told = press(notebook, **given)  # type: ignore[arg-type]
     assert told["status"] == "error" and "nobody does while the kernel runs" in str(told["error"])
-    assert notebook.state.defaults == DEFAULTS and not (project / "n").exists()
+    assert notebook.state.defaults == DEFAULTS and not (project / "n.txt").exists()
     seen = press(notebook, "rights", cells=["%sandbox --mount /etc:/data"])
     assert press(notebook, "allow-rights", key=seen["key"])["status"] == "error"
     assert press(notebook, "limits", timeout="9s", here=".")["status"] == "ok", "limits are no rights"
