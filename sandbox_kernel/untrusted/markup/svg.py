@@ -47,10 +47,11 @@ _MARKED = frozenset(("path", "line", "polyline", "polygon"))
 _UNMARKED_PROPERTIES = SVG_PROPERTIES - {"marker-start", "marker-mid", "marker-end"}
 #: Each number or command of a line may be a point of it.
 _POINT = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|[A-Za-z]")
-#: The work of a mask or of a step of a filter, which touch a whole area, and of dashes, in simple shapes.
-_LAYER, _DASHES = 1000, 20
+#: The work of a mask or of a step of a filter, which touch a whole area, and of dashes, in simple shapes. Dashes shorter
+#: than half a unit may be thousands to a line.
+_LAYER, _DASHES, _SHORT_DASHES = 1000, 20, 1000
 _IS_LAYER = re.compile(r"\b(?:mask|filter):")
-_IS_DASHED = re.compile(r"stroke-dasharray:\s*[0-9.]")
+_IS_DASHED = re.compile(r"stroke-dasharray:\s*([0-9.][^;]*)")
 _PLAIN = re.compile(r"[^<>\\&{}@;]*\Z")
 _URL = re.compile(r"url\s*\(|javascript|expression|image-set|import", re.IGNORECASE)
 _FRAGMENT = re.compile(r"#[A-Za-z0-9_.:-]{1,128}\Z")
@@ -155,11 +156,23 @@ class _Writer:
             if clean is None or f" {key}=" in written:
                 continue
             said = clean if key == "style" else f"{key}:{clean[:200]}"
-            self._references.weigh(_LAYER * len(_IS_LAYER.findall(said)) + _DASHES * bool(_IS_DASHED.search(said)))
+            self._references.weigh(_LAYER * len(_IS_LAYER.findall(said)) + _dashes(said))
             if "#" in clean and key not in ("id", "d", "points"):
                 self._references.refer(_TARGET.findall(clean[:5000]), max(1, points) if "marker-mid" in said else 1)
             written += f' {key}="{escape(clean)}"'
         return written
+
+
+def _dashes(said: str) -> int:
+    """Return the work of the dashes in a style."""
+    dashes = _IS_DASHED.search(said)
+    if dashes is None:
+        return 0
+    lengths = re.findall(r"[0-9.]+(?:[eE][+-]?[0-9]+)?", dashes[1])
+    try:
+        return _SHORT_DASHES if sum(map(float, lengths)) < len(lengths) / 2 else _DASHES
+    except ValueError:
+        return _SHORT_DASHES
 
 
 def _filter(value: str) -> str | None:

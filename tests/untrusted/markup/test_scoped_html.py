@@ -183,6 +183,14 @@ def test_a_number_that_stands_for_no_sound_is_not_replaced() -> None:
         scoped_html(f'<audio controls src="data:,1"></audio><audio controls src="{WAV}"></audio>')
 
 
+@pytest.mark.parametrize("prop", ["box-shadow", "text-shadow", "--x"])
+def test_a_box_has_a_few_shadows(prop: str) -> None:
+    shadow = "1px 1px 9px rgba(0, 0, 0, 0.5)"
+    assert scoped(f"p {{ {prop}: {', '.join([shadow] * 8)} }}")
+    with pytest.raises(NotScoped, match="many shadows"):
+        scoped(f"p {{ {prop}: {', '.join([shadow] * 9)} }}")
+
+
 def test_text_that_a_sheet_adds_to_elements_is_bounded() -> None:
     assert "content" in scoped('p::before{content:"' + "x" * 400 + '"}', "<p>x</p>" * 200)
     with pytest.raises(NotScoped):

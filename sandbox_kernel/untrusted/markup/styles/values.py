@@ -63,6 +63,8 @@ _OPERATORS = frozenset((",", "/", "*", "+", "-"))
 #: Variables of the page that may be read: those of JupyterLab and VS Code.
 _OF_PAGE = re.compile(r"--(?:jp|vscode)-[a-z0-9-]{1,60}\Z")
 _MAX_TOKENS = 400
+#: The most shadows in one value, and parts of a variable, which may become shadows: each blurs a whole box.
+_MAX_SHADOWS = 8
 
 
 def declaration(node: Any, name: str) -> str | None:
@@ -80,6 +82,9 @@ def declaration(node: Any, name: str) -> str | None:
         value = _Value(name).text(node.value).strip()
     except _Unknown:
         return None
+    parts = 1 + sum(token.type == "literal" and token.value == "," for token in node.value)
+    if parts > _MAX_SHADOWS and prop.startswith(("--", "box-shadow", "text-shadow", "filter")):
+        raise NotScoped("many shadows")
     if prop == "position" and value.lower() not in _POSITIONS:
         raise NotScoped("a position outside of the output")
     return f"{prop}:{value}{'!important' if node.important else ''}"
