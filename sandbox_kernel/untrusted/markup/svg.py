@@ -47,8 +47,8 @@ _MARKED = frozenset(("path", "line", "polyline", "polygon"))
 _UNMARKED_PROPERTIES = SVG_PROPERTIES - {"marker-start", "marker-mid", "marker-end"}
 #: Each number or command of a line may be a point of it.
 _POINT = re.compile(r"[0-9]+\.?[0-9]*|\.[0-9]+|[A-Za-z]")
-#: The work of a mask or of a step of a filter, which touch a whole area, and of dashes, in simple shapes. Dashes shorter
-#: than half a unit may be thousands to a line.
+#: The work of a mask or of a step of a filter, which touch a whole area, and of dashes, in simple shapes. Dashes that
+#: are shorter than half a unit may be thousands to a line.
 _LAYER, _DASHES, _SHORT_DASHES = 1000, 20, 1000
 _IS_LAYER = re.compile(r"\b(?:mask|filter):")
 _IS_DASHED = re.compile(r"stroke-dasharray:\s*([0-9.][^;]*)")
