@@ -277,6 +277,9 @@ def main() -> None:
     LinkEvaluator.evaluate_link = noted  # type: ignore[method-assign,assignment]
     # The guest removes an older version, once nothing can go wrong any more.
     InstallRequirement.uninstall = lambda *_, **__: None  # type: ignore[method-assign]
+    # Files in WebAssembly have no modes, and walls without mounts let an ordinary user change none by its path.
+    for name in ("chmod", "utime"):
+        setattr(os, name, lambda *_, **__: None)
     sys.addaudithook(_no_process)
     arguments = order["arguments"]
     if roots := ssl.get_default_verify_paths().cafile:
