@@ -41,6 +41,14 @@ os.environ["TMPDIR"] = tempfile.tempdir = TEMPORARY
 atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
 
 
+@atexit.register
+def _forget_folders() -> None:
+    """Remove the marks of folders of this run that programs could write to."""
+    for mark in Path("~/.local/state/sandbox-kernel/writable").expanduser().glob("*"):
+        if mark.is_symlink() and os.readlink(mark).startswith(f"{TEMPORARY}/"):
+            mark.unlink(missing_ok=True)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--quick`` runs what ``make test`` runs: every promise once."""
     parser.addoption("--quick", action="store_true", help="every promise once (make test)")

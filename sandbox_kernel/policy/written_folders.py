@@ -50,7 +50,7 @@ def host_file(path: str | os.PathLike[str]) -> str:
     Raises ``OSError`` if the folder does not exist, and ``PolicyViolation`` for a link on the way that a program may
     have made. Open the file with ``O_NOFOLLOW``, or replace it.
     """
-    folder, name = os.path.split(os.path.join(os.getcwd(), path))
+    folder, name = os.path.split(absolute(path))
     return os.path.join(real_path(folder), name)
 
 
@@ -63,7 +63,7 @@ def written_place(path: str, writable: Collection[tuple[int, int]] = (), *, own:
         own: A real folder that is kept from programs: what lies in it and on the way to it is trusted.
 
     """
-    for passed, _, folder, forget in _on_the_way(os.path.join(os.getcwd(), path), writable):
+    for passed, _, folder, forget in _on_the_way(absolute(path), writable):
         kept = own and (f"{passed}/".startswith(f"{own}/") or f"{own}/".startswith(f"{passed}/"))
         if folder and not kept:
             return f"{passed!r} lies in {folder!r}, which programs may write to{forget}"
@@ -113,6 +113,11 @@ def own_places(writable: Collection[str]) -> list[str]:
     return [place for place in real if _inside(place, writable) and os.path.exists(place)]
 
 
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return an absolute path. The current folder, which may be gone, is asked for only where it is needed."""
+    return os.fspath(path) if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+
+
 def _inside(path: str, folders: Collection[str]) -> bool:
     return any(path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
@@ -147,15 +152,15 @@ def _on_the_way(path: str, writable: Collection[tuple[int, int]]) -> Iterator[tu
 
     The folder is empty when there is none. A file that programs may write to counts as its own folder.
     """
-    known = list(_remembered)
-    for place in _places():
+    known: dict[str, list[str]] = {}
+    for place in (None, *_places()):
         with contextlib.suppress(OSError):
-            known += [entry.path for entry in os.scandir(place)]
+            for mark in _remembered if place is None else [os.path.join(place, name) for name in os.listdir(place)]:
+                known.setdefault(os.path.basename(mark).partition(".")[0], []).append(mark)
     written: dict[str, str] = {}
     for passed, found in walked(path):
         folder = next((each for each in written if passed.startswith(f"{each.rstrip('/')}/")), "")
-        same = [mark for mark in known if os.path.basename(mark).startswith(f"{found.st_ino}.")]
-        marks = [mark for mark in same if _is_of(mark, passed, found)]
+        marks = [mark for mark in known.get(str(found.st_ino), ()) if _is_of(mark, passed, found)]
         if marks or (found.st_dev, found.st_ino) in writable:
             written[passed] = "; keep it elsewhere" + (
                 f", or trust what is there now: rm {' '.join(marks)}" if marks else ""

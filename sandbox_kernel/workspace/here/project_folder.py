@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.policy.places import path_text
-from sandbox_kernel.policy.written_folders import real_path
+from sandbox_kernel.policy.written_folders import absolute, real_path
 from sandbox_kernel.workspace.here.hidden import HiddenFiles
 from sandbox_kernel.workspace.tree.beneath import PASS, open_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -60,7 +60,7 @@ class ProjectFolder:
         written = os.path.expanduser(path_text(path))
         try:
             #: The real path of the folder.
-            self.path = real_path(os.path.join(os.getcwd(), written))
+            self.path = real_path(absolute(written))
         except OSError as error:
             raise InvalidRequest(
                 f"here={quoted(str(path))} cannot be opened: {error.strerror}; name a folder"
