@@ -14,7 +14,7 @@ from sandbox_kernel.agent.answer import Answer, as_text, error_answer
 from sandbox_kernel.agent.arguments import shown
 from sandbox_kernel.agent.tool import SandboxTool
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.core.json_parts import no_key_twice
+from sandbox_kernel.ground.wire import no_key_twice
 
 
 def openai_function(tool: SandboxTool) -> dict[str, object]:

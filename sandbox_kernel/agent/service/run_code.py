@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.jail.core.json_parts import TooManyParts, no_key_twice, parse_json
+from sandbox_kernel.ground.wire import TooManyParts, no_key_twice, parse_json
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 

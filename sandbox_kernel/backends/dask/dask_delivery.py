@@ -20,7 +20,7 @@ from typing import TypeVar
 from sandbox_kernel import errors
 from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.jail.core.json_parts import parse_json
+from sandbox_kernel.ground.wire import parse_json
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Limit, Note, NoteKind, Status, Violation
 from sandbox_kernel.workspace.here.change_log import GONE

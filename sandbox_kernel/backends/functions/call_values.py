@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Sequence
 
-from sandbox_kernel.jail.core.json_parts import MAX_PARTS, TooManyParts, has_too_many_parts, no_key_twice, parse_json
+from sandbox_kernel.ground.wire import MAX_PARTS, TooManyParts, has_too_many_parts, no_key_twice, parse_json
 
 #: The deepest nesting of lists and objects of one message.
 MAX_DEPTH = 64

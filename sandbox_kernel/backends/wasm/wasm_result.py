@@ -14,9 +14,9 @@ from enum import StrEnum
 from sandbox_kernel.backends.results.outcome import make_result
 from sandbox_kernel.backends.wasm.wasm_job import PREPARE_DISK_MB
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground.wire import parse_json
 from sandbox_kernel.jail.core.gate_messages import readable_text
 from sandbox_kernel.jail.core.job import Job, JobOutcome
-from sandbox_kernel.jail.core.json_parts import parse_json
 from sandbox_kernel.jail.run import ending
 from sandbox_kernel.jail.run.ending import Evidence, Verdict
 from sandbox_kernel.languages.recipe import ProgramPlan

@@ -16,7 +16,7 @@ from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.json_parts import parse_json
+from sandbox_kernel.ground.wire import parse_json
 from sandbox_kernel.jail.core.walls import Warm
 
 #: The largest message that the gate may send.

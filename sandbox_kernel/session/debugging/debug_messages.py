@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.json_parts import parse_json
+from sandbox_kernel.ground.wire import parse_json
 from sandbox_kernel.session.worker.message_reader import clean
 
 #: How a page computes the path of a cell; the same as in ``guest/python/cell_names.py``.

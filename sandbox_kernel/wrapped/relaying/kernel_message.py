@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sandbox_kernel.jail.core.json_parts import has_too_many_parts
+from sandbox_kernel.ground.wire import has_too_many_parts
 from sandbox_kernel.wrapped.cleaning import clean_parts
 from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
 from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, to_json

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import sandbox_kernel.guest
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.core import json_parts
+from sandbox_kernel.ground import wire as json_parts
 from sandbox_kernel.session.worker import message_reader, messages
 from sandbox_kernel.session.worker.message_reader import (
     MAX_FRAME,
