@@ -20,20 +20,14 @@ from typing import TYPE_CHECKING, NoReturn
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.errors import PolicyViolation, SessionError
-from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.session import code_answers
-from sandbox_kernel.session.cell.cell_check import check_listeners, make_order, takes_memory
-from sandbox_kernel.session.cell.cell_order import CellRequest
-from sandbox_kernel.session.cell.cell_prompt import OnInput
-from sandbox_kernel.session.cell.displays import OnDisplay
-from sandbox_kernel.session.cell.front_end import FrontEnd
-from sandbox_kernel.session.cell.listeners import ListenerFailed
-from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.cell.request import CellExtras, CellRequest, SessionSpec
+from sandbox_kernel.session.cell.run_cell import ListenerFailed
 from sandbox_kernel.session.present_worker import StillBusy
 from sandbox_kernel.session.session_rights import SessionRights, asked_rights
 from sandbox_kernel.session.supervisor import WorkerSupervisor
@@ -46,8 +40,9 @@ from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
     import asyncio
+    from typing import Unpack
 
-    from sandbox_kernel.jail.streams.input_prompts import AnyOnInput
+    from sandbox_kernel.jail.streams.input_prompts import AnyOnInput, OnInput
     from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
@@ -124,7 +119,7 @@ class Session(TimeTravel):
             memory_mb: the limit in MB.
 
         """
-        return takes_memory(self._spec, self.memory_mb, memory_mb)
+        return self._spec.takes_memory(self.memory_mb, memory_mb)
 
     @property
     def alive(self) -> bool:
@@ -146,13 +141,7 @@ class Session(TimeTravel):
         timeout: float = DEFAULT_TIMEOUT_S,
         on_output: OnOutput | None = None,
         on_input: OnInput | None = None,
-        *,
-        on_display: OnDisplay | None = None,
-        on_usage: OnUsage | None = None,
-        number: int | None = None,
-        memory_mb: int | None = None,
-        cpu_seconds: float | None = None,
-        output_bytes: int | None = None,
+        **more: Unpack[CellExtras],
     ) -> ExecResult:
         """Run one cell and return its result; waits while another cell runs.
 
@@ -165,45 +154,37 @@ class Session(TimeTravel):
             on_output: called as ``on_output(stream, text)`` with output as it comes; ``stream`` is stdout or stderr.
             on_input: called as ``on_input(prompt, password)`` or ``on_input(prompt)`` when the cell asks for input, on
                 a thread of its own; returns the line. Without it ``input()`` raises an error.
-            on_display: called with each display as it comes.
-            on_usage: called a few times a second with the memory in use and the limit, in bytes.
-            number: the notebook's execution count, for tracebacks and ``Out``; None lets the session count.
-            memory_mb: memory limit for this cell. If it is above the session's, it becomes the session's limit, because
-                what the cell makes stays.
-            cpu_seconds: CPU time limit for this cell alone.
-            output_bytes: output limit for this cell alone.
+            **more: ``on_display``: called with each display as it comes.
+                ``on_usage``: called a few times a second with the memory in use and the limit, in bytes.
+                ``number``: the notebook's execution count, for tracebacks and ``Out``; None lets the session count.
+                ``memory_mb``: memory limit for this cell. If it is above the session's, it becomes the session's limit,
+                because what the cell makes stays.
+                ``cpu_seconds``: CPU time limit for this cell alone.
+                ``output_bytes``: output limit for this cell alone.
+                ``front_end``: what a notebook wants beside the result; see ``FrontEnd``.
 
         Raises:
             InvalidRequest: an argument is wrong; nothing was run.
             SessionError: the session is closed, or a worker could not be started.
 
         """
-        asked = CellRequest(
-            code=code,
-            timeout=timeout,
-            number=number,
-            memory_mb=memory_mb,
-            cpu_seconds=cpu_seconds,
-            output_bytes=output_bytes,
-            on_output=on_output,
-            on_input=on_input,
-            on_display=on_display,
-            on_usage=on_usage,
-        )
+        request = self._spec.request(code, timeout, on_output, on_input, **more)
         with host_trouble():
             stop = Stop()
         with contextlib.closing(stop):
-            return self._run(asked, stop)
+            return self._run(request, stop)
 
-    def _run(self, asked: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
+    def _run(self, request: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
         """Run one cell on the calling thread until it ends; ``stop`` interrupts it, before it began too.
 
         With ``settles``, the caller calls the supervisor's ``make_ready`` when the result has been delivered.
         """
-        order = make_order(self._spec, self.memory_mb, asked)
+        self._spec.memory_of(request, self.memory_mb)
         try:
             with host_trouble(), self._supervisor.turn(settles=settles) as worker, self._stoppable(stop):
-                return self._supervisor.run(worker, order, stop, settles=settles)
+                # A message to a widget is no step of the history.
+                again = None if request.comm is None else worker.tree.present
+                return self._supervisor.run(worker, request, stop, again, settles=settles)
         except ListenerFailed as error:
             raise error.reason from None
 
@@ -214,33 +195,21 @@ class Session(TimeTravel):
         on_output: OnOutput | None = None,
         on_input: AnyOnInput | None = None,
         *,
-        on_display: OnDisplay | None = None,
-        on_usage: OnUsage | None = None,
-        number: int | None = None,
-        memory_mb: int | None = None,
-        cpu_seconds: float | None = None,
-        output_bytes: int | None = None,
         cancel: asyncio.Event | None = None,
-        front_end: FrontEnd | None = None,
         off_loop: bool = False,
+        **more: Unpack[CellExtras],
     ) -> ExecResult:
         """Run one cell without blocking the loop. Cancelling the task interrupts the cell and waits for its end.
 
         Args:
             code: see ``run``.
             timeout: see ``run``.
-            on_output: see ``run``; called on this loop.
+            on_output: see ``run``; called on this loop, as ``on_display`` is.
             on_input: see ``run``; called on this loop, and may be a coroutine function.
-            on_display: see ``run``; called on this loop.
-            on_usage: see ``run``; called on the thread that runs the cell.
-            number: see ``run``.
-            memory_mb: see ``run``.
-            cpu_seconds: see ``run``.
-            output_bytes: see ``run``.
             cancel: an event; setting it interrupts the cell.
-            front_end: what the notebook wants beside the result; see ``FrontEnd``.
             off_loop: call ``on_output`` and ``on_display`` on the thread that runs the cell instead. What they take is
                 then time of the cell, and the loop is free for other requests whatever a cell shows.
+            **more: see ``run``; ``on_usage`` is called on the thread that runs the cell.
 
         """
         import asyncio  # slow to import, and ``run`` does not need it
@@ -251,27 +220,14 @@ class Session(TimeTravel):
         self._supervisor.refuse_if_closed()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
-        asked = CellRequest(
-            code=code,
-            timeout=timeout,
-            number=number,
-            memory_mb=memory_mb,
-            cpu_seconds=cpu_seconds,
-            output_bytes=output_bytes,
-            on_output=on_output,
-            on_input=on_this_loop(on_input),
-            on_display=on_display,
-            on_usage=on_usage,
-            loop=loop,
-            front_end=front_end,
-        )
-        check_listeners(asked)
+        asked = replace(self._spec.request(code, timeout, on_output, on_this_loop(on_input), **more), loop=loop)
 
         def work(bridge: LoopBridge) -> ExecResult:
-            if off_loop:
-                return self._run(asked, bridge.stop, settles=True)
-            on_output, on_display = bridge.on_loop(asked.on_output), bridge.on_loop(asked.on_display)
-            return self._run(replace(asked, on_output=on_output, on_display=on_display), bridge.stop, settles=True)
+            request = asked
+            if not off_loop:
+                shown = bridge.on_loop(asked.on_display)
+                request = replace(asked, on_output=bridge.on_loop(asked.on_output), on_display=shown)
+            return self._run(request, bridge.stop, settles=True)
 
         try:
             return await in_thread(work, cancel, self._threads)
@@ -294,8 +250,7 @@ class Session(TimeTravel):
         message: Mapping[str, object],
         timeout: float,
         on_output: OnOutput | None = None,
-        on_display: OnDisplay | None = None,
-        on_usage: OnUsage | None = None,
+        **more: Unpack[CellExtras],
     ) -> ExecResult:
         """Hand a message of a page to a widget of this session, as a cell that is no step of the history.
 
@@ -305,17 +260,12 @@ class Session(TimeTravel):
             message: the comm message, checked.
             timeout: seconds that the widget's callbacks may take.
             on_output: see ``run``.
-            on_display: see ``run``.
-            on_usage: see ``run``.
+            **more: see ``run``.
 
         """
-        asked = CellRequest(
-            code="pass", timeout=timeout, on_output=on_output, on_display=on_display, on_usage=on_usage, comm=message
-        )
-        order = make_order(self._spec, self.memory_mb, asked)
-        with host_trouble(), contextlib.closing(Stop()) as stop, self._supervisor.turn(settles=True) as worker:
-            with self._stoppable(stop):
-                return self._supervisor.run(worker, order, stop, worker.tree.present, settles=True)
+        request = replace(self._spec.request("pass", timeout, on_output, **more), comm=message)
+        with contextlib.closing(Stop()) as stop:
+            return self._run(request, stop, settles=True)
 
     def keep_state(self) -> None:
         """Make the checkpoint of what ``deliver`` has changed; without this call the next cell waits for it."""
@@ -478,7 +428,7 @@ class Session(TimeTravel):
             detail: 1 adds the source code, where the session has it; only Python sessions of processes do.
 
         """
-        in_ipython = self.language is Language.PYTHON and self._spec.frame.backend == "process"
+        in_ipython = self.language is Language.PYTHON and self._spec.backend == "process"
         return code_answers.documentation(self._ask("source" if detail and in_ipython else "inspect", code, pos))
 
     def is_complete(self, code: str) -> Mapping[str, object]:
@@ -505,7 +455,7 @@ class Session(TimeTravel):
             SessionError: the session runs a cell, has another language, or its Python has no debugpy.
 
         """
-        if self.language is not Language.PYTHON or self._spec.frame.backend != "process":
+        if self.language is not Language.PYTHON or self._spec.backend != "process":
             raise SessionError(f"only Python sessions of processes have a debugger, not {self.language} in WebAssembly")
         with host_trouble(), self._supervisor.turn(ASK_S) as worker:
             return worker.attach_debugger(on_event)

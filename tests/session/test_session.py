@@ -14,9 +14,8 @@ from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, PolicyViol
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.cell.cell_output import CellOutput
 from sandbox_kernel.session.cell.displays import SessionDisplay
-from sandbox_kernel.session.cell.run_cell import Cell
+from sandbox_kernel.session.cell.run_cell import Cell, CellOutput
 from sandbox_kernel.session.opening.open_session import open_session
 from sandbox_kernel.session.session import Session
 

@@ -14,7 +14,7 @@ from sandbox_kernel.agent.mcp.tool_specs import SESSION_NAME, ToolSpec, answer_s
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.tree.explore import Exploration
+from sandbox_kernel.session.tree.time_travel import Exploration
 
 MOST_CANDIDATES = 16
 _NONE = -1

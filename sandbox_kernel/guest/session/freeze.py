@@ -50,14 +50,14 @@ class Marks:
     def __init__(self, checkpoints: List[int], own_threads: int = 0) -> None:
         self.positions: Dict[int, Tuple[int, int, int | None]] = {}
         #: What else the checkpoint cannot hold, counted: sockets, open databases, child processes.
-        self.beside = Count(checkpoints)
+        self.outside = Count(checkpoints)
         for name in os.listdir("/proc/self/fd"):
             fd = int(name)
             try:
                 info = os.fstat(fd)
                 flags = fcntl.fcntl(fd, fcntl.F_GETFL)
                 position = os.lseek(fd, 0, os.SEEK_CUR) if stat.S_ISREG(info.st_mode) else None
-                self.beside.see(fd, info.st_mode)
+                self.outside.see(fd, info.st_mode)
             except OSError:
                 continue
             self.positions[fd] = (info.st_ino, flags, position)

@@ -234,7 +234,7 @@ def end_quickly(pid: int, deadline: float) -> bool:
     return makes_no_more_calls(pid)
 
 
-# Ends the processes of a cell that is rolled back, for the gate's handover: the worker, and what the cell has started.
+# Ends the processes of a cell that is rolled back, for the gate's promotion: the worker, and what the cell has started.
 #
 # Standard library only, Python 3.8 or later.
 

@@ -113,7 +113,7 @@ class CgroupMeter:
         seen = self._leaf.counters()
         crowded = seen.refused_forks > 0 or self._full
         cpu = None if seen.cpu_seconds is None else max(0.0, seen.cpu_seconds - self._cpu_before)
-        return Reading(seen.oom_kills > 0, crowded, seen.peak_bytes, cpu)
+        return Reading(seen.oom_kills > 0, crowded, seen.peak_bytes, cpu, oom_kills=seen.oom_kills)
 
     def close(self) -> bool:
         """See ``Meter``."""

@@ -17,6 +17,8 @@ class Reading:
     cpu_seconds: float | None = None
     #: Whether allocations above the limit fail, instead of the program being killed.
     refuses_memory: bool = False
+    #: How many processes were killed for memory so far.
+    oom_kills: int = 0
 
 
 #: A run with more files is ended: each file costs kernel memory that no size limit counts.

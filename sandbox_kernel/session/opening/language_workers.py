@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import os
 from collections.abc import Mapping
 
 from sandbox_kernel.errors import BackendUnavailable
@@ -14,14 +17,15 @@ from sandbox_kernel.languages.node import OVERHEAD_MB, RESERVED_MB, find_node, n
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.session.worker.matplotlib_fonts import FOLDER as FONTS
-from sandbox_kernel.session.worker.matplotlib_fonts import font_lists
-from sandbox_kernel.session.worker.node_freeze import NAME as FREEZE
-from sandbox_kernel.session.worker.node_freeze import freeze_addon
+from sandbox_kernel.session.opening.node_freeze import NAME as FREEZE
+from sandbox_kernel.session.opening.node_freeze import freeze_addon
 
 #: Variables that set native thread pools to one thread: the pools do not survive a fork, and checkpoints are forks. The
 #: policy's environment can override them.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS")
+#: matplotlib's folder inside the jail, below the folder for temporary files; how many of its lists are copied into it,
+#: and the largest one.
+_FONTS, _MAX_FONT_LISTS, _MAX_FONT_LIST = ".matplotlib", 4, 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,28 +72,24 @@ class Engine:
         return BackendUnavailable(f"the session did not start: {said[-500:] or error}")
 
 
-class PythonEngine(Engine):
+class _PythonEngine(Engine):
     """IPython in the user's own environment."""
 
     def preload(self, config: ProcessConfig) -> tuple[str, ...]:
-        """See ``Engine``."""
         return ("site", self.module, *config.preload)
 
     def environment(self, places: Places, checkpoints: int) -> Mapping[str, str]:
-        """See ``Engine``."""
         return {
             "IPYTHONDIR": f"{places.tmp}/.ipython",
             "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-            "MPLCONFIGDIR": f"{places.tmp}/{FONTS}",
+            "MPLCONFIGDIR": f"{places.tmp}/{_FONTS}",
             **(dict.fromkeys(_ONE_THREAD, "1") if checkpoints else {}),
         }
 
     def files(self, places: Places, checkpoints: int) -> tuple[JobFile, ...]:
-        """See ``Engine``."""
-        return font_lists(f"{places.tmp}/{FONTS}")
+        return font_lists(f"{places.tmp}/{_FONTS}", os.environ)
 
     def start_failure(self, python: Interpreter, said: str, error: BaseException) -> BackendUnavailable:
-        """See ``Engine``."""
         if "No module named 'IPython'" in said:
             return BackendUnavailable(
                 f"a Python session needs IPython in the environment of {python.executable}; "
@@ -98,62 +98,68 @@ class PythonEngine(Engine):
         return super().start_failure(python, said, error)
 
 
-class ShellEngine(Engine):
+def font_lists(inside: str, environ: Mapping[str, str]) -> tuple[JobFile, ...]:
+    """Return this user's font lists of matplotlib as files for the folder ``inside``, newest first.
+
+    Making such a list takes seconds, and a session's own is deleted with it. The list is data that the user's own
+    matplotlib wrote: names of fonts and paths of their files.
+    """
+    cache = environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folders = [environ.get("MPLCONFIGDIR", ""), os.path.join(cache, "matplotlib")]
+    found: list[tuple[float, str]] = []
+    for folder in filter(None, folders):
+        for path in glob.glob(os.path.join(glob.escape(folder), "fontlist-v*.json")):
+            with contextlib.suppress(OSError):
+                info = os.stat(path)
+                if info.st_size <= _MAX_FONT_LIST:
+                    found.append((-info.st_mtime, path))
+    files = []
+    for _, path in sorted(found)[:_MAX_FONT_LISTS]:
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            files.append(JobFile(root=inside, name=os.path.basename(path), data=file.read()))
+    return tuple(files)
+
+
+class _ShellEngine(Engine):
     """A new bash for each cell, which begins with the state of the last one."""
 
     def check(self, config: ProcessConfig) -> None:
-        """See ``Engine``."""
         if not shell().endswith("bash"):
             raise BackendUnavailable("a command session needs bash, and this host has none; install the package 'bash'")
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeEngine(Engine):
+class _NodeEngine(Engine):
     """Node.js. With checkpoints it runs on one thread, because a fork copies only one thread."""
 
-    kind: str
-
     def check(self, config: ProcessConfig) -> None:
-        """See ``Engine``."""
         find_node(config.node_path)
 
     def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
-        """See ``Engine``."""
         return node_runtime(config)
 
     def arguments(self, config: ProcessConfig, places: Places, memory_mb: int, checkpoints: int) -> list[str]:
-        """See ``Engine``."""
         flags = [f"--max-old-space-size={max(16, memory_mb - OVERHEAD_MB)}", "--disable-warning=ExperimentalWarning"]
         freezes = bool(checkpoints and freeze_addon()[0])
         if freezes:
             flags += ["--single-threaded", "--v8-pool-size=0"]
         addon = f"{places.cell}/{FREEZE}" if freezes else "-"
         node, _ = find_node(config.node_path)
-        return [places.cell, node, *flags, f"{places.guest}/node/node_session.js", self.kind, addon]
+        kind = str(next(language for language, engine in ENGINES.items() if engine is self))
+        return [places.cell, node, *flags, f"{places.guest}/node/node_session.js", kind, addon]
 
     def files(self, places: Places, checkpoints: int) -> tuple[JobFile, ...]:
-        """See ``Engine``."""
         program = freeze_addon()[0] if checkpoints else b""
         return (JobFile(root=places.cell, name=FREEZE, data=program),) if program else ()
 
 
+def _node(minimum_mb: int) -> Engine:
+    module = "sandbox_guest.node.node_session"
+    return _NodeEngine(module=module, minimum_mb=minimum_mb, reserved_mb=RESERVED_MB, grace_s=1.0, grows=False)
+
+
 ENGINES: Mapping[Language, Engine] = {
-    Language.PYTHON: PythonEngine(module="sandbox_guest.python.python_session", minimum_mb=64, looks=True),
-    Language.COMMAND: ShellEngine(module="sandbox_guest.scripts.shell_session", minimum_mb=32),
-    Language.JAVASCRIPT: NodeEngine(
-        module="sandbox_guest.node.node_session",
-        minimum_mb=96,
-        reserved_mb=RESERVED_MB,
-        grace_s=1.0,
-        grows=False,
-        kind="javascript",
-    ),
-    Language.TYPESCRIPT: NodeEngine(
-        module="sandbox_guest.node.node_session",
-        minimum_mb=128,
-        reserved_mb=RESERVED_MB,
-        grace_s=1.0,
-        grows=False,
-        kind="typescript",
-    ),
+    Language.PYTHON: _PythonEngine(module="sandbox_guest.python.python_session", minimum_mb=64, looks=True),
+    Language.COMMAND: _ShellEngine(module="sandbox_guest.scripts.shell_session", minimum_mb=32),
+    Language.JAVASCRIPT: _node(96),
+    Language.TYPESCRIPT: _node(128),
 }

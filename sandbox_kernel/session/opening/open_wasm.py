@@ -27,7 +27,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     preopens,
 )
 from sandbox_kernel.backends.wasm.wheels import INSTALLED, MEMORY, LoadedWheels, Wheels, load_installed, wheels_mark
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SessionError
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.walls import Walls, Warm
@@ -36,13 +36,11 @@ from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb, quoted
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.session.cell.cell_result import Frame
-from sandbox_kernel.session.opening.open_session import MAX_CHECKPOINTS, WASM_LANGUAGES, last_words
+from sandbox_kernel.session.cell.request import SessionSpec
+from sandbox_kernel.session.opening.open_session import destroyed_if_not_started
 from sandbox_kernel.session.opening.saved_file import ImageHeader, read_image, write_image
-from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.opening.wasm_state import State, take_changes, take_state
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.here.here_link import HereLink
@@ -64,6 +62,8 @@ _PROCESSES = 16
 _GRACE_S = {"quickjs": 2.0, "turn": 0.1, "command": 2.0}
 #: Where CPython looks for its library.
 LIBRARY = "/usr/local/lib"
+#: Languages whose state is the memory of one guest.
+WASM_LANGUAGES = (Language.JAVASCRIPT, Language.PYTHON)
 _numbers = itertools.count(1)
 
 OnOpen = Callable[[Session], None]
@@ -171,18 +171,14 @@ class _Opening:
         except BaseException:
             jail.destroy()
             raise
-        try:
+        language = self.spec.language
+        with destroyed_if_not_started(
+            worker, lambda said, error: SessionError(f"the {language} session did not start: {said or error}")
+        ):
             files = state.files if state is not None else {}
             given = [JobFile(root=jail.places.work, name=name, data=data) for name, data in files.items()]
             descriptors = (state.memory.fileno(),) if state is not None else ()
             worker.start(self._step(jail, state), given, descriptors, waits=not forked)
-        except (SandboxError, GateLost) as error:
-            said = last_words(jail)
-            worker.destroy()
-            raise SessionError(f"the {self.spec.language} session did not start: {said or error}") from None
-        except BaseException:
-            worker.destroy()
-            raise
         return worker
 
     def _find_wheels(self, *, installed: bool) -> LoadedWheels | None:
@@ -390,30 +386,21 @@ def _spec(
     check_memory_mb(memory_mb)
     if memory_mb < least:
         raise InvalidRequest(f"a {language} session needs at least {least} MB of memory, got {memory_mb}")
-    if isinstance(checkpoints, bool) or not isinstance(checkpoints, int) or not 0 <= checkpoints <= MAX_CHECKPOINTS:
-        raise InvalidRequest(f"checkpoints must be between 0 and {MAX_CHECKPOINTS}, got {checkpoints!r}")
-    frame = Frame(
-        language=str(language),
-        backend="wasm",
-        isolation="wasm",
-        memory_mb=memory_mb,
-        network_notes=lambda _signs, notes: network_notes(backend.policy, NetworkSigns(), notes),
-    )
     return SessionSpec(
         name=_new_name(language, name),
         language=language,
         memory_mb=memory_mb,
         checkpoints=checkpoints,
         limits=limits,
-        frame=frame,
         grace_s=_GRACE_S[guest.entry],
+        backend="wasm",
+        isolation="wasm",
+        network_notes=lambda _signs, notes: network_notes(backend.policy, NetworkSigns(), notes),
     )
 
 
 def _new_name(language: Language, name: str | None) -> str:
-    if name is not None and (not isinstance(name, str) or not name.strip() or len(name) > 100):
-        raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
-    return name or f"{language}-wasm-{next(_numbers)}"
+    return f"{language}-wasm-{next(_numbers)}" if name is None else name
 
 
 def _save(state: State, opening: _Opening, target: str) -> None:

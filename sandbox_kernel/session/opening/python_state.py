@@ -18,17 +18,15 @@ from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
-from sandbox_kernel.session.cell.cell_order import CellRequest
+from sandbox_kernel.session.cell.request import CellRequest, SessionSpec
 from sandbox_kernel.session.opening.saved_file import MOST_RECIPES, ImageHeader, SavedSession, read_image, write_image
-from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.opening.state_copies import StateCopies, StateCopy
 from sandbox_kernel.session.opening.take_variables import take_variables
 from sandbox_kernel.session.opening.wasm_state import State
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
-from sandbox_kernel.session.tree.again import can_run_again
 from sandbox_kernel.session.tree.node import Node
-from sandbox_kernel.session.tree.replay import describe
+from sandbox_kernel.session.tree.variables import can_run_again
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.folder_state import FolderState, put_folder
 from sandbox_kernel.workspace.shared_folder import FolderLink
@@ -191,20 +189,20 @@ class PythonSession(Session):
             try:
                 found = self._load_copy(worker, node, copy, line.index(node)).notes
             except SessionError as error:
-                found = (notes.copy_not_loaded(describe(worker.tree.records[node]), error),)
+                found = (notes.copy_not_loaded(str(worker.tree.records[node]), error),)
         return replace(result, notes=(*result.notes, *found))
 
     def _load_copy(self, worker: JailedWorker, node: int, copy: StateCopy, cells: int = 0) -> ExecResult:
         """Go to the nearest living state before a node, and make the node's variables again from its copy."""
         tree = worker.tree
-        where = describe(tree.records[node])
+        where = str(tree.records[node])
         start = tree.records[tree.replayed(node)[0]].parent
         assert start is not None, "the beginning lives, or nothing does"
         back = self._supervisor.go_to(worker, start, f"checkout of {where}")
         self._supervisor.settle(worker)
         report = self._make_again(worker, copy.state, copy.recipes)
         worker.on_gpu = True
-        worker.recommit(node)
+        worker.recommit(node, by_cell=False)
         return self._supervisor.moved(notes.copy_loaded(where, cells, report.lost), back)
 
     @host_trouble()

@@ -98,7 +98,7 @@ def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop, rights: Col
     for _ in range(MAX_TRIES):
         with _intake(min(MOST_MEMORY, memory_mb * MIB)) as intake:
             order = json.dumps({"folder": worker.jail.places.work, "lost": lost, "rights": sorted(rights)})
-            worker.permit_fork()
+            worker.allow_fork()
             left = max(1.0, deadline - time.monotonic())
             answer = worker.ask("image", order, 0, left, intake.writer, stop).answer
             count = intake.end()

@@ -19,8 +19,8 @@ from sandbox_kernel.jail.core.handed_over import receive_listener
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OnListener
 from sandbox_kernel.jail.streams.stop import readable
-from sandbox_kernel.session.tree.state_diff import FileDiff
-from sandbox_kernel.session.worker.message_reader import clean_text
+from sandbox_kernel.session.tree.node import FileDiff
+from sandbox_kernel.session.worker.messages import clean_text
 
 #: How long the gate may take for an order: it waits for killed processes and writes files, never for a cell.
 PATIENCE_S = 20.0
@@ -139,7 +139,7 @@ class GateClient:
                 self.copies_bytes = int(number(answer, "held"))
 
     def kill_worker(self) -> None:
-        """Kill the worker at once; the handover ends the processes that it started."""
+        """Kill the worker at once; the promotion ends the processes that it started."""
         self._order({"op": "kill"})
         self._owed.append("kill")
 
@@ -189,8 +189,8 @@ class GateClient:
             if wait:
                 self._await("drop")
 
-    def handover(self, cell: int, keep: tuple[int, ...], *, strict: bool, patient: bool) -> str | None:
-        """Order the handover: the checkpoint of a cell becomes the worker and the work folder is restored.
+    def promote(self, cell: int, keep: tuple[int, ...], *, strict: bool, patient: bool) -> str | None:
+        """Order that the checkpoint of a cell becomes the worker and the work folder is restored.
 
         Args:
             cell: the cell whose checkpoint takes over.
@@ -203,8 +203,8 @@ class GateClient:
 
         """
         self.settle()
-        self._order({"op": "handover", "cell": cell, "keep": list(keep), "strict": strict, "patient": patient})
-        answer = self._await("handover")
+        self._order({"op": "promote", "cell": cell, "keep": list(keep), "strict": strict, "patient": patient})
+        answer = self._await("promote")
         if answer.get("ok") is not True:
             return None
         self.worker, self.gone = int(number(answer, "pid")), None

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.tree.again import can_run_again
+from sandbox_kernel.session.tree.variables import can_run_again
 
 CELLS = (
     "import math, threading\nshared = [1]; holder = {'it': shared}; k = 3",

@@ -35,7 +35,7 @@ _PAUSE_S = 0.001
 _KIND = "anon_inode:seccomp notify"
 
 
-def receive_permits(channel: socket.socket, patience_s: float) -> ForkPermits | None:
+def receive_authorizer(channel: socket.socket, patience_s: float) -> ForkAuthorizer | None:
     """Take the listener that a worker sends with the first byte of its channel; None where the kernel gave it none.
 
     No code of the user has run yet. Raises ``SessionError`` when nothing comes.
@@ -52,13 +52,13 @@ def receive_permits(channel: socket.socket, patience_s: float) -> ForkPermits | 
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             found.frombytes(content[: len(content) - len(content) % found.itemsize])
     if len(found) == 1 and os.readlink(f"/proc/self/fd/{found[0]}") == _KIND:
-        return ForkPermits(found[0])
+        return ForkAuthorizer(found[0])
     for fd in found:
         os.close(fd)
     return None
 
 
-class ForkPermits:
+class ForkAuthorizer:
     """Answers the forks of one jail on a thread of its own, until every process of the jail has ended.
 
     Args:
@@ -73,13 +73,13 @@ class ForkPermits:
         self._left: dict[int, int] = {}
         threading.Thread(target=self._serve, name="sandbox-forks", daemon=True).start()
 
-    def grant(self, pid: int) -> None:
+    def allow(self, pid: int) -> None:
         """Let a process, by its pid inside the jail, fork once."""
         with self._lock:
             self._left[pid] = 1
 
     def withdraw(self, pid: int) -> None:
-        """Take the permit of a process back, if it was not used."""
+        """Take back the right of a process to fork once, if it was not used."""
         with self._lock:
             self._left.pop(pid, None)
 
@@ -108,7 +108,7 @@ class ForkPermits:
             os.close(self._listener)
 
     def _take(self, process: int) -> bool:
-        """Use up the permit of a process, given by the pid that the host sees; only its main thread has one."""
+        """Use up the right of a process, by the pid that the host sees, to fork; only its main thread has one."""
         inside = _main_thread(process)
         with self._lock:
             if not inside or not self._left.get(inside):

@@ -59,7 +59,7 @@ def test_what_goes_wrong_between_cells_is_told_to_the_next_cell(session: Session
     worker = session._supervisor.live
     assert worker is not None
     os.kill(worker.channel.speaker, signal.SIGKILL)
-    worker._keep_state()  # as after a cell, to a worker that is dead
+    worker._keep_present()  # as after a cell, to a worker that is dead
     session._supervisor.make_ready()
     assert session._supervisor._unready is not None
     result = session.run("print(x)")

@@ -1,4 +1,4 @@
-"""Checkpoints that were given up: with cells back to back they look and end in the next pause, and nothing is lost."""
+"""Checkpoints that were evicted: with cells back to back they look and end in the next pause, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import cast
 
 import pytest
 
-from sandbox_kernel.session.between_cells import BetweenCells
+from sandbox_kernel.session.background import BackgroundListener
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.gate_client import GateClient
-from sandbox_kernel.session.worker.leaving import LOOKS_AT_ONCE, Leaving
-from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.session.worker.worker import LOOKS_AT_ONCE, EvictedCheckpoints, JailedWorker
 from tests.session.conftest import Open
 
 CELLS = 9
@@ -39,14 +38,14 @@ class Orders:
         self.given.append(("drop", cells))
 
 
-def leaving() -> tuple[Leaving, Orders]:
+def evicted() -> tuple[EvictedCheckpoints, Orders]:
     orders = Orders()
     hear = lambda nodes: orders.given.append(("hear", list(nodes)))  # noqa: E731
-    return Leaving(cast(GateClient, orders), hear), orders
+    return EvictedCheckpoints(cast(GateClient, orders), hear), orders
 
 
 def test_a_checkpoint_waits_for_a_pause_and_only_its_files_are_forgotten_at_once() -> None:
-    going, orders = leaving()
+    going, orders = evicted()
     going.add([1], 2)
     going.add([2], 2)
     assert orders.given == [("let_go", [1]), ("let_go", [2])]
@@ -57,7 +56,7 @@ def test_a_checkpoint_waits_for_a_pause_and_only_its_files_are_forgotten_at_once
 
 
 def test_the_oldest_go_when_too_many_wait() -> None:
-    going, orders = leaving()
+    going, orders = evicted()
     going.add([1, 2], 2)
     going.add([3], 2)
     assert ("look", [1]) in orders.given
@@ -67,7 +66,7 @@ def test_the_oldest_go_when_too_many_wait() -> None:
 
 
 def test_few_look_at_once_and_only_a_strict_rollback_ends_them() -> None:
-    going, orders = leaving()
+    going, orders = evicted()
     going.add(range(10), 10)
     going.step()
     assert orders.given[-1] == ("look", list(range(LOOKS_AT_ONCE)))
@@ -115,7 +114,7 @@ def test_old_checkpoints_end_in_a_pause_and_every_cell_says_what_it_changed(open
     session = open_one(checkpoints=1)
     live = cells_back_to_back(session)
     deadline = time.monotonic() + 120
-    while live.leaving.nodes() or live._unordered or live._freezing:
+    while live.evicted.nodes() or live._uncopied or live._freezing:
         assert time.monotonic() < deadline, "nobody let the old checkpoints go"
         time.sleep(0.01)
     gone = [record for record in live.tree.records.values() if record.checkpoint is None]
@@ -130,7 +129,7 @@ def test_what_cells_changed_is_known_without_a_pause_and_after_a_rollback(open_o
     assert session.run("import os; os._exit(1)").rolled_back
     assert session.run("v3").ok
     assert added(session)[:CELLS] == ALL
-    assert not session._supervisor.live.leaving.nodes()  # type: ignore[union-attr]
+    assert not session._supervisor.live.evicted.nodes()  # type: ignore[union-attr]
 
 
 def test_a_look_that_a_rollback_meets_is_kept_where_no_checkpoint_waits(
@@ -138,21 +137,21 @@ def test_a_look_that_a_rollback_meets_is_kept_where_no_checkpoint_waits(
 ) -> None:
     # As on a host without control groups: a checkpoint that is given up looks at once, beside the next cell.
     monkeypatch.setattr("sandbox_kernel.session.worker.worker.counts_processes", lambda: False)
-    monkeypatch.setattr(BetweenCells, "_let_go", lambda self, present: None)  # however long the cells take
+    monkeypatch.setattr(BackgroundListener, "_end_evicted", lambda self, present: None)  # however long the cells take
     session = open_one(checkpoints=1)
     cells_back_to_back(session)
-    assert session._supervisor.live.leaving.nodes()  # type: ignore[union-attr]
+    assert session._supervisor.live.evicted.nodes()  # type: ignore[union-attr]
     assert session.run("import os; os._exit(1)").rolled_back
     assert added(session)[:CELLS] == ALL
 
 
 def test_a_cell_that_nobody_could_look_at_says_so(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BetweenCells, "_let_go", lambda self, present: None)  # however long the cells take
+    monkeypatch.setattr(BackgroundListener, "_end_evicted", lambda self, present: None)  # however long the cells take
     session = open_one(checkpoints=1)
     cells_back_to_back(session)
     with session._supervisor.turn() as live:
-        gone = live.leaving.nodes()
+        gone = live.evicted.nodes()
         assert gone
-        live._end_leaving()
+        live._end_evicted_at_once()
     told = {node.id: node.changed for node in session.history()}
     assert all(told[node].unknown and not told[node].added for node in gone)

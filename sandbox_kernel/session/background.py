@@ -25,7 +25,7 @@ _PAUSE_S = 0.1
 MAX_READS = 20_000
 
 
-class BetweenCells:
+class BackgroundListener:
     """The listener of one session. ``idle`` starts listening, ``busy`` stops it; the caller of either has the turn.
 
     The thread waits at an epoll that stays: what a worker says while a cell runs does not wake it.
@@ -53,14 +53,12 @@ class BetweenCells:
             self._epoll, self._nudge = select.epoll(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             weakref.finalize(self, os.close, self._nudge).atexit = False
             self._epoll.register(self._nudge, select.EPOLLIN)
-            threading.Thread(
-                target=self._listen, args=(self._epoll,), name="sandbox-between-cells", daemon=True
-            ).start()
+            threading.Thread(target=self._listen, args=(self._epoll,), name="sandbox-background", daemon=True).start()
         self._reads, self._work, self._just_ran = 0, None, True
         with contextlib.suppress(OSError, ValueError):  # the worker has ended: there is nothing to hear
             self._epoll.register(live.channel.fileno(), select.EPOLLIN)
             self._fd = live.channel.fileno()
-        if live.leaving.nodes() and not self._hurries:
+        if live.evicted.nodes() and not self._hurries:
             self._hurries = True
             os.eventfd_write(self._nudge, 1)
 
@@ -85,19 +83,19 @@ class BetweenCells:
                 elif self._just_ran:
                     self._just_ran = False
                 else:
-                    self._let_go(present)
+                    self._end_evicted(present)
                 del present
 
-    def _let_go(self, present: PresentWorker) -> None:
-        """Let old checkpoints end, some each time: nothing has run for a while."""
+    def _end_evicted(self, present: PresentWorker) -> None:
+        """End evicted checkpoints, some each time: nothing has run for a while."""
         live = present.live
-        self._hurries = live is not None and bool(live.leaving.nodes())
+        self._hurries = live is not None and bool(live.evicted.nodes())
         if live is None or not self._hurries:
             return
         with contextlib.suppress(StillBusy, SessionError, GateLost), present.lock(0.0):
             # What is wrong with the worker is noticed by the next cell, and told.
             if present.live is live and self._fd >= 0:
-                live.let_go()
+                live.end_evicted()
 
     def _hear(self, present: PresentWorker) -> None:
         """Hand on what has come, if anything; a session whose turn another thread has is left to it."""
