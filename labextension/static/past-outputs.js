@@ -1,6 +1,82 @@
+// Outputs of cells that a page did not see running: after a reload, and after time travel.
+
+// Which cell of a notebook a request came from. Pure: cells are `{ id, source }`, in their order.
+// A page makes up ids of its own for the cells of an old notebook (nbformat before 4.5). There it is the only cell with
+// the same source, or the one at the place that an earlier page of this browser has noted down.
+import { pastCells, readTree } from './panel-facts.js';
+
+const MOST_PLACES = 200;
+
+export function findCell(cells, { cell, code }, places) {
+  const named = cells.find(({ id }) => id === cell);
+  if (named) return named;
+  const same = cells.filter(({ source }) => source === code);
+  if (same.length < 2) return same[0];
+  const place = places.find(([id, , count]) => id === cell && count === same.length);
+  return place && same[place[1]];
+}
+
+// Pairs of a cell and its newest run. `shown` has all runs that the kernel keeps, in the order in which they began.
+export function newestRuns(cells, shown, places) {
+  const newest = new Map();
+  for (const run of shown) {
+    const cell = findCell(cells, run, places);
+    if (cell) newest.set(cell, run);
+  }
+  return [...newest];
+}
+
+// The noted places and that of a cell which is about to run; only cells that share their source with others need one.
+export function withPlace(cells, id, places) {
+  const source = cells.find((cell) => cell.id === id)?.source;
+  const same = cells.filter((cell) => cell.source === source);
+  if (same.length < 2) return places;
+  const place = [id, same.findIndex((cell) => cell.id === id), same.length];
+  return [place, ...places.filter(([other]) => other !== id)].slice(0, MOST_PLACES);
+}
+
+// Marks the cells of a notebook whose last run belongs to a state that was left: their variables are not there now.
+
+const MOVES = new Set(['undo', 'redo', 'checkout']);
+// Lines that move the session; the kernel is asked after cells with one of them, and while something is marked.
+const MOVING_LINE = /^[^\S\n]*%sandbox[^\S\n]+(?:undo|redo|checkout|load|restart)\b/m;
+const WORDS = 'This cell ran in a state that was left: what it made is not in the present state.';
+
+export function followPastCells(link) {
+  const marked = new WeakSet();
+  const asking = new WeakSet();
+  link.changed.connect(async (_link, { panel, why, source = '' }) => {
+    if (!panel || panel.isDisposed) return;
+    if (why === 'kernel') return mark(panel, new Map(), marked);
+    const wanted = MOVES.has(why) || (why === 'cell' && (marked.has(panel) || MOVING_LINE.test(source)));
+    if (!wanted || asking.has(panel) || !link.isSandbox(panel)) return;
+    asking.add(panel);
+    try {
+      const tree = readTree(await link.ask(panel, 'tree'));
+      if (!panel.isDisposed) mark(panel, pastCells(tree), marked);
+    } catch {
+      // The kernel went away: the next one begins without marks.
+    } finally {
+      asking.delete(panel);
+    }
+  });
+}
+
+function mark(panel, past, marked) {
+  marked.delete(panel);
+  for (const cell of panel.content?.widgets ?? []) {
+    const isPast = cell.model.type === 'code' && past.has(`${cell.model.id} ${cell.model.executionCount}`);
+    if (isPast) marked.add(panel);
+    cell.toggleClass('jp-SandboxPast', isPast);
+    if (isPast) cell.node.setAttribute('aria-description', WORDS);
+    else cell.node.removeAttribute('aria-description');
+    const prompt = cell.node.querySelector('.jp-InputPrompt');
+    if (prompt) prompt.title = isPast ? WORDS : '';
+  }
+}
+
 // Shows the output of a cell that another page has started: a tab was closed, or loaded anew, while a cell ran.
 // JupyterLab gives output to the page that ran the cell only. The kernel keeps it (notebook/page/kept_output.py).
-import { newestRuns, withPlace } from './cell-places.js';
 
 const TARGET = 'sandbox-kernel.output';
 const PATIENCE_MS = 10_000;
