@@ -40,7 +40,9 @@ def test_the_sentence_of_an_offer_names_the_domain_of_its_buttons(evaluate: Eval
 
 
 def test_a_named_session_is_kept(evaluate: Evaluate) -> None:
-    (read,) = evaluate("permission-prompts.js", "readOffers({offers: values})", offer("a.org", session=" --session web"))  # type: ignore[misc,attr-defined]
+    (read,) = evaluate(
+        "permission-prompts.js", "readOffers({offers: values})", offer("a.org", session=" --session web")
+    )  # type: ignore[misc,attr-defined]
     assert read["lines"]["session"] == "%sandbox allow a.org --session web"  # type: ignore[index]
 
 
