@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
+from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
 from sandbox_kernel.backends.wasm.guest_images import engine_version
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages.recipe import Availability
-from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, OnOutput
 
 
 class BoxBackend(SandboxBackend):

@@ -17,10 +17,10 @@ from typing import TypedDict
 from sandbox_kernel.agent.answer import OUTPUT_BYTES, Answer, error_answer, result_answer, with_hints
 from sandbox_kernel.agent.arguments import Fields, shown
 from sandbox_kernel.agent.describe import MOST_TIMEOUT_S, describe, parameters_schema
-from sandbox_kernel.backends.base import OnOutput, SandboxBackend
+from sandbox_kernel.backends.base import SandboxBackend
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, OnOutput, Status
 from sandbox_kernel.policy import SandboxPolicy
 
 _log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandbox_kernel.agent.answer import Answer
-from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.model.wanted import Wanted
+from sandbox_kernel.model import OnOutput
+from sandbox_kernel.model.notes import Wanted
 
 
 @dataclass(frozen=True, kw_only=True)

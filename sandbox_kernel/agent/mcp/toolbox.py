@@ -26,7 +26,7 @@ from sandbox_kernel.agent.tool import SandboxTool, internal_error
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.model.wanted import Wanted
+from sandbox_kernel.model.notes import Wanted
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.agent.mcp.permission.domain_rights import DomainAnswer
 from sandbox_kernel.agent.mcp.tool_call import Reply
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
-from sandbox_kernel.model.wanted import Wanted
+from sandbox_kernel.model.notes import Wanted
 
 if TYPE_CHECKING:
     import mcp.types as types
