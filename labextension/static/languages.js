@@ -1,6 +1,6 @@
 // The languages of %%sandbox and the highlighter that each gets.
 //
-// Names and aliases are those of sandbox_kernel/model/language.py; tests/labextension/test_languages.py compares the
+// Names and aliases are those of sandbox_kernel/model/request.py; tests/labextension/test_languages.py compares the
 // two. The MIME types are those of JupyterLab's language registry. JupyterLab has no grammar for Zig; Rust's has most
 // of its keywords (fn, pub, const, struct, enum, while, return), its strings and comments.
 const HIGHLIGHTER = new Map([

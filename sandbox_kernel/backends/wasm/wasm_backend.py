@@ -16,14 +16,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
+from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits
 from sandbox_kernel.backends.functions.inside import typescript_files, wasm_python_files
 from sandbox_kernel.backends.functions.served_run import served, with_functions
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.requests.request_checks import check_files_fit, check_request
 from sandbox_kernel.backends.requests.standard_input import unless_terminal
-from sandbox_kernel.backends.results.host_failures import Listener, check_listener, host_trouble
+from sandbox_kernel.backends.results.host_failures import Listener, host_trouble
 from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.cell_modules import CellModules, WasmSource, read_source
 from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, image_facts, why_not_image
@@ -46,14 +46,22 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.core.job import SpareGone
 from sandbox_kernel.jail.core.walls import CELL, Walls
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.streams.input_prompts import OnInput
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
+from sandbox_kernel.model import (
+    ExecRequest,
+    ExecResult,
+    Language,
+    Limit,
+    OnInput,
+    OnOutput,
+    OnUsage,
+    Status,
+    check_listener,
+)
 from sandbox_kernel.model.notes import not_booted
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
