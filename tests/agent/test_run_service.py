@@ -13,11 +13,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox_kernel.agent.loopback import listen
-from sandbox_kernel.agent.service import http_service
-from sandbox_kernel.agent.service.http_service import HttpService
-from sandbox_kernel.agent.service.request_bodies import MAX_BODY, MAX_HELD
-from sandbox_kernel.agent.service.run_queue import RunQueue
+from sandbox_kernel.agent import http_server
+from sandbox_kernel.agent.http_server import listen
+from sandbox_kernel.agent.run_service import MAX_BODY, MAX_HELD, RunQueue, RunService
 
 TOKEN = "0123456789abcdef0123"
 #: Leaves a file that is larger than what the buffers of a connection hold.
@@ -40,7 +38,7 @@ class Service:
     async def _main(self, workers: int, waiting: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.queue = RunQueue(None, workers, waiting)
-        self.http = HttpService(self.queue, TOKEN)
+        self.http = RunService(self.queue, TOKEN)
         self._ready.set()
         await self.http.serve(self._listener)
 
@@ -175,17 +173,17 @@ def test_files_that_the_program_left_as_they_were_are_returned_too(service: Serv
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        (b"no json", "no JSON"),
-        ([], "JSON object"),
+        (b"no json", "Expecting value"),
+        ([], "Expected `object`"),
         ({"language": "python"}, "code"),
         ({"code": "1", "language": "cobol"}, "cobol"),
-        ({"code": 1, "language": "python"}, "code must be text"),
-        ({"code": "1", "language": "python", "run_timeout": -1}, "run_timeout must be above 0"),
+        ({"code": 1, "language": "python"}, "$.code"),
+        ({"code": "1", "language": "python", "run_timeout": -1}, "$.run_timeout"),
         ({"code": "1", "language": "python", "memory_limit_MB": "1G"}, "memory_limit_MB"),
-        ({"code": "1", "language": "python", "files": {"a": "*"}}, "no base64"),
+        ({"code": "1", "language": "python", "files": {"a": "*"}}, "base64"),
         ({"code": "1", "language": "python", "files": {"../a": ""}}, "a"),
-        ({"code": "1", "language": "python", "fetch_files": "a"}, "fetch_files must be a list"),
-        ({"code": "1", "language": "python", "more": 1}, "unknown field 'more'"),
+        ({"code": "1", "language": "python", "fetch_files": "a"}, "$.fetch_files"),
+        ({"code": "1", "language": "python", "more": 1}, "unknown field `more`"),
     ],
 )
 def test_a_wrong_request_is_422_with_a_reason(service: Service, body: object, detail: str) -> None:
@@ -266,11 +264,11 @@ def test_a_client_that_goes_away_gives_its_place_to_others() -> None:
         gone = [head(made, TOKEN, len(body)) for _ in range(2)]
         for line in gone:
             line.sendall(body)
-        while made.queue.metrics.waiting == 0:
+        while made.queue.waiting == 0:
             made.thread.join(0.01)
         for line in gone:
             line.close()
-        while made.queue.metrics.running:
+        while made.queue.running:
             made.thread.join(0.01)
         assert made.run(code="print(1)", language="python")["status"] == "Success"
     finally:
@@ -282,7 +280,6 @@ def test_what_is_no_http_hurts_nobody(service: Service) -> None:
         raw.sendall(b"\x16\x03\x01 no http\r\n\r\n" * 10)
         answer = b"".join(iter(lambda: raw.recv(4096), b""))
     assert answer.startswith(b"HTTP/1.1 400 ")
-    assert b"illegal request line" in answer
     assert service.ask("/health")[0] == 200
 
 
@@ -297,7 +294,7 @@ def test_a_request_that_two_servers_may_read_differently_is_refused(service: Ser
 
 
 def test_connections_that_send_nothing_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_service, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(http_server, "MOST_WAITING", 4)
     made = Service()
     with contextlib.ExitStack() as stack:
         stack.callback(made.stop)
@@ -308,7 +305,7 @@ def test_connections_that_send_nothing_keep_nobody_out(monkeypatch: pytest.Monke
 
 
 def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_service, "ANSWER_S", 0.2)
+    monkeypatch.setattr(http_server, "ANSWER_S", 0.2)
     made = Service()
     body = json.dumps({"code": LARGE_FILE, "language": "python", "fetch_files": ["a"]}).encode()
     with socket.socket() as raw:
@@ -328,7 +325,7 @@ def test_a_client_that_goes_away_after_more_bytes_ends_its_program() -> None:
     try:
         with socket.create_connection(("127.0.0.1", made.port), timeout=30) as raw:
             raw.sendall(head.encode() + body)
-            while not made.queue.metrics.running:
+            while not made.queue.running:
                 made.thread.join(0.01)
             raw.sendall(b"GET ")
         assert made.run(code="print(1)", language="python")["status"] == "Success"
@@ -346,7 +343,7 @@ def test_a_full_queue_is_429_and_a_drain_finishes_what_was_taken() -> None:
     )
     sleeper.start()
     try:
-        while made.queue.metrics.running == 0:
+        while made.queue.running == 0:
             sleeper.join(0.01)
         status, headers, _ = made.ask("/run_code", {"code": "1", "language": "python"})
         assert status == 429
