@@ -15,8 +15,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 
 if TYPE_CHECKING:
     from sandbox_kernel.model import FsChange
-    from sandbox_kernel.wrapped.here.asking import Wish
-    from sandbox_kernel.wrapped.here.place import FoundPlace
+    from sandbox_kernel.wrapped.kept_changes import FoundPlace, Wish
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """See ``Command``."""
-    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
+    from sandbox_kernel.wrapped.kept_changes import ChangesAsked, Wish, ask
 
     asks_one = options.diff or options.apply or options.discard
     if options.all and (asks_one or options.paths):
@@ -68,7 +67,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _places(options: argparse.Namespace) -> list[FoundPlace]:
-    from sandbox_kernel.wrapped.here.place import found_places
+    from sandbox_kernel.wrapped.kept_changes import found_places
 
     folder = os.path.realpath(os.path.expanduser(options.folder))
     found = [place for place in found_places() if options.all or place.facts.folder == folder]
@@ -83,7 +82,7 @@ def _places(options: argparse.Namespace) -> list[FoundPlace]:
 
 def _is_changed(place: FoundPlace, look: Wish) -> bool:
     """Whether a place has changes, or cannot say so: then it is not left out in silence."""
-    from sandbox_kernel.wrapped.here.asking import ChangesAsked, ask
+    from sandbox_kernel.wrapped.kept_changes import ChangesAsked, ask
 
     try:
         return bool(ask(place, ChangesAsked(look)).changes)
@@ -92,7 +91,7 @@ def _is_changed(place: FoundPlace, look: Wish) -> bool:
 
 
 def _list(places: list[FoundPlace], options: argparse.Namespace) -> int:
-    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
+    from sandbox_kernel.wrapped.kept_changes import ChangesAsked, Wish, ask
 
     facts: list[dict[str, object]] = []
     for place in places:

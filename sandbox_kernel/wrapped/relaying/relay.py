@@ -14,19 +14,14 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from sandbox_kernel.wrapped import kernel_words
-from sandbox_kernel.wrapped.cleaning.clean_outputs import COMMS
-from sandbox_kernel.wrapped.cleaning.clean_parts import Table
-from sandbox_kernel.wrapped.inner_kernel import InnerKernel
-from sandbox_kernel.wrapped.relaying.cell_clock import CellClock, sent_cell
+from sandbox_kernel.wrapped.inner_kernel import InnerKernel, WayOut
+from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
-from sandbox_kernel.wrapped.relaying.inner_connection import InnerConnection
+from sandbox_kernel.wrapped.relaying.inside import InnerConnection, ZmtpError
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
-from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
-from sandbox_kernel.wrapped.relaying.own_messages import OwnMessages
-from sandbox_kernel.wrapped.relaying.remembered import Remembered
+from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, OwnMessages
+from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered, sent_cell
 from sandbox_kernel.wrapped.relaying.wire import Packet, Signer, from_json, joined, split, to_json
-from sandbox_kernel.wrapped.relaying.zmtp import ZmtpError
-from sandbox_kernel.wrapped.way_out import WayOut
 
 #: The longest heartbeat, in bytes, with its routing prefix.
 _MAX_BEAT = 4096
