@@ -15,7 +15,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 
 if TYPE_CHECKING:
     from sandbox_kernel.model import FsChange
-    from sandbox_kernel.wrapped.kept_changes import FoundPlace, Wish
+    from sandbox_kernel.wrapped.kept_changes import ChangesPlace, Wish
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _places(options: argparse.Namespace) -> list[FoundPlace]:
+def _places(options: argparse.Namespace) -> list[ChangesPlace]:
     from sandbox_kernel.wrapped.kept_changes import found_places
 
     folder = os.path.realpath(os.path.expanduser(options.folder))
@@ -80,7 +80,7 @@ def _places(options: argparse.Namespace) -> list[FoundPlace]:
     return named
 
 
-def _is_changed(place: FoundPlace, look: Wish) -> bool:
+def _is_changed(place: ChangesPlace, look: Wish) -> bool:
     """Whether a place has changes, or cannot say so: then it is not left out in silence."""
     from sandbox_kernel.wrapped.kept_changes import ChangesAsked, ask
 
@@ -90,7 +90,7 @@ def _is_changed(place: FoundPlace, look: Wish) -> bool:
         return True
 
 
-def _list(places: list[FoundPlace], options: argparse.Namespace) -> int:
+def _list(places: list[ChangesPlace], options: argparse.Namespace) -> int:
     from sandbox_kernel.wrapped.kept_changes import ChangesAsked, Wish, ask
 
     facts: list[dict[str, object]] = []
@@ -116,7 +116,7 @@ def _list(places: list[FoundPlace], options: argparse.Namespace) -> int:
     return 0
 
 
-def _title(place: FoundPlace) -> str:
+def _title(place: ChangesPlace) -> str:
     of = os.path.basename(place.facts.notebook) or place.facts.program
     return f"{place.name} ({of})"
 

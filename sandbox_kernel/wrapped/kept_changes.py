@@ -4,6 +4,9 @@ One private folder of the host for each folder of the user, notebook and set of 
 the launcher of a kernel, or ``sandbox-kernel changes`` when the kernel has ended. A second kernel of the same
 notebook gets a place of its own. Places with nothing in them are removed when they are closed, and the oldest ones
 beyond a limit.
+
+``ask`` puts a question of the user's: to the launcher while the kernel lives, over a unix socket in the place, which
+only its user can enter; else it answers itself.
 """
 
 from __future__ import annotations
@@ -20,10 +23,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
 
 from sandbox_kernel.box.project import here_folder
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.ground.own_folder import make_own_folder, state_root
+from sandbox_kernel.ground.wire import Frames, frame
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.here.applying.selection import select
 from sandbox_kernel.workspace.here.here_folder import HereFolder
@@ -34,6 +41,7 @@ from sandbox_kernel.workspace.kept_work import LOCK, remove_oldest
 MOST_AT_ONCE = 16
 _ABOUT, _CHANGES, _SOCKET, _SHOWN = "about.json", "changes", "asked", "shown"
 _MOST_ABOUT = 64 << 10
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -46,44 +54,16 @@ class PlaceFacts:
 
 
 class ChangesPlace:
-    """One place that this process has; made by ``claim`` or ``take``."""
+    """One place on disk. A process that has its lock has the place: from ``claim`` or ``take`` until ``close``."""
 
-    def __init__(self, path: str, facts: PlaceFacts, lock_fd: int) -> None:
+    def __init__(self, path: str, facts: PlaceFacts, lock_fd: int = -1) -> None:
         self.path = path
         self.facts = facts
+        #: A short name of the place, the same for good.
+        self.name = os.path.basename(path)
+        #: The folder of the ``ChangeLog``.
+        self.changes = os.path.join(path, _CHANGES)
         self._lock_fd = lock_fd
-
-    @property
-    def changes(self) -> str:
-        """The folder of the ``ChangeLog``."""
-        return os.path.join(self.path, _CHANGES)
-
-    def close(self, *, empty: bool) -> None:
-        """Let another process have the place; an empty one is removed. May be called twice."""
-        if self._lock_fd < 0:
-            return
-        if empty:
-            shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock_fd)
-        self._lock_fd = -1
-
-
-@dataclass(frozen=True)
-class FoundPlace:
-    """A place on disk, whoever has it."""
-
-    path: str
-    facts: PlaceFacts
-
-    @property
-    def name(self) -> str:
-        """A short name of the place, the same for good."""
-        return os.path.basename(self.path)
-
-    @property
-    def socket(self) -> str:
-        """Where the launcher that has the place can be asked."""
-        return os.path.join(self.path, _SOCKET)
 
     @property
     def shown(self) -> str:
@@ -98,10 +78,28 @@ class FoundPlace:
         with contextlib.suppress(FileNotFoundError), open(place, "w", encoding="utf-8", opener=_private) as file:
             file.write(digest)
 
-    def take(self) -> ChangesPlace | None:
-        """Take the place for this process; None while another one has it, or when it is gone."""
-        lock_fd = _lock(self.path, make=False)
-        return None if lock_fd is None else ChangesPlace(self.path, self.facts, lock_fd)
+    def take(self) -> bool:
+        """Take the place for this process; False while another one has it, or when it is gone."""
+        self._lock_fd = _lock(self.path, make=False)
+        return self._lock_fd >= 0
+
+    def close(self, *, empty: bool) -> None:
+        """Let another process have the place; an empty one is removed. May be called twice."""
+        if self._lock_fd < 0:
+            return
+        if empty:
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock_fd)
+        self._lock_fd = -1
+
+    @contextlib.contextmanager
+    def socket(self) -> Iterator[str]:
+        """Yield where the launcher that has the place can be asked: a path of less than a hundred bytes."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{fd}/{_SOCKET}"
+        finally:
+            os.close(fd)
 
 
 def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
@@ -122,7 +120,7 @@ def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
             path = os.path.join(_root(), name if number == 1 else f"{name}-{number}")
             make_own_folder(path)
             lock_fd = _lock(path, make=True)
-            if lock_fd is None:
+            if lock_fd < 0:
                 continue
             with open(os.path.join(path, _ABOUT), "w", encoding="utf-8", opener=_private) as file:
                 json.dump(asdict(facts), file)
@@ -140,7 +138,7 @@ def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
     )
 
 
-def found_places() -> Iterator[FoundPlace]:
+def found_places() -> Iterator[ChangesPlace]:
     """Yield every place of this user, the newest first."""
     try:
         with os.scandir(_root()) as scan:
@@ -149,7 +147,7 @@ def found_places() -> Iterator[FoundPlace]:
         return
     for entry in known:
         with contextlib.suppress(OSError, ValueError, TypeError), open(os.path.join(entry.path, _ABOUT), "rb") as file:
-            yield FoundPlace(entry.path, PlaceFacts(**json.loads(file.read(_MOST_ABOUT))))
+            yield ChangesPlace(entry.path, PlaceFacts(**json.loads(file.read(_MOST_ABOUT))))
 
 
 def _root() -> str:
@@ -160,13 +158,13 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _lock(path: str, *, make: bool) -> int | None:
-    """Return a descriptor of the locked place; None when another process has it, or it was removed meanwhile."""
+def _lock(path: str, *, make: bool) -> int:
+    """Return a descriptor of the locked place; -1 when another process has it, or it was removed meanwhile."""
     file = os.path.join(path, LOCK)
     try:
         fd = os.open(file, os.O_RDWR | (os.O_CREAT if make else 0) | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
-        return None
+        return -1
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(fd), os.stat(file)):
@@ -174,13 +172,8 @@ def _lock(path: str, *, make: bool) -> int | None:
     except OSError:
         pass
     os.close(fd)
-    return None
+    return -1
 
-
-# What a user asks of the changes of wrapped kernels, and who answers: the kernel's launcher while it lives, else we.
-#
-# The launcher listens on a unix socket in the place of the changes, which only its user can enter. A question and an
-# answer are one line of JSON each.
 
 #: The longest question and answer, in bytes; and how long a user's command may take to write or read one, in seconds.
 _MOST_ASKED, _MOST_ANSWER = 1 << 20, 256 << 20
@@ -254,16 +247,18 @@ def answer(folder: HereFolder, asked: ChangesAsked) -> ChangesAnswer:
     return ChangesAnswer(listed, left_out=folder.left_out(), digest=digest)
 
 
-def ask(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
+def ask(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
     """Ask about the changes in a place, of a kernel that lives or has ended. Raises ``SandboxError``."""
     until = time.monotonic() + _PATIENCE_S
-    while (own := place.take()) is None:
+    while not place.take():
         try:
             said = _ask_launcher(place, asked)
-        except ConnectionError as error:
-            # It is starting or ending; soon it answers, or the place is free.
-            if time.monotonic() > until:
-                raise _no_answer(place, error) from None
+        except (OSError, ValueError) as error:
+            # One that is starting or ending does not listen: soon it answers, or the place is free.
+            if not isinstance(error, ConnectionError | FileNotFoundError) or time.monotonic() > until:
+                raise BackendUnavailable(
+                    f"the kernel that works on {place.facts.folder!r} does not answer: {error}; end it, then ask again"
+                ) from None
             time.sleep(_AGAIN_S)
             continue
         if said.stale:
@@ -272,50 +267,24 @@ def ask(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
             raise InvalidRequest(said.error)
         return said
     if not os.path.isdir(place.facts.folder):
-        if asked.wish is not Wish.DISCARD or asked.paths:
-            own.close(empty=False)
-            raise InvalidRequest(
-                f"{place.facts.folder!r} is not there any more; all its changes can be dropped: --discard"
-            )
-        own.close(empty=True)
-        return ChangesAnswer()
-    with contextlib.closing(here_folder(place.facts.folder, own.changes)) as folder:
+        drops_all = asked.wish is Wish.DISCARD and not asked.paths
+        place.close(empty=drops_all)
+        if drops_all:
+            return ChangesAnswer()
+        raise InvalidRequest(f"{place.facts.folder!r} is not there any more; all its changes can be dropped: --discard")
+    with contextlib.closing(here_folder(place.facts.folder, place.changes)) as folder:
         try:
             return answer(folder, asked)
         finally:
-            own.close(empty=not folder.diff())
+            place.close(empty=not folder.diff())
 
 
-def _ask_launcher(place: FoundPlace, asked: ChangesAsked) -> ChangesAnswer:
-    """Ask over the socket. Raises ``ConnectionError`` when nobody listens there."""
-    try:
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(_ANSWER_S)
-            _connect(sock, place)
-            sock.sendall(json.dumps(asdict(asked)).encode() + b"\n")
-            told = json.loads(_line(sock, _MOST_ANSWER))
-            changes = tuple(FsChange(**change) for change in told.pop("changes"))
-            return ChangesAnswer(
-                changes, told["patch"], tuple(told["left_out"]), told["error"], told["digest"], told["stale"]
-            )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, ConnectionError):
-            raise
-        raise _no_answer(place, error) from None
-
-
-def _connect(sock: socket.socket, place: FoundPlace) -> None:
-    try:
-        with _entered(os.path.dirname(place.socket)) as folder:
-            sock.connect(f"{folder}/{os.path.basename(place.socket)}")
-    except FileNotFoundError as error:
-        raise ConnectionRefusedError(error.errno, error.strerror) from None
-
-
-def _no_answer(place: FoundPlace, error: Exception) -> BackendUnavailable:
-    return BackendUnavailable(
-        f"the kernel that works on {place.facts.folder!r} does not answer: {error}; end it, then ask again"
-    )
+def _ask_launcher(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
+    with socket.socket(socket.AF_UNIX) as sock, place.socket() as path:
+        sock.settimeout(_ANSWER_S)
+        sock.connect(path)
+        _send(sock, asked)
+        return _receive(sock, ChangesAnswer, _MOST_ANSWER)
 
 
 class AskedServer:
@@ -324,11 +293,10 @@ class AskedServer:
     def __init__(self, place: ChangesPlace, respond: Callable[[ChangesAsked], ChangesAnswer]) -> None:
         self._respond = respond
         self._socket = socket.socket(socket.AF_UNIX)
-        where = FoundPlace(place.path, place.facts).socket
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(where)  # of a launcher that was killed
-        with _entered(os.path.dirname(where)) as folder:
-            self._socket.bind(f"{folder}/{os.path.basename(where)}")
+        with place.socket() as path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # of a launcher that was killed
+            self._socket.bind(path)
         self._socket.listen(4)
         threading.Thread(target=self._serve, name="sandbox-kernel-asked", daemon=True).start()
 
@@ -346,35 +314,27 @@ class AskedServer:
                 return
             with asking, contextlib.suppress(OSError):
                 asking.settimeout(_PATIENCE_S)
-                asking.sendall(json.dumps(asdict(self._answer(asking))).encode() + b"\n")
+                _send(asking, self._answer(asking))
 
     def _answer(self, asking: socket.socket) -> ChangesAnswer:
         try:
-            told = json.loads(_line(asking, _MOST_ASKED))
-            return self._respond(ChangesAsked(Wish(told["wish"]), tuple(map(str, told["paths"])), str(told["shown"])))
+            return self._respond(_receive(asking, ChangesAsked, _MOST_ASKED))
         except NotAsShown:
             return ChangesAnswer(stale=True)
         except (SandboxError, OSError) as error:
             return ChangesAnswer(error=str(error))
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
             return ChangesAnswer(error="the question could not be read; is the launcher of another version?")
 
 
-def _line(sock: socket.socket, most: int) -> bytes:
-    data = bytearray()
-    while not data.endswith(b"\n"):
-        piece = sock.recv(1 << 16)
-        if not piece or len(data) > most:
-            raise ValueError("the other end closed")
-        data += piece
-    return bytes(data)
+def _send(sock: socket.socket, message: ChangesAsked | ChangesAnswer) -> None:
+    sock.sendall(frame(json.dumps(asdict(message)).encode()))
 
 
-@contextlib.contextmanager
-def _entered(folder: str) -> Iterator[str]:
-    """Yield a short path of a folder: that of a socket may not be longer than about a hundred bytes."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)
+def _receive(sock: socket.socket, kind: type[_T], most: int) -> _T:
+    """Return one message. Raises ``ValueError`` or ``OSError``. Both ends are of one user, so parts are not counted."""
+    frames = Frames(most)
+    while data := sock.recv(1 << 16):
+        for message in frames.feed(data):
+            return msgspec.convert(json.loads(message), kind)
+    raise ConnectionResetError("the other end closed")
