@@ -199,12 +199,6 @@ class InnerConnection:
         return self._socket.fileno()
 
     @property
-    def state(self) -> tuple[bool, bool, bool]:
-        """Return what decides which events matter: whether it is closed, full, and wants to write."""
-        waits = bool(self._waiting)
-        return self.closed, waits or not self._reader.ready, waits
-
-    @property
     def is_full(self) -> bool:
         """Whether something waits to be sent, or nothing may be sent yet: nothing is taken from the front end."""
         return bool(self._waiting) or not self._reader.ready

@@ -131,7 +131,7 @@ class Relay:
     def _watch(self, inner: InnerConnection) -> None:
         """Wait for what can happen next on a channel."""
         pauses = inner.channel == "iopub" and self._sockets.waiting.is_full
-        state = (pauses, "iopub" in self._inner, *inner.state)
+        state = (pauses, "iopub" in self._inner, inner.closed, inner.is_full, inner.wants_to_write)
         if self._watched.get(inner.channel) == state:
             return
         self._watched[inner.channel] = state
@@ -144,17 +144,14 @@ class Relay:
                 self._broken_at = time.monotonic()
             return
         self._poller.modify(inner.fileno(), (0 if pauses else _IN) | (_OUT if inner.wants_to_write else 0))
-        if inner.channel == "iopub" or self._shut("iopub"):
+        # Without iopub, the outputs of a first cell would be lost.
+        if inner.channel == "iopub" or "iopub" not in self._inner:
             return
         if inner.is_full:
             if outside in self._poller:
                 self._poller.unregister(outside)
         elif outside not in self._poller:
             self._poller.register(outside, zmq.POLLIN)
-
-    def _shut(self, channel: str) -> bool:
-        """Whether a channel is not connected: without iopub, the outputs of a first cell would be lost."""
-        return channel not in self._inner
 
     # From outside
 
