@@ -115,6 +115,6 @@ def from_arguments(words: Sequence[str]) -> tuple[str, WrapOptions]:
     parser.add_argument("command", nargs="+", help="the kernel's own command, after --")
     given = vars(parser.parse_args(list(words)))
     file = given.pop("connection_file")
-    lists = {name: tuple(given[name]) for name in ("command", "mounts", "domains") if name in given}
-    env = dict(pair.split("=", 1) for pair in given.pop("env", ()))
-    return file, WrapOptions(**(given | lists), env=env)
+    given |= {name: tuple(given[name]) for name in ("command", "mounts", "domains") if name in given}
+    given["env"] = dict(pair.split("=", 1) for pair in given.get("env", ()))
+    return file, WrapOptions(**given)
