@@ -10,9 +10,8 @@ import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.wrapped.relaying import zmtp
-from sandbox_kernel.wrapped.relaying.inner_connection import InnerConnection
-from sandbox_kernel.wrapped.relaying.zmtp import GREETING, ZmtpError, ZmtpReader, encode, ready
+from sandbox_kernel.wrapped.relaying import inside
+from sandbox_kernel.wrapped.relaying.inside import GREETING, InnerConnection, ZmtpError, ZmtpReader, encode, ready
 
 
 def greeted() -> ZmtpReader:
@@ -88,8 +87,8 @@ def test_large_frames_arrive_whole_too(sent, size, small):
     data = b"".join(map(encode, sent))
     reader = greeted()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(zmtp, "_LARGE", 30)
-        patch.setattr(zmtp, "_SMALL", small)
+        patch.setattr(inside, "_LARGE", 30)
+        patch.setattr(inside, "_SMALL", small)
         found = [message for at in range(0, len(data), size) for message in reader.feed(data[at : at + size])]
     assert found == sent
 
@@ -112,7 +111,7 @@ def test_any_bytes_give_messages_or_the_error(data):
 
 
 def test_a_message_that_is_too_large_is_skipped_without_being_kept(monkeypatch):
-    monkeypatch.setattr(zmtp, "MAX_MESSAGE", 1000)
+    monkeypatch.setattr(inside, "MAX_MESSAGE", 1000)
     reader = greeted()
     data = encode([b"a" * 600, b"b" * 600]) + encode([b"next"])
     found = []
@@ -125,9 +124,9 @@ def test_a_message_that_is_too_large_is_skipped_without_being_kept(monkeypatch):
 
 def test_a_message_of_endless_parts_is_skipped():
     reader = greeted()
-    for _ in range(5 * zmtp.MAX_PARTS):
+    for _ in range(5 * inside.MAX_PARTS):
         assert reader.feed(b"\x01\x01x") == []
-        assert len(reader._parts) <= zmtp.MAX_PARTS
+        assert len(reader._parts) <= inside.MAX_PARTS
     assert reader.feed(b"\x00\x01x" + encode([b"next"])) == [[b"next"]]
     assert reader.dropped == 1
 

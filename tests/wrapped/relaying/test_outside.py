@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.wrapped.relaying import waiting
-from sandbox_kernel.wrapped.relaying.waiting import LARGE, MOST, UnreadMessages
+from sandbox_kernel.wrapped.relaying import outside
+from sandbox_kernel.wrapped.relaying.outside import LARGE, MOST, UnreadMessages
 
 
 class Unread:
@@ -44,7 +44,7 @@ def test_what_was_read_is_forgotten():
 
 
 def test_a_front_end_that_does_not_read_at_all_does_not_stop_the_others(monkeypatch):
-    monkeypatch.setattr(waiting, "STUCK_S", 0.0)
+    monkeypatch.setattr(outside, "STUCK_S", 0.0)
     sock, queue = Unread(), UnreadMessages()
     for _ in range(5):
         queue.send(sock, [bytes(16 << 20)])

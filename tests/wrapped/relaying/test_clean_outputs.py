@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sandbox_kernel.untrusted.ansi import MAX_COLOURS
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
 from sandbox_kernel.untrusted.sanitize import MAX_WORK
-from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
-from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, header
+from sandbox_kernel.wrapped.relaying.clean_outputs import MalformedMessage, OutputCleaner, header
 
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.wrapped.relaying.cell_clock import CellClock, SentCell
+from sandbox_kernel.wrapped.relaying.requests import CellClock, SentCell
 
 
 def clock(**options):

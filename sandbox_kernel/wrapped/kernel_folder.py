@@ -27,8 +27,15 @@ from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
 from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.wrapped.here.asking import ChangesAnswer, ChangesAsked, Wish, answer
-from sandbox_kernel.wrapped.here.place import ChangesPlace, PlaceFacts, claim
+from sandbox_kernel.wrapped.kept_changes import (
+    ChangesAnswer,
+    ChangesAsked,
+    ChangesPlace,
+    PlaceFacts,
+    Wish,
+    answer,
+    claim,
+)
 from sandbox_kernel.wrapped.wrap_options import WrapOptions
 
 #: Set by Jupyter's server: the path of the notebook whose kernel this is.
