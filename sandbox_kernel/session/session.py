@@ -17,12 +17,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
-from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
-from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.model import ExecResult, Language, OnInput, OnOutput
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.session import code_answers
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Unpack
 
-    from sandbox_kernel.jail.streams.input_prompts import AnyOnInput, OnInput
+    from sandbox_kernel.model import AnyOnInput, OnInput
     from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
@@ -220,14 +219,14 @@ class Session(TimeTravel):
         self._supervisor.refuse_if_closed()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
-        asked = replace(self._spec.request(code, timeout, on_output, on_this_loop(on_input), **more), loop=loop)
+        request = self._spec.request(code, timeout, on_output, on_this_loop(on_input), **more)
 
         def work(bridge: LoopBridge) -> ExecResult:
-            request = asked
+            events = replace(request.events, loop=loop)
             if not off_loop:
-                shown = bridge.on_loop(asked.on_display)
-                request = replace(asked, on_output=bridge.on_loop(asked.on_output), on_display=shown)
-            return self._run(request, bridge.stop, settles=True)
+                shown = bridge.on_loop(events.on_display)
+                events = replace(events, on_output=bridge.on_loop(events.on_output), on_display=shown)
+            return self._run(replace(request, events=events), bridge.stop, settles=True)
 
         try:
             return await in_thread(work, cancel, self._threads)

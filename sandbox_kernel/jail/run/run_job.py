@@ -33,17 +33,17 @@ from sandbox_kernel.jail.core.handed_over import (
     receive_with_files,
 )
 from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome, OnListener, OnOutput, SpareGone
+from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome, OnListener, SpareGone
 from sandbox_kernel.jail.kinds.reaper import bury
-from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.limit_watch import LimitWatch, RunMemory
 from sandbox_kernel.jail.run.watch_loop import Alarm, WatchLoop
-from sandbox_kernel.jail.streams.input_prompts import InputPrompts, OnInput
+from sandbox_kernel.jail.streams.input_prompts import InputPrompts
 from sandbox_kernel.jail.streams.input_watch import InputWatch
 from sandbox_kernel.jail.streams.output import CHUNK, Capture
 from sandbox_kernel.jail.streams.stdin_feeder import Feeder
 from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.model import OnInput, OnOutput, OnUsage
 
 
 def run_job(

@@ -6,15 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
-from sandbox_kernel.backends.results.host_failures import check_listener
 from sandbox_kernel.backends.results.network_notes import NetworkSigns
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.job import OnOutput
-from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.input_prompts import OnInput
 from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import ExecRequest, Language, Note
+from sandbox_kernel.model import Events, ExecRequest, Language, Note, OnInput, OnOutput, OnUsage, check_listener
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 
@@ -29,35 +25,28 @@ MAX_CHECKPOINTS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
+class CellEvents(Events):
+    """What the caller of a cell hears, beside what the caller of a run does."""
+
+    on_display: OnDisplay | None = None
+    #: The notebook that runs the cell: it gets values of expressions, and output after the end of the cell.
+    front_end: FrontEnd | None = None
+    #: Where coroutine functions of the host run.
+    loop: asyncio.AbstractEventLoop | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_listener("on_display", self.on_display)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CellRequest(ExecRequest):
     """A request to run one cell; ``Session.run`` documents its parameters. No memory limit means the session's."""
 
     number: int | None = None
-    on_output: OnOutput | None = None
-    on_input: OnInput | None = None
-    on_display: OnDisplay | None = None
-    on_usage: OnUsage | None = None
     #: A message of the page to a widget of the session; it is handled in place of the code.
     comm: Mapping[str, object] | None = None
-    #: Where coroutine functions of the host run.
-    loop: asyncio.AbstractEventLoop | None = None
-    front_end: FrontEnd | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("on_output", "on_input", "on_display", "on_usage"):
-            check_listener(name, getattr(self, name))
-
-    def alone(self) -> CellRequest:
-        """Return the same cell without anybody who listens, to be run again later."""
-        return CellRequest(
-            language=self.language,
-            code=self.code,
-            timeout=self.timeout,
-            memory_limit_mb=self.memory_limit_mb,
-            limits=self.limits,
-            number=self.number,
-        )
+    events: CellEvents = CellEvents()
 
 
 class CellExtras(TypedDict, total=False):
@@ -139,11 +128,13 @@ class SessionSpec:
             memory_limit_mb=more.get("memory_mb"),
             limits=limits,
             number=more.get("number"),
-            on_output=on_output,
-            on_input=on_input,
-            on_display=more.get("on_display"),
-            on_usage=more.get("on_usage"),
-            front_end=more.get("front_end"),
+            events=CellEvents(
+                on_output=on_output,
+                on_input=on_input,
+                on_display=more.get("on_display"),
+                on_usage=more.get("on_usage"),
+                front_end=more.get("front_end"),
+            ),
         )
 
     def takes_memory(self, has_mb: int, memory_mb: int) -> bool:

@@ -20,14 +20,13 @@ from typing import TypeVar
 
 from sandbox_kernel.backends.results.host_failures import told
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.jail.core.job import OnOutput
 from sandbox_kernel.jail.run.ending import Ending
 from sandbox_kernel.jail.run.limit_watch import LimitWatch
 from sandbox_kernel.jail.run.watch_loop import Alarm, WatchLoop
 from sandbox_kernel.jail.streams.input_prompts import InputPrompt
 from sandbox_kernel.jail.streams.output import CHUNK, Capture
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.model import Call
+from sandbox_kernel.model import Call, OnOutput
 from sandbox_kernel.session.cell.displays import Displays
 from sandbox_kernel.session.cell.front_end import front_end_reply
 from sandbox_kernel.session.cell.request import CellRequest
@@ -149,12 +148,11 @@ class Cell(WatchLoop):
     """
 
     def __init__(self, live: JailedWorker, request: CellRequest, stop: Stop, grace_s: float, node: int) -> None:
-        limits = request.limits
-        super().__init__(LimitWatch(live.jail, live.memory, limits.cpu_seconds, request.on_usage, limits.gpu_memory_mb))
+        limits, events, jail = request.limits, request.events, live.jail
+        super().__init__(LimitWatch(jail, live.memory, limits.cpu_seconds, events.on_usage, limits.gpu_memory_mb))
         self.live, self.request, self.stop, self.grace_s, self._node = live, request, stop, grace_s, node
-        jail = live.jail
-        self.streams = CellStreams(jail.stdout_fd, jail.stderr_fd, limits.output_bytes, request.on_output)
-        self.displays = Displays(_guarded(request.on_display), live.worker_id, self._is_over)
+        self.streams = CellStreams(jail.stdout_fd, jail.stderr_fd, limits.output_bytes, events.on_output)
+        self.displays = Displays(_guarded(events.on_display), live.worker_id, self._is_over)
         self.done: CellDone | None = None
         self.problem = ""
         self.failure: BaseException | None = None
@@ -185,7 +183,7 @@ class Cell(WatchLoop):
         made: tuple[Call, ...] = ()
         try:
             if calls is not None:
-                calls.begin(self.request.loop)
+                calls.begin(self.request.events.loop)
             self.limits.begin()
             self._register()
             self._send()
@@ -275,7 +273,7 @@ class Cell(WatchLoop):
             message["checkpoint"] = order
         if self.request.comm is not None:
             message["comm"] = self.request.comm
-        if (front_end := self.request.front_end) is not None:
+        if (front_end := self.request.events.front_end) is not None:
             message["expressions"] = dict(front_end.expressions)
             if front_end.late is not None:
                 live.background.follow(message["id"], front_end.late)
@@ -398,7 +396,7 @@ class Cell(WatchLoop):
                 self._ask(message)
             case CellDone(id=found) if found == self.live.cell_id:
                 self.done, self.ending = message, Ending.DONE
-                if (front_end := self.request.front_end) is not None:
+                if (front_end := self.request.events.front_end) is not None:
                     front_end.on_reply(front_end_reply(front_end, message.reply))
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
@@ -408,7 +406,7 @@ class Cell(WatchLoop):
             self.live.channel.put({"op": "seen", "question": question})
 
     def _ask(self, question: Question) -> None:
-        on_input = self.request.on_input
+        on_input = self.request.events.on_input
         if on_input is None or self._interrupt_at is not None:
             # After an interrupt a debugger asks again, while the first question is still open on the page.
             self.live.channel.put({"op": "input", "question": question.question, "value": None})

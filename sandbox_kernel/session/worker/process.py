@@ -34,10 +34,7 @@ from sandbox_kernel.session.worker.messages import (
 )
 
 if TYPE_CHECKING:
-    from sandbox_kernel.net.guest_fetch import FetchBridge
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-
-    Proxy = EgressProxy | FetchBridge
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
 PATIENCE_S = 30.0
@@ -61,7 +58,7 @@ class WorkerProcess:
 
     """
 
-    def __init__(self, jail: Jail, proxy: Proxy | None = None, calls: CallServer | None = None) -> None:
+    def __init__(self, jail: Jail, proxy: EgressProxy | None = None, calls: CallServer | None = None) -> None:
         self.jail = jail
         self.proxy = proxy
         #: Where programs find a proxy that was started later; empty without one.

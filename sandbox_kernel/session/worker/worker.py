@@ -13,6 +13,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.functions.call_server import CallServer
@@ -22,7 +23,7 @@ from sandbox_kernel.jail.core.gate_messages import JobFile, Step
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.meter.meter import counts_processes
 from sandbox_kernel.model import Note, notes
-from sandbox_kernel.session.cell.request import CellRequest
+from sandbox_kernel.session.cell.request import CellEvents, CellRequest
 from sandbox_kernel.session.tree.node import Checkpoint, FileDiff
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.gate_client import GateClient
@@ -32,7 +33,7 @@ from sandbox_kernel.session.worker.process import WorkerProcess
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
 
 if TYPE_CHECKING:
-    from sandbox_kernel.session.worker.process import Proxy
+    from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
 #: How long the worker may take to say what its cells have changed.
 LOOK_S = 10.0
@@ -86,7 +87,7 @@ class JailedWorker(WorkerProcess):
         checkpoints: int,
         memory_bytes: int,
         processes: int,
-        proxy: Proxy | None = None,
+        proxy: EgressProxy | None = None,
         *,
         sealed: bool,
         calls: CallServer | None = None,
@@ -161,7 +162,7 @@ class JailedWorker(WorkerProcess):
 
         So a result does not wait for them, and no code of the user is sent before them.
         """
-        self.tree.grow(cell.alone(), ended_well=ended_well)
+        self.tree.grow(replace(cell, events=CellEvents()), ended_well=ended_well)
         self._ran()
 
     def recommit(self, node: int, *, by_cell: bool = True) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from sandbox_kernel.session.opening import node_freeze
 from sandbox_kernel.session.opening.node_freeze import freeze_addon
-from sandbox_kernel.session.worker import node_freeze
 
 
 @pytest.fixture(autouse=True)
