@@ -17,7 +17,7 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.tree.time_travel import Exploration
 
 WORK = "/box"

@@ -7,7 +7,6 @@ something, takes the turn, and hands the output on. All other messages are kept 
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import threading
 import weakref
@@ -17,10 +16,9 @@ from sandbox_kernel.session.cell.displays import HostWork
 from sandbox_kernel.session.present_worker import PresentWorker, StillBusy
 from sandbox_kernel.session.worker.gate_client import GateLost
 
-#: How long a session may be held open by this thread after it was dropped.
-_LOOK_S = 1.0
-#: How often it is looked whether cells go on, as long as old checkpoints wait for a pause to end in.
-_PAUSE_S = 0.1
+#: How long a session may be held open by this thread after it was dropped, and how long nothing runs before evicted
+#: checkpoints end.
+_LOOK_S = 0.5
 #: How many reads of a worker's channel there may be between two cells: a worker that floods is left alone then.
 MAX_READS = 20_000
 
@@ -38,9 +36,8 @@ class BackgroundListener:
         self._reads = 0
         #: Begins with the first read after a cell.
         self._work: HostWork | None = None
-        #: Whether a cell has run since the thread woke last, and whether old checkpoints wait.
-        self._just_ran = self._hurries = False
-        self._nudge = -1
+        #: Whether a cell has run since the thread woke last.
+        self._just_ran = False
 
     def idle(self) -> None:
         """The session waits for a cell, and a front end listens: begin, in a thread that is made once."""
@@ -50,17 +47,12 @@ class BackgroundListener:
         if live is None or live.channel.closed:
             return
         if self._epoll is None:
-            self._epoll, self._nudge = select.epoll(), os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            weakref.finalize(self, os.close, self._nudge).atexit = False
-            self._epoll.register(self._nudge, select.EPOLLIN)
+            self._epoll = select.epoll()
             threading.Thread(target=self._listen, args=(self._epoll,), name="sandbox-background", daemon=True).start()
         self._reads, self._work, self._just_ran = 0, None, True
         with contextlib.suppress(OSError, ValueError):  # the worker has ended: there is nothing to hear
             self._epoll.register(live.channel.fileno(), select.EPOLLIN)
             self._fd = live.channel.fileno()
-        if live.evicted.nodes() and not self._hurries:
-            self._hurries = True
-            os.eventfd_write(self._nudge, 1)
 
     def busy(self) -> None:
         """A cell begins: its own thread reads now."""
@@ -72,13 +64,11 @@ class BackgroundListener:
     def _listen(self, epoll: select.epoll) -> None:
         with contextlib.closing(epoll):
             while True:
-                found = epoll.poll(_PAUSE_S if self._hurries else _LOOK_S)
+                found = epoll.poll(_LOOK_S)
                 present = self._present()
                 if present is None or present.closed:
                     return
                 if found:
-                    with contextlib.suppress(BlockingIOError):
-                        os.eventfd_read(self._nudge)
                     self._hear(present)
                 elif self._just_ran:
                     self._just_ran = False
@@ -89,8 +79,7 @@ class BackgroundListener:
     def _end_evicted(self, present: PresentWorker) -> None:
         """End evicted checkpoints, some each time: nothing has run for a while."""
         live = present.live
-        self._hurries = live is not None and bool(live.evicted.nodes())
-        if live is None or not self._hurries:
+        if live is None or not live.evicted.nodes():
             return
         with contextlib.suppress(StillBusy, SessionError, GateLost), present.lock(0.0):
             # What is wrong with the worker is noticed by the next cell, and told.

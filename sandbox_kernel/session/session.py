@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.errors import PolicyViolation, SessionError
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
 ASK_S = 5.0
-
-
-class NotOfThisSession(SessionError, AttributeError):
-    """Raised for a method that only sessions of another kind have. Also an AttributeError, so ``hasattr`` is False."""
 
 
 class Session(TimeTravel):
@@ -497,17 +493,6 @@ class Session(TimeTravel):
         except StillBusy:
             # A cell runs for longer: the worker cannot answer now, and an editor must not wait for ever.
             return {}
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Raise for ``fork`` and ``save``, which not every session has, an error that says so."""
-            if name in ("fork", "save"):
-                raise NotOfThisSession(
-                    f"a {self.language} session of processes has no {name}: only the memory of a WebAssembly guest can "
-                    f"be copied; open it with box.session({str(self.language)!r}, backend='wasm')"
-                )
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _forget(self) -> None:
         """Close the descriptors and end nothing: called in a forked child, where the session belongs to the parent."""

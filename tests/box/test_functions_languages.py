@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox_kernel import ExecResult, Sandbox
-from sandbox_kernel.session.opening.node_freeze import freeze_addon
+from sandbox_kernel.session.language_workers import freeze_addon
 
 
 def search(query: str, limit: int = 2) -> list[str]:

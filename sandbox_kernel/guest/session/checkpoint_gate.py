@@ -27,20 +27,13 @@ import time
 from ..gate.alive import descendants as processes
 from ..gate.alive import thread_ticks
 from .folder_copies import WorkFolder
-from .held import Held, Refused, await_ends, await_no_signal, end_others, only_the_worker
+from .held import LAST_LOOK, LOOK, WAKE, Held, Refused, await_ends, await_no_signal, end_others, only_the_worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Set
 
 
-#: The signal that wakes a checkpoint. A checkpoint checks that the gate sent it. This cannot be a real-time signal:
-#: when a user has too many signals queued, the kernel drops the sender of those.
-WAKE = signal.SIGUSR2
-#: The signal that makes a checkpoint look at its variables, in a fork.
-LOOK = signal.SIGUSR1
-#: The signal that makes a checkpoint look at its variables itself, because it is about to be dropped.
-LAST_LOOK = signal.SIGHUP
 #: How long the gate waits for killed processes to be gone before it gives up.
 DEATH_S = 5.0
 

@@ -13,7 +13,8 @@ import sys
 import threading
 
 from . import accelerator
-from .freeze import LAST_LOOK, LOOK, Freezer, Marks
+from .freeze import Freezer, Marks
+from .held import LAST_LOOK, LOOK
 from .observer import Observer
 from .signals import SIG_UNBLOCK, Signals, set_mask
 from .worker_channel import HostChannel

@@ -40,7 +40,7 @@ from sandbox_kernel.jail.run.run_job import run_job
 from sandbox_kernel.jail.start import start_jail
 from sandbox_kernel.languages.registry import availability
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from tests.conftest import need
 
 pytestmark = [

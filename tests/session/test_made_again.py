@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy
-from sandbox_kernel.session.opening.python_state import PythonSession
+from sandbox_kernel.session.python_state import PythonSession
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.session.code_answers import completeness, completions
-from sandbox_kernel.session.suggestions import MAX_MATCHES, suggestions
+from sandbox_kernel.session.code_answers import MAX_MATCHES, completeness, completions, suggestions
 
 KINDS = "_jupyter_types_experimental"
 

@@ -33,14 +33,15 @@ from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.walls import Walls, Warm
 from sandbox_kernel.jail.start import has_own_disk
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
-from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb, quoted
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.cell.request import SessionSpec
-from sandbox_kernel.session.opening.open_session import destroyed_if_not_started
-from sandbox_kernel.session.opening.saved_file import ImageHeader, read_image, write_image
-from sandbox_kernel.session.opening.wasm_state import State, take_changes, take_state
+from sandbox_kernel.session.open_session import destroyed_if_not_started
+from sandbox_kernel.session.python_state import file_name
+from sandbox_kernel.session.saved_file import ImageHeader, read_image, write_image
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.take_state import State, take_changes, take_state
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.here.here_link import HereLink
@@ -88,10 +89,19 @@ class WasmSession(Session):
             SessionError: the state or the file could not be written.
 
         """
-        target = _file_name(path)
+        target, opening = file_name(path), self._opening
         with self._supervisor.turn() as worker:
             state = take_state(worker)
-        _save(state, self._opening, target)
+        header = ImageHeader(
+            language=str(opening.spec.language),
+            guest=guest_digest(opening.guest) + wheels_mark(opening.backend.wheels),
+            guest_version=opening.guest.version,
+            memory_mb=opening.spec.memory_mb,
+            memory_bytes=len(state.memory),
+            memory_sha256=state.memory.sha256(),
+            elapsed_s=state.elapsed_s,
+        )
+        write_image(target, header, state.memory.fileno(), state.files)
 
     @host_trouble()
     def fork(self, name: str | None = None) -> WasmSession:
@@ -105,7 +115,7 @@ class WasmSession(Session):
         with self._supervisor.turn() as worker:
             state = take_changes(worker) if opening.guest.image else take_state(worker)
         share = opening.share.another() if opening.share is not None else None
-        return WasmSession(opening.again(_new_name(opening.spec.language, name), state, share))
+        return WasmSession(opening.again(name or f"{self.language}-wasm-{next(_numbers)}", state, share))
 
 
 class _Opening:
@@ -283,13 +293,6 @@ def open_wasm_session(
     return WasmSession(_Opening(backend, guest, spec, None, on_open, share, functions=functions))
 
 
-def _file_name(path: str | os.PathLike[str]) -> str:
-    name = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise InvalidRequest(f"a session is saved under the name of a file, got {quoted(path)}")
-    return name
-
-
 def load_wasm_session(
     backend: WasmBackend,
     path: str | os.PathLike[str],
@@ -302,24 +305,12 @@ def load_wasm_session(
     share: FolderLink | None = None,
     functions: HostFunctions | None = None,
 ) -> WasmSession:
-    """Open a saved session.
+    """Open the session that ``WasmSession.save`` wrote to a file; see ``open_wasm_session`` for the arguments.
 
-    Args:
-        backend: gives policy, store and configuration.
-        path: the file that ``WasmSession.save`` wrote.
-        name: the session's name; None makes one.
-        memory_mb: the most memory of the guest in MB; the session has what it was saved with where that is less.
-        checkpoints: how many cells back ``undo`` can go; 0 switches rollback off.
-        limits: the limits except memory; None takes the defaults.
-        on_open: called with this session and with each that is forked from it, so that the caller can close them.
-        share: the link to the box's shared folder; None when the session shares no files.
-        functions: host functions that the cells may call; None for none.
-
-    Raises:
-        InvalidRequest: the file is damaged, was saved with another version of the guest, or needs more memory.
-
+    Where the session was saved with less memory than ``memory_mb``, it has that. Raises ``InvalidRequest`` when the
+    file is damaged, was saved with another version of the guest, or needs more memory.
     """
-    name_of_file = _file_name(path)
+    name_of_file = file_name(path)
     check_memory_mb(memory_mb)
 
     def fitting(header: ImageHeader) -> tuple[WasmLanguage, SessionSpec]:
@@ -386,7 +377,7 @@ def _spec(
     if memory_mb < least:
         raise InvalidRequest(f"a {language} session needs at least {least} MB of memory, got {memory_mb}")
     return SessionSpec(
-        name=_new_name(language, name),
+        name=name or f"{language}-wasm-{next(_numbers)}",
         language=language,
         memory_mb=memory_mb,
         checkpoints=checkpoints,
@@ -396,20 +387,3 @@ def _spec(
         isolation="wasm",
         network_notes=lambda _signs, notes: network_notes(backend.policy, NetworkSigns(), notes),
     )
-
-
-def _new_name(language: Language, name: str | None) -> str:
-    return f"{language}-wasm-{next(_numbers)}" if name is None else name
-
-
-def _save(state: State, opening: _Opening, target: str) -> None:
-    header = ImageHeader(
-        language=str(opening.spec.language),
-        guest=guest_digest(opening.guest) + wheels_mark(opening.backend.wheels),
-        guest_version=opening.guest.version,
-        memory_mb=opening.spec.memory_mb,
-        memory_bytes=len(state.memory),
-        memory_sha256=state.memory.sha256(),
-        elapsed_s=state.elapsed_s,
-    )
-    write_image(target, header, state.memory.fileno(), state.files)

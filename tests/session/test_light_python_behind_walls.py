@@ -11,10 +11,10 @@ from sandbox_kernel import SandboxPolicy
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.model import ExecRequest, Language, Status
-from sandbox_kernel.session.opening.open_wasm import load_wasm_session, open_wasm_session
+from sandbox_kernel.session.open_wasm import load_wasm_session, open_wasm_session
 from tests.conftest import need
-from tests.session.opening.test_light_python import LightBackend, interrupted, value
-from tests.session.opening.test_pip_in_wasm import put_wheel
+from tests.session.test_light_python import LightBackend, interrupted, value
+from tests.session.test_pip_in_wasm import put_wheel
 
 pytestmark = pytest.mark.timeout(600)
 

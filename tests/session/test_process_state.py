@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy
-from sandbox_kernel.session.opening.python_state import PythonSession
+from sandbox_kernel.session.python_state import PythonSession
 
 #: A change of a cell, and what to look at in the session and in a fork of it.
 KEPT = {

@@ -14,10 +14,10 @@ from sandbox_kernel.backends.functions.host_function import make_functions
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SessionError
 from sandbox_kernel.model import Status
-from sandbox_kernel.session.opening.open_wasm import WasmSession, load_wasm_session, open_wasm_session
-from sandbox_kernel.session.opening.saved_file import ALIGNMENT, MAGIC
+from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
+from sandbox_kernel.session.saved_file import ALIGNMENT, MAGIC
 from tests.backends.wasm.test_wheels import made
-from tests.session.opening.test_light_python import LightBackend, interrupted, value
+from tests.session.test_light_python import LightBackend, interrupted, value
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
-from sandbox_kernel.session.opening.saved_file import (
+from sandbox_kernel.session.saved_file import (
     ALIGNMENT,
     MAGIC,
     ImageHeader,

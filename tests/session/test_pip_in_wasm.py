@@ -18,9 +18,9 @@ import pytest
 from sandbox_kernel import Sandbox, SandboxPolicy
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.model import ExecResult, Status
-from sandbox_kernel.session.opening.open_wasm import WasmSession, load_wasm_session, open_wasm_session
+from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
 from tests.package_index import HOST, PACKAGE, package_index
-from tests.session.opening.test_light_python import LightBackend
+from tests.session.test_light_python import LightBackend
 
 pytestmark = pytest.mark.timeout(600)
 Files = dict[str, str | bytes]

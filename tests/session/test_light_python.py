@@ -14,7 +14,7 @@ from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import ExecResult, Status
-from sandbox_kernel.session.opening.open_wasm import WasmSession, load_wasm_session, open_wasm_session
+from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
 
 pytestmark = pytest.mark.timeout(600)
 

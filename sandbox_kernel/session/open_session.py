@@ -28,8 +28,8 @@ from sandbox_kernel.languages.recipe import rlimits, search_path
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.session.cell.request import SessionSpec
-from sandbox_kernel.session.opening.language_workers import ENGINES
-from sandbox_kernel.session.opening.python_state import PythonSession
+from sandbox_kernel.session.language_workers import ENGINES
+from sandbox_kernel.session.python_state import PythonSession
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.worker.gate_client import GateLost

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
+import hashlib
 import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Mapping
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.core.gate_messages import JobFile
+from sandbox_kernel.jail.core.guest_programs import guest_folder
 from sandbox_kernel.jail.core.interpreter import Interpreter
 from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.languages.command import shell
+from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.node import OVERHEAD_MB, RESERVED_MB, find_node, node_runtime
 from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.languages.zig_toolchain import REMEDY, find_zig
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.session.opening.node_freeze import NAME as FREEZE
-from sandbox_kernel.session.opening.node_freeze import freeze_addon
+from sandbox_kernel.policy.written_folders import host_program
 
 #: Variables that set native thread pools to one thread: the pools do not survive a fork, and checkpoints are forks. The
 #: policy's environment can override them.
@@ -142,14 +149,14 @@ class _NodeEngine(Engine):
         freezes = bool(checkpoints and freeze_addon()[0])
         if freezes:
             flags += ["--single-threaded", "--v8-pool-size=0"]
-        addon = f"{places.cell}/{FREEZE}" if freezes else "-"
+        addon = f"{places.cell}/{FREEZE_ADDON}" if freezes else "-"
         node, _ = find_node(config.node_path)
         kind = str(next(language for language, engine in ENGINES.items() if engine is self))
         return [places.cell, node, *flags, f"{places.guest}/node/node_session.js", kind, addon]
 
     def files(self, places: Places, checkpoints: int) -> tuple[JobFile, ...]:
         program = freeze_addon()[0] if checkpoints else b""
-        return (JobFile(root=places.cell, name=FREEZE, data=program),) if program else ()
+        return (JobFile(root=places.cell, name=FREEZE_ADDON, data=program),) if program else ()
 
 
 def _node(minimum_mb: int) -> Engine:
@@ -163,3 +170,60 @@ ENGINES: Mapping[Language, Engine] = {
     Language.JAVASCRIPT: _node(96),
     Language.TYPESCRIPT: _node(128),
 }
+
+
+# Compiles the addon that lets a Node.js worker fork checkpoints; done at first use (a third of a second), then cached.
+#
+# Its source is ``guest/node/node_freeze.c``. The compiler is the package ``ziglang``, or else the system's C compiler.
+# Without either, JavaScript sessions have no checkpoints, and their results say so.
+
+#: The addon's file name inside the jail, in the folder of the cell's source.
+FREEZE_ADDON = "freeze.node"
+_FLAGS = ("-shared", "-fPIC", "-O1", "-nostdlib", "-o", FREEZE_ADDON)
+_TIMEOUT_S = 120
+MISSING = f"no C compiler was found to build the addon for JavaScript checkpoints; {REMEDY}"
+
+
+@functools.lru_cache(maxsize=1)
+def freeze_addon() -> tuple[bytes, str]:
+    """Return the addon and an empty string, or no bytes and the reason why there is no addon."""
+    source = os.path.join(guest_folder(), "node", "node_freeze.c")
+    compiler = find_compiler()
+    if compiler is None:
+        return b"", MISSING
+    with open(source, "rb") as file:
+        text = file.read()
+    key = hashlib.sha256(b"\0".join((text, repr((compiler, _FLAGS, os.uname().machine)).encode()))).hexdigest()
+    cache = CompileCache(default_folder())
+    found = cache.get(key)
+    if found is not None:
+        return found.program, ""
+    program, problem = _compile(compiler, source)
+    if program:
+        cache.put(key, Compiled(program, b""))
+    return program, problem
+
+
+def find_compiler() -> tuple[str, ...] | None:
+    """Return the command that compiles C on this host; None when there is none."""
+    zig = find_zig()
+    if zig is not None:
+        return (zig.executable, "cc")
+    system = next((path for name in ("cc", "gcc", "clang") if (path := shutil.which(name))), None)
+    return (host_program(system),) if system is not None else None
+
+
+def _compile(compiler: tuple[str, ...], source: str) -> tuple[bytes, str]:
+    with tempfile.TemporaryDirectory(prefix="sandbox-kernel-") as aside:
+        env = {"PATH": os.defpath, "HOME": aside, "ZIG_GLOBAL_CACHE_DIR": aside, "ZIG_LOCAL_CACHE_DIR": aside}
+        try:
+            answer = subprocess.run(
+                [*compiler, *_FLAGS, source], cwd=aside, env=env, capture_output=True, text=True, check=False,
+                timeout=_TIMEOUT_S,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return b"", f"the addon for JavaScript checkpoints could not be compiled: {error}"
+        if answer.returncode != 0:
+            return b"", f"the addon for JavaScript checkpoints could not be compiled: {answer.stderr.strip()[-300:]}"
+        with open(os.path.join(aside, FREEZE_ADDON), "rb") as file:
+            return file.read(), ""

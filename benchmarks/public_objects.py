@@ -1,9 +1,9 @@
 """Sends the objects of Kishu's public list through undo, redo, checkout, save, load and fork, and prints a table.
 
-    python -m tests.session.tree.public_objects CASES [--packages NAME …] [--seaborn-data FOLDER] [--found FILE] [--write FILE]
+    python -m benchmarks.public_objects CASES [--packages NAME …] [--seaborn-data FOLDER] [--found FILE] [--write FILE]
 
-CASES is ``kishu/coverage/coverage_test_cases.py`` of the repository illinoisdata/kishu: each case declares a variable of
-a library's class and changes it. It is read, not run: the statements run inside a sandbox only. A case whose package is
+CASES is ``kishu/coverage/coverage_test_cases.py`` of illinoisdata/kishu: each case declares a variable of a library's
+class and changes it. It is read, not run: the statements run inside a sandbox only. A case whose package is
 not installed here, or whose statements fail with the installed version, is counted as not run, with the reason. FOLDER
 is a copy of the repository mwaskom/seaborn-data, which some cases would fetch: the sandbox has no network. FILE keeps
 what was found, so that a run that was stopped goes on with the cases that are left.
@@ -273,7 +273,7 @@ _FETCHES = re.compile(r"URLError|ConnectionError|couldn't connect|Retrying in")
 
 
 def plain(reason: str) -> str:
-    """Return a reason without places and addresses, which are others on each machine, and in short where a file is fetched."""
+    """Return a reason without places and addresses, which differ on each machine; short where a file is fetched."""
     if _FETCHES.search(reason):
         return "it fetches a file, and the sandbox has no network"
     return re.sub(r" \(/[^)]*\)?| at 0x[0-9a-f]+", "", reason).replace("<", "&lt;")

@@ -17,8 +17,8 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.opening import open_wasm
-from sandbox_kernel.session.opening.open_wasm import WasmSession, load_wasm_session, open_wasm_session
+from sandbox_kernel.session import open_wasm
+from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -208,7 +208,7 @@ def test_memory_of_a_hostile_file_stays_inside(
     """Somebody writes garbage with right checksums: the guest breaks, and nothing else does."""
     import hashlib
 
-    from sandbox_kernel.session.opening.saved_file import read_image, write_image
+    from sandbox_kernel.session.saved_file import read_image, write_image
 
     session.save(tmp_path / "s")
     saved = read_image(str(tmp_path / "s"))

@@ -19,12 +19,16 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.session.cell.request import CellRequest, SessionSpec
-from sandbox_kernel.session.opening.saved_file import MOST_RECIPES, ImageHeader, SavedSession, read_image, write_image
-from sandbox_kernel.session.opening.state_copies import StateCopies, StateCopy
-from sandbox_kernel.session.opening.take_variables import cloudpickle_source, take_variables
-from sandbox_kernel.session.opening.wasm_state import State
+from sandbox_kernel.session.saved_file import MOST_RECIPES, ImageHeader, SavedSession, read_image, write_image
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
+from sandbox_kernel.session.take_state import (
+    State,
+    StateCopies,
+    StateCopy,
+    cloudpickle_source,
+    take_variables,
+)
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.variables import can_run_again
 from sandbox_kernel.session.worker.worker import JailedWorker

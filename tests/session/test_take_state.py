@@ -16,8 +16,8 @@ import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy, SessionError
 from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.session.opening.take_variables import MAX_TRIES, Intake, take_variables
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.take_state import MAX_TRIES, Intake, take_variables
 
 #: A variable that never can be stored in time, and makes a file when a process that saves is at it.
 SLOW = """
