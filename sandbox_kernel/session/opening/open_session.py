@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.functions.inside import command_file, with_command
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
-from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import Step

@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.backends.functions.host_function import HostFunctions
-from sandbox_kernel.backends.results.host_failures import host_trouble
-from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
+from sandbox_kernel.backends.outcome import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.guest_images import FACTS, image_facts
 from sandbox_kernel.backends.wasm.packages import package_files, usual_indexes
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
