@@ -20,8 +20,8 @@ from sandbox_kernel import (
     SandboxError,
     SandboxPolicy,
 )
-from sandbox_kernel.agent.service.run_code import RunCode
-from sandbox_kernel.agent.service.run_queue import RunQueue
+from sandbox_kernel.agent.run_code import RunCode
+from sandbox_kernel.agent.run_service import RunQueue
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.core.interpreter import find_python
 from sandbox_kernel.jail.kinds import bubblewrap_jail

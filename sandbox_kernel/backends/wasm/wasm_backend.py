@@ -63,8 +63,6 @@ from sandbox_kernel.workspace.outcome import files_left, leaves_files
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
-    from sandbox_kernel.net.client.safe_client import SafeClient
-    from sandbox_kernel.net.guest_fetch import FetchBridge
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
@@ -81,8 +79,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         pool_size: Number of spare jails that wait for runs.
         check_types: Check the types of TypeScript before a run.
         on_progress: Called with the progress of a preparation, on the thread that waits for it.
-        client: Function that makes the fetch client for a ``FetchPolicy``; None for ``SafeClient``.
-        proxy: Function that makes the proxy of Python sessions for a ``FetchPolicy``; None for ``EgressProxy``.
+        proxy: Function that makes the proxy of a run for a ``FetchPolicy``; None for ``EgressProxy``.
         wheels: Packages that Python programs can import, loaded in advance; None for none.
         grants: The opened paths of the policy, where another backend has them already; None opens them.
 
@@ -100,7 +97,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         pool_size: int = 2,
         check_types: bool = False,
         on_progress: OnProgress | None = None,
-        client: Callable[[FetchPolicy], SafeClient] | None = None,
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
         wheels: Wheels | None = None,
         grants: GivenGrants | None = None,
@@ -111,7 +107,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self.enforcer = get_enforcer(enforcer)
         own = store if store is not None else WasmStore()
         super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
-        self._client, self._proxy = client, proxy
+        self._proxy = proxy
         self.wheels = wheels
         if wheels is not None:
             check_place_is_free(self.policy, PLACE, "the files of wheels=…")
@@ -202,20 +198,10 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
         self.enforcer.check_network(self.policy)
 
-    def egress(self) -> AbstractContextManager[FetchBridge | None]:
-        """Return the fetch server of one guest; None inside the block when the policy allows no network."""
+    def egress(self) -> AbstractContextManager[EgressProxy | None]:
+        """Return the proxy of one run or session; None inside the block when the policy allows no network."""
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
-        from sandbox_kernel.net.client.safe_client import SafeClient
-        from sandbox_kernel.net.guest_fetch import FetchBridge, guest_rules
-        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-
-        return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))
-
-    def proxy(self) -> EgressProxy | None:
-        """Return the proxy for pip in a Python session; None when the policy allows no network."""
-        if not self.policy.network and not self.policy.network_rules:
-            return None
         from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
         from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
@@ -284,7 +270,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
 
     def _run_in_jail(self, run: _WasmRun, guest: GuestRun, walls: Walls) -> ExecResult:
         request, context, here = run.request, run.context, run.context.here
-        with self.egress() as bridge:
+        with self.egress() as proxy:
             jail = self.pool.take(walls)
             try:
                 began_ns = time.time_ns()
@@ -294,16 +280,16 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 job = replace(job, stdin_from=context.stdin_from, preamble=run.messages)
                 if run.calls is not None:
                     job = with_functions(job, run.calls)
-                listen = bridge.start if bridge is not None else None
+                listen = proxy.start if proxy is not None else None
                 outcome = run_job(jail, job, context, on_listener=listen, stop=context.stop)
                 facts = wasm_facts(outcome, job, context.chosen)
                 facts.spent_s = facts.compile_s = run.spent_s
                 told = [*facts.notes, *run.notes]
                 if run.calls is not None:
                     facts.calls = run.calls.finish()
-                if bridge is not None:
-                    facts.violations = bridge.violations
-                    told += network_notes(self.policy, NetworkSigns(), ())
+                if proxy is not None:
+                    facts.violations = proxy.violations
+                    told += (*network_notes(self.policy, NetworkSigns(), ()), *proxy.take_failures())
                 kept = leaves_files(facts.status, facts.limit)
                 if here is not None and look is not None:
                     left = here.keep_run(look, began_ns, kept=kept)
