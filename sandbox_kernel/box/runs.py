@@ -44,7 +44,7 @@ class BoxRuns(BoxState):
             code: The source text of the program, or the bytes of a wasm module.
             language: The language of the program, as a name (``"python"``, ``"rust"``) or a ``Language``.
             timeout: Wall-clock limit in seconds.
-            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
+            memory_mb: Memory limit in MB of the program with all its processes; ``DEFAULT_MEMORY_MB`` for None.
             stdin: Standard input of the program: text, bytes, or a file open for reading bytes. A file is read while
                 the program reads it; ``dask`` reads it completely first. ``wasm`` and ``dask`` read no terminal.
             env: Environment variables of the program, besides those that the policy allows.
@@ -98,7 +98,7 @@ class BoxRuns(BoxState):
             code: The source text of the program, or the bytes of a wasm module.
             language: The language of the program, as a name (``"python"``, ``"rust"``) or a ``Language``.
             timeout: Wall-clock limit in seconds.
-            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
+            memory_mb: Memory limit in MB of the program with all its processes; ``DEFAULT_MEMORY_MB`` for None.
             stdin: Standard input of the program, as text or bytes.
             env: Environment variables of the program, besides those that the policy allows.
             args: Command-line arguments of the program.
@@ -148,7 +148,7 @@ class BoxRuns(BoxState):
             command: The name of the program, or its path inside the jail.
             args: Its arguments, as a list of strings.
             timeout: Wall-clock limit in seconds.
-            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
+            memory_mb: Memory limit in MB of the program with all its processes; ``DEFAULT_MEMORY_MB`` for None.
             stdin: Standard input of the program, as text or bytes.
             env: Environment variables of the program, besides those that the policy allows.
             files: Contents by path, added to the work folder for this run.
@@ -195,7 +195,7 @@ class BoxRuns(BoxState):
             language: The language of the program.
             max_workers: How many runs at the same time; 4 by default, at most 256.
             timeout: Wall-clock limit in seconds of each run.
-            memory_mb: Memory limit in MB of each run; 2048 by default.
+            memory_mb: Memory limit in MB of each run; ``DEFAULT_MEMORY_MB`` for None.
             progress: Called as ``progress(done, total)`` after each result.
 
         Returns:

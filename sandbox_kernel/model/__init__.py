@@ -3,6 +3,7 @@
 They check their own fields and do nothing else.
 """
 
+from sandbox_kernel.limits import Limit, Status
 from sandbox_kernel.model.notes import Note, NoteKind, signal_name
 from sandbox_kernel.model.request import (
     LOADER_NAMES,
@@ -30,8 +31,6 @@ from sandbox_kernel.model.result import (
     Display,
     ExecResult,
     FsChange,
-    Limit,
-    Status,
     Violation,
     describe_end,
 )

@@ -26,7 +26,7 @@ from sandbox_kernel.jail.start import has_own_disk, process_rlimit
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.languages.recipe import rlimits, search_path
-from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
+from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 from sandbox_kernel.session.cell.cell_result import Frame
 from sandbox_kernel.session.opening.language_workers import ENGINES, Engine
@@ -94,7 +94,7 @@ def open_session(
     *,
     name: str | None = None,
     memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
-    checkpoints: int = 5,
+    checkpoints: int = DEFAULT_CHECKPOINTS,
     python: str | None = None,
     limits: Limits | None = None,
     on_close: Callable[[], None] | None = None,
