@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import quoted
-from sandbox_kernel.model import ExecResult
+from sandbox_kernel.model import ExecRequest, ExecResult
 
 #: Most threads of one ``map``. Each runs one sandbox, which needs processes and file descriptors of the host.
 MOST_WORKERS = 256
 
 
-class ReadyRun(Protocol):
-    """A function that runs one prepared request."""
-
-    def __call__(self, *, stop: Stop | None) -> ExecResult:
-        """Run the request to its end, or until ``stop`` is set."""
-
-
-def run_each(starts: Sequence[ReadyRun], workers: int, progress: Callable[[int, int], None] | None) -> list[ExecResult]:
+def run_each(
+    run: Callable[[ExecRequest, Stop], ExecResult],
+    requests: Sequence[ExecRequest],
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[ExecResult]:
     """Run every request, at most ``workers`` at a time, and return the results in input order.
 
     Calls ``progress(done, total)`` after each result.
@@ -31,11 +28,11 @@ def run_each(starts: Sequence[ReadyRun], workers: int, progress: Callable[[int, 
     threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sandbox-map")
     stop = Stop()
     try:
-        futures = [threads.submit(start, stop=stop) for start in starts]
+        futures = [threads.submit(run, request, stop) for request in requests]
         for future in futures:
             results.append(future.result())
             if progress is not None:
-                progress(len(results), len(starts))
+                progress(len(results), len(requests))
     except BaseException:
         # Ctrl-C, or a progress callback that raised: the caller gets no results, so the other runs are stopped.
         stop.set()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from sandbox_kernel.backends.requests.program_lookup import BECOME
+from sandbox_kernel.backends.base import RunContext
+from sandbox_kernel.backends.checks import BECOME
 from sandbox_kernel.box.given_files import named_files, split_input
 from sandbox_kernel.box.state import BoxState
 from sandbox_kernel.errors import InvalidRequest
@@ -44,7 +44,7 @@ class BoxRuns(BoxState):
             code: The source text of the program, or the bytes of a wasm module.
             language: The language of the program, as a name (``"python"``, ``"rust"``) or a ``Language``.
             timeout: Wall-clock limit in seconds.
-            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
+            memory_mb: Memory limit in MB of the program with all its processes; ``DEFAULT_MEMORY_MB`` for None.
             stdin: Standard input of the program: text, bytes, or a file open for reading bytes. A file is read while
                 the program reads it; ``dask`` reads it completely first. ``wasm`` and ``dask`` read no terminal.
             env: Environment variables of the program, besides those that the policy allows.
@@ -70,15 +70,7 @@ class BoxRuns(BoxState):
         given, source = split_input(stdin)
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
-        result = chosen.run(
-            request,
-            on_output=on_output,
-            keep=self._folder.keep,
-            stdin_from=source,
-            over=self._here,
-            functions=self._functions,
-        )
-        return self._told(result, request.language, backend)
+        return chosen.run(request, self._context(request.language, backend, on_output=on_output, stdin_from=source))
 
     async def arun(
         self,
@@ -106,7 +98,7 @@ class BoxRuns(BoxState):
             code: The source text of the program, or the bytes of a wasm module.
             language: The language of the program, as a name (``"python"``, ``"rust"``) or a ``Language``.
             timeout: Wall-clock limit in seconds.
-            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
+            memory_mb: Memory limit in MB of the program with all its processes; ``DEFAULT_MEMORY_MB`` for None.
             stdin: Standard input of the program, as text or bytes.
             env: Environment variables of the program, besides those that the policy allows.
             args: Command-line arguments of the program.
@@ -134,18 +126,8 @@ class BoxRuns(BoxState):
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
-        keep, over = self._folder.keep, self._here
-        result = await chosen.execute(
-            request,
-            on_output=on_output,
-            cancel=cancel,
-            keep=keep,
-            on_usage=on_usage,
-            on_input=on_input,
-            over=over,
-            functions=self._functions,
-        )
-        return self._told(result, request.language, backend)
+        context = self._context(request.language, backend, on_usage=on_usage)
+        return await chosen.execute(request, on_output=on_output, cancel=cancel, on_input=on_input, context=context)
 
     def exec(
         self,
@@ -166,7 +148,7 @@ class BoxRuns(BoxState):
             command: The name of the program, or its path inside the jail.
             args: Its arguments, as a list of strings.
             timeout: Wall-clock limit in seconds.
-            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
+            memory_mb: Memory limit in MB of the program with all its processes; ``DEFAULT_MEMORY_MB`` for None.
             stdin: Standard input of the program, as text or bytes.
             env: Environment variables of the program, besides those that the policy allows.
             files: Contents by path, added to the work folder for this run.
@@ -192,10 +174,7 @@ class BoxRuns(BoxState):
         words = (command, *args)
         request = self._request(BECOME, Language.COMMAND, timeout, memory_mb, stdin, env, words, files, limits)
         self.backend.check_command(request, command)
-        result = self.backend.run(
-            request, on_output=on_output, keep=self._folder.keep, over=self._here, functions=self._functions
-        )
-        return self._told(result, Language.COMMAND, None)
+        return self.backend.run(request, self._context(Language.COMMAND, None, on_output=on_output))
 
     def map(
         self,
@@ -216,7 +195,7 @@ class BoxRuns(BoxState):
             language: The language of the program.
             max_workers: How many runs at the same time; 4 by default, at most 256.
             timeout: Wall-clock limit in seconds of each run.
-            memory_mb: Memory limit in MB of each run; 2048 by default.
+            memory_mb: Memory limit in MB of each run; ``DEFAULT_MEMORY_MB`` for None.
             progress: Called as ``progress(done, total)`` after each result.
 
         Returns:
@@ -236,16 +215,33 @@ class BoxRuns(BoxState):
         # Checks the arguments even when there is no input.
         plain = self._request(code, language, timeout, memory_mb, None, None, (), None, None)
         requests = [replace(plain, stdin=item) for item in inputs]
-        starts = [
-            partial(self._backends.choose(request, None).run, request, over=self._here, functions=self._functions)
-            for request in requests
-        ]
-        return run_each(starts, workers, progress)
+        chosen, context = self._backends.choose(plain, None), self._context(plain.language, None)
+        # Runs at the same time would overwrite each other's files.
+        context = replace(context, keep=None)
+        return run_each(
+            lambda request, stop: chosen.run(request, replace(context, stop=stop)), requests, workers, progress
+        )
 
-    def _told(self, result: ExecResult, language: Language, backend: str | None) -> ExecResult:
-        """Return the result with why its backend ran it, and how it saw the user's folder."""
-        here = "" if self._here is None else result.here or "copy"
-        return replace(result, chosen=self._backends.why(language, backend), here=here)
+    def _context(
+        self,
+        language: Language,
+        backend: str | None,
+        *,
+        on_output: OnOutput | None = None,
+        on_usage: OnUsage | None = None,
+        stdin_from: int | None = None,
+    ) -> RunContext:
+        """Return how a run is tied to this sandbox: its files, its functions, and why its backend runs it."""
+        here = self._here
+        return RunContext(
+            on_output=on_output,
+            on_usage=on_usage,
+            stdin_from=stdin_from,
+            keep=self._folder.keep if here is None else None,
+            here=here,
+            functions=self._functions,
+            chosen=self._backends.why(language, backend),
+        )
 
     def _request(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.box.given_files import named_files
 from sandbox_kernel.box.state import BoxState, checked_functions
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, Limits, check_memory_mb
+from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, Limits, check_memory_mb
 from sandbox_kernel.model import Language
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class BoxSessions(BoxState):
         *,
         name: str | None = None,
         memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
-        checkpoints: int = 5,
+        checkpoints: int = DEFAULT_CHECKPOINTS,
         python: str | None = None,
         limits: Limits | None = None,
         backend: str | None = None,

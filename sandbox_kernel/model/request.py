@@ -332,8 +332,17 @@ class Events:
     on_input: OnInput | None = None
 
     def __post_init__(self) -> None:
-        for name in ("on_output", "on_usage", "on_input"):
-            check_listener(name, getattr(self, name))
+        for name, listener in (
+            ("on_output", self.on_output),
+            ("on_usage", self.on_usage),
+            ("on_input", self.on_input),
+        ):
+            if listener is not None:
+                check_listener(name, listener)
+
+
+#: Nobody listens.
+UNHEARD = Events()
 
 
 def check_listener(name: str, listener: object) -> None:

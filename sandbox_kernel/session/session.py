@@ -17,7 +17,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
-from sandbox_kernel.backends.results.host_failures import host_trouble
+from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S

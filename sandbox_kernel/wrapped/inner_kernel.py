@@ -18,8 +18,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.backends.outcome import judge_run
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.backends.results.outcome import judge_run
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import JobFile, Step
@@ -35,6 +35,7 @@ from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.recipe import ProcessConfig, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.model import Events
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.wrapped.needed_files import needed_files
@@ -294,7 +295,7 @@ class InnerKernel:
             with self._backend.egress() as proxy:
                 job = self._job(jail.places)
                 listen = proxy.start if proxy is not None else None
-                outcome = run_job(jail, job, on_output=self._log, on_listener=listen, stop=self._stop)
+                outcome = run_job(jail, job, Events(on_output=self._log), on_listener=listen, stop=self._stop)
             self.end = _end(outcome, job)
         except SandboxError as error:
             self.end = KernelEnd(failure=str(error))

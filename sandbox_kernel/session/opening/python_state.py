@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from sandbox_kernel.backends.results.host_failures import host_trouble
+from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.jail.streams.stop import Stop

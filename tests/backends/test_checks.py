@@ -9,8 +9,9 @@ import pytest
 
 from benchmarks.soak_faults import without_descriptors
 from sandbox_kernel.backends import async_bridge  # noqa: F401 - imported before descriptors are taken away
+from sandbox_kernel.backends.base import RunContext
+from sandbox_kernel.backends.checks import Listener, host_trouble
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.backends.results.host_failures import Listener, host_trouble
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
@@ -29,7 +30,7 @@ def test_an_error_of_the_callers_listener_passes_as_it_is() -> None:
 
     backend = ProcessBackend(ProcessConfig(pool_size=0))
     with pytest.raises(BrokenPipeError, match="my own"):
-        backend.run(ExecRequest(language=Language.PYTHON, code="print(1)", timeout=30), on_output=on_output)
+        backend.run(ExecRequest(language=Language.PYTHON, code="print(1)", timeout=30), RunContext(on_output=on_output))
     listener = Listener(on_output)
     with pytest.raises(BackendUnavailable), host_trouble(listener):
         raise BrokenPipeError("not from the listener")

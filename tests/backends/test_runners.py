@@ -6,21 +6,22 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
 
+from sandbox_kernel.backends.base import RunContext
+from sandbox_kernel.backends.crowd import Crowd, shared_crowd
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.backends.runners.crowd import Crowd, shared_crowd
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Note, NoteKind, Status
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from tests.conftest import descendants, end_spares
 
@@ -85,15 +86,15 @@ def test_a_run_in_a_runner_ends_as_in_this_process(crowded: ProcessBackend, requ
 def test_files_that_a_program_leaves_reach_the_caller_and_its_notes_come_back(crowded: ProcessBackend) -> None:
     taken: dict[str, bytes] = {}
 
-    def keep(box: Rooted, result: ExecResult) -> ExecResult:
-        for change in result.changes:
+    def keep(box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
+        for change in changes:
             taken[change.path] = box.read(change.path)
-        return replace(result, exit_code=42)
+        return [Note("taken")]
 
     request = python("open('new', 'w').write(open('given').read() * 2)", files={"given": "ab"})
-    result = crowded.run(request, keep=keep)
+    result = crowded.run(request, RunContext(keep=keep))
     assert taken == {"new": b"abab"}
-    assert (result.exit_code, [change.path for change in result.changes]) == (42, ["new"])
+    assert (result.notes, [change.path for change in result.changes]) == (("taken",), ["new"])
 
 
 @pytest.mark.slow
@@ -107,25 +108,23 @@ def test_output_and_memory_are_told_on_the_calling_thread_while_the_program_runs
         heard[stream] += text
         threads.add(threading.get_ident())
 
-    result = crowded.run(python(go_on), on_output=hear, on_usage=lambda now, _: used.append(now))
+    result = crowded.run(python(go_on), RunContext(on_output=hear, on_usage=lambda now, _: used.append(now)))
     assert heard == {"stdout": "one\n", "stderr": "two\n"} == {"stdout": result.stdout, "stderr": result.stderr}
     assert threads == {threading.get_ident()}
     assert used
 
 
 @pytest.mark.slow
-def test_a_run_in_a_runner_can_be_stopped_and_its_files_are_kept(crowded: ProcessBackend) -> None:
+def test_a_run_in_a_runner_can_be_stopped_and_its_files_are_told_and_not_kept(crowded: ProcessBackend) -> None:
     stop = Stop()
-    seen: list[str] = []
-    result = crowded.run(
-        python("open('left', 'w').close(); print('ready', flush=True)\nwhile True: pass"),
-        on_output=lambda *_: stop.set(),
-        stop=stop,
-        keep=lambda _, result: (seen.extend(change.path for change in result.changes), result)[1],
+    heard = RunContext(
+        on_output=lambda *_: stop.set(), stop=stop, keep=lambda *_: pytest.fail("a stopped run leaves nothing")
     )
+    result = crowded.run(python("open('left', 'w').close(); print('ready', flush=True)\nwhile True: pass"), heard)
     stop.close()
     assert result.status is Status.INTERRUPTED
-    assert seen == ["left"]
+    assert [change.path for change in result.changes] == ["left"]
+    assert [note.kind for note in result.notes] == [NoteKind.FILES_NOT_KEPT]
 
 
 @pytest.mark.slow
@@ -137,7 +136,7 @@ def test_a_callback_that_fails_ends_the_run_and_the_caller_gets_its_error(crowde
         raise OfTheCallerError
 
     with pytest.raises(OfTheCallerError):
-        crowded.run(python("print(1, flush=True)\nwhile True: pass"), on_output=fail)
+        crowded.run(python("print(1, flush=True)\nwhile True: pass"), RunContext(on_output=fail))
     assert crowded.run(python("print(2)")).stdout == "2\n"
 
 
@@ -164,7 +163,7 @@ def test_a_runner_that_is_killed_takes_its_jails_along_and_the_next_run_works(
         os.kill(found[0], signal.SIGKILL)
 
     with pytest.raises(BackendUnavailable, match="ended before the program did"):
-        crowded.run(python("print('runs', flush=True)\nwhile True: pass"), on_output=kill)
+        crowded.run(python("print('runs', flush=True)\nwhile True: pass"), RunContext(on_output=kill))
     assert inside
     for pid in inside:
         wait_until_gone(pid)

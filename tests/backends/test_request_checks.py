@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandbox_kernel import ExecRequest, InvalidRequest, Language, Limits, ProcessBackend, ProcessConfig, WasmBackend
-from sandbox_kernel.backends.requests.request_checks import check_files_fit
+from sandbox_kernel.backends.checks import check_files_fit
 
 
 def request(size: int, language: Language = Language.PYTHON, memory_mb: int = 64) -> ExecRequest:

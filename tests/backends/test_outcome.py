@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox_kernel.backends.results.outcome import judge_run, make_result
+from sandbox_kernel.backends.outcome import judge_run, make_result, run_facts
 from sandbox_kernel.jail.core.gate_messages import Step, StepExit
 from sandbox_kernel.jail.core.job import Job, JobOutcome
 from sandbox_kernel.jail.meter.reading import Reading
@@ -157,7 +157,7 @@ def told(
     """The result that a caller gets."""
     asked = of or job()
     given = plan or ProgramPlan(steps=tuple(asked.steps))
-    return make_result(request, seen, asked, given, backend="process", isolation="process+sandbox")
+    return make_result(request, seen, run_facts(seen, asked, given, backend="process", isolation="process+sandbox"))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import CommandNotFound, InvalidRequest, Sandbox, SandboxDestroyed, SandboxPolicy, Status
+from sandbox_kernel.backends.checks import check_command
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.backends.requests.program_lookup import check_command
 from sandbox_kernel.policy import Grant
 
 PATH = "/usr/bin:/bin"

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.requests.surroundings import selecting_variables
+from sandbox_kernel.backends.checks import selecting_variables
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.runners.runner import Runner
+    from sandbox_kernel.backends.runner import Runner
 
 #: More runs at once than this are a crowd.
 FEW = 2
@@ -105,7 +105,7 @@ class Crowd:
 
     def _start(self, surroundings: object) -> None:
         """Start one runner; runs stay in this process meanwhile. A host that refuses it does without."""
-        from sandbox_kernel.backends.runners.runner import Runner  # most programs need none
+        from sandbox_kernel.backends.runner import Runner  # most programs need none
 
         with contextlib.suppress(OSError):
             runner = Runner()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_kernel.backends.checks import read_to_end, unless_terminal
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.backends.requests.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import ExecRequest, Language
 

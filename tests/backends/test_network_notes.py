@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy
-from sandbox_kernel.backends.results.network_notes import BESIDE, OPEN, NetworkSigns, network_notes
+from sandbox_kernel.backends.outcome import BESIDE, OPEN, NetworkSigns, network_notes
 
 NO_NETWORK = SandboxPolicy.preset("standard")
 
