@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sandbox_kernel.box.project import here_folder
+from sandbox_kernel.box.files import here_folder
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.walls import Places, Walls

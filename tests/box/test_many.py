@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from sandbox_kernel import ExecResult
-from sandbox_kernel.box.many import MOST_WORKERS, check_workers, run_each
+from sandbox_kernel.box.runs import MOST_WORKERS, check_workers, run_each
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.streams.stop import Stop, readable
 
