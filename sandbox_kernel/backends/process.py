@@ -20,22 +20,20 @@ from sandbox_kernel.backends.results.outcome import make_result
 from sandbox_kernel.backends.runners.crowd import shared_crowd
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, SpareGone
-from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes, with_gpu
-from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-from sandbox_kernel.jail.kinds.reaper import bury
-from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
-from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
-from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.accounting.meter import OnUsage
+from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer, has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.input_prompts import OnInput
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
-from sandbox_kernel.jail.streams.input_prompts import OnInput
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, SpareGone, run_job
+from sandbox_kernel.jail.spawner import bury
+from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.jail.template import NoLayer, Templates
+from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes, with_gpu
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import (
     ProcessConfig,
@@ -56,7 +54,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandbox_kernel.backends.functions.host_function import HostFunctions
-    from sandbox_kernel.jail.core.jail import Jail
+    from sandbox_kernel.jail.jail import Jail
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.workspace.here.here_folder import HereFolder

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult
 

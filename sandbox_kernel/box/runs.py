@@ -13,8 +13,8 @@ from sandbox_kernel.backends.results.host_failures import check_listener
 from sandbox_kernel.box.given_files import named_files, split_input
 from sandbox_kernel.box.state import BoxState
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.input_prompts import AnyOnInput
+from sandbox_kernel.jail.accounting.meter import OnUsage
+from sandbox_kernel.jail.input_prompts import AnyOnInput
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 
@@ -125,7 +125,7 @@ class BoxRuns(BoxState):
             on_usage: Called a few times a second, on another thread, as ``on_usage(used_bytes, limit_bytes)``.
             on_input: Called as ``on_input(prompt, password)`` when the program waits for standard input and no
                 ``stdin`` was given; returns the line. Where a waiting program cannot be detected
-                (``jail/streams/input_watch.py``), the input is empty instead.
+                (``jail/input_prompts.py``), the input is empty instead.
 
         Returns:
             The result, as from ``run``.

@@ -16,7 +16,7 @@ from sandbox_kernel.box.fetching import BoxFetching
 from sandbox_kernel.box.runs import BoxRuns
 from sandbox_kernel.box.sessions import BoxSessions
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.kinds.reaper import wait_buried
+from sandbox_kernel.jail.spawner import wait_buried
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import SandboxPolicy

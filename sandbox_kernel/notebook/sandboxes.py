@@ -20,8 +20,8 @@ from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.input_prompts import AnyOnInput
+from sandbox_kernel.jail.accounting.meter import OnUsage
+from sandbox_kernel.jail.input_prompts import AnyOnInput
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes

@@ -14,9 +14,9 @@ import stat
 from abc import ABC, abstractmethod
 
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable
-from sandbox_kernel.jail.core.handed_over import receive_with_files
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import LANDLOCK, Places
+from sandbox_kernel.jail.gate_messages import receive_with_files
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import LANDLOCK, Places
 
 #: The channels in the order of their ports, and the names of the ports in a connection file.
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")

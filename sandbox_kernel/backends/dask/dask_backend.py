@@ -29,9 +29,9 @@ from sandbox_kernel.backends.dask.dask_worker import (
 from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.backends.requests.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, install_line
-from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.input_prompts import OnInput
-from sandbox_kernel.jail.streams.stop import Stop, readable
+from sandbox_kernel.jail.accounting.meter import OnUsage
+from sandbox_kernel.jail.input_prompts import OnInput
+from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable, Sequence
 
 from sandbox_kernel.errors import CommandNotFound, InvalidRequest
-from sandbox_kernel.jail.core.interpreter import is_system
-from sandbox_kernel.jail.core.walls import CELL, TMP, WORK
+from sandbox_kernel.jail.interpreter import is_system
+from sandbox_kernel.jail.walls import CELL, TMP, WORK
 from sandbox_kernel.policy import Grant
 
 #: A script that becomes the program; the shell does not interpret its arguments.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.core.walls import sizes
+from sandbox_kernel.jail.walls import sizes
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest
 

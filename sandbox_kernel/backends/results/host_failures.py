@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.jail.core.job import OnOutput
+from sandbox_kernel.jail.run_job import OnOutput
 from sandbox_kernel.limits import quoted
 
 

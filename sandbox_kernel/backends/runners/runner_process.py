@@ -28,7 +28,7 @@ from sandbox_kernel.backends.runners.run_channel import (
     RunUses,
 )
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.workspace.outcome import Keep
 from sandbox_kernel.workspace.tree.rooted import Rooted

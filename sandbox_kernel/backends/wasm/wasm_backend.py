@@ -43,15 +43,14 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 from sandbox_kernel.backends.wasm.wasm_result import unfinished, wasm_result
 from sandbox_kernel.backends.wasm.wheels import MEMORY, PLACE, LoadedWheels, Wheels, load_wheels
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.core.job import SpareGone
-from sandbox_kernel.jail.core.walls import CELL, Walls
+from sandbox_kernel.jail.accounting.meter import OnUsage
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.input_prompts import OnInput
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.streams.input_prompts import OnInput
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.run_job import SpareGone, run_job
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
 from sandbox_kernel.model.notes import not_booted

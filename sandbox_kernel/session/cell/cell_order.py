@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.job import OnOutput
-from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.jail.accounting.meter import OnUsage
+from sandbox_kernel.jail.ending import Ending
+from sandbox_kernel.jail.run_job import OnOutput
 from sandbox_kernel.model import Call
 from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel.backends.results.host_failures import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.ground.visible import one_line
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.session.cell.cell_order import CellRequest
