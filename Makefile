@@ -52,6 +52,7 @@ lint: $(TEST_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.weigh
 
 # The site from docs/ and notebooks/, into artifacts/site. Needs no network once the extra `docs` is installed.
 # All pages each time (-E -a): a page that is not built again would keep its old menu and hide its warnings.

@@ -100,7 +100,7 @@ def _worth_telling(result: ExecResult) -> list[str]:
     return [*stable_notes(result), *([result.chosen] if result.chosen and result.backend == "wasm" else [])]
 
 
-#: Words for kinds of isolation, as a user knows them. ``labextension/static/receipt-facts.js`` has the same.
+#: Words for kinds of isolation, as a user knows them. ``labextension/static/receipt.js`` has the same.
 _ISOLATION = {"process+sandbox": "isolated process", "process": "process without walls", "wasm": "WebAssembly"}
 
 

@@ -2,8 +2,8 @@
 //
 // Names, values and lines come from inside the sandbox: types are checked, invisible characters are replaced, and texts
 // and lists are cut. sandbox_kernel/notebook/side_panel/panel_facts.py writes the replies.
-import { safeText, safeTextOf, wordsForIsolation } from './receipt-facts.js';
-import { bytesText } from './units.js';
+import { bytesText } from './dom.js';
+import { safeText, safeTextOf, wordsForIsolation } from './receipt.js';
 
 const MOST_LINES = 2000;
 const MOST_LINE = 2000;

@@ -7,15 +7,20 @@ from collections.abc import Mapping
 from dataclasses import field, fields
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.results.host_failures import check_listener
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.accounting.meter import OnUsage
-from sandbox_kernel.jail.input_prompts import AnyOnInput, OnInput
-from sandbox_kernel.jail.run_job import OnOutput as OnOutput
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.languages.recipe import Availability
-from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.model import (
+    AnyOnInput,
+    ExecRequest,
+    ExecResult,
+    Language,
+    OnInput,
+    OnOutput,
+    OnUsage,
+    check_listener,
+)
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.workspace.outcome import Keep
 

@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend
 from sandbox_kernel.backends.functions.served_run import served, with_hatch
 from sandbox_kernel.backends.requests.program_lookup import check_command
 from sandbox_kernel.backends.requests.request_checks import check_files_fit, check_request
-from sandbox_kernel.backends.results.host_failures import Listener, check_listener, host_trouble
+from sandbox_kernel.backends.results.host_failures import Listener, host_trouble
 from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.results.outcome import make_result
 from sandbox_kernel.backends.runners.crowd import shared_crowd
@@ -22,10 +22,8 @@ from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
-from sandbox_kernel.jail.accounting.meter import OnUsage
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer, has_own_disk, places_ahead, process_rlimit
 from sandbox_kernel.jail.gate_messages import JobFile
-from sandbox_kernel.jail.input_prompts import OnInput
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
@@ -45,7 +43,17 @@ from sandbox_kernel.languages.recipe import (
 )
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB, quoted
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
+from sandbox_kernel.model import (
+    ExecRequest,
+    ExecResult,
+    Language,
+    Note,
+    OnInput,
+    OnOutput,
+    OnUsage,
+    check_listener,
+    notes,
+)
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
 from sandbox_kernel.workspace.outcome import Keep, with_changes

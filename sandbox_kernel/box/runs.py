@@ -7,16 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.requests.program_lookup import BECOME
-from sandbox_kernel.backends.results.host_failures import check_listener
 from sandbox_kernel.box.given_files import named_files, split_input
 from sandbox_kernel.box.state import BoxState
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.accounting.meter import OnUsage
-from sandbox_kernel.jail.input_prompts import AnyOnInput
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits, quoted
-from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.model import AnyOnInput, ExecRequest, ExecResult, Language, OnOutput, OnUsage, check_listener
 
 if TYPE_CHECKING:
     import asyncio

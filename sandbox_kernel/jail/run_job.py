@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.accounting.meter import OnUsage, Reading
+from sandbox_kernel.jail.accounting.meter import Reading
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.gate_messages import (
     MAX_KEPT,
@@ -34,18 +34,18 @@ from sandbox_kernel.jail.gate_messages import (
     send_order,
     step_exit,
 )
-from sandbox_kernel.jail.input_prompts import InputPrompts, InputWatch, OnInput
+from sandbox_kernel.jail.input_prompts import InputPrompts, InputWatch
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.spawner import bury
 from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder, Stop
 from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, RunMemory, WatchLoop
+from sandbox_kernel.model import OnInput, OnOutput, OnUsage
 
 # What a job is, and how one ended: plain values. ``run_job.py`` runs a job.
 
 #: Processes of ours in each jail: the gate, which is the init of the namespace.
 OWN_PROCESSES = 1
 
-OnOutput = Callable[[str, str], None]
 OnListener = Callable[[socket.socket], None]
 
 

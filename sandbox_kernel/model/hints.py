@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.ground.own_places import is_own_place
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import notes
-from sandbox_kernel.model.language import Language
-from sandbox_kernel.model.notes import Note, NoteKind
-from sandbox_kernel.model.status import Status
-from sandbox_kernel.model.wanted import WantedKind
+from sandbox_kernel.model.notes import Note, NoteKind, WantedKind
+from sandbox_kernel.model.request import Language
+from sandbox_kernel.model.result import Status
 
 if TYPE_CHECKING:
     from sandbox_kernel.model.result import ExecResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.model.wanted import Wanted, WantedKind
+from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
 
 #: Refusals that a domain, or a domain with this port, would lift.

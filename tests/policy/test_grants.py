@@ -20,8 +20,8 @@ from sandbox_kernel import (
     SandboxError,
     SandboxPolicy,
 )
-from sandbox_kernel.agent.service.run_code import RunCode
-from sandbox_kernel.agent.service.run_queue import RunQueue
+from sandbox_kernel.agent.run_code import RunCode
+from sandbox_kernel.agent.run_service import RunQueue
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail import bubblewrap_jail
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail

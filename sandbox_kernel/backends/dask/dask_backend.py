@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend
 from sandbox_kernel.backends.dask.dask_delivery import Delivery, decode_capabilities, decode_delivery
 from sandbox_kernel.backends.dask.dask_worker import (
     BEGAN,
@@ -29,11 +29,9 @@ from sandbox_kernel.backends.dask.dask_worker import (
 from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.backends.requests.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, install_line
-from sandbox_kernel.jail.accounting.meter import OnUsage
-from sandbox_kernel.jail.input_prompts import OnInput
 from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.model import ExecRequest, ExecResult, Status, notes
+from sandbox_kernel.model import ExecRequest, ExecResult, OnInput, OnOutput, OnUsage, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.sent_folder import pack_folder, take_changes

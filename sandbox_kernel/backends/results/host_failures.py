@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.jail.run_job import OnOutput
-from sandbox_kernel.limits import quoted
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.model import OnOutput, check_listener
 
 
 class Listener:
@@ -28,12 +27,6 @@ class Listener:
         except BaseException as error:
             self.failure = error
             raise
-
-
-def check_listener(name: str, listener: object) -> None:
-    """Raise ``InvalidRequest`` for a callback that cannot be called. Used before anything runs."""
-    if listener is not None and not callable(listener):
-        raise InvalidRequest(f"{name} must be a function, got {quoted(listener)}; for example {name}=print")
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import sys
 import threading
 from pathlib import Path
 
-from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.backends.runners.run_channel import (
     BegunMarks,
     FilesKept,
@@ -27,9 +26,8 @@ from sandbox_kernel.backends.runners.run_channel import (
 )
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.accounting.meter import OnUsage
 from sandbox_kernel.jail.streams import Stop
-from sandbox_kernel.model import ExecRequest, ExecResult
+from sandbox_kernel.model import ExecRequest, ExecResult, OnOutput, OnUsage
 from sandbox_kernel.workspace.outcome import Keep
 from sandbox_kernel.workspace.tree.rooted import Rooted
 

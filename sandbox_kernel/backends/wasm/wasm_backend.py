@@ -16,14 +16,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
+from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits
 from sandbox_kernel.backends.functions.inside import typescript_files, wasm_python_files
 from sandbox_kernel.backends.functions.served_run import served, with_functions
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.requests.request_checks import check_files_fit, check_request
 from sandbox_kernel.backends.requests.standard_input import unless_terminal
-from sandbox_kernel.backends.results.host_failures import Listener, check_listener, host_trouble
+from sandbox_kernel.backends.results.host_failures import Listener, host_trouble
 from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.cell_modules import CellModules, WasmSource, read_source
 from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, image_facts, why_not_image
@@ -43,16 +43,24 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 from sandbox_kernel.backends.wasm.wasm_result import unfinished, wasm_result
 from sandbox_kernel.backends.wasm.wheels import MEMORY, PLACE, LoadedWheels, Wheels, load_wheels
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.accounting.meter import OnUsage
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.jail.input_prompts import OnInput
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run_job import SpareGone, run_job
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
+from sandbox_kernel.model import (
+    ExecRequest,
+    ExecResult,
+    Language,
+    Limit,
+    OnInput,
+    OnOutput,
+    OnUsage,
+    Status,
+    check_listener,
+)
 from sandbox_kernel.model.notes import not_booted
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
@@ -64,8 +72,6 @@ if TYPE_CHECKING:
 
     from sandbox_kernel.backends.functions.call_server import CallServer
     from sandbox_kernel.backends.functions.host_function import HostFunctions
-    from sandbox_kernel.net.client.safe_client import SafeClient
-    from sandbox_kernel.net.guest_fetch import FetchBridge
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
@@ -96,8 +102,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         pool_size: Number of spare jails that wait for runs.
         check_types: Check the types of TypeScript before a run.
         on_progress: Called with the progress of a preparation, on the thread that waits for it.
-        client: Function that makes the fetch client for a ``FetchPolicy``; None for ``SafeClient``.
-        proxy: Function that makes the proxy of Python sessions for a ``FetchPolicy``; None for ``EgressProxy``.
+        proxy: Function that makes the proxy of a run for a ``FetchPolicy``; None for ``EgressProxy``.
         wheels: Packages that Python programs can import, loaded in advance; None for none.
         grants: The opened paths of the policy, where another backend has them already; None opens them.
 
@@ -115,7 +120,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         pool_size: int = 2,
         check_types: bool = False,
         on_progress: OnProgress | None = None,
-        client: Callable[[FetchPolicy], SafeClient] | None = None,
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
         wheels: Wheels | None = None,
         grants: GivenGrants | None = None,
@@ -126,7 +130,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self.enforcer = get_enforcer(enforcer)
         own = store if store is not None else WasmStore()
         super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
-        self._client, self._proxy = client, proxy
+        self._proxy = proxy
         self.wheels = wheels
         if wheels is not None:
             check_place_is_free(self.policy, PLACE, "the files of wheels=…")
@@ -229,20 +233,10 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
         self.enforcer.check_network(self.policy)
 
-    def egress(self) -> AbstractContextManager[FetchBridge | None]:
-        """Return the fetch server of one guest; None inside the block when the policy allows no network."""
+    def egress(self) -> AbstractContextManager[EgressProxy | None]:
+        """Return the proxy of one run or session; None inside the block when the policy allows no network."""
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
-        from sandbox_kernel.net.client.safe_client import SafeClient
-        from sandbox_kernel.net.guest_fetch import FetchBridge, guest_rules
-        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-
-        return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))
-
-    def proxy(self) -> EgressProxy | None:
-        """Return the proxy for pip in a Python session; None when the policy allows no network."""
-        if not self.policy.network and not self.policy.network_rules:
-            return None
         from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
         from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
@@ -332,7 +326,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self, request: ExecRequest, guest: GuestRun, walls: Walls, spent_s: float, callbacks: _RunCallbacks
     ) -> ExecResult:
         left = request.timeout - spent_s
-        with self.egress() as bridge:
+        with self.egress() as proxy:
             jail = self.pool.take(walls)
             try:
                 over, began_ns = callbacks.over, time.time_ns()
@@ -342,7 +336,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 job = replace(job, stdin_from=callbacks.stdin_from)
                 if callbacks.calls is not None:
                     job = with_functions(job, callbacks.calls)
-                listen = bridge.start if bridge is not None else None
+                listen = proxy.start if proxy is not None else None
                 outcome = run_job(
                     jail,
                     job,
@@ -355,9 +349,9 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
                 made = callbacks.calls.finish() if callbacks.calls is not None else ()
                 result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s, calls=made)
-                if bridge is not None:
-                    notes = (*result.notes, *network_notes(self.policy, NetworkSigns(), ()))
-                    result = replace(result, violations=bridge.violations, notes=notes)
+                if proxy is not None:
+                    notes = (*result.notes, *network_notes(self.policy, NetworkSigns(), ()), *proxy.take_failures())
+                    result = replace(result, violations=proxy.violations, notes=notes)
                 if over is not None and look is not None:
                     return over.keep_run(result, look, began_ns)
                 return with_changes(result, jail.box_fd, request, callbacks.keep)

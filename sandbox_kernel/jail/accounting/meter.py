@@ -11,7 +11,6 @@ import errno
 import os
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroup_place import GROUP_PREFIX, read, write
@@ -29,9 +28,6 @@ from sandbox_kernel.jail.accounting.processes import (
 TICK_S = 0.02
 #: How often the memory use of a run is reported.
 USAGE_S = 0.25
-
-#: Called with the memory in use and the limit, in bytes, on the thread of the run. It must be quick and never raise.
-OnUsage = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

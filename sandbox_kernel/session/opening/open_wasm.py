@@ -161,8 +161,7 @@ class _Opening:
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
-            python = self.spec.language is Language.PYTHON
-            proxy = self.backend.proxy() if python else self.backend.egress().__enter__()
+            proxy = self.backend.egress().__enter__()
             sealed = can_be_sealed(self.backend.enforcer.name)
             calls = CallServer(self.functions) if self.functions is not None else None
             worker = JailedWorker(
