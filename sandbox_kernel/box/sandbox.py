@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from sandbox_kernel.backends.choice import BACKENDS, Backends, known_backend
 from sandbox_kernel.box.sessions import BoxSessions, checked_functions
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
-from sandbox_kernel.jail.kinds.reaper import wait_buried
+from sandbox_kernel.jail.spawner import wait_buried
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import FunctionLimits, quoted
 from sandbox_kernel.model import Language

@@ -41,12 +41,11 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 from sandbox_kernel.backends.wasm.wasm_result import unfinished, wasm_facts
 from sandbox_kernel.backends.wasm.wheels import MEMORY, PLACE, LoadedWheels, Wheels, load_wheels
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.core.job import SpareGone
-from sandbox_kernel.jail.core.walls import CELL, Walls
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.jail.run_job import SpareGone, run_job
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import (
     ExecRequest,

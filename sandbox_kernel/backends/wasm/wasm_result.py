@@ -15,10 +15,10 @@ from sandbox_kernel.backends.outcome import RunFacts, run_facts
 from sandbox_kernel.backends.wasm.wasm_job import PREPARE_DISK_MB
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.ground.wire import parse_json
-from sandbox_kernel.jail.core.gate_messages import readable_text
-from sandbox_kernel.jail.core.job import Job, JobOutcome
-from sandbox_kernel.jail.run import ending
-from sandbox_kernel.jail.run.ending import Evidence, Verdict
+from sandbox_kernel.jail import ending
+from sandbox_kernel.jail.ending import Evidence, Verdict
+from sandbox_kernel.jail.gate_messages import readable_text
+from sandbox_kernel.jail.run_job import Job, JobOutcome
 from sandbox_kernel.languages.recipe import ProgramPlan
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
