@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.ground.visible import INVISIBLE
+from sandbox_kernel.receipt import INVISIBLE
 
 #: The longest code that a worker is asked about, in characters; the analysis of more takes too long.
 MAX_ASKED = 1 << 20

@@ -17,9 +17,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.results.host_failures import host_trouble
+from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import PolicyViolation, SessionError
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language, OnInput, OnOutput
 from sandbox_kernel.policy import Mount
@@ -290,7 +290,7 @@ class Session(TimeTravel):
 
         Args:
             domain: A domain that its programs may reach, ``example.org`` or ``example.org:8443``.
-            mount: A folder that it is shown, as ``HOST:GUEST``, at a place of ``jail/late_places.py``: read-only, or
+            mount: A folder that it is shown, as ``HOST:GUEST``, at a place of ``jail/late_grants.py``: read-only, or
                 ``HOST:GUEST:rw`` for a session that began with a folder of the host.
             env: Variables of its environment.
             memory_mb: A higher memory limit.

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.ground.visible import one_line
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
-from sandbox_kernel.jail.streams.stop import Stop, readable
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.limits import MIB, quoted
+from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.saved_file import INTERRUPTED, MOST_MEMORY, check_elapsed
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.folder_state import FolderState

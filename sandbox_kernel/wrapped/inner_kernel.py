@@ -18,23 +18,22 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.backends.outcome import judge_run
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.backends.results.outcome import judge_run
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.handed_over import receive_with_files
-from sandbox_kernel.jail.core.interpreter import find_python, runtime_grants
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome
-from sandbox_kernel.jail.core.walls import LANDLOCK, Places, Walls, sizes, with_gpu
-from sandbox_kernel.jail.run.ending import Verdict
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.start import has_own_disk, process_rlimit, start_jail
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.ending import Verdict
+from sandbox_kernel.jail.enforcer import has_own_disk, process_rlimit, start_jail
+from sandbox_kernel.jail.gate_messages import JobFile, Step, receive_with_files
+from sandbox_kernel.jail.interpreter import find_python, runtime_grants
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, run_job
+from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls, sizes, with_gpu
 from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.recipe import ProcessConfig, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.model import Events
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.wrapped.needed_files import needed_files
@@ -294,7 +293,7 @@ class InnerKernel:
             with self._backend.egress() as proxy:
                 job = self._job(jail.places)
                 listen = proxy.start if proxy is not None else None
-                outcome = run_job(jail, job, on_output=self._log, on_listener=listen, stop=self._stop)
+                outcome = run_job(jail, job, Events(on_output=self._log), on_listener=listen, stop=self._stop)
             self.end = _end(outcome, job)
         except SandboxError as error:
             self.end = KernelEnd(failure=str(error))

@@ -20,8 +20,8 @@ from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.sessions.cell_sessions import NotebookSessions
-from sandbox_kernel.session.open_session import has_sessions, only_when_named, science_is_ready
-from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
+from sandbox_kernel.session.open_session import has_sessions, only_when_named
+from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session, session_guests
 from tests.conftest import REQUIRE_ALL, need
 
 pytestmark = pytest.mark.timeout(900)
@@ -37,7 +37,10 @@ def backend() -> WasmBackend:
     made = WasmBackend()
     if REQUIRE_ALL:
         made.prepare_science()  # begun before the tests; this waits for the rest of it
-    need(science_is_ready(), "the science Python is not prepared: sandbox-kernel prepare science")
+    need(
+        made.is_prepared(session_guests(Language.PYTHON)[0]),
+        "the science Python is not prepared: sandbox-kernel prepare science",
+    )
     return made
 
 

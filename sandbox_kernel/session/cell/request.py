@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
-from sandbox_kernel.backends.results.network_notes import NetworkSigns
+from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import Limits

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from sandbox_kernel.backends.results.network_notes import NetworkSigns
+from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.run import ending
-from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
-from sandbox_kernel.jail.streams.output import Capture
+from sandbox_kernel.jail import ending
+from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
+from sandbox_kernel.jail.streams import Capture
 from sandbox_kernel.model import Call, Display, ExecResult, FsChange, Language, Note, Status, Violation, notes
 from sandbox_kernel.session.cell.request import CellRequest, SessionSpec
 from sandbox_kernel.session.worker.messages import CellDone
@@ -78,7 +78,7 @@ class CellOutput:
 
 
 def judge_cell(end: CellEnd, language: Language, memory_mb: int, *, truncated: bool = False) -> Verdict:
-    """Status and limit of a cell; see ``jail/run/ending.py`` for what counts first."""
+    """Status and limit of a cell; see ``jail/ending.py`` for what counts first."""
     killed = end.how in (Ending.DIED, Ending.LOST) and end.oom_kills > 0
     said = end.done.limit if end.done is not None else None
     return ending.judge(

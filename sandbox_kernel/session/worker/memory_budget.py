@@ -9,15 +9,15 @@ together has to fit into the limit: the oldest checkpoints are dropped until it 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.cgroups.kept_files import KeptFiles, read_once
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import OWN_PROCESSES
-from sandbox_kernel.jail.meter.process_tree import speaker, tree
-from sandbox_kernel.jail.root.sandbox_user import held_capabilities
+from sandbox_kernel.jail.accounting.processes import read_once, speaker, tree
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.root_user import held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
+from sandbox_kernel.jail.run_job import OWN_PROCESSES
 from sandbox_kernel.session.tree.state_tree import living_bound
 from sandbox_kernel.session.worker.channel import WorkerChannel, inner_pid
 
@@ -61,12 +61,17 @@ class MemoryBudget:
         self._own_bytes = self._worker_bytes()
 
     def _worker_bytes(self) -> int:
-        return anonymous_bytes(self._channel.speaker, self._channel.files)
+        return anonymous_bytes(self._channel.speaker)
 
     def relimit(self, copies: int) -> None:
         """Set the kernel's limits for the next cell, beside so many ``copies`` of the worker."""
         room = self._worker_bytes() + self.copies_bytes + _SLACK if self._has_checkpoints else 0
-        self._jail.meter.relimit(self.limit_bytes + room, self._processes + copies)
+        try:
+            self._jail.meter.relimit(self.limit_bytes + room, self._processes + copies)
+        except OSError as error:
+            # The control group was removed: the next cell notices at once, is ended for it, and says so.
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise
 
     def lower(self, limit_bytes: int) -> None:
         """Lower the session's limit. Raises ``SessionError``, and changes nothing, when the state is already larger."""
@@ -121,13 +126,10 @@ def can_be_sealed(enforcer: str | None) -> bool:
     return enforcer == bubblewrap.NAME or _CAP_SYS_PTRACE in held_capabilities()
 
 
-def anonymous_bytes(pid: int, files: KeptFiles | None = None) -> int:
-    """Return the memory of a process that no file backs; 0 when the process is gone. ``files``: see ``stat``."""
-    place = speaker(pid, files)
-    # A thread comes and goes: its files are not worth keeping.
-    read = files.read if files is not None and place == str(pid) else read_once
+def anonymous_bytes(pid: int) -> int:
+    """Return the memory of a process that no file backs; 0 when the process is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(read(f"/proc/{place}/status").partition(b"RssAnon:")[2].split(None, 1)[0]) << 10
+        return int(read_once(f"/proc/{speaker(pid)}/status").partition(b"RssAnon:")[2].split(None, 1)[0]) << 10
     return 0
 
 

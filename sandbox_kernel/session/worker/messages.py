@@ -18,10 +18,10 @@ import msgspec
 from msgspec import Meta
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.ground.wire import BadMessage, Frames, TooManyParts, frame, parse_json
-from sandbox_kernel.jail.core.gate_messages import host_names
+from sandbox_kernel.jail.gate_messages import host_names
 from sandbox_kernel.model import CellError
+from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.tree.variables import MOST_SEEN
 
 #: The largest frame of a worker, in bytes.

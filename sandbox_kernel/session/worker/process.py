@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.streams.stop import Stop, readable
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.session.cell.displays import BackgroundOutput
 from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
 from sandbox_kernel.session.debugging.pause_clock import PauseClock

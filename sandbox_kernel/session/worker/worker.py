@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.errors import EnforcerFailed, SessionError
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.meter.meter import counts_processes
+from sandbox_kernel.jail.accounting.meter import counts_processes
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.model import Note, notes
 from sandbox_kernel.session.cell.request import CellEvents, CellRequest
 from sandbox_kernel.session.tree.node import Checkpoint, FileDiff

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.jail.streams.output import Capture
+from sandbox_kernel.jail.ending import Ending
+from sandbox_kernel.jail.streams import Capture
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Language, Note, Status, notes
 from sandbox_kernel.session.cell.request import SessionSpec
