@@ -23,15 +23,7 @@ class StillBusy(SessionError):
 
 
 class PresentWorker:
-    """Holds the worker that a session has now, starts and ends it.
-
-    Args:
-        spec: what the session was opened with.
-        begin: starts a worker; called for the first one and for each that replaces it.
-        share: the link to the box's shared folder; None when the session shares no files.
-        rights: what the session was given since it began; None where nothing can be given.
-
-    """
+    """Holds the worker that a session has now, starts and ends it."""
 
     def __init__(
         self,

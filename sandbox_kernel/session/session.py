@@ -52,14 +52,6 @@ class Session(TimeTravel):
     """One session. Use it as a context manager, or call ``close``; otherwise it ends with its last reference.
 
     Do not construct it: ``Sandbox.session`` does.
-
-    Args:
-        spec: name, language and limits.
-        begin: starts a worker; called at once, and again after ``restart`` or a crash without a checkpoint.
-        on_close: called once when the session is closed.
-        share: the link to the box's shared folder; None when the session shares no files.
-        rights: what the session is given while it runs; None where nothing can be given.
-
     """
 
     def __init__(
@@ -100,20 +92,11 @@ class Session(TimeTravel):
 
         This is ``usual_mb``, or more if an earlier cell was given more with ``--memory``: what that cell made is still
         there, and the usual limit would refuse every later cell.
-
-        Args:
-            usual_mb: the notebook's default limit in MB.
-
         """
         return max(usual_mb, self.memory_mb) if self.memory_mb > self._spec.memory_mb else usual_mb
 
     def takes_memory(self, memory_mb: int) -> bool:
-        """Whether a single cell can have this memory limit: a worker cannot grow far beyond the limit it began with.
-
-        Args:
-            memory_mb: the limit in MB.
-
-        """
+        """Whether a single cell can have this memory limit: a worker cannot grow far beyond the limit it began with."""
         return self._spec.takes_memory(self.memory_mb, memory_mb)
 
     @property
@@ -250,13 +233,6 @@ class Session(TimeTravel):
         """Hand a message of a page to a widget of this session, as a cell that is no step of the history.
 
         Call ``keep_state`` when the page has the answer.
-
-        Args:
-            message: the comm message, checked.
-            timeout: seconds that the widget's callbacks may take.
-            on_output: see ``run``.
-            **more: see ``run``.
-
         """
         request = replace(self._spec.request("pass", timeout, on_output, **more), comm=message)
         with contextlib.closing(Stop()) as stop:
@@ -326,12 +302,7 @@ class Session(TimeTravel):
             self._rights().revoke(self._supervisor, worker, asked)
 
     def reaches(self, domain: str) -> bool:
-        """Whether the session may reach a domain, by what it began with and what it was given since.
-
-        Args:
-            domain: The domain, as ``allow`` takes it.
-
-        """
+        """Whether the session may reach a domain, by what it began with and what it was given since."""
         rights = self._supervisor.rights
         return rights is not None and (rights.policy.network or parse_rule(domain) in rights.policy.network_rules)
 
@@ -344,32 +315,22 @@ class Session(TimeTravel):
         return self._supervisor.rights
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
-        """Return the content of a file; waits for a running cell.
-
-        Args:
-            path: the file, relative to the work folder.
-
-        """
+        """Return the content of a file, given relative to the work folder; waits for a running cell."""
         with self._supervisor.turn() as worker:
             return self._supervisor.files.read(worker, plain_path(path))
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
-        """Create or replace a file; waits for a running cell. A later rollback keeps the file.
+        """Create or replace a file of the work folder; waits for a running cell. Text is written as UTF-8.
 
-        Args:
-            path: the file, relative to the work folder.
-            data: its new content; text is written as UTF-8.
-
+        A later rollback keeps the file.
         """
         with self._supervisor.turn() as worker:
             self._supervisor.files.write(worker, plain_path(path), data)
 
     def keep_large_files(self, place: str) -> None:
-        """Keep files that are too large to be shared for a later session; called before the first cell.
+        """Keep files that are too large to be shared for a later session, in a folder that no other user can change.
 
-        Args:
-            place: a folder of the host that no other user can change; files in it are put into the work folder.
-
+        Called before the first cell: files that are there are put into the work folder.
         """
         self._supervisor.files.keep_large(place)
 
@@ -384,12 +345,7 @@ class Session(TimeTravel):
             self._supervisor.files.clear(worker)
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
-        """Return the entries of a folder, sorted by name; waits for a running cell.
-
-        Args:
-            path: the folder, relative to the work folder.
-
-        """
+        """Return the entries of a folder of the work folder, sorted by name; waits for a running cell."""
         with self._supervisor.turn() as worker:
             return self._supervisor.files.list_dir(worker, plain_path(path))
 
@@ -400,55 +356,31 @@ class Session(TimeTravel):
             self._supervisor.again(forget=True)
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
-        """Return completions in Jupyter's form; waits a few seconds for a running cell, then it returns none.
+        """Return completions at a position, in Jupyter's form.
 
-        Args:
-            code: the source of the cell so far.
-            pos: the cursor, in characters from the start.
-
-        Returns:
-            ``matches``, ``cursor_start``, ``cursor_end`` and ``metadata``.
-
+        The keys are ``matches``, ``cursor_start``, ``cursor_end`` and ``metadata``. Waits a few seconds for a running cell, then it returns none.
         """
         return code_answers.completions(self._ask("complete", code, pos), code, pos)
 
     def inspect(self, code: str, pos: int, detail: int = 0) -> Mapping[str, object]:
         """Return documentation of the name at a position as a MIME bundle; empty when it is unknown.
 
-        Waits a few seconds for a running cell, then it returns nothing.
-
-        Args:
-            code: the source of the cell so far.
-            pos: the cursor, in characters from the start.
-            detail: 1 adds the source code, where the session has it; only Python sessions of processes do.
-
+        ``detail=1`` adds the source code, where the session has it: Python sessions of processes do. Waits a few
+        seconds for a running cell, then it returns nothing.
         """
         in_ipython = self.language is Language.PYTHON and self._spec.backend == "process"
         return code_answers.documentation(self._ask("source" if detail and in_ipython else "inspect", code, pos))
 
     def is_complete(self, code: str) -> Mapping[str, object]:
-        """Say whether code is complete.
-
-        Args:
-            code: the source of the cell so far.
-
-        Returns:
-            ``status`` (complete, incomplete, invalid or unknown) and the ``indent`` of the next line.
-
-        """
+        """Return the ``status`` of code (complete, incomplete, invalid, unknown) and the ``indent`` of the next line."""
         return code_answers.completeness(self._ask("is_complete", code, 0))
 
     def attach_debugger(self, on_event: OnEvent) -> DebugLink:
         """Start a debugger in this session, for a page; waits a few seconds for a running cell.
 
-        It ends with the returned link, with the session, and with a rollback.
-
-        Args:
-            on_event: called with each event of the debugger, on a thread of the link.
-
-        Raises:
-            SessionError: the session runs a cell, has another language, or its Python has no debugpy.
-
+        It ends with the returned link, with the session, and with a rollback. ``on_event`` is called with each event of
+        the debugger, on a thread of the link. Raises ``SessionError`` when the session runs a cell, has another
+        language, or its Python has no debugpy.
         """
         if self.language is not Language.PYTHON or self._spec.backend != "process":
             raise SessionError(f"only Python sessions of processes have a debugger, not {self.language} in WebAssembly")

@@ -136,13 +136,7 @@ def _waiting_bytes(fd: int) -> int:
 class Cell(WatchLoop):
     """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output.
 
-    Args:
-        live: the worker, which waits for a cell.
-        request: the cell.
-        stop: interrupts it when it is raised.
-        grace_s: how long the cell may go on after an interrupt.
-        node: the node of the tree that the state after the cell becomes, if it is kept.
-
+    ``node`` is the node of the tree that the state after the cell becomes, if it is kept.
     """
 
     def __init__(self, live: JailedWorker, request: CellRequest, stop: Stop, grace_s: float, node: int) -> None:

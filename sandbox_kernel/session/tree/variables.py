@@ -131,12 +131,6 @@ def find_maker(
 
     Not every change of such a variable can be seen. So no other cell may name the variable, nor one that was made with
     it and may lead to it. And no later cell may have changed what the cell reads.
-
-    Args:
-        line: the states from the present one back to the beginning.
-        variables_at: returns what the variables of a state are.
-        variable: its name.
-
     """
     made = [number for number, record in enumerate(line) if variable in record.changes.names()]
     if len(made) != 1:

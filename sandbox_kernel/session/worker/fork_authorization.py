@@ -59,12 +59,7 @@ def receive_authorizer(channel: socket.socket, patience_s: float) -> ForkAuthori
 
 
 class ForkAuthorizer:
-    """Answers the forks of one jail on a thread of its own, until every process of the jail has ended.
-
-    Args:
-        listener: the descriptor of the filter's listener; belongs to this object from now on.
-
-    """
+    """Answers the forks of one jail on a thread of its own, until every process of the jail has ended."""
 
     def __init__(self, listener: int) -> None:
         self._listener = listener

@@ -34,16 +34,7 @@ def spare_processes(checkpoints: int) -> int:
 
 
 class MemoryBudget:
-    """The limits of one worker's jail: memory, and the number of processes that its checkpoints are.
-
-    Args:
-        jail: the worker's jail.
-        channel: knows the worker's process.
-        limit_bytes: the session's memory limit.
-        processes: how many processes the user's code may have.
-        checkpoints: how many cells back ``undo`` can go.
-
-    """
+    """The limits of one worker's jail: memory, and the number of processes that its checkpoints are."""
 
     def __init__(self, jail: Jail, channel: WorkerChannel, limit_bytes: int, processes: int, checkpoints: int) -> None:
         self._jail, self._channel = jail, channel

@@ -49,14 +49,7 @@ Kind = TypeVar("Kind", bound=FromWorker)
 
 
 class WorkerProcess:
-    """A jail with a program that runs cells. One thread at a time uses it.
-
-    Args:
-        jail: a waiting jail; belongs to this object from now on.
-        proxy: the network proxy of the session; None without network.
-        calls: serves the calls of host functions; None without any.
-
-    """
+    """A jail with a program that runs cells. One thread at a time uses it."""
 
     def __init__(self, jail: Jail, proxy: EgressProxy | None = None, calls: CallServer | None = None) -> None:
         self.jail = jail

@@ -69,16 +69,8 @@ class RolledBack:
 class JailedWorker(WorkerProcess):
     """A jail with a worker that runs cells. ``tree`` knows the states of the session and which one is the present one.
 
-    Args:
-        jail: a waiting jail; belongs to this object from now on.
-        checkpoints: how many cells back ``undo`` can go; 0 switches checkpoints off.
-        memory_bytes: the session's memory limit.
-        processes: how many processes the user's code may have.
-        proxy: the network proxy of the session; None without network.
-        calls: serves the calls of host functions; None without any.
-        sealed: whether checkpoints are protected from other processes (``memory_budget.can_be_sealed``).
-        looks: whether the worker can say what its variables are.
-
+    ``checkpoints`` is how many cells back ``undo`` can go; 0 switches checkpoints off. ``sealed`` ones are protected
+    from other processes. ``looks``: the worker can say what its variables are.
     """
 
     def __init__(
@@ -442,11 +434,6 @@ class EvictedCheckpoints:
     To look and to end takes several times as long as a small cell, so with cells back to back it is left for the time
     in which nothing runs (``session/background.py``). At most ``MOST_EVICTED`` checkpoints wait for that; the oldest
     end at once when there are more, and all when memory is short.
-
-    Args:
-        gate: carries out the orders.
-        hear: takes in what the checkpoints of these nodes have found; waits until they have looked.
-
     """
 
     def __init__(self, gate: GateClient, hear: Callable[[Sequence[int]], None]) -> None:
