@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.backends.functions.call_server import CallServer
@@ -115,57 +115,48 @@ class WasmSession(Session):
         with self._supervisor.turn() as worker:
             state = take_changes(worker) if opening.guest.image else take_state(worker)
         share = opening.share.another() if opening.share is not None else None
-        return WasmSession(opening.again(name or f"{self.language}-wasm-{next(_numbers)}", state, share))
+        spec = replace(opening.spec, name=name or f"{self.language}-wasm-{next(_numbers)}")
+        return WasmSession(replace(opening, spec=spec, state=state, share=share, forked=True))
 
 
+@dataclass
 class _Opening:
     """Everything that is needed to start the worker of a session, the first time and after a crash."""
 
-    def __init__(
-        self,
-        backend: WasmBackend,
-        guest: WasmLanguage,
-        spec: SessionSpec,
-        state: State | None,
-        on_open: OnOpen | None,
-        share: FolderLink | None,
-        entry: StoreEntry | None = None,
-        wheels: LoadedWheels | None = None,
-        functions: HostFunctions | None = None,
-        *,
-        forked: bool = False,
-    ) -> None:
+    backend: WasmBackend
+    guest: WasmLanguage
+    spec: SessionSpec
+    state: State | None
+    on_open: OnOpen | None
+    share: FolderLink | None
+    functions: HostFunctions | None
+    entry: StoreEntry | None = None
+    #: The packages that the present worker began with; those of another one if its state is this one's beginning.
+    wheels: LoadedWheels | None = None
+    #: Whether the state is that of a session here, so that nothing of it has to be found out by starting with it.
+    forked: bool = False
+
+    def __post_init__(self) -> None:
+        backend, guest = self.backend, self.guest
         backend.check_network()
         check_mounts(backend.policy, guest)
-        self.share, self.functions = share, functions
-        self.backend, self.guest, self.spec, self.on_open = backend, guest, spec, on_open
-        self._state = state
-        #: Whether the state is that of a session here, so that nothing of it has to be found out by starting with it.
-        self._forked = forked
         self._switches = switches_of(guest, fuel=False)
         self._engine = _ENGINES[guest.entry]
-        if entry is None:
+        if self.entry is None:
             with host_trouble():
-                entry = backend.ready(guest, self._switches)
-        if guest.image and not image_facts(entry).booted:
+                self.entry = backend.ready(guest, self._switches)
+        self._entry = self.entry
+        if guest.image and not image_facts(self._entry).booted:
             raise BackendUnavailable(
                 f"{guest.language} sessions in WebAssembly need an image of {guest.version}, and it could not be made: "
-                f"{image_facts(entry).reason}; prepare the large Python instead: sandbox-kernel prepare science"
+                f"{image_facts(self._entry).reason}; prepare the large Python instead: sandbox-kernel prepare science"
             )
-        self._entry = entry
-        #: The packages that the present worker began with; those of another one if its state is this one's beginning.
-        self.wheels = wheels
-
-    def again(self, name: str, state: State, share: FolderLink | None) -> _Opening:
-        """Return an opening for another session that starts with this state."""
-        spec, parts = replace(self.spec, name=name), (self._entry, self.wheels, self.functions)
-        return _Opening(self.backend, self.guest, spec, state, self.on_open, share, *parts, forked=True)
 
     @host_trouble()
     def begin(self) -> JailedWorker:
         """Start a worker. Only the first one gets the given state; later ones start empty."""
-        state, self._state = self._state, None
-        forked, self._forked = self._forked, False
+        state, self.state = self.state, None
+        forked, self.forked = self.forked, False
         if state is None or not state.changes:
             self.wheels = self._find_wheels(installed=state is None)
         jail = self.backend.pool.take(self._walls())
@@ -290,7 +281,7 @@ def open_wasm_session(
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
     guest = session_guest(spoken, backend)
     spec = _spec(backend, guest, name, memory_mb, checkpoints, Limits.given(limits))
-    return WasmSession(_Opening(backend, guest, spec, None, on_open, share, functions=functions))
+    return WasmSession(_Opening(backend, guest, spec, None, on_open, share, functions))
 
 
 def load_wasm_session(
@@ -328,7 +319,7 @@ def load_wasm_session(
     saved = read_image(name_of_file, fitting)
     guest, spec = fitting(saved.header)
     state = State(saved.memory, saved.header.elapsed_s, saved.files)
-    return WasmSession(_Opening(backend, guest, spec, state, on_open, share, functions=functions))
+    return WasmSession(_Opening(backend, guest, spec, state, on_open, share, functions))
 
 
 def _guest_of(header: ImageHeader, path: str, wheels: Wheels | None) -> WasmLanguage:

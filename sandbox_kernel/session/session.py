@@ -358,7 +358,8 @@ class Session(TimeTravel):
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
         """Return completions at a position, in Jupyter's form.
 
-        The keys are ``matches``, ``cursor_start``, ``cursor_end`` and ``metadata``. Waits a few seconds for a running cell, then it returns none.
+        The keys are ``matches``, ``cursor_start``, ``cursor_end`` and ``metadata``. Waits a few seconds for a running
+        cell, then it returns none.
         """
         return code_answers.completions(self._ask("complete", code, pos), code, pos)
 
@@ -372,7 +373,7 @@ class Session(TimeTravel):
         return code_answers.documentation(self._ask("source" if detail and in_ipython else "inspect", code, pos))
 
     def is_complete(self, code: str) -> Mapping[str, object]:
-        """Return the ``status`` of code (complete, incomplete, invalid, unknown) and the ``indent`` of the next line."""
+        """Return the ``status`` of code, complete, incomplete, invalid or unknown, and the next line's ``indent``."""
         return code_answers.completeness(self._ask("is_complete", code, 0))
 
     def attach_debugger(self, on_event: OnEvent) -> DebugLink:

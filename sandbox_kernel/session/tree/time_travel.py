@@ -55,12 +55,7 @@ class TimeTravel:
             return worker.tree.nodes(private_bytes(worker.jail.init_pid))
 
     def when(self, variable: str) -> tuple[Node, ...]:
-        """Return the nodes whose cells added, changed or removed a variable, oldest first.
-
-        Args:
-            variable: its name.
-
-        """
+        """Return the nodes whose cells added, changed or removed a variable, oldest first."""
         return tuple(node for node in self.history() if variable in node.changed.names())
 
     def diff(self, a: Node | int | str, b: Node | int | str | None = None) -> StateDiff:
@@ -123,13 +118,10 @@ class TimeTravel:
             return worker.tree.node(record, private_bytes(worker.jail.init_pid))
 
     def undo(self, n: int = 1) -> ExecResult:
-        """Go back to the state before the last ``n`` cells. ``redo`` goes forward again.
+        """Go back to the state before the last ``n`` cells; the result's notes say what was restored.
 
         Args:
             n: how many cells to undo; cells that were rolled back do not count.
-
-        Returns:
-            A result whose notes say what was restored.
 
         Raises:
             InvalidRequest: ``n`` is not a number of at least 1.
@@ -153,16 +145,8 @@ class TimeTravel:
     def redo(self, n: int = 1) -> ExecResult:
         """Go forward again ``n`` cells after an undo or a checkout, on the branch that the session was in last.
 
-        Args:
-            n: how many cells.
-
-        Returns:
-            A result whose notes say where the session is, and which cells had to be run again.
-
-        Raises:
-            InvalidRequest: ``n`` is not a number of at least 1.
-            SessionError: there is nothing to redo.
-
+        The notes of the result say where the session is, and which cells had to be run again. Raises ``SessionError``
+        when there is nothing to redo.
         """
         _check_steps("redo", n)
         with self._travel() as (worker, stop):
@@ -177,9 +161,6 @@ class TimeTravel:
 
         Args:
             where: a node of ``history()``, its number, or a name that ``checkpoint`` gave.
-
-        Returns:
-            A result whose notes say where the session is, and which cells had to be run again.
 
         Raises:
             SessionError: there is no such state, or it cannot be made again.
@@ -231,15 +212,7 @@ class Exploration:
         return len(self.results)
 
     def keep(self, index: int) -> ExecResult:
-        """Make a candidate the present state; the others stay as branches until they are evicted.
-
-        Args:
-            index: which one, counted from 0.
-
-        Raises:
-            InvalidRequest: there is no such candidate, or it left no state.
-
-        """
+        """Make a candidate the present state; the others stay as branches until they are evicted."""
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.nodes):
             raise InvalidRequest(f"there are {len(self.nodes)} candidates, counted from 0; got {index!r}")
         node = self.nodes[index]

@@ -189,19 +189,6 @@ def test_a_cell_late_in_a_long_history_looks_at_no_more_nodes_than_an_early_one(
     assert looks_of_a_cell(2000) == looks_of_a_cell(200) < 200
 
 
-def test_a_late_look_at_an_early_state_goes_up_a_few_nodes_only() -> None:
-    """States that are given up are looked at late, one here and one there, while newer ones were looked at before."""
-    tree = grown(5, 0)
-    for number in range(2000):
-        step(tree)
-        if number % 50:
-            tree.looked(tree.present, {"x": ("int", str(number), str(number))})
-    tree.records = records = Counted(tree.records)
-    for late in range(1, 2001, 50):
-        tree.looked(late, {"x": ("int", str(late), str(late))})
-    assert records.looks < 40 * 20
-
-
 def test_the_variables_of_a_state_stay_known_when_the_cell_that_made_them_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

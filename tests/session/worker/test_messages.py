@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 import struct
 import sys
@@ -25,7 +24,6 @@ from sandbox_kernel.session.worker.messages import (
     MAX_TEXT,
     CellDone,
     DisplayShown,
-    Frozen,
     Question,
     WorkerMessages,
     clean,
@@ -120,12 +118,6 @@ def test_what_is_no_object_of_json_is_refused(data: bytes) -> None:
         parse(data)
 
 
-def test_numbers_that_json_does_not_have_become_nothing() -> None:
-    shown = parse(raw({**DISPLAY, "data": {"application/json": [float("nan"), float("inf"), 1]}}))
-    assert isinstance(shown, DisplayShown)
-    assert shown.data["application/json"] == [None, None, 1]
-
-
 def test_metadata_without_measure_is_left_out() -> None:
     shown = parse(raw({**DISPLAY, "metadata": {"x": "y" * (257 << 10)}}))
     assert isinstance(shown, DisplayShown)
@@ -167,23 +159,9 @@ def test_lone_surrogates_become_readable_everywhere() -> None:
     assert asked.prompt == "\ufffd?"
 
 
-def test_frames_are_cut_wherever_the_stream_is() -> None:
-    stream = framed(raw(DONE)) + framed(raw({"op": "frozen", "cell": 1, "pid": 2, "threads": 0, "reason": ""}))
-    cutter, found = WorkerMessages(), []
-    for position in range(len(stream)):
-        found += cutter.feed(stream[position : position + 1])
-    assert [type(message) for message in found] == [CellDone, Frozen]
-
-
 def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
     with pytest.raises(SessionError, match=r"the worker sent a message of 16777217 bytes; at most 16777216"):
         list(WorkerMessages().feed(struct.pack(">I", messages.MAX_FRAME + 1)))
-
-
-def test_a_message_to_the_worker_is_one_frame() -> None:
-    data = messages.encode({"op": "run", "id": 1, "code": "é"})
-    assert struct.unpack(">I", data[:4])[0] == len(data) - 4
-    assert json.loads(data[4:]) == {"op": "run", "id": 1, "code": "é"}
 
 
 values: Any = st.recursive(
@@ -202,15 +180,6 @@ values: Any = st.recursive(
 def test_whatever_comes_is_a_message_or_a_session_error(op: str, fields: dict[str, object]) -> None:
     try:
         parse(raw({**fields, "op": op}))
-    except SessionError:
-        pass
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=200))
-def test_whatever_bytes_come_are_frames_or_a_session_error(data: bytes) -> None:
-    try:
-        list(WorkerMessages().feed(data))
     except SessionError:
         pass
 
@@ -272,16 +241,6 @@ def test_the_worker_never_counts_fewer_parts_than_the_host(channel: Any, value: 
     counted = sum(1 for _ in json_parts._PART.finditer(text))
     assert counted <= channel.parts({"x": value})
     assert (channel.MAX_PARTS, channel.MAX_FRAME) == (json_parts.MAX_PARTS, messages.MAX_FRAME)
-
-
-@settings(derandomize=True, deadline=None, max_examples=200, database=None)
-@given(st.lists(st.sampled_from([b'"', b"\\", b",", b"[", b"{", b"x", b"\n"]), max_size=40).map(b"".join))
-@pytest.mark.slow
-def test_no_byte_of_a_frame_is_counted_twice(data: bytes) -> None:
-    found = list(json_parts._PART.finditer(data))
-    assert all(before.end() <= after.start() for before, after in itertools.pairwise(found))
-    outside = json_parts._PART.sub(b"", data)
-    assert not set(outside) & set(b'"[{,')
 
 
 def test_a_number_beyond_every_float_is_no_infinity_for_the_page() -> None:
