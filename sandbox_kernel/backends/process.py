@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
-from sandbox_kernel.backends.functions.served_run import served, with_hatch
+from sandbox_kernel.backends.functions.inside import served, with_hatch
 from sandbox_kernel.backends.requests.program_lookup import check_command
 from sandbox_kernel.backends.requests.request_checks import check_files_fit, check_request
 from sandbox_kernel.backends.results.host_failures import Listener, check_listener, host_trouble

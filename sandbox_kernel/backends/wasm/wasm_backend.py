@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
-from sandbox_kernel.backends.functions.inside import typescript_files, wasm_python_files
-from sandbox_kernel.backends.functions.served_run import served, with_functions
+from sandbox_kernel.backends.functions.inside import served, typescript_files, wasm_python_files, with_functions
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.requests.request_checks import check_files_fit, check_request
