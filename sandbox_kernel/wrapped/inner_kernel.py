@@ -51,7 +51,7 @@ _RESERVED_MB = 8192
 _MOST_PRINTED, _MOST_WORDS = 8192, 300
 _CONNECTION_FILE, _FILTER, _IPYTHON = "connection.json", "filter", ".ipython"
 _STARTUP = f"{_IPYTHON}/profile_default/startup"
-_PROGRAM = b"import os, sys; from sandbox_guest.kernel import run_kernel; os._exit(run_kernel.main(sys.argv))"
+_PROGRAM = b"import os, sys; from sandbox_guest.scripts import run_kernel; os._exit(run_kernel.main(sys.argv))"
 _INTERRUPT = b"i"
 
 

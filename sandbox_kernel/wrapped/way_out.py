@@ -1,7 +1,7 @@
 """Brings the relay a connection to each of the kernel's five channels, out of the jail.
 
 Behind bubblewrap the jail has a network of its own, which the host cannot enter: a program of ours inside
-(``guest/kernel/run_kernel.py``) connects to the kernel's ports and passes the open sockets. Behind Landlock there is no
+(``guest/scripts/run_kernel.py``) connects to the kernel's ports and passes the open sockets. Behind Landlock there is no
 such network. The kernel listens on unix sockets in the jail's private folder, the program inside says which are there,
 and the host connects.
 """
@@ -22,7 +22,7 @@ from sandbox_kernel.jail.core.walls import LANDLOCK, Places
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 #: Ports in the jail's own network, below those that the kernel gives out by itself; also the ends of socket names.
 PORTS = (5001, 5002, 5003, 5004, 5005)
-#: The host's answers to an offered unix socket, as in ``guest/kernel/run_kernel.py``.
+#: The host's answers to an offered unix socket, as in ``guest/scripts/run_kernel.py``.
 _YES, _NO = b"y", b"n"
 _SOCKET_NAME = "kernel"
 #: The longest path of a unix socket, without its closing zero.

@@ -18,7 +18,7 @@ import traceback
 from ..gate.python_once import limit_of
 from ..session import accelerator
 from ..session.worker import CellEngine, Worker
-from . import completions, file_modes, loading, look, process_state, saving, tried_names
+from . import completions, loading, look, os_patches, process_state, saving
 from .background import (
     CELL,
     allow_own_loops,
@@ -91,8 +91,8 @@ class PythonCells(CellEngine):
         allow_own_loops()
         replace_streams(worker.pid, self.running_cell, self.send_late)
         plain_children()
-        tried_names.remember()
-        file_modes.change_by_descriptor()
+        os_patches.remember_names()
+        os_patches.change_by_descriptor()
 
         def ask(prompt: object = "", /) -> str:
             return worker.input(str(prompt), False)
@@ -137,13 +137,13 @@ class PythonCells(CellEngine):
             for name, value in _FOR_PROGRAMS.items():
                 os.environ.setdefault(name, value)
         self._settle_debugger()
-        tried_names.take()
+        os_patches.take_names()
         try:
             with self.as_cell():
                 end = self.run_cell(code, number)
         finally:
             self._settle_debugger()
-        tried = tried_names.take()
+        tried = os_patches.take_names()
         return {**end, "tried": tried} if tried else end
 
     @contextlib.contextmanager
