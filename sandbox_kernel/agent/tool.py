@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import TypedDict
 
 from sandbox_kernel.agent.answer import OUTPUT_BYTES, Answer, error_answer, result_answer, with_hints
-from sandbox_kernel.backends.base import BackendCapabilities, OnOutput, SandboxBackend
+from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_S, Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, OnOutput, Status
 from sandbox_kernel.policy import SandboxPolicy
 
 _log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from msgspec import Meta
 
 from sandbox_kernel.agent.mcp.permissions import Reply
 from sandbox_kernel.agent.tool import MOST_TIMEOUT_S
-from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.wire import BadMessage, check
+from sandbox_kernel.model import OnOutput
 
 Schema = dict[str, object]
 

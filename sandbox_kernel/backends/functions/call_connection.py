@@ -26,7 +26,7 @@ from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.ground.loop_thread import LoopThread
 from sandbox_kernel.ground.wire import frame
 from sandbox_kernel.limits import FunctionLimits
-from sandbox_kernel.model.call import Call, CallOutcome
+from sandbox_kernel.model.result import Call, CallOutcome
 
 #: The longest message of an exception that goes inside, and the longest name of an unknown function in the record.
 _MAX_MESSAGE, _MAX_NAME = 4000, 64
