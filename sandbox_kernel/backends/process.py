@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
 from sandbox_kernel.backends.checks import Listener, check_command, check_files_fit, check_request, host_trouble
 from sandbox_kernel.backends.crowd import shared_crowd
-from sandbox_kernel.backends.functions.served_run import served, with_hatch
+from sandbox_kernel.backends.functions.inside import served, with_hatch
 from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes, run_facts
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.ground.values import dataclass

@@ -257,11 +257,11 @@ class Sandbox(BoxSessions):
         """Return what a model needs to know about the host functions: declarations and documentation.
 
         Args:
-            language: The language of the programs: Python gets signatures, JavaScript and TypeScript get types, the
-                shell gets command lines.
+            language: The language of the programs: Python gets signatures, JavaScript and TypeScript names with such a
+                signature in a comment, the shell command lines.
 
         """
-        from sandbox_kernel.backends.functions.describe import describe_functions
+        from sandbox_kernel.backends.functions.host_function import describe_functions
 
         return describe_functions(self._functions, Language.parse(language))
 

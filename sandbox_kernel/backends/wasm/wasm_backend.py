@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, EnforcedLimits, RunContext
 from sandbox_kernel.backends.checks import Listener, check_files_fit, check_request, host_trouble, unless_terminal
-from sandbox_kernel.backends.functions.inside import typescript_files, wasm_python_files
-from sandbox_kernel.backends.functions.served_run import served, with_functions
+from sandbox_kernel.backends.functions.inside import served, typescript_files, wasm_python_files, with_functions
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.outcome import NetworkSigns, make_result, network_notes
 from sandbox_kernel.backends.process import shared_pool

@@ -27,8 +27,7 @@ from sandbox_kernel.jail.run_job import OWN_PROCESSES
 from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.session.cell.late_output import LateOutput
-from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
-from sandbox_kernel.session.debugging.pause_clock import PauseClock
+from sandbox_kernel.session.debug_link import DebugLink, OnEvent, PauseClock
 from sandbox_kernel.session.tree.node import CellText
 from sandbox_kernel.session.tree.state_diff import FileDiff
 from sandbox_kernel.session.tree.state_tree import StateTree

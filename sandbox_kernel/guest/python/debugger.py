@@ -15,13 +15,13 @@ import struct
 import sys
 import threading
 
-from ..cell_names import PREFIX, CellTexts, name_cells
-from ..interactive.frame import bundle, plain
-from .tracer import Tracer
+from .cell_names import CELL_FOLDER, CellTexts, name_cells
+from .debug_tracer import Explorer, Tracer
+from .interactive.frame import bundle, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Generator, List
+    from typing import Any, Callable, Dict, Generator, List, Tuple
 
     Message = Dict[str, Any]
     Steps = Generator[Message, Message, Message]
@@ -43,7 +43,7 @@ class DebugServer:
 
     def __init__(self, fd: int, shell: Any, texts: CellTexts) -> None:
         self._shell, self._texts = shell, texts
-        self._host = HostStream(fd)
+        self._host = HostStream(socket.socket(fileno=fd))
         #: Whether the page has gone; the main thread calls ``finish`` then.
         self.over = False
         self._number = 0
@@ -58,7 +58,7 @@ class DebugServer:
         self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
         self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
         self._tracer = Tracer()
-        self._dap = DapStream(self._tracer.socket)
+        self._dap = TracerStream(self._tracer.socket)
         texts.find_earlier(shell)
         self._unname = name_cells(shell, texts)
         self._thread.start()
@@ -245,7 +245,7 @@ class DebugServer:
         """Leave out the frames below the cell: they are ours."""
         answer = yield from self._forward(request)
         frames = (answer.get("body") or {}).get("stackFrames") or []
-        of_cells = [n for n, one in enumerate(frames) if str(one.get("source", {}).get("path")).startswith(PREFIX)]
+        of_cells = [n for n, one in enumerate(frames) if str(one.get("source", {}).get("path")).startswith(CELL_FOLDER)]
         if of_cells:
             frames = frames[: of_cells[-1] + 1]
             answer = {**answer, "body": {"stackFrames": frames, "totalFrames": len(frames)}}
@@ -297,7 +297,7 @@ class DebugServer:
             if found.get("status") != "ok":
                 return {"success": False, "body": nothing}
             return {"body": {"data": bundle(found["data"]), "metadata": plain(found.get("metadata") or {})}}
-        code = f"__import__('json').dumps(__import__('{__package__}.debug_server', fromlist=['']).rich({name}))"
+        code = f"__import__('json').dumps(__import__('{__package__}.debug_tracer', fromlist=['']).rich({name}))"
         asked = {"expression": code, "frameId": arguments.get("frameId"), "context": "clipboard"}
         answer = yield {"command": "evaluate", "arguments": asked}
         if not answer.get("success"):
@@ -328,7 +328,7 @@ class DebugServer:
 
 
 def _evaluated(text: str) -> Message:
-    """Return the JSON that ``explorer.rich`` made in the stopped frame; the tracer may quote it."""
+    """Return the JSON that ``rich`` made in the stopped frame; the tracer may quote it."""
     import ast
     import json
 
@@ -342,62 +342,10 @@ def _folders(*packages: str) -> List[str]:
     return [file.rpartition("/")[0] for file in found if file]
 
 
-# Looks at values for a debugger: the variables between cells, and one value in the form in which a cell shows it.
-
-
-class _Code:
-    co_filename, co_name = "<module>", "<module>"
-
-
-class _Frame:
-    """What the tracer's classes need of a frame; it stands for the variables of the session."""
-
-    def __init__(self, space: Dict[str, Any]) -> None:
-        self.f_code = _Code()
-        self.f_globals = self.f_locals = space
-        self.f_back = None
-
-
-class _Settings:
-    """What the tracer's classes need of a debugger."""
-
-    def __init__(self) -> None:
-        from _pydevd_bundle.pydevd_api import PyDevdAPI
-
-        self.variable_presentation = PyDevdAPI.VariablePresentation()
-
-
-class Explorer:
-    """The variables of a session as they are now, in the form that a stopped frame has."""
-
-    def __init__(self, space: Dict[str, Any]) -> None:
-        from _pydevd_bundle import pydevd_frame_utils
-        from _pydevd_bundle.pydevd_suspended_frames import SuspendedFramesManager, _FramesTracker
-
-        self._frames = SuspendedFramesManager()
-        self._frame = _Frame(space)
-        self._tracker = _FramesTracker(self._frames, _Settings())
-        self._tracker.track("thread1", pydevd_frame_utils.create_frames_list_from_frame(self._frame))
-
-    def children(self, reference: int) -> List[Dict[str, Any]]:
-        """Return the parts of a value that was listed before; 0 for the variables themselves."""
-        found = self._frames.get_variable(reference or id(self._frame))
-        return [item.get_var_data() for item in found.get_children_variables()]
-
-
-def rich(value: Any) -> Dict[str, Any]:
-    """Return the MIME bundle of a value and its metadata, as JSON can hold them."""
-    from IPython.core.getipython import get_ipython
-
-    data, metadata = get_ipython().display_formatter.format(value)  # type: ignore[union-attr]
-    return {"data": bundle(data), "metadata": plain(metadata)}
-
-
-# Two framings of JSON messages on sockets: that of the Debug Adapter Protocol, and that of the host's channel.
+# Two framings of JSON messages on sockets: that of the host's channel, and that of the Debug Adapter Protocol.
 
 #: References taken before the first cell, because a cell may replace these functions.
 _dumps, _loads = json.dumps, json.loads
-
 #: The largest message in bytes. The host accepts no larger one; of the tracer's a larger one is replaced by an error.
 MAX_MESSAGE = 4 << 20
 
@@ -405,60 +353,55 @@ MAX_MESSAGE = 4 << 20
 class HostStream:
     """Messages to and from the host: four bytes of length, then JSON."""
 
-    def __init__(self, fd: int) -> None:
-        self.socket = socket.socket(fileno=fd)
+    def __init__(self, own: socket.socket) -> None:
+        self.socket = own
         self.socket.settimeout(None)  # the program may have set a default for all sockets
-        self._buffer = b""
+        self._buffer = bytearray()
         self._lock = threading.Lock()
 
-    def send(self, message: Dict[str, Any]) -> bool:
+    def send(self, message: Message) -> bool:
         """Send one message; False when it is too large."""
         data = _dumps(message, default=str).encode()
         if len(data) > MAX_MESSAGE:
             return False
         with self._lock:
-            self.socket.sendall(struct.pack(">I", len(data)) + data)
+            self.socket.sendall(self.head(len(data)) + data)
         return True
 
-    def read(self) -> List[Dict[str, Any]] | None:
+    def head(self, size: int) -> bytes:
+        """Return what stands before a message."""
+        return struct.pack(">I", size)
+
+    def find(self, buffer: bytearray) -> Tuple[int, int] | None:
+        """Return where the first message begins, and its size; None when that has not come yet."""
+        return (4, struct.unpack(">I", buffer[:4])[0]) if len(buffer) >= 4 else None
+
+    def read(self) -> List[Message] | None:
         """Return the messages that are complete after one read; None at the end of the stream."""
         part = self.socket.recv(1 << 18)
         if not part:
             return None
         self._buffer += part
-        found: List[Dict[str, Any]] = []
-        while len(self._buffer) >= 4:
-            (size,) = struct.unpack(">I", self._buffer[:4])
-            if len(self._buffer) < 4 + size:
+        messages: List[Message] = []
+        while (found := self.find(self._buffer)) is not None:
+            end = sum(found)
+            if len(self._buffer) < end:
                 break
-            found.append(_loads(self._buffer[4 : 4 + size]))
-            self._buffer = self._buffer[4 + size :]
-        return found
+            messages.append(_loads(bytes(self._buffer[found[0] : end])))
+            del self._buffer[:end]
+        return messages
 
 
-class DapStream:
+class TracerStream(HostStream):
     """Messages to and from pydevd: HTTP-like headers, then JSON."""
 
-    def __init__(self, own: socket.socket) -> None:
-        self.socket = own
-        self._buffer = bytearray()
+    def head(self, size: int) -> bytes:
+        """See ``HostStream``."""
+        return b"Content-Length: %d\r\n\r\n" % size
 
-    def send(self, message: Dict[str, Any]) -> None:
-        """Send one message."""
-        data = _dumps(message).encode()
-        self.socket.sendall(b"Content-Length: %d\r\n\r\n" % len(data) + data)
-
-    def read(self) -> List[Dict[str, Any]] | None:
-        """Return the messages that are complete after one read; None at the end of the stream."""
-        part = self.socket.recv(1 << 18)
-        if not part:
+    def find(self, buffer: bytearray) -> Tuple[int, int] | None:
+        """See ``HostStream``."""
+        end = buffer.find(b"\r\n\r\n")
+        if end < 0:
             return None
-        self._buffer += part
-        found: List[Dict[str, Any]] = []
-        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
-            size = int(bytes(self._buffer[:end]).lower().partition(b"content-length:")[2].split()[0])
-            if len(self._buffer) < end + 4 + size:
-                break
-            found.append(_loads(bytes(self._buffer[end + 4 : end + 4 + size])))
-            del self._buffer[: end + 4 + size]
-        return found
+        return end + 4, int(bytes(buffer[:end]).lower().partition(b"content-length:")[2].split()[0])

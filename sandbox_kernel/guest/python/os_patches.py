@@ -1,24 +1,58 @@
-"""Modes and times of files where the walls refuse to change them by their path: through an open descriptor instead.
+"""Functions of ``os`` and ``socket`` that are replaced before a program runs. Used by sessions, and by the gate.
 
-Behind Landlock, without a user of its own, a program could change modes of every file of the user by its path, so the
-filter refuses that; a file that it can open it may change. ``shutil.copy`` and others name paths. Does nothing where
-the walls allow it. Used by sessions, and by the gate for a program that runs once.
+``remember_names``: host names that a program looked up in vain, so that the host can say how to allow them; a program
+that catches the error says nothing itself. ``change_by_descriptor``: modes and times of files where the walls refuse to
+change them by their path. Standard library only, Python 3.8 or later, and nothing that is slow to import.
 """
 
 from __future__ import annotations
 
+import _socket
 import errno
 import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable, List
 
+_MOST_NAMES, _LONGEST = 5, 253
+_found: List[str] = []
 _PLAIN = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
+def remember_names(told: Callable[[str], None] | None = None) -> None:
+    """Remember failed lookups from now on, or pass each name on to ``told``.
+
+    Modules that Python's own ``socket`` serves all come through here.
+    """
+    look_up: Any = _socket.getaddrinfo
+
+    def getaddrinfo(host: Any, port: Any, *args: Any, **more: Any) -> Any:
+        try:
+            return look_up(host, port, *args, **more)
+        except OSError:
+            name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+            if isinstance(name, str) and len(name) <= _LONGEST and len(_found) < _MOST_NAMES:
+                unusual = isinstance(port, int) and port not in (0, 80, 443)
+                (told or _found.append)(f"{name}:{port}" if unusual else name)
+            raise
+
+    _socket.getaddrinfo = getaddrinfo
+
+
+def take_names() -> List[str]:
+    """Return the names since the last call, each with its port if that is an unusual one."""
+    found = list(dict.fromkeys(_found))
+    _found.clear()
+    return found
+
+
 def change_by_descriptor() -> None:
-    """Let ``os.chmod`` and ``os.utime`` open the file where they are refused; called once at the start."""
+    """Let ``os.chmod`` and ``os.utime`` open the file where they are refused; called once at the start.
+
+    Behind Landlock, without a user of its own, a program could change modes of every file of the user by its path, so
+    the filter refuses that; a file that it can open it may change. ``shutil.copy`` and others name paths.
+    """
     real_chmod: Any = os.chmod
     real_utime: Any = os.utime
     try:

@@ -7,9 +7,18 @@ import threading
 
 import pytest
 
-from sandbox_kernel.errors import SessionError
-from sandbox_kernel.session.debugging.debug_link import DebuggerGone, DebugLink
-from sandbox_kernel.session.debugging.pause_clock import PauseClock
+from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.session.debug_link import (
+    MAX_EVENT,
+    MAX_THREADS,
+    DebugEvent,
+    DebuggerGone,
+    DebugLink,
+    DebugReply,
+    PauseClock,
+    read_message,
+    read_request,
+)
 
 
 def frame(**message):
@@ -58,7 +67,7 @@ def test_a_session_that_does_not_answer_does_not_hold_the_host(ends):
 
 
 def test_a_session_that_does_not_read_does_not_hold_the_host(ends, monkeypatch):
-    monkeypatch.setattr("sandbox_kernel.session.debugging.debug_link.SEND_S", 0.05)
+    monkeypatch.setattr("sandbox_kernel.session.debug_link.SEND_S", 0.05)
     link, *_ = ends
     with pytest.raises(SessionError, match="takes no more requests"):
         link.request("evaluate", {"expression": "x" * (1 << 21)}, 1)
@@ -102,3 +111,66 @@ def test_a_closed_link_lets_its_cell_go_on(ends):
     assert clock.seconds() == clock.seconds()
     with pytest.raises(DebuggerGone):
         link.request("threads", {}, 30)
+
+
+def raw(**message):
+    return json.dumps(message).encode()
+
+
+def test_replies_and_events_are_read():
+    reply = read_message(raw(type="response", request_seq=3, success=True, body={"a": 1}))
+    assert reply == DebugReply(3, True, {"a": 1}, "")
+    event = read_message(raw(type="event", event="stopped", body={"threadId": 1, "sandboxStopped": [1, 2, "x"]}))
+    assert event == DebugEvent("stopped", {"threadId": 1}, (1, 2))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{",
+        b"[]",
+        raw(type="response", success=True),
+        raw(type="response", request_seq=True),
+        raw(type="response", request_seq=1, success="yes"),
+        raw(type="response", request_seq=1, body=[]),
+        raw(type="event", event=["stopped"]),
+        b"[" * 5000 + b"]" * 5000,
+        raw(type="response", request_seq=1, body=[[]] * 200_000),
+    ],
+)
+def test_malformed_messages_end_the_link(data):
+    with pytest.raises(SessionError):
+        read_message(data)
+
+
+def test_events_that_are_unknown_or_large_reach_no_page():
+    assert read_message(raw(type="event", event="output", body={"output": "x"})) is None
+    assert read_message(raw(type="event", event="terminated")) is None
+    assert read_message(raw(type="event", event="module", body={"x": "y" * MAX_EVENT})) is None
+
+
+def test_threads_that_stand_are_few_and_their_numbers_are_those_of_a_page():
+    numbers = [*range(MAX_THREADS - 2), (1 << 53) - 1, 1 << 53, MAX_THREADS]
+    event = read_message(raw(type="event", event="stopped", body={"sandboxStopped": numbers}))
+    assert event.stopped == (*range(MAX_THREADS - 2), (1 << 53) - 1)
+    assert read_message(raw(type="event", event="stopped", body={"threadId": -1})).stopped == ()
+
+
+def test_texts_are_encodable():
+    reply = read_message(b'{"type": "response", "request_seq": 1, "message": "\\ud800", "body": {"t": "\\ud800"}}')
+    assert (reply.message, reply.body) == ("\ufffd", {"t": "\ufffd"})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None,
+        {"seq": 1},
+        {"command": "x", "seq": "1"},
+        {"command": "x", "seq": 1, "arguments": []},
+        {"command": "x", "seq": 1, "arguments": {"a": "b" * (3 << 20)}},
+    ],
+)
+def test_a_malformed_request_of_a_page_is_refused(content):
+    with pytest.raises(InvalidRequest):
+        read_request(content)
