@@ -11,10 +11,9 @@ import os
 import wasmtime
 
 from .binary import PAGE_BYTES, TRUSTED, Caps, Defect, Import, Malformed, ModuleFacts, inspect
-from .engine import GuestEnding, describe_error, make_engine
+from .engine import GuestEnding, describe_error, make_engine, make_linker
 from .plan import CompilePlan
 from .rewrite import prepare
-from .wasi.engine_overrides import make_linker
 
 ENTRY = "_start"
 

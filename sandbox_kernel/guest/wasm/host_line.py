@@ -119,11 +119,12 @@ def wait(order: int, arguments: list[str]) -> None:
     The arguments are the name of the engine's module, which has ``load`` and ``make``, and the argument of ``load``.
     """
     from ..session.worker import Worker
+    from .plan import GuestPlan, SessionPlan, read_fields  # plans name the way to host functions, which is here
 
     name, known = arguments
     engine = importlib.import_module(name)
     try:
-        loaded = engine.load(json.loads(known))
+        loaded = engine.load(read_fields(GuestPlan, json.loads(known)))
         given = receive_order(order)
         nothing = os.open("/dev/null", os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -131,7 +132,7 @@ def wait(order: int, arguments: list[str]) -> None:
         os.chdir(given.cwd)
         os.environ.clear()
         os.environ.update(given.env)
-        plan = json.loads(given.argv[0])
+        plan = read_fields(SessionPlan, json.loads(given.argv[0]))
         made = engine.make(loaded, plan, given.descriptors[0] if given.descriptors else None)
         if given.line is not None:
             made.offer(given.line)

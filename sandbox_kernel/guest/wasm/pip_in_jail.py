@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..guest_files import Folders
+    from .guest_files import Folders
 
 _FLAGS = ("-U", "--upgrade", "--pre", "--no-deps", "--no-index")
 #: Options that people write and that change nothing here.
