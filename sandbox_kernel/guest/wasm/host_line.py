@@ -26,8 +26,7 @@ import wasmtime
 from ..functions.caller import Caller, CallStopped
 from ..functions.calling import HostError
 from ..gate.wire import receive_descriptors
-
-TYPE_CHECKING = False
+from .plan import GuestPlan, SessionPlan, read_fields
 
 _FUNCTIONS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "functions")
 
@@ -119,7 +118,6 @@ def wait(order: int, arguments: list[str]) -> None:
     The arguments are the name of the engine's module, which has ``load`` and ``make``, and the argument of ``load``.
     """
     from ..session.worker import Worker
-    from .plan import GuestPlan, SessionPlan, read_fields  # plans name the way to host functions, which is here
 
     name, known = arguments
     engine = importlib.import_module(name)

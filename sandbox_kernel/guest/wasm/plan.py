@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .engine import PLAIN, Switches
-from .host_line import HostLine
+
+if TYPE_CHECKING:
+    from .host_line import HostLine
 
 _Kind = TypeVar("_Kind")
 

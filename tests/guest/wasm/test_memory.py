@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import wasmtime
-from sandbox_kernel.guest.wasm.python_session import MemoryInterrupts
 
 from sandbox_kernel.guest.wasm.boot_python import words_that_became_one
 from sandbox_kernel.guest.wasm.memory import apply_changes, changed_pages, write_changes
+from sandbox_kernel.guest.wasm.python_session import MemoryInterrupts
 
 PAGE = os.sysconf("SC_PAGESIZE")
 ENGINE = wasmtime.Engine()

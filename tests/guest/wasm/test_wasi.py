@@ -11,7 +11,6 @@ import pytest
 import wasmtime
 
 from sandbox_kernel.guest.wasm.engine import GuestExit
-from sandbox_kernel.guest.wasm.guest_files import Folders
 from sandbox_kernel.guest.wasm.plan import Preopen
 from sandbox_kernel.guest.wasm.wasi import _CALLS, PlainWasi
 
