@@ -96,8 +96,6 @@ class GuestEnding:
     memory_bytes: int | None = None
     #: How often the memory limit refused to grow the guest's memory, also when the guest went on.
     refused: int = 0
-    #: What kind of thing is wrong with a module that is invalid; see ``binary.py``.
-    defect: str = ""
 
     def line(self) -> bytes:
         """Return the report as one line of JSON."""
