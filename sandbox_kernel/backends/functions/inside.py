@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 COMMAND = "host"
-#: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/wasi/engine_overrides.py``.
+#: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/run.py``.
 _DESCRIPTOR = 6
 _ERROR = "HostError: new (type: string, message: string) => Error & { type: string };"
 

@@ -23,7 +23,7 @@ from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.outcome import NetworkSigns, make_result, network_notes
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm.cell_modules import CellModules, WasmSource, read_source
-from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, image_facts, why_not_image
+from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, why_not_image
 from sandbox_kernel.backends.wasm.prepare import OnProgress, WasmLanguages, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.toolchains import build, find_toolchain
@@ -170,7 +170,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             raise InvalidRequest(f"{why}, and wheels are part of an image of Python that has started; leave out one")
         guest = replace(guest, image={}) if why is not None else guest
         entry = self.ready(guest, switches)
-        why = why or image_facts(entry).reason
         program = self._interpreter(request, guest, switches, entry)
         if calls is not None and request.language is Language.PYTHON:
             program = replace(program, files={**program.files, **wasm_python_files()})
@@ -188,7 +187,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
 
     def loaded_wheels(self, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry) -> LoadedWheels | None:
         """Return the wheels of this backend, loaded into the image of a Python; None for another guest."""
-        if self.wheels is None or guest.language is not Language.PYTHON or not image_facts(entry).booted:
+        if self.wheels is None or guest.language is not Language.PYTHON or not guest.image:
             return None
         return load_wheels(self.store, self.enforcer.name, self.wheels, entry, switches)
 

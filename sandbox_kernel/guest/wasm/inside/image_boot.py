@@ -1,6 +1,6 @@
 """Runs inside CPython while its image is made, and defines how a program is run in the image. No module imports it.
 
-Runs on Python 3.12, as the module ``_boot``. ``python/boot_python.py`` runs it to the interpreter's first exit handler:
+Runs on Python 3.12, as the module ``_boot``. ``boot_python.py`` runs it to the interpreter's first exit handler:
 then the interpreter is whole and no Python function is running, so its memory can be entered again. The host finds
 its functions and ``turn`` (of ``cell_boot.py``) by the addresses in the file that this program writes.
 """
@@ -159,7 +159,7 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _boot(buffer_bytes: int, post: int) -> None:
+def _boot(buffer_bytes: int) -> None:
     global _threading
     for name in _PRELOADED.split():
         try:
@@ -169,10 +169,9 @@ def _boot(buffer_bytes: int, post: int) -> None:
     buffer.extend(bytes(buffer_bytes))
     for at in range(64):  # written byte by byte, so that the host finds this mark in one place only
         buffer[at] = at * 37 + 11 & 255
-    sys.modules["_sandbox"]._post = post  # type: ignore[attr-defined]
     functions = (settle, probe, probe_other, interrupted, program, sys.modules["_sandbox"].turn)
     entries = {entry.__name__: id(entry) for entry in functions}
-    facts = {"entries": entries, "function_bytes": type(_boot).__basicsize__, "version": sys.version.split()[0]}
+    facts = {"entries": entries, "function_bytes": type(_boot).__basicsize__}
     with open("/box/boot.json", "w") as file:
         json.dump(facts, file)
     # Hidden for a moment: the interpreter would call its shutdown.

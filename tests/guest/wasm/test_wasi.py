@@ -11,13 +11,12 @@ import pytest
 import wasmtime
 
 from sandbox_kernel.guest.wasm.engine import GuestExit
-from sandbox_kernel.guest.wasm.guest_files import Folders
 from sandbox_kernel.guest.wasm.plan import Preopen
-from sandbox_kernel.guest.wasm.wasi.all_calls import _CALLS, PlainWasi
+from sandbox_kernel.guest.wasm.wasi import _CALLS, PlainWasi
 
 BAD_DESCRIPTOR, FAULT, INVALID, NO_ENTRY, NOT_PERMITTED, READ_ONLY = 8, 21, 28, 44, 63, 69
 READ, WRITE = 1 << 1, 1 << 6
-LETTERS, BOX, FIXED = 3, 4, 5
+BOX, FIXED, LETTERS = 3, 4, 1000
 CREATE, DIRECTORY, EXCLUSIVE, TRUNCATE = 1, 2, 4, 8
 
 
@@ -31,21 +30,15 @@ class Guest:
             Preopen(host=str(root / "box"), guest="/box", writable=True),
             Preopen(host=str(root / "fixed"), guest="/fixed", writable=False),
         ]
-        self.printed: list[tuple[int, bytes]] = []
         self.letters: list[bytes] = []
 
         def letter(data: bytes) -> bytes:
             self.letters.append(data)
             return b"answer to " + data
 
-        self.wasi = PlainWasi(
-            Folders(folders),
-            ["/sandbox", "/box", "/fixed"],
-            ["prog"],
-            {"K": "v"},
-            lambda *pair: self.printed.append(pair),
-            letter,
-        )
+        self.wasi = PlainWasi(["prog"], {"K": "v"}, letter_box=LETTERS, letter=letter)
+        self.wasi.give(folders)
+        self.wasi.write = lambda *_: None
         self.store = wasmtime.Store()
         self.memory = wasmtime.Memory(self.store, wasmtime.MemoryType(wasmtime.Limits(2, 3)))
         self.wasi.store, self.wasi.memory = self.store, self.memory
@@ -107,7 +100,7 @@ def test_what_is_open_is_told_because_no_memory_holds_it(guest: Guest) -> None:
 )
 def test_a_path_that_leaves_its_descriptors_folder_is_refused(guest: Guest, tmp_path: Path, path: str) -> None:
     (tmp_path / "secret").write_text("secret")
-    for folder in (LETTERS, BOX, FIXED):
+    for folder in (BOX, FIXED):
         assert guest.open(path, folder=folder)[0] == NOT_PERMITTED
         assert guest.open(path, folder=folder, how=DIRECTORY)[0] == NOT_PERMITTED
         assert guest.call("path_filestat_get", folder, 1, *guest.put(1000, path.encode()), 64) == NOT_PERMITTED
@@ -176,19 +169,6 @@ def test_a_folder_is_listed_piece_by_piece(guest: Guest, tmp_path: Path) -> None
     assert names == [".", "..", "a", "b", "c"]
 
 
-def test_letters_go_out_when_they_are_closed_and_the_answer_is_read(guest: Guest) -> None:
-    error, handle = guest.open("letter", folder=LETTERS, how=CREATE, rights=WRITE)
-    assert error == 0
-    guest.write(handle, b"one ")
-    guest.write(handle, b"two")
-    assert guest.letters == []
-    guest.call("fd_close", handle)
-    assert guest.letters == [b"one two"]
-    _, handle = guest.open("letter", folder=LETTERS)
-    assert guest.read(handle) == b"answer to one two"
-    assert guest.read(handle) == b""
-
-
 def test_a_sleep_ends_when_the_guest_is_told_to_stop(guest: Guest) -> None:
     guest.wasi.stop = lambda: True
     guest.put(5000, struct.pack("<QBxxxxxxxIxxxxQQH", 7, 0, 1, 10**18, 0, 0) + bytes(10))
@@ -222,17 +202,13 @@ def test_an_exit_leaves_with_its_code(guest: Guest) -> None:
     assert told.value.code == 200
 
 
-def test_a_descriptor_can_be_the_letter_box(guest: Guest) -> None:
-    guest.wasi.make_post(FIXED)
-    for part, letters in ((b"one ", []), (b"letter\n", [b"one letter"])):
-        at, size = guest.put(1000, part)
-        guest.put(2000, at.to_bytes(4, "little") + size.to_bytes(4, "little"))
-        assert guest.call("fd_write", FIXED, 2000, 1, 3000) == 0
-        assert guest.letters == letters
-    guest.put(2000, (4000).to_bytes(4, "little") + (100).to_bytes(4, "little"))
-    assert guest.call("fd_read", FIXED, 2000, 1, 3000) == 0
-    assert guest.number(3000) == 20
-    assert guest.wasi._get(4000, 20) == b"answer to one letter"
+def test_a_letter_goes_out_with_its_line_break_and_the_answer_is_read(guest: Guest) -> None:
+    guest.write(LETTERS, b"one ")
+    assert guest.letters == []
+    guest.write(LETTERS, b"letter\n")
+    assert guest.letters == [b"one letter"]
+    assert guest.read(LETTERS, 9) + guest.read(LETTERS) + guest.read(LETTERS) == b"answer to one letter"
+    assert guest.open("f", folder=LETTERS)[0] == BAD_DESCRIPTOR
 
 
 def test_a_place_beyond_the_memory_is_refused_until_the_memory_has_grown(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ installs into a new folder of the work folder, which ``cell_boot.py`` takes over
 ``install``, which runs this file as a program (``main``). The program tells pip what it cannot know: the markers of the
 guest's Python, and which packages are there. It lets pip start no process, so nothing is built and no code of a package
 runs outside of WebAssembly.
+
+pip has no interface for this, so ``main`` replaces five functions of it. They are the same in pip 23.2 to 26.3; with a
+pip that has them no more, the cell shows the error of ``main``.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..guest_files import Folders
+    from .guest_files import Folders
 
 _FLAGS = ("-U", "--upgrade", "--pre", "--no-deps", "--no-index")
 #: Options that people write and that change nothing here.

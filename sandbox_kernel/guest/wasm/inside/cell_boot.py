@@ -1,8 +1,7 @@
 """Runs once inside the Python guest of a WebAssembly session and defines how it runs cells. No module imports it.
 
 ``begin`` is called once, when a session starts; loading this changes nothing yet, so that it can be part of an image.
-It exchanges messages with the worker through the letter box (``wasi/file_calls.py``): one JSON request, one JSON
-answer.
+It exchanges messages with the worker through the letter box (``wasi.py``): one JSON request, one JSON answer.
 """
 
 import ast
@@ -39,8 +38,8 @@ _PACKAGES = "/box/packages"
 _NEXT = b'{"op": "next"}'
 #: The letter that says that a cell has run to its end.
 _DONE = b'{"op": "done", "status": "ok", "exit_code": 0}'
-#: The descriptor that is the letter box, in an image; None where the letter box is a file.
-_post: int | None = None
+#: The descriptor that is the letter box; set by the program that loads this.
+_post = -1
 
 
 def _send(**letter: object) -> dict[str, object]:
@@ -59,35 +58,18 @@ def _packed(letter: dict[str, object]) -> bytes:
 
 def _put(data: bytes) -> None:
     """Send a letter to the embedder."""
-    if _post is not None:
-        _write(_post, data + b"\n")
-        return
-    box = os.open("/sandbox/letter", os.O_WRONLY | os.O_CREAT)
-    _write(box, data)
-    os.close(box)
+    data += b"\n"
+    while data:
+        data = data[os.write(_post, data) :]
 
 
 def _posted(data: bytes) -> bytes:
     """Send a letter to the embedder and return its answer."""
     _put(data)
-    if _post is not None:
-        return _read(_post)
-    box = os.open("/sandbox/letter", os.O_RDONLY)
-    answer = _read(box)
-    os.close(box)
-    return answer
-
-
-def _write(box: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(box, data) :]
-
-
-def _read(box: int) -> bytes:
-    """Return an answer. The embedder fills every read, so one that is not full is the last."""
-    parts = [os.read(box, 1 << 16)]
+    # The embedder fills every read, so one that is not full is the last.
+    parts = [os.read(_post, 1 << 16)]
     while len(parts[-1]) == 1 << 16:
-        parts.append(os.read(box, 1 << 16))
+        parts.append(os.read(_post, 1 << 16))
     return b"".join(parts)
 
 
@@ -460,7 +442,7 @@ def release() -> None:
 
 
 def turn() -> None:
-    """Do what the worker asks for; the entry of an image.
+    """Do what the worker asks for; the entry of every call.
 
     From the order of a cell until the message ``ended`` or ``done`` an interrupt may come at any moment, also in here.
     """

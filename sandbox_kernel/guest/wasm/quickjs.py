@@ -14,17 +14,16 @@ import ctypes
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import wasmtime
 from wasmtime import _ffi as ffi
 from wasmtime._extern import wrap_extern
 
-from ..binary import TRUSTED, Malformed, inspect
-from ..engine import GuestEnding, GuestExit, describe_error, make_engine
-from ..plan import BakePlan, LibraryPlan
-from ..rewrite import STDERR, STDOUT, bake, prepare, with_console
-from ..wasi.engine_overrides import make_linker
+from .binary import TRUSTED, Malformed, inspect
+from .engine import GuestEnding, GuestExit, describe_error, make_engine, make_linker
+from .plan import BakePlan, LibraryPlan
+from .rewrite import STDERR, STDOUT, bake, prepare, with_console
 
 EVAL_MODULE, EVAL_COMPILE, EVAL_ASYNC = 1, 1 << 5, 1 << 7
 PENDING, FULFILLED, REJECTED = 0, 1, 2
@@ -345,9 +344,9 @@ def make_image(plan: BakePlan) -> GuestEnding:
 
 def _booted(js: QuickJs, plan: BakePlan) -> dict[str, int]:
     js.boot()
-    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     functions = [js.host_function(name) for name in ("host", STDOUT, STDERR)]
-    driver = js.call(js.evaluate(_source(f"{folder}/wasm/javascript/javascript_boot.js"), "<boot>"), *functions)
+    driver = js.call(js.evaluate(_source(f"{folder}/wasm/inside/javascript_boot.js"), "<boot>"), *functions)
     handles = {name: js.get(driver, name) for name in DRIVER}
     if plan.glue is not None:
         js.free(js.call(js.evaluate(_OPEN, "<boot>"), functions[0]))
@@ -393,7 +392,7 @@ def _loaded(js: QuickJs, library: LibraryPlan, folder: str) -> int | None:
     return None
 
 
-def _imported(wanted: str, known: dict[str, tuple[str, ...]]) -> str:
+def _imported(wanted: str, known: Mapping[str, Sequence[str]]) -> str:
     """Return the source of a module that re-exports the library of that name."""
     if wanted not in known:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), wanted)

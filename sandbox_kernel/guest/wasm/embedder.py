@@ -17,15 +17,15 @@ import io
 import json
 import os
 import re
-import select
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..guest_fetch import MOST_REQUEST_BYTES, FetchFailed, NoNetwork, fetch, never, read_request
-from ..guest_files import Folders, read_at_most
-from ..host_line import HostLine, failed, javascript_source
+from .guest_fetch import MOST_REQUEST_BYTES, FetchFailed, NoNetwork, fetch, never, read_request
+from .guest_files import Folders, read_at_most
+from .host_line import HostLine, failed, javascript_source
 from .quickjs import EVAL_ASYNC, EVAL_MODULE, FULFILLED, PENDING, REJECTED, JavaScriptError, QuickJs
+from .wasi import write_all
 
 #: The exit code of node when a program ends while it still awaits something.
 UNSETTLED = 13
@@ -432,18 +432,6 @@ def _facts(status: os.stat_result) -> str:
             "ino": status.st_ino,
         }
     )
-
-
-def write_all(stream: int, data: bytes) -> None:
-    """Write all of the data to a stream of this process; blocks until that is done."""
-    rest = memoryview(data)
-    while rest:
-        try:
-            rest = rest[os.write(stream, rest) :]
-        except BlockingIOError:
-            select.select([], [stream], [])
-        except BrokenPipeError:
-            return
 
 
 _pending = b""

@@ -3,8 +3,7 @@
 The interpreter runs a program (``image_boot.py``) that imports common modules and ends in its first exit handler: the
 interpreter is whole then, no Python function runs, and the memory stays. The memory is entered again through the
 function table: every Python function holds the index of the C function that calls it. No address is known beforehand:
-all are derived here, and the image must run a program before it is accepted. A module with which that does not work is
-compiled as it is, and the facts say why.
+all are derived here, and the image must run a program before it is accepted.
 
 The words of the memory that an interrupt sets are found here too. A signal handler of CPython sets four words to 1:
 that this signal came, that one came, that one is to be handled, and that the interpreter's loop must look. The
@@ -25,13 +24,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import wasmtime
 
-from ..binary import PAGE_BYTES, TRUSTED, Malformed, inspect
-from ..engine import GuestEnding, GuestExit, describe_error, describe_trap, make_engine
-from ..memory import write_memory
-from ..plan import BootPlan, PackagesPlan
-from ..rewrite import STACK, TABLE, StartShim, bake, exposed, prepare, shim_code, with_start
-from ..wasi.engine_overrides import WASI, make_linker
-from .python_session import LoadedImage, name_mounts
+from .binary import PAGE_BYTES, TRUSTED, Malformed, inspect
+from .engine import WASI, GuestEnding, GuestExit, describe_error, describe_trap, make_engine, make_linker
+from .memory import write_memory
+from .plan import BootPlan, GuestPlan, PackagesPlan
+from .python_session import PythonGuest, boot_source, name_mounts
+from .rewrite import STACK, TABLE, StartShim, bake, exposed, prepare, shim_code, with_start
 
 _BOOTED = 77
 #: What the boot program writes at the beginning of the buffer for arguments.
@@ -42,13 +40,6 @@ _STACK_BYTES = 4 << 20
 _ROUND_BYTES = 16 << 20
 #: Native stack besides the guest's own.
 _HOST_STACK_BYTES = 4 << 20
-_WRAPPER = """import sys, types
-for name, source in {sources!r}.items():
-    sys.modules[name] = types.ModuleType(name)
-    exec(compile(source, f"<{{name}}>", "exec", dont_inherit=True), sys.modules[name].__dict__)
-sys.modules["_boot"]._boot({buffer_bytes}, {post})
-del sys, types, name, source
-"""
 _CHECK = """import os, random, sys
 with open("/box/checked", "w") as file: print(sys.argv[1:], os.environ.get("CHECK"), os.listdir("/m0"), file=file)
 with open("/box/drawn", "w") as file: print(random.random(), file=file)
@@ -72,22 +63,13 @@ def boot_on_a_thread(plan: BootPlan) -> GuestEnding:
 
 
 def make_booted(plan: BootPlan) -> GuestEnding:
-    """Write the compiled image to ``plan.out`` and what is known of it to ``plan.facts``; else the plain module."""
+    """Write the compiled image to ``plan.out`` and what is known of it to ``plan.facts``."""
     with open(plan.source, "rb") as file:
         data = file.read()
-    engine = make_engine(plan.switches, parallel=True)
     try:
-        facts = inspect(data, TRUSTED)
-        try:
-            compiled, known = _image(plan, engine, data)
-        except (NotBootable, Malformed, OSError, KeyError, ValueError) as error:
-            compiled, known = None, {"booted": False, "reason": f"{error}"}
-        except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
-            compiled, known = None, {"booted": False, "reason": str(error).strip().splitlines()[0]}
-        if compiled is None:
-            compiled = wasmtime.Module(engine, prepare(data, facts)).serialize()
-    except Malformed as error:
-        return GuestEnding(end="invalid", message=str(error))
+        compiled, known = _image(plan, make_engine(plan.switches, parallel=True), data)
+    except (NotBootable, Malformed, OSError, KeyError, ValueError, wasmtime.Trap) as error:
+        return GuestEnding(end="invalid", message=f"an image of CPython could not be made: {error}")
     except wasmtime.WasmtimeError as error:
         return GuestEnding(end="invalid", message=describe_error(error))
     with open(plan.out, "wb") as out:
@@ -97,7 +79,7 @@ def make_booted(plan: BootPlan) -> GuestEnding:
     return GuestEnding(end="compiled", memory_bytes=0)
 
 
-def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytearray, dict[str, object]]:
+def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytearray, dict[str, int]]:
     module = exposed(data, inspect(data, TRUSTED))
     folder = os.path.join(os.path.dirname(plan.out), "boot")
     os.mkdir(folder)
@@ -131,7 +113,7 @@ def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytear
         _check(plan, engine, compiled, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return compiled, {"booted": True, "record": place, "version": booted.version}
+    return compiled, {"record": place}
 
 
 class _Booted:
@@ -139,7 +121,12 @@ class _Booted:
 
     def __init__(self, plan: BootPlan, engine: wasmtime.Engine, module: bytes, folder: str) -> None:
         self.folder = folder
-        self.store = make_store(plan, engine, folder, ["python", "-c", _wrapper(plan)], spares=True)
+        guest = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        programs = {name: os.path.join(guest, path) for name, path in plan.programs.items()}
+        # The last of the folders that every run has holds the program, which sessions do not have.
+        start = f'sys.modules["_boot"]._boot({plan.buffer_bytes})'
+        source = boot_source(programs, 3 + len(plan.places) - 1, start)
+        self.store = make_store(plan, engine, folder, ["python", "-c", source], spares=True)
         linker = make_linker(engine)
         self._clock = WatchedClock(linker)
         exports = linker.instantiate(self.store, wasmtime.Module(engine, module)).exports(self.store)
@@ -156,7 +143,6 @@ class _Booted:
         with open(os.path.join(folder, "boot.json")) as file:
             found = json.load(file)
         self.entries: dict[str, int] = found["entries"]
-        self.version: str = found["version"]
         self._function_bytes: int = found["function_bytes"]
 
     def word(self, at: int) -> int:
@@ -245,17 +231,6 @@ class _Booted:
 def spare_name(plan: BootPlan, number: int) -> str:
     """Return the name of a spare folder at the boot; ``_start`` replaces it by the name of a mount."""
     return f"/{number:03}-spare".ljust(plan.spare_bytes, "~")
-
-
-def _wrapper(plan: BootPlan) -> str:
-    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    sources = {}
-    for name, path in plan.programs.items():
-        with open(os.path.join(folder, path), encoding="utf-8") as file:
-            sources[name] = file.read()
-    # The last of the folders that every run has holds the program, which sessions do not have.
-    post = 3 + len(plan.places) - 1
-    return _WRAPPER.format(sources=sources, buffer_bytes=plan.buffer_bytes, post=post)
 
 
 def make_store(
@@ -386,27 +361,11 @@ def load_packages(plan: PackagesPlan) -> GuestEnding:
     The code of the packages runs here, in a jail, as it would in a program. Runs map the memory in place of the image's
     own; nothing is compiled again.
     """
-    known = {"module": plan.module, "handles": plan.handles, "switches": plan.switches}
-    told: list[dict[str, object]] = []
-
-    def letter(data: bytes) -> bytes:
-        try:
-            read = json.loads(data)
-        except ValueError:
-            return b"{}"
-        if isinstance(read, dict) and read.get("op") == "next":
-            return json.dumps({"call": "load", "arguments": [plan.path, list(plan.modules)]}).encode()
-        if isinstance(read, dict):
-            told.append(read)
-        return b"{}"
-
     try:
-        loaded = LoadedImage(known)
-        places = loaded.give(plan.preopens)
-        loaded.letter = letter
-        record = loaded.read_record()
-        name_mounts(loaded, record["spares"], places)
-        if not loaded.function(record)(loaded.store, record["turn"], 0, 0, 0):
+        guest = PythonGuest(GuestPlan(module=plan.module, handles=plan.handles, switches=plan.switches))
+        mounts = guest.give(plan.preopens)
+        name_mounts(guest, guest.read_record()["spares"], mounts)
+        if not guest.call("load", plan.path, plan.modules):
             return GuestEnding(end="invalid", message="the packages did not let Python go on after their import")
     except GuestExit as end:
         return GuestEnding(end="invalid", message=f"a package ended Python with {end.code} when it was imported")
@@ -414,12 +373,12 @@ def load_packages(plan: PackagesPlan) -> GuestEnding:
         return GuestEnding(end="invalid", message=describe_trap(trap))
     except wasmtime.WasmtimeError as error:
         return GuestEnding(end="invalid", message=describe_error(error))
-    if opened := loaded.wasi.open_files():
+    if opened := guest.wasi.open_files():
         return GuestEnding(end="invalid", message=f"a package left files open when it was imported: {opened[0]}")
-    problem = write_memory(loaded, plan.out).get("problem")
+    problem = write_memory(guest, plan.out).get("problem")
     if problem is not None:
         return GuestEnding(end="invalid", message=f"the memory with the packages could not be written: {problem}")
-    failed = told[-1].get("failed") if told else None
+    failed = guest.told.get("failed")
     with open(plan.facts, "w") as file:
         json.dump({"failed": [str(name)[:200] for name in failed] if isinstance(failed, list) else []}, file)
     return GuestEnding(end="compiled", memory_bytes=0)

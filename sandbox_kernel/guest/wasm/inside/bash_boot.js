@@ -3,8 +3,6 @@
   "use strict";
   const fs = require("fs");
   const SHELL = Symbol.for("sandbox.shell");
-  const libraries = globalThis[Symbol.for("sandbox.libraries")];
-  const { commands, traps } = libraries["sandbox-commands"](libraries["node:zlib"]);
 
   // ---- the folders of the host, in just-bash's interface for file systems --------------------------------------------
   const kindOf = (stats) => ({
@@ -86,6 +84,47 @@
     }
   }
 
+  const good = (stdout = "", stdoutKind = "text") => ({ stdout, stdoutKind, stderr: "", exitCode: 0 });
+  const bad = (message, exitCode = 1) => ({ stdout: "", stderr: `${message}\n`, exitCode });
+
+  // ---- trap ------------------------------------------------------------------------------------------------------------
+  const SIGNALS = new Set(["EXIT", "INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "PIPE", "ALRM"]);
+  const numbers = { 0: "EXIT", 1: "HUP", 2: "INT", 3: "QUIT", 13: "PIPE", 14: "ALRM", 15: "TERM" };
+  const traps = new Map();
+  async function trap(args) {
+    const words = args[0] === "--" ? args.slice(1) : args;
+    if (!words.length || words[0] === "-p") {
+      return good([...traps].map(([name, code]) => `trap -- '${code.replaceAll("'", "'\\''")}' ${name === "EXIT" ? name : `SIG${name}`}\n`).join(""));
+    }
+    const [code, ...names] = words.length === 1 ? ["-", words[0]] : words;
+    for (const word of names) {
+      const name = numbers[word] ?? word.toUpperCase().replace(/^SIG/, "");
+      if (!SIGNALS.has(name)) return bad(`bash: trap: ${word}: not supported here; EXIT and the usual signals are`);
+      if (code === "-") traps.delete(name); else traps.set(name, code);
+    }
+    return good();
+  }
+
+  // ---- host: calls host functions, as guest/functions/host_command.py does --------------------------------------------
+  async function callHost([name, ...words]) {
+    if (globalThis.host === undefined) return bad("bash: host: command not found", 127);
+    if (name === undefined) return bad("host: usage: host FUNCTION [ARGUMENT | NAME=VALUE] ...", 2);
+    // JSON has no bytes, and not every number.
+    const plain = (_, value) =>
+      value instanceof Uint8Array ? { $bytes: btoa(latin(value)) }
+      : typeof value === "number" && !Number.isFinite(value) ? { $float: String(value).toLowerCase().replace("infinity", "inf") }
+      : value;
+    const text = (value) => (typeof value === "string" ? value : JSON.stringify(value, plain));
+    const shown = (value) => (value === null ? "" : value instanceof Uint8Array ? latin(value) : `${text(value)}\n`);
+    try {
+      const result = globalThis.host[Symbol.for("host.words")](name, words);
+      const all = typeof result?.next === "function" ? [...result] : [result];
+      return all.some((item) => item instanceof Uint8Array) ? good(all.map(shown).join(""), "bytes") : good(all.map(shown).join(""));
+    } catch (error) {
+      return bad(`host: ${error.message}`);
+    }
+  }
+
   // ---- running a script ------------------------------------------------------------------------------------------------
   const many = 1e9;
   const limits = Object.fromEntries([
@@ -101,7 +140,8 @@
     bash.defineCommand("hostname", say("sandbox\n")),
     bash.defineCommand("id", async (args) => say(args.includes("-un") ? "sandbox\n" : args.includes("-u") ? "1000\n"
       : "uid=1000(sandbox) gid=1000(sandbox) groups=1000(sandbox)\n")()),
-    ...Object.entries(commands).map(([name, call]) => bash.defineCommand(name, call)),
+    bash.defineCommand("trap", trap),
+    bash.defineCommand("host", callHost),
     bash.defineCommand("uname", async (args) => say(args.includes("-a") ? "WASI sandbox wasm32\n" : "WASI\n")()),
   ];
 

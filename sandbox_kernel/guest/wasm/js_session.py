@@ -16,16 +16,16 @@ from dataclasses import dataclass
 
 import wasmtime
 
-from ...session.worker import CellEngine, Worker
-from ..engine import describe_torn, make_engine
-from ..guest_files import Folders
-from ..host_line import HostLine
-from ..memory import map_memory, write_memory
-from ..plan import Preopen, read_switches
-from ..rewrite import REFUSED
-from ..wasi.all_calls import PlainWasi
-from .embedder import Exited, Interrupted, JavaScriptEmbedder, write_all
+from ..session.worker import CellEngine, Worker
+from .embedder import Exited, Interrupted, JavaScriptEmbedder
+from .engine import describe_torn, make_engine
+from .guest_files import Folders
+from .host_line import HostLine
+from .memory import map_memory, write_memory
+from .plan import GuestPlan, SessionPlan
 from .quickjs import EVAL_COMPILE, JavaScriptError, QuickJs
+from .rewrite import REFUSED
+from .wasi import PlainWasi, write_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,19 +53,19 @@ class LoadedJavaScript:
 class WasmJavaScriptEngine(CellEngine):
     """QuickJS as the engine of a session."""
 
-    def __init__(self, loaded: LoadedJavaScript, plan: dict[str, Any], image: int | None) -> None:
+    def __init__(self, loaded: LoadedJavaScript, plan: SessionPlan, image: int | None) -> None:
         self.js = loaded.js
-        self.js.store.set_limits(memory_size=plan["memory_bytes"], instances=1, tables=8, memories=1)
+        self.js.store.set_limits(memory_size=plan.memory_bytes, instances=1, tables=8, memories=1)
         self.refused = self.js.export.find(REFUSED)
         if image is not None:
             map_memory(self.js, image)
-        folders = Folders([Preopen(**folder) for folder in plan["preopens"]])
+        folders = Folders(plan.preopens)
         self.guest = JavaScriptEmbedder(self.js, loaded.handles, folders)
-        self.guest.host.set_elapsed(plan["elapsed_s"])
+        self.guest.host.set_elapsed(plan.elapsed_s)
         self.guest.sleep = self._sleep
         self.number = 0
         if image is None:
-            self.guest.begin(["quickjs", "session"], plan["env"])
+            self.guest.begin(["quickjs", "session"], plan.env)
 
     def offer(self, line: HostLine) -> None:
         """Let cells call host functions; called before ``begin``."""
@@ -164,23 +164,23 @@ class WasmJavaScriptEngine(CellEngine):
         return {"status": "complete", "indent": ""}
 
 
-def load(known: dict[str, Any]) -> LoadedJavaScript:
+def load(plan: GuestPlan) -> LoadedJavaScript:
     """Load what does not depend on the plan of a session; called by ``host_line.py``."""
-    engine = make_engine(read_switches(known["switches"]))
+    engine = make_engine(plan.switches)
     store = wasmtime.Store(engine)
     store.set_epoch_deadline(1)
-    module = wasmtime.Module.deserialize_file(engine, known["module"])
-    wasi, linker = PlainWasi(Folders([]), [], [], {}, write_all), wasmtime.Linker(engine)
+    module = wasmtime.Module.deserialize_file(engine, plan.module)
+    wasi, linker = PlainWasi(), wasmtime.Linker(engine)
     wasi.define(linker)
     js = QuickJs(store, module, linker)
     wasi.memory, wasi.store = js.memory, store
-    with open(known["handles"], "rb") as file:
+    with open(plan.handles or "", "rb") as file:
         handles = json.load(file)
     # A first call loads the code that every session runs.
     JavaScriptEmbedder(js, handles, Folders([])).count_names()
     return LoadedJavaScript(js, handles)
 
 
-def make(loaded: LoadedJavaScript, plan: dict[str, Any], image: int | None) -> WasmJavaScriptEngine:
+def make(loaded: LoadedJavaScript, plan: SessionPlan, image: int | None) -> WasmJavaScriptEngine:
     """Make the engine of one session."""
     return WasmJavaScriptEngine(loaded, plan, image)
