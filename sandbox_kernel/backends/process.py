@@ -49,8 +49,8 @@ from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.workspace.changes import Keep, with_changes
 from sandbox_kernel.workspace.given_grants import GivenGrants
-from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
     import asyncio
@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.layer_look import LayerLook
-    from sandbox_kernel.workspace.here.private_copy import CopyLook
+    from sandbox_kernel.workspace.here.layer_look import CopyLook, LayerLook
 
 
 @functools.lru_cache(maxsize=8)

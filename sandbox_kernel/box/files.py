@@ -133,7 +133,7 @@ class BoxFiles(BoxProject):
         Args:
             folder: A folder of the host.
             path: What to copy, relative to that folder and to ``/box``. Links are not followed, and secrets in a folder
-                are left out (``workspace/here/hidden.py``).
+                are left out (``workspace/hidden.py``).
             again: Whether it was copied before and may be replaced.
 
         Returns:
@@ -146,7 +146,7 @@ class BoxFiles(BoxProject):
         """
         self._check_alive()
         from sandbox_kernel.policy.written_folders import real_path
-        from sandbox_kernel.workspace.host_copy import copy_from_host
+        from sandbox_kernel.workspace.manifest import copy_from_host
 
         if self.here is not None:
             raise InvalidRequest(

@@ -12,7 +12,7 @@ from sandbox_kernel.workspace.box_folder import BoxFolder
 
 if TYPE_CHECKING:
     from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.showing.patch import WholePatch
+    from sandbox_kernel.workspace.here.patch import WholePatch
 
 
 class BoxProject:
@@ -165,8 +165,8 @@ class BoxProject:
 
 def here_folder(here: str | os.PathLike[str], keep_in: str | None = None) -> HereFolder:
     """Return the folder of a sandbox that works on a folder of the user."""
-    from sandbox_kernel.workspace.here.change_log import ChangeLog  # most sandboxes have a folder of their own
     from sandbox_kernel.workspace.here.here_folder import HereFolder
+    from sandbox_kernel.workspace.here.kept_changes import ChangeLog  # most sandboxes have a folder of their own
 
     try:
         log = None if keep_in is None else ChangeLog(keep_in)

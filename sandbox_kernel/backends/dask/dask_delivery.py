@@ -23,9 +23,7 @@ from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.ground.wire import parse_json
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Limit, Note, NoteKind, Status, Violation
-from sandbox_kernel.workspace.here.change_log import GONE
-from sandbox_kernel.workspace.here.sent_folder import SentEntry
-from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FIFO, FILE, SOCKET, SYMLINK
+from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FIFO, FILE, GONE, SOCKET, SYMLINK, Entry
 
 #: Most bytes of files that a run sends back. The rest stays on the worker, and the result says so.
 MAX_FILES_BYTES = 64 << 20
@@ -54,7 +52,7 @@ class Delivery:
     result: ExecResult
     files: Mapping[str, bytes]
     pieces: int
-    changed: tuple[SentEntry, ...] = ()
+    changed: tuple[Entry, ...] = ()
 
 
 def encode_delivery(delivery: Delivery) -> bytes:
@@ -67,9 +65,9 @@ def encode_delivery(delivery: Delivery) -> bytes:
         "texts": [len(text) for text in texts],
         "files": [[path, len(data)] for path, data in delivery.files.items()],
         "pieces": delivery.pieces,
-        "changed": [[one.path, one.type, one.mode, one.target, len(one.data)] for one in delivery.changed],
+        "changed": [[one.path, one.type, one.mode, one.target, len(one.data or b"")] for one in delivery.changed],
     }
-    contents = (*delivery.files.values(), *(one.data for one in delivery.changed))
+    contents = (*delivery.files.values(), *(one.data or b"" for one in delivery.changed))
     return b"".join([_packed(header), *texts, *contents])
 
 
@@ -164,17 +162,17 @@ def _delivery(header: Fields, rest: bytes, request: ExecRequest) -> Delivery:
     if not files.keys() <= changed:
         raise ValueError("files that did not change")
     contents = zip(touched, parts[2 + len(named) :], strict=True)
-    left = tuple(replace(entry, data=data) for (entry, _), data in contents)
+    left = tuple(entry._replace(data=data) for (entry, _), data in contents)
     return Delivery(replace(result, stdout=stdout, stderr=stderr), files, _whole(header["pieces"]), left)
 
 
-def _touched(found: list[object]) -> tuple[SentEntry, int]:
+def _touched(found: list[object]) -> tuple[Entry, int]:
     """Return an entry without its content, and the size of that."""
     path, what, mode, target, size = found
-    entry = SentEntry(_text(path), _text(what), _whole(mode), _maybe(_text, target))
+    entry = Entry(_text(path), _text(what), mode=_whole(mode), target=_maybe(_text, target))
     if entry.type not in (FILE, DIRECTORY, SYMLINK, GONE) or entry.mode > 0o777:
         raise ValueError("a change of an unknown kind")
-    if (entry.type != FILE and size != 0) or (entry.target is not None) != (entry.type == SYMLINK):
+    if (not entry.is_file and size != 0) or (entry.target is not None) != (entry.type == SYMLINK):
         raise ValueError("a change that does not fit its kind")
     if "\0" in entry.path or any(name in ("", ".", "..") for name in entry.path.split("/")):
         raise ValueError("a path that is none")

@@ -30,7 +30,7 @@ from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.model import ExecRequest, ExecResult
-from sandbox_kernel.workspace.outcome import Keep
+from sandbox_kernel.workspace.changes import Keep
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 #: Seconds that a runner has to end its spares and control groups when it is closed.

@@ -30,7 +30,7 @@ from sandbox_kernel.backends.runners.run_channel import (
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.streams.stop import Stop
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.workspace.outcome import Keep
+from sandbox_kernel.workspace.changes import Keep
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 #: Seconds without a run after which a runner ends.

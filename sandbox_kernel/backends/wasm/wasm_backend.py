@@ -56,9 +56,9 @@ from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
 from sandbox_kernel.model.notes import not_booted
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
+from sandbox_kernel.workspace.changes import Keep, with_changes
 from sandbox_kernel.workspace.given_grants import GivenGrants
 from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.outcome import Keep, with_changes
 
 if TYPE_CHECKING:
     import asyncio

@@ -26,8 +26,9 @@ from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
 from sandbox_kernel.limits import MIB, check_memory_mb
 from sandbox_kernel.model import check_file_name
 from sandbox_kernel.policy.written_folders import host_file
-from sandbox_kernel.workspace.folder_state import MOST_LEFT_OUT, FolderState, SavedEntry, check_entries
+from sandbox_kernel.workspace.folder_state import MOST_LEFT_OUT, FolderState, check_entries
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
+from sandbox_kernel.workspace.tree.walk import NO_TIME, Entry
 
 MAGIC = b"sandbox-kernel session 1\n"
 #: The memory begins at a multiple of this: the largest page size of any machine.
@@ -143,7 +144,8 @@ def _described(folder: FolderState) -> dict[str, object]:
     """Return what the header says of a work folder, but for the contents of its files."""
     if not folder.entries and not folder.left_out:
         return {}
-    entries = {path: [each.type, each.mode, each.mtime_ns, each.target] for path, each in folder.entries.items()}
+    times = {path: None if each.mtime_ns == NO_TIME else each.mtime_ns for path, each in folder.entries.items()}
+    entries = {path: [each.type, each.mode, times[path], each.target] for path, each in folder.entries.items()}
     return {"entries": entries, "left_out": dict(folder.left_out), "is_layer": folder.is_layer}
 
 
@@ -234,10 +236,10 @@ def _folder(found: Mapping[str, object], files: Mapping[str, object]) -> FolderS
         raise ValueError("not a work folder")
     entries = {}
     for path, (kind, mode, mtime_ns, target) in told.items():
-        time_ns = None if mtime_ns is None else _whole(mtime_ns)
+        time_ns = NO_TIME if mtime_ns is None else _whole(mtime_ns)
         if not isinstance(kind, str) or not isinstance(target, str | None):
             raise ValueError("not an entry of a work folder")
-        entries[path] = SavedEntry(kind, _whole(mode), time_ns, target)
+        entries[path] = Entry(path, kind, mode=_whole(mode), mtime_ns=time_ns, target=target)
     check_entries(entries, list(files))
     if len(entries) > MAX_PACKED_FILES or len(left_out) > MOST_LEFT_OUT:
         raise ValueError("too many entries")

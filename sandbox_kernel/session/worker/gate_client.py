@@ -19,8 +19,8 @@ from sandbox_kernel.jail.core.handed_over import receive_listener
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.core.job import OnListener
 from sandbox_kernel.jail.streams.stop import readable
-from sandbox_kernel.session.tree.state_diff import FileDiff
 from sandbox_kernel.session.worker.message_reader import clean_text
+from sandbox_kernel.workspace.changes import FileDiff
 
 #: How long the gate may take for an order: it waits for killed processes and writes files, never for a cell.
 PATIENCE_S = 20.0

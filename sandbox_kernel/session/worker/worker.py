@@ -30,7 +30,6 @@ from sandbox_kernel.session.cell.late_output import LateOutput
 from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
 from sandbox_kernel.session.debugging.pause_clock import PauseClock
 from sandbox_kernel.session.tree.node import CellText
-from sandbox_kernel.session.tree.state_diff import FileDiff
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, room_beside_cells
@@ -54,6 +53,7 @@ from sandbox_kernel.session.worker.messages import (
     What,
 )
 from sandbox_kernel.session.worker.removed_files import holders
+from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
 
 if TYPE_CHECKING:
@@ -589,7 +589,7 @@ class JailedWorker:
         if self.layer is None:
             return self.gate.compare(before, after)
         found, problem = self.layer.compare(before, after)
-        return tuple(FileDiff(clean_text(path), kind, clean_text(patch)) for path, kind, patch in found), problem
+        return tuple(FileDiff(clean_text(one.path), one.kind, clean_text(one.patch)) for one in found), problem
 
     def recover(self, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
         """Go back to the present state, or its nearest ancestor that is alive; returns None when none is."""

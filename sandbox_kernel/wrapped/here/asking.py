@@ -19,9 +19,9 @@ from enum import StrEnum
 from sandbox_kernel.box.project import here_folder
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.here.applying.selection import select
 from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.showing.patch import MOST_PATCH
+from sandbox_kernel.workspace.here.patch import MOST_PATCH
+from sandbox_kernel.workspace.here.selection import select
 from sandbox_kernel.wrapped.here.place import ChangesPlace, FoundPlace
 
 #: The longest question and answer, in bytes; and how long a user's command may take to write or read one, in seconds.

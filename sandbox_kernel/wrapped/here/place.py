@@ -9,17 +9,14 @@ beyond a limit.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.ground.own_folder import make_own_folder, state_root
-from sandbox_kernel.workspace.kept_work import LOCK, remove_oldest
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.workspace.kept_work import LockedFolder, remove_oldest
 
 #: Kernels of one notebook that can have changes at the same time.
 MOST_AT_ONCE = 16
@@ -37,12 +34,12 @@ class PlaceFacts:
 
 
 class ChangesPlace:
-    """One place that this process has; made by ``claim`` or ``take``."""
+    """One place that this process has; made by ``claim`` or ``FoundPlace.take``."""
 
-    def __init__(self, path: str, facts: PlaceFacts, lock_fd: int) -> None:
-        self.path = path
+    def __init__(self, folder: LockedFolder, facts: PlaceFacts) -> None:
+        self._folder = folder
+        self.path = folder.path
         self.facts = facts
-        self._lock_fd = lock_fd
 
     @property
     def changes(self) -> str:
@@ -51,12 +48,9 @@ class ChangesPlace:
 
     def close(self, *, empty: bool) -> None:
         """Let another process have the place; an empty one is removed. May be called twice."""
-        if self._lock_fd < 0:
-            return
-        if empty:
-            shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock_fd)
-        self._lock_fd = -1
+        if empty and self._folder.is_held:
+            self._folder.remove()
+        self._folder.close()
 
 
 @dataclass(frozen=True)
@@ -91,8 +85,8 @@ class FoundPlace:
 
     def take(self) -> ChangesPlace | None:
         """Take the place for this process; None while another one has it, or when it is gone."""
-        lock_fd = _lock(self.path, make=False)
-        return None if lock_fd is None else ChangesPlace(self.path, self.facts, lock_fd)
+        folder = LockedFolder.take(self.path)
+        return None if folder is None else ChangesPlace(folder, self.facts)
 
 
 def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
@@ -111,16 +105,14 @@ def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
     try:
         for number in range(1, MOST_AT_ONCE + 1):
             path = os.path.join(_root(), name if number == 1 else f"{name}-{number}")
-            make_own_folder(path)
-            lock_fd = _lock(path, make=True)
-            if lock_fd is None:
+            folder = LockedFolder.claim(path)
+            if folder is None:
                 continue
             with open(os.path.join(path, _ABOUT), "w", encoding="utf-8", opener=_private) as file:
                 json.dump(asdict(facts), file)
             os.utime(path)
-            with contextlib.suppress(OSError, SandboxError):
-                remove_oldest(_root(), keep=path)
-            return ChangesPlace(path, facts, lock_fd)
+            remove_oldest(_root(), keep=path)
+            return ChangesPlace(folder, facts)
     except OSError as error:
         raise BackendUnavailable(
             f"changes to {facts.folder!r} cannot be kept below {_root()!r}: {error}; see to that folder, or wrap the "
@@ -144,25 +136,8 @@ def found_places() -> Iterator[FoundPlace]:
 
 
 def _root() -> str:
-    return os.path.join(state_root(), "sandbox-kernel", "wrapped")
+    return LockedFolder.root("wrapped")
 
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-
-
-def _lock(path: str, *, make: bool) -> int | None:
-    """Return a descriptor of the locked place; None when another process has it, or it was removed meanwhile."""
-    file = os.path.join(path, LOCK)
-    try:
-        fd = os.open(file, os.O_RDWR | (os.O_CREAT if make else 0) | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(fd), os.stat(file)):
-            return fd
-    except OSError:
-        pass
-    os.close(fd)
-    return None
