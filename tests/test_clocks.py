@@ -35,7 +35,7 @@ TIME_OF_DAY = {
     "workspace/hidden.py": "folders that are as young as the look are listed again",
     "workspace/here/kept_changes.py": "a number that no other process has given to a change",
     "workspace/here/session_layer.py": "files that are as young as the cell are compared by content",
-    "wrapped/relaying/own_messages.py": "the date of a message",
+    "wrapped/relaying/outside.py": "the date of a message",
 }
 _NAMES = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
 

@@ -73,11 +73,6 @@ class LockedFolder:
         os.close(fd)
         return None
 
-    @property
-    def is_held(self) -> bool:
-        """Whether this process still has it."""
-        return self._lock_fd >= 0
-
     def remove(self) -> None:
         """Remove the folder with everything in it."""
         with contextlib.suppress(OSError, SandboxError):

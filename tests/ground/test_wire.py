@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from sandbox_kernel.agent.service.run_code import read_request
+from sandbox_kernel.agent.run_code import read_request
 from sandbox_kernel.backends.dask.dask_delivery import decode_capabilities
 from sandbox_kernel.backends.functions.call_values import BadValue, load
 from sandbox_kernel.backends.wasm.wasm_result import read_report

@@ -25,8 +25,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.backends.checks import selecting_variables
 from sandbox_kernel.backends.measured.canaries import Measurement
-from sandbox_kernel.backends.requests.surroundings import selecting_variables
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies, groups_at_start, shortfall

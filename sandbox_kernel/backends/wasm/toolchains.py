@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sandbox_kernel.backends.results.outcome import make_result
+from sandbox_kernel.backends.outcome import make_result, run_facts
 from sandbox_kernel.backends.wasm.wasm_result import read_file
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
@@ -274,11 +274,9 @@ def build(
             request = replace(request, files={})
         job = _job(request, script, toolchain, jail)
         outcome = run_job(jail, job, stop=stop)
-        result = make_result(
-            request, outcome, job, ProgramPlan(steps=tuple(job.steps)), backend="wasm", isolation="wasm"
-        )
-        if result.status is not Status.OK:
-            return result
+        facts = run_facts(outcome, job, ProgramPlan(steps=tuple(job.steps)), backend="wasm", isolation="wasm")
+        if facts.status is not Status.OK:
+            return make_result(request, outcome, facts)
         module, messages = read_file(jail.box_fd, OUT), outcome.stderr.text.encode()
     finally:
         jail.destroy()

@@ -15,7 +15,6 @@ from sandbox_kernel.jail.streams.output import Capture
 #: Processes of ours in each jail: the gate, which is the init of the namespace.
 OWN_PROCESSES = 1
 
-OnOutput = Callable[[str, str], None]
 OnListener = Callable[[socket.socket], None]
 
 

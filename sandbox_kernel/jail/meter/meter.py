@@ -6,7 +6,6 @@ have the same methods; ``exact`` says which of the two it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
@@ -19,9 +18,6 @@ from sandbox_kernel.jail.meter.watchdog_meter import WatchdogMeter
 TICK_S = 0.02
 #: How often the memory use of a run is reported.
 USAGE_S = 0.25
-
-#: Called with the memory in use and the limit, in bytes, on the thread of the run. It must be quick and never raise.
-OnUsage = Callable[[int, int], None]
 
 
 class Meter(Protocol):

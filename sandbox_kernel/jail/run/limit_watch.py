@@ -12,9 +12,10 @@ from typing import Protocol
 
 from sandbox_kernel.jail.core.jail import Jail
 from sandbox_kernel.jail.meter.gpu_meter import make_gpu_meter
-from sandbox_kernel.jail.meter.meter import USAGE_S, Meter, OnUsage
+from sandbox_kernel.jail.meter.meter import USAGE_S, Meter
 from sandbox_kernel.jail.meter.process_tree import tree
 from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.model import OnUsage
 
 
 class MemoryLimit(Protocol):

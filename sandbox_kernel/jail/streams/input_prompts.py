@@ -7,17 +7,15 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
+
+from sandbox_kernel.model import OnInput
 
 # An input prompt of a running program. The loop that watches the program creates it and waits for the answer.
 
 #: The longest line that ``input()`` returns.
 MAX_INPUT = 32 << 10
-
-#: Called with the prompt and whether the answer is a secret. Raises ``EOFError`` when there is no user to ask.
-OnInput = Callable[[str, bool], str]
-AnyOnInput = Callable[[str, bool], str | Awaitable[str]]
 
 
 def takes_prompt_alone(ask: Callable[..., object]) -> bool:

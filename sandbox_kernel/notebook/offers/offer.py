@@ -15,9 +15,8 @@ from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.model.wanted import Wanted, WantedKind
-from sandbox_kernel.policy.lacked_domains import lacked_domains, rule_text
-from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.model.notes import Wanted, WantedKind
+from sandbox_kernel.policy.network_rule import lacked_domains, parse_rule, rule_text
 from sandbox_kernel.workspace.hidden import is_hidden
 
 MIME = "application/vnd.sandbox-kernel.offers+json"
@@ -78,7 +77,7 @@ class Offer:
 def offers_of(result: ExecResult, never: Iterable[Wanted] = (), session: str = "") -> tuple[Offer, ...]:
     """Return what a result lacked and may be offered: each right once, none that the user never wants to give.
 
-    Secrets are not offered (``workspace/hidden.py``): a user who wants to give one names it.
+    Secrets are not offered (``workspace/here/hidden.py``): a user who wants to give one names it.
     """
     files = [_file(note.wanted) for note in result.notes if note.wanted is not None]
     found = dict.fromkeys(wanted for wanted in (*lacked_domains(result), *files) if wanted is not None)

@@ -57,7 +57,6 @@ from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
 
 if TYPE_CHECKING:
-    from sandbox_kernel.net.guest_fetch import FetchBridge
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
 #: How long a worker may take to start, to freeze or to wake on a machine under load.
@@ -117,7 +116,7 @@ class JailedWorker:
         keep: int,
         memory_bytes: int,
         processes: int,
-        proxy: EgressProxy | FetchBridge | None = None,
+        proxy: EgressProxy | None = None,
         *,
         sealed: bool,
         calls: CallServer | None = None,
