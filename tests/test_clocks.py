@@ -31,9 +31,8 @@ TIME_OF_DAY = {
     "session/worker/worker.py": "when a checkpoint was made",
     "workspace/changes.py": "files that are as young as the look are compared by content",
     "workspace/here/here_link.py": "files that are as young as the cell are compared by content",
-    "workspace/here/hidden.py": "folders that are as young as the look are listed again",
+    "workspace/hidden.py": "folders that are as young as the look are listed again",
     "workspace/here/kept_changes.py": "a number that no other process has given to a change",
-    "workspace/here/layer_copies.py": "files that are as young as the copy are compared by content",
     "workspace/here/session_layer.py": "files that are as young as the cell are compared by content",
     "wrapped/relaying/outside.py": "the date of a message",
 }

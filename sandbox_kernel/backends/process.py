@@ -47,8 +47,8 @@ from sandbox_kernel.model import (
     notes,
 )
 from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.workspace.changes import files_left, leaves_files
 from sandbox_kernel.workspace.given_grants import GivenGrants
-from sandbox_kernel.workspace.outcome import files_left, leaves_files
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.layer_look import LayerLook
-    from sandbox_kernel.workspace.here.private_copy import CopyLook
+    from sandbox_kernel.workspace.here.layer_look import CopyLook, LayerLook
 
 
 @functools.lru_cache(maxsize=8)

@@ -249,7 +249,7 @@ class Sandbox(BoxSessions):
         measured = make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
         if self.here is None:
             return measured
-        from sandbox_kernel.workspace.here.hidden import HIDDEN
+        from sandbox_kernel.workspace.hidden import HIDDEN
 
         return replace(measured, hidden=HIDDEN)
 

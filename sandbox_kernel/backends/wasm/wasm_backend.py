@@ -56,8 +56,8 @@ from sandbox_kernel.model import (
 )
 from sandbox_kernel.model.notes import not_booted
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
+from sandbox_kernel.workspace.changes import files_left, leaves_files
 from sandbox_kernel.workspace.given_grants import GivenGrants
-from sandbox_kernel.workspace.outcome import files_left, leaves_files
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer

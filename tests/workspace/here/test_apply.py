@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Conflict, InvalidRequest, NotAsShown, Sandbox
-from sandbox_kernel.workspace.here.applying import apply as applying
-from sandbox_kernel.workspace.here.applying.recovery import recover_all
-from sandbox_kernel.workspace.here.applying.selection import STAGE_PREFIX
+from sandbox_kernel.workspace.here import apply as applying
+from sandbox_kernel.workspace.here.apply import recover_all
 from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.here.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 
@@ -138,7 +138,7 @@ def test_a_journal_of_a_program_is_not_believed(project: Path) -> None:
 
 KILLED = """
 import os, sys, time
-from sandbox_kernel.workspace.here.applying import apply as applying
+from sandbox_kernel.workspace.here import apply as applying
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 project, stop_at = sys.argv[1], int(sys.argv[2])
 here = HereFolder(project)

@@ -137,7 +137,6 @@ class HiddenFiles:
     def __init__(self, root: str) -> None:
         self._root = root
         self._listed: dict[str, _Listed] = {}
-        self._found: tuple[str, ...] = ()
         self._relisted: dict[str, tuple[int, dict[str, int]]] = {}
         self._looks = 0
 
@@ -147,47 +146,10 @@ class HiddenFiles:
         return 0 < len(self._listed) <= FEW_FOLDERS
 
     def find(self) -> tuple[str, ...]:
-        """Return the hidden paths that exist now, outermost only, sorted.
+        """Return the hidden paths that exist now, outermost only, sorted. Lists the folders that changed since.
 
         Raises ``InvalidRequest`` for a folder that is too large to be looked through.
         """
-        if not self._is_as_listed():
-            self._found = self._look()
-        return self._found
-
-    def marked(self) -> list[str]:
-        """Return the links among what ``find`` has listed, and what tells a repository: ``.git`` and ``HEAD``."""
-        return [path for known in self._listed.values() for path in known.marked]
-
-    def relisted(self, since: int) -> tuple[int, dict[str, int]]:
-        """Return the files of folders that changed after a look, by path with their inodes, and the last look's number.
-
-        Folders with many files, and those that changed long ago, are left out.
-        """
-        files = (known for number, known in self._relisted.values() if number > since)
-        return self._looks, {path: inode for known in files for path, inode in known.items()}
-
-    def _is_as_listed(self) -> bool:
-        """Whether every folder still holds the names that it held when it was listed."""
-        if not self._listed:
-            return False
-        try:
-            root_fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            for folder, known in self._listed.items():
-                status = os.stat(folder or ".", dir_fd=root_fd, follow_symlinks=not folder)
-                if status.st_mtime_ns != known.changed_ns:
-                    return False
-        except OSError:
-            return False
-        finally:
-            os.close(root_fd)
-        return True
-
-    def _look(self) -> tuple[str, ...]:
-        """List the folders that changed since they were listed, and return the hidden paths."""
         self._looks += 1
         found: list[str] = []
         seen: dict[str, _Listed] = {}
@@ -208,6 +170,18 @@ class HiddenFiles:
             waiting += listed.folders
         self._listed = seen
         return tuple(sorted(found))
+
+    def marked(self) -> list[str]:
+        """Return the links among what ``find`` has listed, and what tells a repository: ``.git`` and ``HEAD``."""
+        return [path for known in self._listed.values() for path in known.marked]
+
+    def relisted(self, since: int) -> tuple[int, dict[str, int]]:
+        """Return the files of folders that changed after a look, by path with their inodes, and the last look's number.
+
+        Folders with many files, and those that changed long ago, are left out.
+        """
+        files = (known for number, known in self._relisted.values() if number > since)
+        return self._looks, {path: inode for known in files for path, inode in known.items()}
 
     def _list(self, folder: str) -> _Listed | None:
         path = os.path.join(self._root, folder) if folder else self._root
