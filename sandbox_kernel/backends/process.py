@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
 from sandbox_kernel.backends.checks import Listener, check_command, check_files_fit, check_request, host_trouble
 from sandbox_kernel.backends.crowd import shared_crowd
-from sandbox_kernel.backends.functions.served_run import served, with_hatch
+from sandbox_kernel.backends.functions.inside import served, with_hatch
 from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes, run_facts
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.ground.values import dataclass
@@ -47,8 +47,8 @@ from sandbox_kernel.model import (
     notes,
 )
 from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.workspace.changes import files_left, leaves_files
 from sandbox_kernel.workspace.given_grants import GivenGrants
-from sandbox_kernel.workspace.outcome import files_left, leaves_files
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.layer_look import LayerLook
-    from sandbox_kernel.workspace.here.private_copy import CopyLook
+    from sandbox_kernel.workspace.here.layer_look import CopyLook, LayerLook
 
 
 @functools.lru_cache(maxsize=8)

@@ -134,18 +134,9 @@ def open_session(
             "allow it with policy.allow_process_spawn(), or run single commands with box.run"
         )
     opening = _Opening(backend, spec, python, share, functions)
-    if spoken is not Language.PYTHON:
-        return Session(spec, opening.begin, on_close, share, SessionRights(backend))
-
-    def open_copy(other: str | None) -> PythonSession:
-        copy_share = share.another() if share is not None else None
-        copy_spec = replace(spec, name=f"{spoken}-{next(_numbers)}" if other is None else other)
-        return opened(_Opening(backend, copy_spec, python, copy_share, functions), None)
-
-    def opened(how: _Opening, on_close: Callable[[], None] | None) -> PythonSession:
-        return PythonSession(how.spec, how.begin, on_close, how.share, SessionRights(backend), open_copy)
-
-    return opened(opening, on_close)
+    if spoken is Language.PYTHON:
+        return opening.python_session(on_close)
+    return Session(spec, opening.begin, on_close, share, SessionRights(backend))
 
 
 class _Opening:
@@ -159,12 +150,23 @@ class _Opening:
         share: FolderLink | None,
         functions: HostFunctions | None,
     ) -> None:
-        self._backend, self.spec, self.share, self._functions = backend, spec, share, functions
+        self._backend, self.spec, self._share, self._functions = backend, spec, share, functions
+        self._python_name = python
         self._engine = ENGINES[spec.language]
         self._engine.check(backend.config)
         self._python = find_python(interpreter_name(python) if python is not None else backend.config.python_path)
         self._here = share if isinstance(share, HereLink) else None
         self._walls = self._make_walls()
+
+    def python_session(self, on_close: Callable[[], None] | None = None) -> PythonSession:
+        """Open a Python session, which can open copies of itself."""
+        rights = SessionRights(self._backend)
+        return PythonSession(self.spec, self.begin, on_close, self._share, rights, self._open_copy)
+
+    def _open_copy(self, name: str | None) -> PythonSession:
+        share = self._share.another() if self._share is not None else None
+        spec = replace(self.spec, name=f"{self.spec.language}-{next(_numbers)}" if name is None else name)
+        return _Opening(self._backend, spec, self._python_name, share, self._functions).python_session()
 
     def _make_walls(self) -> Walls:
         """Return the walls of a session: those of a run, plus the modules that its worker imports in advance."""

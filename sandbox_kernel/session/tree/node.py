@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.workspace.changes import FileDiff
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,18 +116,6 @@ class ValueChange(NamedTuple):
 
     before: str
     after: str
-
-
-@dataclass(frozen=True)
-class FileDiff:
-    """A file that differs between two states.
-
-    ``kind`` is created, modified or deleted; ``patch`` a unified diff, empty where the content is no text or too long.
-    """
-
-    path: str
-    kind: str
-    patch: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sandbox_kernel.session.tree.node import Changes, FileDiff, StateDiff, ValueChange
+from sandbox_kernel.session.tree.node import Changes, StateDiff, ValueChange
+from sandbox_kernel.workspace.changes import FileDiff
 
 if TYPE_CHECKING:
     from sandbox_kernel.session.tree.state_tree import StateRecord

@@ -322,14 +322,14 @@ def clean_text(text: str) -> str:
 
 
 def clean(value: object, depth: int = 0) -> object:
-    """Return a JSON value with all texts and keys cleaned; raises ``ValueError`` when it is nested too deep.
+    """Return a JSON value with all texts and keys cleaned; raises ``BadMessage`` when it is nested too deep.
 
     A number too large for a float was parsed as infinity, which is not JSON: it becomes None.
     """
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list | dict) and depth >= MAX_DEPTH:
-        raise ValueError("nested too deep")
+        raise BadMessage("nested too deep")
     if isinstance(value, list):
         return [clean(item, depth + 1) for item in value]
     if isinstance(value, dict):

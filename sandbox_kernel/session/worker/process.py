@@ -17,8 +17,7 @@ from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.session.cell.displays import BackgroundOutput
-from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
-from sandbox_kernel.session.debugging.pause_clock import PauseClock
+from sandbox_kernel.session.debug_link import DebugLink, OnEvent, PauseClock
 from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.fork_authorization import ForkAuthorizer, receive_authorizer
 from sandbox_kernel.session.worker.gate_client import GateClient

@@ -24,12 +24,13 @@ from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.model import Note, notes
 from sandbox_kernel.session.cell.request import CellEvents, CellRequest
-from sandbox_kernel.session.tree.node import Checkpoint, FileDiff
+from sandbox_kernel.session.tree.node import Checkpoint
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.gate_client import GateClient
 from sandbox_kernel.session.worker.memory_budget import MemoryBudget, holders_of_removed_files
 from sandbox_kernel.session.worker.messages import CheckpointOrder, FromWorker, Frozen, Looked, Restored, clean_text
 from sandbox_kernel.session.worker.process import WorkerProcess
+from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
 
 if TYPE_CHECKING:
@@ -374,7 +375,7 @@ class JailedWorker(WorkerProcess):
         if self.layer is None:
             return self.gate.compare(before, after)
         found, problem = self.layer.compare(before, after)
-        return tuple(FileDiff(clean_text(path), kind, clean_text(patch)) for path, kind, patch in found), problem
+        return tuple(FileDiff(clean_text(one.path), one.kind, clean_text(one.patch)) for one in found), problem
 
     # Going back.
 

@@ -13,7 +13,6 @@ import pytest
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import CheckpointGone, EnforcerUnavailable
 from sandbox_kernel.jail.accounting.processes import living, tree
-from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
@@ -312,15 +311,6 @@ def test_a_checkpoint_that_was_lost_is_not_taken_for_the_next_one_of_the_same_ce
     assert [item.cell for item in session.checkpoints()] == [2, 1, 0]
     session.undo()
     assert value(session, "x") == "22"
-
-
-def test_a_cell_that_left_as_many_processes_as_it_may_is_kept_and_comes_back(open_one: Open, value: Value) -> None:
-    session = open_one(limits=Limits(processes=12))
-    crowd = "import subprocess\nkept = []\ntry:\n    while True: kept.append(subprocess.Popen(['sleep', '999']))\nexcept OSError: x = 1"
-    assert session.run(crowd).limit in ("processes", None)
-    for _ in range(2):
-        assert session.run("x = 2\nimport os; os._exit(1)").rolled_back
-        assert value(session, "x, len(kept) > 5") == "(1, True)"
 
 
 def test_the_copy_of_a_cell_that_is_taken_back_ends_with_it(session: Session, value: Value) -> None:
