@@ -242,7 +242,7 @@ def test_what_is_asked_wrongly_is_refused(backend: WasmBackend, session: WasmSes
         open_wasm_session(backend, memory_mb=32)
     with pytest.raises(InvalidRequest, match="checkpoints"):
         open_wasm_session(backend, checkpoints=-1)
-    with pytest.raises(InvalidRequest, match="name of a file"):
+    with pytest.raises(InvalidRequest, match="saved to a path"):
         session.save("")
 
 

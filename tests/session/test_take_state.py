@@ -139,7 +139,7 @@ def test_a_worker_that_always_asks_for_another_try_gets_few() -> None:
         return SimpleNamespace(answer={"ended": {}})
 
     jail = SimpleNamespace(places=SimpleNamespace(work="/box"))
-    worker: Any = SimpleNamespace(jail=jail, permit_fork=lambda: forks.append(1), ask=ask)
+    worker: Any = SimpleNamespace(jail=jail, allow_fork=lambda: forks.append(1), ask=ask)
     with contextlib.closing(Stop()) as stop, pytest.raises(SessionError, match="could not be stored"):
         take_variables(worker, 100, stop)
     assert len(forks) == MAX_TRIES
@@ -154,6 +154,6 @@ def test_what_a_worker_says_must_fit_what_it_wrote(answer: dict[str, object]) ->
         return SimpleNamespace(answer=answer)
 
     jail = SimpleNamespace(places=SimpleNamespace(work="/box"))
-    worker: Any = SimpleNamespace(jail=jail, permit_fork=lambda: None, ask=ask)
+    worker: Any = SimpleNamespace(jail=jail, allow_fork=lambda: None, ask=ask)
     with contextlib.closing(Stop()) as stop, pytest.raises(SessionError, match="could not be stored"):
         take_variables(worker, 100, stop)
