@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from sandbox_kernel.report.browser.measure import ATTEMPTS, LOAD, READ, BrowserListeners, page_lines
+from sandbox_kernel.report.browser_attempts import ATTEMPTS, LOAD, READ, BrowserListeners, page_lines
 
 NOTICED = ["control/fetch", "control/location", "control/TCP"]
 ALL = {"began": [name for attempts in ATTEMPTS.values() for name in attempts], "read": ["control its title"]}
