@@ -7,10 +7,10 @@ import signal
 from collections.abc import Iterable
 
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.gate_messages import StepExit
-from sandbox_kernel.jail.core.job import Job, JobOutcome
-from sandbox_kernel.jail.run import ending
-from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Evidence, Verdict
+from sandbox_kernel.jail import ending
+from sandbox_kernel.jail.ending import HEAP_SIGNALS, Evidence, Verdict
+from sandbox_kernel.jail.gate_messages import StepExit
+from sandbox_kernel.jail.run_job import Job, JobOutcome
 from sandbox_kernel.languages.recipe import ProgramPlan
 from sandbox_kernel.model import (
     Call,

@@ -16,19 +16,17 @@ from sandbox_kernel.backends.crowd import shared_crowd
 from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes, run_facts
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome, SpareGone
-from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes, with_gpu
-from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-from sandbox_kernel.jail.kinds.reaper import bury
-from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
-from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer, has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, SpareGone, run_job
+from sandbox_kernel.jail.spawner import bury
+from sandbox_kernel.jail.template import NoLayer, Templates
+from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes, with_gpu
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import (
     ProcessConfig,
@@ -48,17 +46,16 @@ from sandbox_kernel.model import (
     notes,
 )
 from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.workspace.changes import files_left, leaves_files
 from sandbox_kernel.workspace.given_grants import GivenGrants
-from sandbox_kernel.workspace.outcome import files_left, leaves_files
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
-    from sandbox_kernel.jail.core.jail import Jail
+    from sandbox_kernel.jail.jail import Jail
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.layer_look import LayerLook
-    from sandbox_kernel.workspace.here.private_copy import CopyLook
+    from sandbox_kernel.workspace.here.layer_look import CopyLook, LayerLook
 
 
 @functools.lru_cache(maxsize=8)
@@ -418,7 +415,7 @@ class ProcessBackend(BlockingBackend):
         )
         if run.calls is None:
             return plan, job
-        from sandbox_kernel.backends.functions.served_run import with_hatch
+        from sandbox_kernel.backends.functions.inside import with_hatch
 
         return plan, with_hatch(job, run.calls, places, find_python(self.config.python_path).executable)
 
@@ -439,7 +436,7 @@ def _served(context: RunContext) -> AbstractContextManager[CallServer | None]:
     """Serve the host functions of a run inside the block; None without functions, as in most runs."""
     if context.functions is None:
         return contextlib.nullcontext()
-    from sandbox_kernel.backends.functions.served_run import served
+    from sandbox_kernel.backends.functions.inside import served
 
     return served(context.functions, context.loop)
 

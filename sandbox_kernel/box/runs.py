@@ -12,7 +12,7 @@ from sandbox_kernel.backends.choice import Backends
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.box.files import BoxFiles
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits, quoted
 from sandbox_kernel.model import AnyOnInput, ExecRequest, ExecResult, Language, OnOutput, OnUsage, check_listener
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from sandbox_kernel.backends.choice import BACKENDS, Backends, known_backend
 from sandbox_kernel.box.sessions import BoxSessions, checked_functions
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
-from sandbox_kernel.jail.kinds.reaper import wait_buried
+from sandbox_kernel.jail.spawner import wait_buried
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import FunctionLimits, quoted
 from sandbox_kernel.model import Language
@@ -249,7 +249,7 @@ class Sandbox(BoxSessions):
         measured = make_report(self.backend, again=again or fresh, on_progress=on_progress).require(*require)
         if self.here is None:
             return measured
-        from sandbox_kernel.workspace.here.hidden import HIDDEN
+        from sandbox_kernel.workspace.hidden import HIDDEN
 
         return replace(measured, hidden=HIDDEN)
 
@@ -257,11 +257,11 @@ class Sandbox(BoxSessions):
         """Return what a model needs to know about the host functions: declarations and documentation.
 
         Args:
-            language: The language of the programs: Python gets signatures, JavaScript and TypeScript get types, the
-                shell gets command lines.
+            language: The language of the programs: Python gets signatures, JavaScript and TypeScript names with such a
+                signature in a comment, the shell command lines.
 
         """
-        from sandbox_kernel.backends.functions.describe import describe_functions
+        from sandbox_kernel.backends.functions.host_function import describe_functions
 
         return describe_functions(self._functions, Language.parse(language))
 

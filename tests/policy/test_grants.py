@@ -23,9 +23,9 @@ from sandbox_kernel import (
 from sandbox_kernel.agent.run_code import RunCode
 from sandbox_kernel.agent.run_service import RunQueue
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.kinds import bubblewrap_jail
-from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.jail import bubblewrap_jail
+from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
 from sandbox_kernel.languages.c_family import find_compiler
 from sandbox_kernel.languages.interpreters import find_program

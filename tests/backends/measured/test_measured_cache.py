@@ -26,8 +26,8 @@ from sandbox_kernel.backends.measured.measured_cache import (
     recall,
     remember,
 )
-from sandbox_kernel.jail.cgroups.cgroup import Hierarchies, Shortfall
-from tests.jail.cgroups.control_groups import Host, needs_v2, new_group
+from sandbox_kernel.jail.accounting.cgroups import Hierarchies, Shortfall
+from tests.jail.accounting.control_groups import Host, needs_v2, new_group
 
 LINE = Measurement(area="files", name="read", enforced=None, mechanism="walls", evidence="✓ ENOENT", absent=True)
 MEASURED = Measured((LINE, replace(LINE, name="write", enforced=False)), 12.5)

@@ -14,13 +14,11 @@ from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.measured.capabilities import mechanisms
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.walls import Walls, sizes
-from sandbox_kernel.jail.kinds import template_cache as room
-from sandbox_kernel.jail.kinds.template import Template
-from sandbox_kernel.jail.kinds.template_cache import Templates
-from sandbox_kernel.jail.kinds.template_jail import TemplateJail
+from sandbox_kernel.jail import template as room
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.template import Template, TemplateJail, Templates
+from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -133,7 +131,7 @@ def test_a_template_that_grew_old_is_replaced(templates: Templates, monkeypatch:
     old = only(templates)
     templates.prepare(real_walls())
     assert only(templates) is old
-    monkeypatch.setattr("sandbox_kernel.jail.kinds.template.MAX_AGE_S", -1.0)
+    monkeypatch.setattr("sandbox_kernel.jail.template.MAX_AGE_S", -1.0)
     assert templates.fork(real_walls()) is None
     templates.prepare(real_walls())
     assert only(templates) is not old and not old.alive
