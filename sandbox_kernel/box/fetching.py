@@ -10,8 +10,8 @@ from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
 from sandbox_kernel.limits import quoted
 
 if TYPE_CHECKING:
-    from sandbox_kernel.net.client.fetch_messages import FetchRequest, FetchResponse
-    from sandbox_kernel.net.client.safe_client import SafeClient
+    from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse
+    from sandbox_kernel.net.safe_client import SafeClient
 
 
 class BoxFetching(BoxState):
@@ -83,7 +83,7 @@ class BoxFetching(BoxState):
                 f"networking disabled: {quoted(asked)} cannot be fetched; allow it with policy.allow_domain(…) first"
             )
         if self._client is None:
-            from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+            from sandbox_kernel.net.fetch_policy import FetchPolicy
 
             self._client = self._egress.client(FetchPolicy.from_sandbox_policy(self.policy))
         return self._client
@@ -95,7 +95,7 @@ def _fetch_request(
     headers: Mapping[str, str] | Iterable[tuple[str, str]],
     body: bytes | str | None,
 ) -> FetchRequest:
-    from sandbox_kernel.net.client.fetch_messages import FetchRequest
+    from sandbox_kernel.net.fetch_messages import FetchRequest
 
     if not isinstance(url, FetchRequest):
         return FetchRequest(url=url, method=method, headers=headers, body=body)

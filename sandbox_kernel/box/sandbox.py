@@ -24,7 +24,7 @@ from sandbox_kernel.policy import SandboxPolicy
 if TYPE_CHECKING:
     from sandbox_kernel.backends.measured.canaries import OnProgress
     from sandbox_kernel.limits import FunctionLimits
-    from sandbox_kernel.net.audit import AuditSink
+    from sandbox_kernel.net.egress import AuditSink
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.report.capability_report import CapabilityReport

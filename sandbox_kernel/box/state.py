@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.backends.wasm.wheels import Wheels
-    from sandbox_kernel.net.audit import AuditRecord, AuditSink
+    from sandbox_kernel.net.egress import AuditRecord, AuditSink
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.session.session import Session
