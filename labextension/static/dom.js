@@ -49,7 +49,7 @@ export function secondsText(seconds) {
 }
 
 export function bytesText(bytes) {
-  for (const [unit, size] of [['GB', 1 << 30], ['MB', 1 << 20], ['KB', 1 << 10]]) {
+  for (const [unit, size] of Object.entries({ GB: 1 << 30, MB: 1 << 20, KB: 1 << 10 })) {
     if (bytes >= size) return `${rounded(bytes / size)} ${unit}`;
   }
   return bytes === 1 ? '1 byte' : `${bytes} bytes`;
@@ -213,6 +213,11 @@ export const DIALOG_BUTTONS = {
   name: 'Name it',
 };
 
+/**
+ * @param {string} name
+ * @param {string} tag
+ * @param {{ text?: string, className?: string, attributes?: object, children?: (Node | string)[] }} [options]
+ */
 export function control(name, tag, { text = CONTROLS[name], attributes = {}, ...rest } = {}) {
   if (!Object.hasOwn(CONTROLS, name)) throw new Error(`no control is called ${name}`);
   const made = element(tag, { text, attributes: { 'data-control': name, ...attributes }, ...rest });
@@ -222,7 +227,7 @@ export function control(name, tag, { text = CONTROLS[name], attributes = {}, ...
 
 // Parts that several tabs and dialogs of the side panel are made of.
 
-export function button(name, work, { label } = {}) {
+export function button(name, work, { label = '' } = {}) {
   const made = control(name, 'button', { attributes: { type: 'button', ...(label ? { 'aria-label': label } : {}) } });
   made.addEventListener('click', work);
   return made;
@@ -255,7 +260,7 @@ export function folded(text) {
 // it is gone (a change that was applied), the one that has its place.
 export function redraw(body, ...children) {
   const controls = () => [...body.querySelectorAll('[data-control]')].filter((one) => one.tabIndex >= 0);
-  const focused = body.contains(document.activeElement) ? document.activeElement.closest('[data-control]') : null;
+  const focused = body.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement.closest('[data-control]')) : null;
   const [name, label, at] = focused ? [focused.dataset.control, focused.getAttribute('aria-label'), controls().indexOf(focused)] : [];
   const nth = focused ? controls().filter((one) => one.dataset.control === name).indexOf(focused) : -1;
   body.replaceChildren(...children);

@@ -60,7 +60,7 @@ export function guardFocus({ frames, enter, entered, remove }) {
     enter(frame);
   };
   addEventListener('focusin', (event) => {
-    if (event.composedPath()[0].tagName === 'IFRAME') return;
+    if (/** @type {Element} */ (event.composedPath()[0]).tagName === 'IFRAME') return;
     last = event.target;
     inside = NOWHERE;
     awaited = NOBODY;

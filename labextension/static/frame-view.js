@@ -215,6 +215,8 @@ export class FrameView {
   // `widget` is the renderer on the page. `page` gives what all frames share: outer(), isDark(), reloadOthers(view),
   // visible(view), spares, comms.
   constructor(widget, facts, page) {
+    this.named = null;
+    this.printed = null;
     const { node } = widget;
     this.widget = widget;
     this.node = node;

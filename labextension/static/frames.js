@@ -21,7 +21,8 @@ export class FrameSpares {
   constructor(outer) {
     this.outer = outer;
     this.spares = new Map();
-    this.isPossible = typeof Element.prototype.moveBefore === 'function';
+    this.node = null;
+    this.isPossible = typeof (/** @type {any} */ (Element.prototype).moveBefore) === 'function';
   }
 
   frames() {
@@ -123,10 +124,9 @@ function activateCell(tracker, frame) {
   if (index >= 0) notebook.activeCellIndex = index;
 }
 
+/** @param {import('lab-modules').Shared} shared */
 export async function framesPlugin(shared) {
-  const [{ IRenderMimeRegistry }, { Widget }, { IThemeManager }, { INotebookTracker }, { PageConfig }] = await Promise.all(
-    ['@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils', '@jupyterlab/notebook', '@jupyterlab/coreutils'].map(shared),
-  );
+  const [{ IRenderMimeRegistry }, { Widget }, { IThemeManager }, { INotebookTracker }, { PageConfig }] = await shared('@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils', '@jupyterlab/notebook', '@jupyterlab/coreutils');
   const text = await (await fetch(new URL('./frame-document.txt', import.meta.url))).text();
   const served = await servedDocument(PageConfig.getBaseUrl(), text);
   const views = new Set();

@@ -129,9 +129,10 @@ function splitWords(text) {
 
 // Returns a function `cellLanguage(support)`, which returns the extension for cells whose program is in the language of
 // `support`, a LanguageSupport of JupyterLab's registry; null is plain text.
+/** @param {import('lab-modules').Shared} shared */
 export async function cellLanguages(shared) {
   const [{ Language, defineLanguageFacet, languageDataProp }, { NodeType, Parser, Tree, parseMixed }, { styleTags, tags }] =
-    await Promise.all(['@codemirror/language', '@lezer/common', '@lezer/highlight'].map(shared));
+    await shared('@codemirror/language', '@lezer/common', '@lezer/highlight');
 
   const data = defineLanguageFacet();
   const Cell = NodeType.define({ id: 0, name: 'SandboxCell', top: true, props: [[languageDataProp, data]] });
@@ -184,9 +185,10 @@ export async function cellLanguages(shared) {
 // JupyterLab highlights every cell in the kernel's language. This plugin adds an editor extension of higher precedence
 // to cells with the magic line and removes it with the line. It changes nothing in the notebook.
 
+/** @param {import('lab-modules').Shared} shared */
 export async function highlightPlugin(shared) {
   const [{ EditorExtensionRegistry, IEditorExtensionRegistry, IEditorLanguageRegistry }, state, { ViewPlugin }] =
-    await Promise.all(['@jupyterlab/codemirror', '@codemirror/state', '@codemirror/view'].map(shared));
+    await shared('@jupyterlab/codemirror', '@codemirror/state', '@codemirror/view');
   const cellLanguage = await cellLanguages(shared);
 
   return {

@@ -165,10 +165,9 @@ export async function editLimits({ Dialog, showDialog, Widget, link, panel, here
 // The status-bar item that shows the limits of the active cell. limits.js makes its text. In a notebook of the Sandbox
 // kernel it is a button, which opens the dialog to change them.
 
+/** @param {import('lab-modules').Shared} shared */
 export async function limitsPlugin(shared) {
-  const [{ INotebookTracker }, { IStatusBar }, { Widget }, { Signal }] = await Promise.all(
-    ['@jupyterlab/notebook', '@jupyterlab/statusbar', '@lumino/widgets', '@lumino/signaling'].map(shared),
-  );
+  const [{ INotebookTracker }, { IStatusBar }, { Widget }, { Signal }] = await shared('@jupyterlab/notebook', '@jupyterlab/statusbar', '@lumino/widgets', '@lumino/signaling');
   const link = await kernelLink(shared);
   return {
     id: 'sandbox-kernel:limits',

@@ -80,7 +80,7 @@ export function readTree(data) {
     const [node, depth] = pending.pop();
     ordered.push({ ...node, depth, past: !line.has(node.id) });
     // The line of the present goes straight down; branches that were left stand beside it, before it goes on.
-    const children = (below.get(node.id) ?? []).sort((a, b) => line.has(a.id) - line.has(b.id) || a.id - b.id);
+    const children = (below.get(node.id) ?? []).sort((a, b) => Number(line.has(a.id)) - Number(line.has(b.id)) || a.id - b.id);
     const straight = children.at(-1);
     if (straight) pending.push([straight, depth]);
     for (const child of children.slice(0, -1).reverse()) pending.push([child, depth + 1]);

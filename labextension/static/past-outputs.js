@@ -85,20 +85,22 @@ const PLACES = 'sandbox-kernel:places';
 // Set while a page draws output of a kernel, by the kernel's id. Still there when a page is loaded: that page hung.
 const DRAWING = 'sandbox-kernel:drawing:';
 const OUTPUTS = ['stream', 'display_data', 'execute_result', 'error'];
-const DRAWN_MS = 1_000;
-const drawing = new Set();
+const SILENT_MS = 1_000;
+const QUICK_MS = 200;
+const drawing = new Map(); // name -> when output came last
 // Cells that this page has run: JupyterLab itself shows what they give.
 const ranHere = new WeakSet();
 
+/** @param {import('lab-modules').Shared} shared */
 export async function reopenedPlugin(shared) {
-  const { INotebookTracker, NotebookActions } = await shared('@jupyterlab/notebook');
+  const [{ INotebookTracker, NotebookActions }] = await shared('@jupyterlab/notebook');
   return {
     id: 'sandbox-kernel:reopened',
     description: 'Shows the output of a sandbox cell that went on while its notebook was closed.',
     autoStart: true,
     requires: [INotebookTracker],
     activate: (_app, tracker) => {
-      window.addEventListener('pagehide', () => drawing.forEach(drawn));
+      window.addEventListener('pagehide', () => [...drawing.keys()].forEach(drawn));
       tracker.forEach(follow);
       tracker.widgetAdded.connect((_tracker, panel) => follow(panel));
       NotebookActions.executionScheduled.connect((_actions, { notebook, cell }) => {
@@ -148,17 +150,29 @@ async function follow(panel) {
   comm.open();
 }
 
-// Notes that output is drawn, until the page has drawn a frame and answers again, or is left in good order.
+// Notes that output is drawn, until the page has drawn it, or is left in good order.
 function noteDrawing(kernel) {
   const name = DRAWING + kernel;
-  if (drawing.has(name)) return;
-  drawing.add(name);
+  const isNoted = drawing.has(name);
+  drawing.set(name, performance.now());
+  if (isNoted) return;
   try {
     localStorage.setItem(name, '1');
   } catch {
     // A browser that keeps nothing: what hung the page is drawn again.
   }
-  requestAnimationFrame(() => setTimeout(() => drawn(name), DRAWN_MS));
+  settle(name);
+}
+
+// The page has drawn all when no output has come for a while and two frames follow each other quickly.
+function settle(name) {
+  requestAnimationFrame((before) =>
+    requestAnimationFrame((now) => {
+      if (!drawing.has(name)) return;
+      if (now - before < QUICK_MS && now - drawing.get(name) > SILENT_MS) drawn(name);
+      else setTimeout(settle, QUICK_MS, name);
+    }),
+  );
 }
 
 function drawn(name) {

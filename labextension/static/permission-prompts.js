@@ -57,10 +57,9 @@ const BUTTONS = [
   { how: 'never', again: false },
 ];
 
+/** @param {import('lab-modules').Shared} shared */
 export async function offersPlugin(shared) {
-  const [{ IRenderMimeRegistry }, { INotebookTracker, NotebookActions }, { Widget }] = await Promise.all(
-    ['@jupyterlab/rendermime', '@jupyterlab/notebook', '@lumino/widgets'].map(shared),
-  );
+  const [{ IRenderMimeRegistry }, { INotebookTracker, NotebookActions }, { Widget }] = await shared('@jupyterlab/rendermime', '@jupyterlab/notebook', '@lumino/widgets');
   const link = await kernelLink(shared);
 
   return {
@@ -140,10 +139,9 @@ const LINES = /^%%?sandbox\b/m;
 const MOST_SOURCES = 1 << 20;
 const MOST_SHOWN = 20000; // the kernel bounds it
 
+/** @param {import('lab-modules').Shared} shared */
 export async function rightsPlugin(shared) {
-  const [{ IRenderMimeRegistry }, { INotebookTracker, NotebookActions }, { Widget }] = await Promise.all(
-    ['@jupyterlab/rendermime', '@jupyterlab/notebook', '@lumino/widgets'].map(shared),
-  );
+  const [{ IRenderMimeRegistry }, { INotebookTracker, NotebookActions }, { Widget }] = await shared('@jupyterlab/rendermime', '@jupyterlab/notebook', '@lumino/widgets');
   const link = await kernelLink(shared);
 
   return {

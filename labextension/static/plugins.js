@@ -37,9 +37,10 @@ const COMMANDS = [
   { name: 'stop', label: 'Stop the Running Cells', short: 'Sandbox: stop the running cells' },
 ];
 
+/** @param {import('lab-modules').Shared} shared */
 export async function commandsPlugin(shared) {
   const [{ INotebookTracker }, { ICommandPalette, Dialog, InputDialog, Notification, showDialog }, { LabIcon }, { Widget }, { ILayoutRestorer }] =
-    await Promise.all(['@jupyterlab/notebook', '@jupyterlab/apputils', '@jupyterlab/ui-components', '@lumino/widgets', '@jupyterlab/application'].map(shared));
+    await shared('@jupyterlab/notebook', '@jupyterlab/apputils', '@jupyterlab/ui-components', '@lumino/widgets', '@jupyterlab/application');
   const link = await kernelLink(shared);
   const icon = (name) => new LabIcon({ name: `sandbox-kernel:${name}`, svgstr: svg(ICONS[name]) });
 
@@ -65,7 +66,7 @@ export async function commandsPlugin(shared) {
       restorer?.add(panel, 'sandbox-kernel-panel');
 
       // What a command did is said in the side panel where that is open, else in a notification; both take plain text.
-      const tell = (text, kind = 'success') => {
+      const tell = (text, kind = /** @type {import('@jupyterlab/apputils').Notification.TypeOptions} */ ('success')) => {
         if (!text) return;
         if (panel.isVisible) panel.say(text, kind === 'error' ? 'bad' : '');
         else Notification.emit(text.slice(0, 400), kind, { autoClose: kind === 'error' ? 15000 : 6000 });
@@ -123,10 +124,11 @@ function svg(path) {
   return `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24"><path class="jp-icon3" fill="#616161" fill-rule="evenodd" d="${path}"/></svg>`;
 }
 
-// Makes the plugins of this extension. `shared(name)` returns a module that JupyterLab shares.
+// Makes the plugins of this extension. `shared(...names)` returns modules that JupyterLab shares.
 //
 // Each plugin can be switched off separately: `jupyter labextension disable sandbox-kernel:limits`.
 
+/** @param {import('lab-modules').Shared} shared */
 export function plugins(shared) {
   return Promise.all([commandsPlugin, framesPlugin, highlightPlugin, limitsPlugin, offersPlugin, receiptPlugin, reopenedPlugin, rightsPlugin].map((make) => make(shared)));
 }

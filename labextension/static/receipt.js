@@ -143,10 +143,9 @@ const MARK = { good: '✓', warn: '!', bad: '✗' };
 // Lets Enter and Space reach our controls: in command mode JupyterLab would use them as shortcuts.
 export const OWN_KEYS = { 'data-lm-suppress-shortcuts': 'true' };
 
+/** @param {import('lab-modules').Shared} shared */
 export async function receiptPlugin(shared) {
-  const [{ IRenderMimeRegistry }, { Widget }, { Clipboard }] = await Promise.all(
-    ['@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils'].map(shared),
-  );
+  const [{ IRenderMimeRegistry }, { Widget }, { Clipboard }] = await shared('@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils');
 
   class Receipt extends Widget {
     constructor() {

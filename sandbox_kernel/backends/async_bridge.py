@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import ParamSpec
 
-from sandbox_kernel.backends.results.host_failures import host_trouble
+from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.jail.input_prompts import takes_prompt_alone
 from sandbox_kernel.jail.streams import Stop

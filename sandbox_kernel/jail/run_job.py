@@ -39,7 +39,7 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.spawner import bury
 from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder, Stop
 from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, RunMemory, WatchLoop
-from sandbox_kernel.model import OnInput, OnOutput, OnUsage
+from sandbox_kernel.model import UNHEARD, Events, OnOutput
 
 # What a job is, and how one ended: plain values. ``run_job.py`` runs a job.
 
@@ -118,31 +118,27 @@ class JobOutcome:
 def run_job(
     jail: Jail,
     job: Job,
+    events: Events = UNHEARD,
     *,
-    on_output: OnOutput | None = None,
     on_listener: OnListener | None = None,
     stop: Stop | None = None,
-    on_usage: OnUsage | None = None,
-    on_input: OnInput | None = None,
 ) -> JobOutcome:
     """Send an order to a waiting jail and watch it to its end. Afterwards the jail is dead; its work folder is open.
 
     Args:
         jail: A ready jail.
         job: What to run, and its limits.
-        on_output: Called with the name of the stream and the text, while the program runs.
+        events: What the caller hears. ``on_input`` is called when a step that reports sends a prompt, or when the
+            program of a job with ``asks_user`` waits for a line.
         on_listener: Called with the listening socket in the jail's network, where a proxy can serve.
         stop: Ends the run when it is set.
-        on_usage: Called with the memory use at each tick.
-        on_input: Called on a thread of its own when a step that reports sends a prompt, or when the program of a job
-            with ``asks_user`` waits for a line. The time limit is paused until it returns.
 
     Raises:
         EnforcerFailed: The jail failed before or while it ran the program.
         SpareGone: The jail was dead before it got its order; nothing ran.
 
     """
-    run = _Run(jail, job, on_output, stop, on_usage, on_input)
+    run = _Run(jail, job, events, stop)
     try:
         run.begin(on_listener)
         run.watch()
@@ -161,17 +157,10 @@ def run_job(
 class _Run(WatchLoop):
     """The loop and the state of one run; used by ``run_job`` only."""
 
-    def __init__(
-        self,
-        jail: Jail,
-        job: Job,
-        on_output: OnOutput | None,
-        stop: Stop | None,
-        on_usage: OnUsage | None,
-        on_input: OnInput | None,
-    ) -> None:
+    def __init__(self, jail: Jail, job: Job, events: Events, stop: Stop | None) -> None:
+        on_output, on_input = events.on_output, events.on_input
         memory = RunMemory(jail.meter, job.memory_bytes)
-        super().__init__(LimitWatch(jail, memory, job.cpu_seconds, on_usage, job.gpu_memory_mb))
+        super().__init__(LimitWatch(jail, memory, job.cpu_seconds, events.on_usage, job.gpu_memory_mb))
         self.jail, self.job, self.stop = jail, job, stop
         self.captures: dict[int, Capture] = {}
         for fd, name in ((jail.stdout_fd, "stdout"), (jail.stderr_fd, "stderr")):

@@ -52,7 +52,7 @@ class ProcessConfig:
             address layout and hash seed. With False and ``pool_size=0``, nothing is kept between runs.
         preload: Python modules that spares have imported already.
         cache_dir: The folder for compiled programs; None for a private one in the user's cache, "" for no cache.
-        runners: How many processes of ours run programs when many run at once (``backends/runners``); None for one for
+        runners: How many processes of ours run programs when many run at once (``backends/crowd.py``); None for one for
             two cores, where there are at least four, and 0 for none.
 
     """

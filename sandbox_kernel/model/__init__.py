@@ -3,6 +3,7 @@
 They check their own fields and do nothing else.
 """
 
+from sandbox_kernel.limits import Limit, Status
 from sandbox_kernel.model.notes import Note, NoteKind, signal_name
 from sandbox_kernel.model.request import (
     LOADER_NAMES,
@@ -10,6 +11,7 @@ from sandbox_kernel.model.request import (
     MAX_ARGUMENTS_BYTES,
     MAX_BRACKET_RUN,
     MAX_CODE_BYTES,
+    UNHEARD,
     AnyOnInput,
     Events,
     ExecRequest,
@@ -29,8 +31,6 @@ from sandbox_kernel.model.result import (
     Display,
     ExecResult,
     FsChange,
-    Limit,
-    Status,
     Violation,
     describe_end,
 )
@@ -41,6 +41,7 @@ __all__ = [
     "MAX_ARGUMENT_BYTES",
     "MAX_BRACKET_RUN",
     "MAX_CODE_BYTES",
+    "UNHEARD",
     "AnyOnInput",
     "Call",
     "CallOutcome",

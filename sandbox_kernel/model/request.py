@@ -15,6 +15,34 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits, check_memory_mb, check_timeout, quoted
 
+#: Folders of the sandbox: a mount over one of them would remove a wall or hide the work folder.
+_OWN_PLACES = (
+    "/",
+    "/proc",
+    "/dev",
+    "/sys",
+    "/box",
+    "/tmp",
+    "/usr",
+    "/etc",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/run",
+    "/cell",
+    "/guest",
+    "/here",
+)
+#: No mount may lie inside these either: kernel files, devices and our own programs.
+_CLOSED_PLACES = ("/proc/", "/dev/", "/cell/", "/guest/", "/here/")
+
+
+def is_own_place(target: str) -> bool:
+    """Whether the path is a folder of the sandbox, where no grant may lie."""
+    return target in _OWN_PLACES or target.startswith(_CLOSED_PLACES)
+
+
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 #: Environment variables that make a dynamic loader or libc load code or configuration.
 LOADER_NAMES = re.compile(r"(LD_|DYLD_|GCONV_PATH\Z|GLIBC_TUNABLES\Z|LOCPATH\Z|NLSPATH\Z|MALLOC_)")
@@ -332,8 +360,17 @@ class Events:
     on_input: OnInput | None = None
 
     def __post_init__(self) -> None:
-        for name in ("on_output", "on_usage", "on_input"):
-            check_listener(name, getattr(self, name))
+        for name, listener in (
+            ("on_output", self.on_output),
+            ("on_usage", self.on_usage),
+            ("on_input", self.on_input),
+        ):
+            if listener is not None:
+                check_listener(name, listener)
+
+
+#: Nobody listens.
+UNHEARD = Events()
 
 
 def check_listener(name: str, listener: object) -> None:

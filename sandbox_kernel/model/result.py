@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxError, SandboxTimeout
 from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.limits import Limit, Status
 from sandbox_kernel.model.notes import Note, as_notes, signal_name
 from sandbox_kernel.receipt import MIME, measurements, mime_bundle
 
@@ -50,34 +51,6 @@ class Call:
     def happened(self) -> bool:
         """Whether the function was called, so that it may have had effects outside the sandbox."""
         return self.outcome is not CallOutcome.REFUSED
-
-
-class Status(StrEnum):
-    """How a run or a cell ended: by itself (``ok``, ``failed``), or by what stopped it."""
-
-    OK = "ok"
-    FAILED = "failed"
-    COMPILE_FAILED = "compile_failed"
-    TIMEOUT = "timeout"
-    CPU_LIMIT = "cpu_limit"
-    MEMORY_EXCEEDED = "memory_exceeded"
-    FUEL_EXHAUSTED = "fuel_exhausted"
-    KILLED = "killed"
-    INTERRUPTED = "interrupted"
-
-
-class Limit(StrEnum):
-    """The limits that a run or a cell can meet, by the names that users see."""
-
-    TIMEOUT = "timeout"
-    CPU = "cpu"
-    MEMORY = "memory"
-    PROCESSES = "processes"
-    DISK = "disk"
-    OPEN_FILES = "open_files"
-    OUTPUT = "output"
-    FUEL = "fuel"
-    GPU_MEMORY = "gpu_memory"
 
 
 #: No text of a violation is longer: a result may hold a hundred of them.

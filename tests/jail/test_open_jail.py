@@ -38,6 +38,7 @@ from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.jail.run_job import Job, run_job
 from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.languages.registry import availability
+from sandbox_kernel.model import Events
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.opening.open_session import open_session
 from tests.conftest import need
@@ -272,7 +273,7 @@ def test_a_wall_that_does_not_stand_is_an_error_and_the_program_is_not_run(tmp_p
     granted.rmdir()
     heard: list[str] = []
     with pytest.raises(EnforcerFailed, match=r"a wall could not be built, nothing was run: .*granted"):
-        run_job(jail, _job(jail, "print('it was run')"), on_output=lambda _, text: heard.append(text))
+        run_job(jail, _job(jail, "print('it was run')"), Events(on_output=lambda _, text: heard.append(text)))
     jail.forget()
     assert "it was run" not in "".join(heard)
 
@@ -350,9 +351,10 @@ def test_processes_that_hop_are_ended_by_the_gate_when_the_host_is_killed() -> N
     code = f"""
 import sys
 from sandbox_kernel import *
+from sandbox_kernel.backends.base import RunContext
 backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer=None, policy=SandboxPolicy.preset("standard"))
 request = ExecRequest(language=Language.PYTHON, code={hoppers!r}, timeout=60, limits=Limits(processes=200))
-backend.run(request, on_output=lambda _, text: print(text, flush=True))
+backend.run(request, RunContext(on_output=lambda _, text: print(text, flush=True)))
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as host:
         assert host.stdout is not None
@@ -386,7 +388,7 @@ def test_when_the_gate_is_killed_its_orphans_are_killed_too(enforcer: str | None
         jail._members()
         os.kill(jail.init_pid, signal.SIGKILL)
 
-    run_job(jail, _job(jail, DAEMON + "time.sleep(60)"), on_output=kill_the_gate)
+    run_job(jail, _job(jail, DAEMON + "time.sleep(60)"), Events(on_output=kill_the_gate))
     jail.forget()
     assert _gone(pids[0])
 

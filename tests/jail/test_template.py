@@ -27,6 +27,7 @@ from sandbox_kernel.jail.spawner import wait_buried
 from sandbox_kernel.jail.template import Template, TemplateJail, shown_beneath
 from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import MIB, Limits
+from sandbox_kernel.model import Events
 from sandbox_kernel.policy import Grant
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -211,7 +212,7 @@ def test_siblings_do_not_see_each_other(forked: Callable[..., Jail]) -> None:
     job = Job(
         steps=[step], stdin=b"x" * (1 << 22), timeout_s=30, memory_bytes=256 * MIB, processes=9, output_bytes=9999
     )
-    outcome = run_job(first, job, on_output=on_output)
+    outcome = run_job(first, job, Events(on_output=on_output))
     assert outcome.stdout.text == "/dev/pts/0\n", outcome.stderr.text
     assert not any(json.loads(seen[0]).values()), seen[0]
 
@@ -304,7 +305,7 @@ def test_a_template_that_is_killed_ends_the_runs_of_its_jails(forked: Callable[.
 
     step = Step(kind="python", argv=["/a"], env={}, rlimits={}, cwd="/box", source=LOOP)
     job = Job(steps=[step], timeout_s=30, memory_bytes=256 * MIB, processes=9, output_bytes=999)
-    outcome = run_job(jail, job, on_output=on_output)
+    outcome = run_job(jail, job, Events(on_output=on_output))
     assert (outcome.exits, outcome.stopped_by, outcome.stdout.text) == ((), None, "go\n")
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, Status
+from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.measured.capabilities import mechanisms
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.errors import EnforcerFailed
@@ -97,7 +98,7 @@ def test_a_template_that_is_killed_in_the_middle_of_a_run_ends_that_run_alone() 
     try:
         pool.warm(backend.walls(request, backend._recipe(request)))
         until(pool, 1)
-        result = backend.run(request, on_output=kill)
+        result = backend.run(request, RunContext(on_output=kill))
         assert (result.status, result.stdout) == (Status.KILLED, "go\n")
         assert backend.run(replace(request, code="print(2)")).stdout == "2\n"
     finally:

@@ -35,7 +35,7 @@ from sandbox_kernel.languages.rust import find_rustc
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.net.egress import AuditFile
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.policy.from_options import make_policy
+from sandbox_kernel.policy.document import make_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.record import KernelRecord, append

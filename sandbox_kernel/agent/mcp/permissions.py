@@ -25,8 +25,7 @@ from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.notes import Wanted
 from sandbox_kernel.net.egress import AuditRecord
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.policy.lacked_domains import lacked_domains
-from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.policy.network_rule import lacked_domains, parse_rule
 from sandbox_kernel.session.session import Session
 
 if TYPE_CHECKING:

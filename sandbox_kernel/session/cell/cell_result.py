@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from sandbox_kernel.backends.results.network_notes import NetworkSigns
+from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail import ending
 from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Evidence, Verdict

@@ -12,7 +12,7 @@ import selectors
 import time
 from collections.abc import Iterable
 
-from sandbox_kernel.backends.results.host_failures import told
+from sandbox_kernel.backends.checks import told
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.streams import Stop

@@ -12,12 +12,12 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from sandbox_kernel.backends.results.host_failures import host_trouble
+from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
+from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.opening.saved_file import MOST_RECIPES, ImageHeader, SavedSession, read_image, write_image
 from sandbox_kernel.session.opening.spec import SessionSpec

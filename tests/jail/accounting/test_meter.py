@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.soak_faults import empty_groups
 from sandbox_kernel import EnforcerFailed, ExecRequest, Language, ProcessBackend, ProcessConfig
+from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.jail.accounting import meter
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.meter import CgroupMeter, WatchdogMeter, counts_processes, make_meter
@@ -171,5 +172,5 @@ def test_a_run_whose_control_group_was_removed_is_ended_and_not_called_well(noth
         language=Language.PYTHON, code="import time; print('up', flush=True); time.sleep(60)", timeout=60
     )
     with pytest.raises(EnforcerFailed, match="removed the sandbox's control group"):
-        backend.run(request, on_output=lambda *_: empty_groups() and None)
+        backend.run(request, RunContext(on_output=lambda *_: empty_groups() and None))
     assert backend.run(replace(request, code="print(1)")).ok
