@@ -10,25 +10,84 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from urllib.parse import quote, urljoin
 
+import certifi
 import httpcore
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.model import Violation
-from sandbox_kernel.net.audit import AuditRecord, AuditSink, audit_sink
-from sandbox_kernel.net.client.fetch_messages import FetchRequest, FetchResponse, Headers, forwardable
-from sandbox_kernel.net.client.pinned_backend import PinnedBackend, verifying_context
-from sandbox_kernel.net.client.redirects import next_request
+from sandbox_kernel.net.egress import AuditRecord, AuditSink, audit_sink
+from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse, Headers, forwardable
+from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused, RateLimit, ViolationLog, refused
 from sandbox_kernel.net.network_thread import run_on_network_loop
 from sandbox_kernel.net.resolve import Pinned, Resolver, lookup_threads, pin_in_thread, system_resolver
-from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-from sandbox_kernel.net.rules.rate_limit import RateLimit
-from sandbox_kernel.net.rules.refusal import FetchRefused, refused
-from sandbox_kernel.net.rules.targets import Target
-from sandbox_kernel.net.rules.violation_log import ViolationLog
 from sandbox_kernel.net.secret_headers import Vault
+from sandbox_kernel.net.targets import Target, parse_url
+
+# The network backend for httpcore: it connects only to addresses that were checked.
+
+_SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
+
+
+class PinnedBackend(httpcore.AsyncNetworkBackend):
+    """Tries the pinned addresses in order. TLS above it still uses the host name, for SNI and the certificate."""
+
+    def __init__(self, pinned: Pinned) -> None:
+        self._pinned = pinned
+        self._inner = httpcore.AnyIOBackend()
+        #: The address that answered, for the audit log.
+        self.connected_to = ""
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[_SocketOption] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect without a lookup; ``host`` must be the pinned name."""
+        target = self._pinned.target
+        if (host, port) != (target.host, target.port):
+            raise httpcore.ConnectError(f"{host}:{port} is not the checked target {target.endpoint}")
+        failure: httpcore.ConnectError | httpcore.ConnectTimeout | None = None
+        share = None if timeout is None else timeout / len(self._pinned.addresses)
+        for address in self._pinned.addresses:
+            try:
+                stream = await self._inner.connect_tcp(
+                    address, port, timeout=share, local_address=local_address, socket_options=socket_options
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+            else:
+                self.connected_to = address
+                return stream
+        assert failure is not None
+        raise failure
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[_SocketOption] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Always raises: a fetch never uses a unix socket."""
+        raise httpcore.ConnectError("unix sockets are not fetched from")
+
+
+def verifying_context(ca_file: str | None = None) -> ssl.SSLContext:
+    """Return a TLS context that verifies certificate and name by the roots of the system, certifi and ``ca_file``."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
 
 __all__ = ["FetchRequest", "FetchResponse", "SafeClient"]
 
@@ -260,3 +319,47 @@ def _record(request: FetchRequest, target: Target | None) -> AuditRecord:
     return AuditRecord(
         event="", via="fetch", method=request.method, host=host, port=port, path=path, bytes_out=len(request.payload)
     )
+
+
+# Turns a redirect into a new request, which then passes every check again.
+
+REDIRECT_STATUSES = (301, 302, 303, 307, 308)
+_KEEP_METHOD = (307, 308)
+#: Headers that are removed when a redirect leads to another origin.
+_CREDENTIALS = ("authorization", "cookie", "cookie2", "www-authenticate")
+
+
+def next_request(request: FetchRequest, target: Target, status: int, location: str | None) -> FetchRequest | None:
+    """Return the request that follows a redirect; None for any other response (also 300 and 304).
+
+    307 and 308 repeat method and body; the others become GET (HEAD stays HEAD). Credentials stay with their origin.
+    Raises ``FetchError`` (``invalid_url``, ``scheme_not_allowed``) for a location that is not a usable URL.
+    """
+    if status not in REDIRECT_STATUSES or not location:
+        return None
+    try:
+        new = parse_url(urljoin(target.url, _ascii(location)))
+    except ValueError as error:
+        raise FetchError(
+            f"{target.url} redirects to {ascii(location)[:200]}, which is no URL: {error}", rule="invalid_url"
+        ) from None
+    headers, method, body = request.header_list, request.method, request.body
+    if status not in _KEEP_METHOD:
+        method = "HEAD" if method == "HEAD" else "GET"
+        body = None
+        headers = tuple((name, value) for name, value in headers if not name.lower().startswith("content-"))
+    if new.origin != target.origin:
+        headers = tuple((name, value) for name, value in headers if name.lower() not in _CREDENTIALS)
+    return replace(request, url=new.url, method=method, headers=headers, body=body)
+
+
+def _ascii(location: str) -> str:
+    """Return a Location header as an ASCII URL. Servers often send UTF-8 and spaces in it.
+
+    Control characters are kept, so that the URL parser refuses them.
+    """
+    raw = location.strip(" \t").encode("latin-1", "replace")
+    if any(byte < 0x20 or byte == 0x7F for byte in raw):
+        # urljoin would silently drop tabs and line breaks.
+        return "http://" + location
+    return quote(raw, safe="%/:?@!$&'()*+,;=-._~[]|^{}#\\")

@@ -7,17 +7,123 @@ checks the addresses of a name against the same policy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import FetchError, PolicyViolation
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Violation
-from sandbox_kernel.net.rules.addresses import IPAddress, is_metadata, why_not_public
-from sandbox_kernel.net.rules.domain_pattern import DomainPattern
-from sandbox_kernel.net.rules.refusal import FetchRefused
-from sandbox_kernel.net.rules.targets import Target, normalise_host, parse_url
+from sandbox_kernel.net.targets import IPAddress, Target, is_metadata, normalise_host, parse_url, why_not_public
 from sandbox_kernel.policy import SandboxPolicy
+
+
+class FetchRefused(FetchError):
+    """The policy refused a request. A ``FetchError`` that also carries the ``Violation`` for the result."""
+
+    def __init__(self, violation: Violation) -> None:
+        super().__init__(sentence(violation), rule=violation.rule)
+        self.violation = violation
+
+
+def refused(rule: str, subject: str, reason: str, remedy: str = "") -> FetchRefused:
+    """Return a ``FetchRefused`` for a violation with these fields."""
+    return FetchRefused(Violation(rule=rule, subject=subject, reason=reason, remedy=remedy))
+
+
+def sentence(violation: Violation) -> str:
+    """Return the violation as one line of text."""
+    advice = f"; to allow it: {violation.remedy}" if violation.remedy else ""
+    return f"{violation.subject} was refused ({violation.rule}): {violation.reason}{advice}"
+
+
+# Collects the refusals of one sandbox for its result: each once, and at most ``MAX_KEPT``.
+
+#: Bounds host memory and the notebook when a program is refused in a loop.
+MAX_KEPT = 100
+
+
+class ViolationLog:
+    """Collects distinct violations in order; safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, str], Violation] = {}
+
+    def add(self, violation: Violation) -> None:
+        """Add a violation unless the same rule already refused the same subject, or the log is full."""
+        with self._lock:
+            if len(self._kept) < MAX_KEPT:
+                self._kept.setdefault((violation.rule, violation.subject), violation)
+
+    def take(self) -> tuple[Violation, ...]:
+        """Return the violations since the last call and clear the log. A session calls it after each cell."""
+        with self._lock:
+            found, self._kept = tuple(self._kept.values()), {}
+            return found
+
+    def snapshot(self) -> tuple[Violation, ...]:
+        """Return all violations in the log."""
+        with self._lock:
+            return tuple(self._kept.values())
+
+
+# One entry of an allow or block list: a host, or all hosts below a domain, and their ports.
+
+
+@dataclass(frozen=True)
+class DomainPattern:
+    """An exact host (``example.org``, ``8.8.8.8``) or every host below one (``*.example.org``, not ``example.org``).
+
+    Without ports, the policy's ports apply in an allow list, and every port in a block list.
+    """
+
+    name: str
+    ports: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        text: object = self.name
+        if not isinstance(text, str) or text.strip() in ("", "*", "*."):
+            raise PolicyViolation(
+                f"{text!r} is not a domain pattern; write example.org or *.example.org, "
+                "or say allow_all_public=True for every public address"
+            )
+        wildcard = text.strip().startswith("*.")
+        try:
+            name, address = normalise_host(text.strip()[2:] if wildcard else text.strip())
+        except ValueError as error:
+            raise PolicyViolation(
+                f"{text!r} is not a domain pattern: {error}; write example.org or *.example.org"
+            ) from None
+        if wildcard and address is not None:
+            raise PolicyViolation(f"{text!r} puts a wildcard before an IP address; name the addresses one by one")
+        for port in self.ports:
+            if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+                raise PolicyViolation(f"port {port!r} for {text} must be a number from 1 to 65535")
+        object.__setattr__(self, "name", f"*.{name}" if wildcard else name)
+        object.__setattr__(self, "ports", tuple(self.ports))
+
+    @classmethod
+    def parse(cls, text: str) -> DomainPattern:
+        """Read ``example.org``, ``*.example.org:8443`` or ``[2606:4700::1111]:443``."""
+        if not isinstance(text, str):
+            raise PolicyViolation(f"{text!r} is not a domain pattern; write example.org or *.example.org:443")
+        name, separator, port = text.strip().rpartition(":")
+        if not separator or name.endswith(":") or (":" in name and not name.endswith("]")):
+            return cls(text)
+        if not (port.isascii() and port.isdigit()):
+            raise PolicyViolation(f"{text!r} has no number after the colon; write {name}:443")
+        return cls(name, (int(port),))
+
+    def matches(self, host: str) -> bool:
+        """Return whether the pattern covers this canonical host (of a ``Target``)."""
+        if self.name.startswith("*."):
+            return host.endswith(self.name[1:])
+        return host == self.name
+
 
 __all__ = ["DEFAULT_METHODS", "Decision", "DomainPattern", "FetchPolicy"]
 
@@ -297,3 +403,63 @@ def _check_numbers(policy: FetchPolicy) -> None:
         value = getattr(policy, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
             raise PolicyViolation(f"{name} must be a finite number of seconds above 0, got {value!r}")
+
+
+# Limits requests at the same time, and requests a minute to one domain. A request over a limit is refused at once.
+
+WINDOW_S = 60.0
+#: Most domains that are counted at once. A program that uses more within a minute is refused.
+MAX_KEYS = 4096
+
+
+class RateLimit:
+    """The counters of one client or proxy. Safe to use from any thread."""
+
+    def __init__(self, policy: FetchPolicy, clock: Callable[[], float] = time.monotonic) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._running = 0
+        self._windows: dict[str, deque[float]] = {}
+
+    @contextmanager
+    def slot(self, subject: str) -> Iterator[None]:
+        """Hold one of the ``max_concurrent`` places. Raises ``FetchRefused`` when all are taken."""
+        with self._lock:
+            if self._running >= self._policy.max_concurrent:
+                raise _over(subject, f"{self._running} are already under way", "max_concurrent")
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def count(self, key: str, subject: str) -> None:
+        """Count one request against the minute of ``key``, an allow-list entry or a host. Raises ``FetchRefused``."""
+        most = self._policy.max_requests_per_minute
+        with self._lock:
+            now = self._clock()
+            window = self._windows.get(key)
+            if window is None:
+                window = self._new_window(key, subject, now)
+            while window and window[0] <= now - WINDOW_S:
+                window.popleft()
+            if len(window) >= most:
+                raise _over(
+                    subject, f"{most} requests to {key} within a minute are the most", "max_requests_per_minute"
+                )
+            window.append(now)
+
+    def _new_window(self, key: str, subject: str, now: float) -> deque[float]:
+        if len(self._windows) >= MAX_KEYS:
+            for old, window in list(self._windows.items()):
+                if not window or window[-1] <= now - WINDOW_S:
+                    del self._windows[old]
+        if len(self._windows) >= MAX_KEYS:
+            raise _over(subject, f"{MAX_KEYS} different hosts within a minute are the most", "max_requests_per_minute")
+        return self._windows.setdefault(key, deque())
+
+
+def _over(subject: str, reason: str, name: str) -> FetchRefused:
+    return refused("rate_limit_exceeded", subject, reason, f"wait, or raise FetchPolicy({name}=…)")

@@ -6,8 +6,17 @@ from dataclasses import replace
 import pytest
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.net.rules.fetch_policy import Decision, DomainPattern, FetchPolicy
-from sandbox_kernel.net.rules.refusal import FetchRefused
+from sandbox_kernel.model import Violation
+from sandbox_kernel.net import fetch_policy
+from sandbox_kernel.net.fetch_policy import (
+    MAX_KEPT,
+    Decision,
+    DomainPattern,
+    FetchPolicy,
+    FetchRefused,
+    RateLimit,
+    ViolationLog,
+)
 from sandbox_kernel.policy import SandboxPolicy
 
 PUBLIC = FetchPolicy(allow_all_public=True)
@@ -239,3 +248,118 @@ def test_policies_are_values():
     assert FetchPolicy(allowed_domains=["example.org"]) == FetchPolicy(allowed_domains=(DomainPattern("example.org"),))
     assert hash(PUBLIC) == hash(FetchPolicy(allow_all_public=True))
     assert pickle.loads(pickle.dumps(PUBLIC)) == PUBLIC
+
+
+def test_a_plain_name_matches_itself_alone():
+    pattern = DomainPattern.parse("Example.ORG.")
+    assert pattern.matches("example.org")
+    for other in ("www.example.org", "example.org.evil.net", "notexample.org", "example.or"):
+        assert not pattern.matches(other)
+
+
+def test_a_wildcard_matches_names_below_and_not_the_base_domain():
+    pattern = DomainPattern.parse("*.example.org")
+    assert pattern.matches("www.example.org")
+    assert pattern.matches("a.b.example.org")
+    for other in ("example.org", "notexample.org", "example.org.evil.net", ".example.org.net"):
+        assert not pattern.matches(other)
+
+
+def test_a_pattern_may_name_a_port():
+    assert DomainPattern.parse("example.org:8443") == DomainPattern("example.org", (8443,))
+    assert DomainPattern.parse("*.example.org:8443").ports == (8443,)
+    assert DomainPattern.parse("[2606:4700::1111]:443") == DomainPattern("2606:4700::1111", (443,))
+    assert DomainPattern.parse("2606:4700::1111").name == "2606:4700::1111"
+
+
+def test_international_names_and_encoded_addresses_are_kept_in_one_spelling():
+    assert DomainPattern("bücher.example").name == "xn--bcher-kva.example"
+    assert DomainPattern("0x08080808").name == "8.8.8.8"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "*",
+        "*.",
+        "*.*.org",
+        "a*.org",
+        "exa mple.org",
+        "https://example.org",
+        "example.org/x",
+        "*.127.0.0.1",
+        "a:b",
+        "a:0",
+        "a:70000",
+    ],
+)
+def test_what_is_no_pattern_is_a_policy_violation(text: str):
+    with pytest.raises(PolicyViolation):
+        DomainPattern.parse(text)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_allows_within_limit():
+    limit = RateLimit(FetchPolicy(max_requests_per_minute=3))
+    for _ in range(3):
+        limit.count("example.org", "GET https://example.org/")
+
+
+def test_rejects_over_limit_until_the_minute_has_passed():
+    clock = Clock()
+    limit = RateLimit(FetchPolicy(max_requests_per_minute=2), clock)
+    limit.count("a", "x")
+    clock.now += 30
+    limit.count("a", "x")
+    with pytest.raises(FetchRefused) as caught:
+        limit.count("a", "x")
+    assert caught.value.rule == "rate_limit_exceeded"
+    clock.now += 31
+    limit.count("a", "x")
+
+
+def test_each_domain_has_its_own_minute():
+    limit = RateLimit(FetchPolicy(max_requests_per_minute=1))
+    limit.count("a", "x")
+    limit.count("b", "x")
+    with pytest.raises(FetchRefused):
+        limit.count("a", "x")
+
+
+def test_rejects_over_concurrency_and_gives_places_back():
+    limit = RateLimit(FetchPolicy(max_concurrent=2))
+    with limit.slot("x"), limit.slot("x"):
+        with pytest.raises(FetchRefused) as caught:
+            with limit.slot("x"):
+                pass
+        assert caught.value.rule == "rate_limit_exceeded"
+    with limit.slot("x"), limit.slot("x"):
+        pass
+
+
+def test_a_scan_of_many_hosts_is_stopped_and_costs_bounded_memory(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fetch_policy, "MAX_KEYS", 10)
+    clock = Clock()
+    limit = RateLimit(FetchPolicy(), clock)
+    for number in range(10):
+        limit.count(f"host{number}", "x")
+    with pytest.raises(FetchRefused):
+        limit.count("one more", "x")
+    clock.now += 61
+    limit.count("one more", "x")
+    assert len(limit._windows) == 1
+
+
+def test_each_refusal_is_kept_once_in_order_and_never_too_many():
+    log = ViolationLog()
+    for number in [0, 1, 0, *range(2 * MAX_KEPT)]:
+        log.add(Violation(rule="domain_not_allowed", subject=f"host{number}", reason="x"))
+    subjects = [violation.subject for violation in log.snapshot()]
+    assert subjects == [f"host{number}" for number in range(MAX_KEPT)]

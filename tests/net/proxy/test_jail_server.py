@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sandbox_kernel.net.proxy.pace import Pace
+from sandbox_kernel.net.proxy.jail_server import Pace
 
 
 def test_a_burst_goes_at_once_and_the_rest_one_after_the_other():

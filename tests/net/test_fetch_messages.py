@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.net.client import fetch_messages
-from sandbox_kernel.net.client.fetch_messages import FetchRequest, FetchResponse, forwardable
+from sandbox_kernel.net import fetch_messages
+from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse, forwardable
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import FetchError, PolicyViolation
-from sandbox_kernel.net import audit
-from sandbox_kernel.net.audit import AuditFile, AuditRecord, audit_sink
-from sandbox_kernel.net.client.safe_client import SafeClient
+from sandbox_kernel.net import egress
+from sandbox_kernel.net.egress import AuditFile, AuditRecord, audit_sink
+from sandbox_kernel.net.safe_client import SafeClient
 
 
 def record(**more: object) -> AuditRecord:
@@ -18,7 +18,7 @@ def record(**more: object) -> AuditRecord:
 
 
 def test_records_are_appended_as_json_lines_that_only_the_owner_reads(tmp_path: Path):
-    path = tmp_path / "audit.jsonl"
+    path = tmp_path / "egress.jsonl"
     path.write_text('{"before": 1}\n')
     path.chmod(0o600)
     sink = AuditFile(path)
@@ -59,7 +59,7 @@ def test_nothing_is_sent_when_the_log_cannot_be_written(site, names, tmp_path: P
 
 
 def test_a_full_log_stops_what_it_should_have_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(audit, "MAX_FILE_BYTES", 400)
+    monkeypatch.setattr(egress, "MAX_FILE_BYTES", 400)
     sink = AuditFile(tmp_path / "log")
     with pytest.raises(FetchError, match="full"):
         for _ in range(10):
