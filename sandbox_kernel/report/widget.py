@@ -17,7 +17,7 @@ from typing import Any
 
 from sandbox_kernel.report.browser.measure import AREA, measure_page
 from sandbox_kernel.report.page import report_page
-from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.untrusted.tex import defused
 
 _SHOW_ALL, _SHOW_OPEN = "everything", "only what is not enforced"
 

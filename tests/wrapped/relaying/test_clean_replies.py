@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wrapped.relaying.test_clean_outputs import ANY
 
 from sandbox_kernel.wrapped.relaying.clean_outputs import MalformedMessage
 from sandbox_kernel.wrapped.relaying.clean_replies import _CLEANERS, CompletionRequest, clean_reply
+from tests.wrapped.relaying.test_clean_outputs import ANY
 
 FIELDS = ("status", "payload", "user_expressions", "matches", "cursor_start", "cursor_end", "metadata", "found", "data",
           "indent", "history", "language_info", "help_links", "protocol_version", "supported_features", "banner",
