@@ -13,7 +13,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MAX_MEMORY_MB, MIB
 from sandbox_kernel.model import FsChange, Language
-from sandbox_kernel.model.wanted import WantedKind
+from sandbox_kernel.model.notes import WantedKind
 from sandbox_kernel.notebook.autosave.autosaver import DEFAULT_EVERY_S, Autosaver, when
 from sandbox_kernel.notebook.offers.give_rights import give_domain_once, give_file
 from sandbox_kernel.notebook.offers.offer import written

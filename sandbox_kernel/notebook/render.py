@@ -12,7 +12,6 @@ from dataclasses import field, replace
 
 from sandbox_kernel import receipt
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground import visible
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end, notes
 from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES, framed, name_of_program, with_own_names
@@ -154,7 +153,7 @@ def refusal(error: SandboxError) -> Failure:
 
 def one_line(text: object, limit: int) -> str:
     """Words of a sandbox for places that take one line without colours."""
-    return visible.one_line(plain(_text(text, 4 * limit)), limit)
+    return receipt.one_line(plain(_text(text, 4 * limit)), limit)
 
 
 def _text(text: object, limit: int) -> str:

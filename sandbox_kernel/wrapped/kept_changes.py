@@ -27,7 +27,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sandbox_kernel.box.project import here_folder
+from sandbox_kernel.box.files import here_folder
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.ground.own_folder import make_own_folder, state_root
 from sandbox_kernel.ground.wire import Frames, frame

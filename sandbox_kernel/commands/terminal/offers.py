@@ -14,7 +14,7 @@ from dataclasses import replace
 from sandbox_kernel.commands.terminal.echo import ask, say
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.hints import Stumble, hints
-from sandbox_kernel.model.wanted import WantedKind
+from sandbox_kernel.model.notes import WantedKind
 
 
 def hints_of(result: ExecResult) -> ExecResult:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.model.wanted import Wanted, WantedKind
+from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.session.session import Session
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.model.wanted import Wanted, WantedKind
+from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.notebook.offers.offer import Offer
 from sandbox_kernel.notebook.offers.right_answers import RightAnswers
 from sandbox_kernel.workspace.kept_work import KeptWork

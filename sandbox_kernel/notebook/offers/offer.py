@@ -15,9 +15,8 @@ from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.model.wanted import Wanted, WantedKind
-from sandbox_kernel.policy.lacked_domains import lacked_domains, rule_text
-from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.model.notes import Wanted, WantedKind
+from sandbox_kernel.policy.network_rule import lacked_domains, parse_rule, rule_text
 from sandbox_kernel.workspace.here.hidden import is_hidden
 
 MIME = "application/vnd.sandbox-kernel.offers+json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from sandbox_kernel.model.wanted import Wanted
+from sandbox_kernel.model.notes import Wanted
 
 
 class RightAnswers:

@@ -16,7 +16,7 @@ from dataclasses import field, replace
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
-from sandbox_kernel.model.wanted import Wanted, WantedKind
+from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.notebook.offers.offer import parse_wanted
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.did_you_mean import asks_for_help

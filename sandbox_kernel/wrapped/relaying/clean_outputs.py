@@ -12,10 +12,9 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from sandbox_kernel.ground.visible import one_line
 from sandbox_kernel.notebook.page.told_apart import name_of_program
 from sandbox_kernel.notebook.render import told_apart
-from sandbox_kernel.receipt import unmarked
+from sandbox_kernel.receipt import one_line, unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import ColourFilter, few_colours
 from sandbox_kernel.untrusted.frames.frame_output import LIBRARY, sanitize_display

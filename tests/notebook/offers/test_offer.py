@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import ExecResult, Violation, notes
-from sandbox_kernel.model.wanted import Wanted, WantedKind
+from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.notebook.offers.offer import (
     MIME,
     MOST_OFFERS,
