@@ -18,11 +18,11 @@ from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.jail.interpreter import Interpreter
 from sandbox_kernel.jail.walls import Places
-from sandbox_kernel.languages.command import shell
+from sandbox_kernel.languages.c_family import REMEDY, find_zig
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
+from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.node import OVERHEAD_MB, RESERVED_MB, find_node, node_runtime
 from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.languages.zig_toolchain import REMEDY, find_zig
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program

@@ -168,7 +168,7 @@ def _same(old: SessionDisplay, new: SessionDisplay) -> bool:
 def _cleaned(frame: DisplayShown, worker_id: str) -> tuple[SessionDisplay, int]:
     """Return a display of the worker as a page may show it, and how much work it was to clean it."""
     # Imported by the first cell that shows something.
-    from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
+    from sandbox_kernel.untrusted.frames.frame_output import sanitize_display
 
     clean = sanitize_display(frame.data, frame.metadata, gate=worker_id)
     shown = SessionDisplay(
