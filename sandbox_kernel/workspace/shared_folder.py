@@ -9,7 +9,6 @@ keeps them for its next kernel (``large_files.py``).
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -21,7 +20,7 @@ from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.here.placing import look, place
 from sandbox_kernel.workspace.large_files import LargeFiles
 from sandbox_kernel.workspace.others_files import MOST_FILE, NO_STATES, OlderStates, OthersFiles, PutAgain, Version
-from sandbox_kernel.workspace.transfer import Skipped, collect, pack_files
+from sandbox_kernel.workspace.transfer import Skipped, collect
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE
@@ -54,19 +53,6 @@ class FolderLink:
     def another(self) -> FolderLink:
         """Return a link to the same folder for another session."""
         return FolderLink(self._folder)
-
-    def files_below(self, name: str) -> dict[str, bytes]:
-        """Return the files of a folder of the sandbox; none when there is no such folder, or too much in it."""
-        folder = self._folder
-        with folder.lock:
-            if folder.generation == 0:
-                return {}
-            try:
-                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder.opened().fileno())
-                with Rooted(below) as root:
-                    return dict(pack_files(root, MAX_SHARED_BYTES, MAX_SHARED_FILES).items())
-            except (OSError, SandboxError):
-                return {}
 
     def begin(self) -> None:
         """Start with an empty session folder: every shared file counts as new."""

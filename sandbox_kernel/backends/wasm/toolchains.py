@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.outcome import make_result, run_facts
-from sandbox_kernel.backends.wasm.wasm_result import read_file
+from sandbox_kernel.backends.wasm.wasm_job import read_file
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
 from sandbox_kernel.jail.core.gate_messages import JobFile

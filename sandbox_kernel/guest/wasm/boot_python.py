@@ -356,13 +356,13 @@ def set_words(clock: WatchedClock, words: set[int], call: Callable[[], object]) 
 
 
 def load_packages(plan: PackagesPlan) -> GuestEnding:
-    """Import packages into an image; writes the memory to ``plan.out``, what could not be imported to ``plan.facts``.
+    """Import packages into an image; writes the memory to ``plan.out``, what could not be imported to ``plan.report``.
 
     The code of the packages runs here, in a jail, as it would in a program. Runs map the memory in place of the image's
     own; nothing is compiled again.
     """
     try:
-        guest = PythonGuest(GuestPlan(module=plan.module, handles=plan.handles, switches=plan.switches))
+        guest = PythonGuest(GuestPlan(module=plan.module, facts=plan.facts, switches=plan.switches))
         mounts = guest.give(plan.preopens)
         name_mounts(guest, guest.read_record()["spares"], mounts)
         if not guest.call("load", plan.path, plan.modules):
@@ -379,6 +379,6 @@ def load_packages(plan: PackagesPlan) -> GuestEnding:
     if problem is not None:
         return GuestEnding(end="invalid", message=f"the memory with the packages could not be written: {problem}")
     failed = guest.told.get("failed")
-    with open(plan.facts, "w") as file:
+    with open(plan.report, "w") as file:
         json.dump({"failed": [str(name)[:200] for name in failed] if isinstance(failed, list) else []}, file)
     return GuestEnding(end="compiled", memory_bytes=0)

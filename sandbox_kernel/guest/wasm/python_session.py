@@ -81,7 +81,7 @@ class PythonGuest:
     """A CPython that waits for orders. ``answer`` gets its letters; by default the last one is kept in ``told``."""
 
     def __init__(self, plan: GuestPlan) -> None:
-        self.is_image = plan.handles is not None
+        self.is_image = plan.facts is not None
         switches = replace(plan.switches, stack_bytes=_STACK_BYTES) if self.is_image else plan.switches
         engine = make_engine(switches)
         self.store = wasmtime.Store(engine)
@@ -100,8 +100,8 @@ class PythonGuest:
         self.export = Export(self.store, linker.instantiate(self.store, module))
         self.memory = self.export.memory()
         self.wasi.memory, self.wasi.store = self.memory, self.store
-        if plan.handles is not None:
-            with open(plan.handles) as file:
+        if plan.facts is not None:
+            with open(plan.facts) as file:
                 self._record_at: int = json.load(file)["record"]
             if plan.base is not None:
                 map_memory(self, os.open(plan.base, os.O_RDONLY | os.O_CLOEXEC))

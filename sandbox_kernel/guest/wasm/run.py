@@ -159,7 +159,7 @@ class GuestThread:
         self._watch(js.memory, js.export.find(REFUSED))
         # The folders of JavaScript and of the shell are beneath a root of their own.
         folders = Folders([folder for folder in plan.preopens if folder.guest != "/"])
-        with open(plan.handles or "", "rb") as file:
+        with open(plan.facts or "", "rb") as file:
             guest = JavaScriptEmbedder(js, json.load(file), folders)
         if plan.asks:
             guest.host.ask_user = _asked

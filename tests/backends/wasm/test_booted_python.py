@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.wasm.guest_images import MOST_MOUNTS, age_mark, why_not_image
-from sandbox_kernel.backends.wasm.prepare import Preparer, guest_name, image_prefix, switches_of
+from sandbox_kernel.backends.wasm.prepare import Preparer, age_mark, guest_name, image_prefix, switches_of
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.backends.wasm.wasm_job import MOST_MOUNTS, why_not_image
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.limits import Limits

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.wasm.wasm_result import WasmEnding, read_report
+from sandbox_kernel.backends.wasm.wasm_job import WasmEnding, read_report
 from sandbox_kernel.errors import InvalidRequest
 
 WASI = "wasi_snapshot_preview1"
