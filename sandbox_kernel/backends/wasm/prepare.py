@@ -65,6 +65,7 @@ _LIFE_S = 30 * 86_400
 _MAKERS = (
     "wasm/rewrite.py",
     "wasm/boot_python.py",
+    "wasm/python_image.py",
 )
 #: Guest programs whose source is part of an image of QuickJS.
 _IMAGE_PARTS = (

@@ -240,7 +240,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             memory=wheels.memory if wheels is not None else None,
             folder=wheels.preopen if wheels is not None else None,
             program=f"{CELL}/{guest.script}" if image else None,
-            facts=entry.file(FACTS) if image else None,
+            facts=entry.file(FACTS) if FACTS in entry.files else None,
             translate=guest.translate,
             memory_exit=guest.memory_exit,
         )

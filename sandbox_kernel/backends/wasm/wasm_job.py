@@ -53,8 +53,8 @@ MODULE, COMPILED = "module", "module.cwasm"
 FACTS = "image.json"
 #: The folders of every run of an interpreter, in the order of their descriptors.
 PLACES = (WORK, ".", "/", CELL)
-#: What fits into an image: mounts, bytes of a mount's name, bytes of the arguments and of the environment.
-MOST_MOUNTS, MOST_NAME_BYTES, MOST_TEXT_BYTES = 24, 255, 1 << 18
+#: What fits into an image: mounts, bytes of a mount's name, bytes of the arguments and the environment.
+MOST_MOUNTS, MOST_NAME_BYTES, MOST_TEXT_BYTES = 24, 255, 1 << 20
 #: Variables of the environment that an image honours. CPython reads the others when it starts.
 _HONOURED = ("PYTHONPATH",)
 #: Where a jail has the folder that a policy mounts as the root of a program.
@@ -198,7 +198,7 @@ def boot_fields(guest: WasmLanguage) -> dict[str, object]:
         "places": list(PLACES),
         "spares": MOST_MOUNTS,
         "spare_bytes": MOST_NAME_BYTES,
-        "buffer_bytes": 4 * MOST_TEXT_BYTES,
+        "buffer_bytes": MOST_TEXT_BYTES,
     }
 
 
@@ -283,12 +283,9 @@ def why_not_image(grants: Sequence[Grant], argv: Sequence[str], env: Mapping[str
         return f"CPython reads {read_at_start[0]} when it starts"
     if len(grants) > MOST_MOUNTS or any(len(grant.target.encode()) > MOST_NAME_BYTES for grant in grants):
         return f"an image has room for {MOST_MOUNTS} mounts with names of {MOST_NAME_BYTES} bytes"
-    sizes = (
-        sum(len(text.encode("utf-8", "surrogatepass")) + 5 for text in argv),
-        sum(len(f"{name}={value}".encode("utf-8", "surrogatepass")) + 5 for name, value in env.items()),
-    )
-    if max(sizes) > MOST_TEXT_BYTES - 1024:
-        return f"an image has room for {MOST_TEXT_BYTES} bytes of arguments and as many of the environment"
+    # As the embedder writes them: JSON, in which a character may take six bytes.
+    if len(json.dumps([list(argv), dict(env)])) > MOST_TEXT_BYTES - 1024:
+        return f"an image has room for {MOST_TEXT_BYTES} bytes of arguments and environment"
     return None
 
 

@@ -30,8 +30,8 @@ class Preopen:
 class RunPlan:
     """Run a module; its stdin, stdout and stderr are the embedder's own.
 
-    A command is entered by ``_start``. With ``program`` the module is an image of the JavaScript engine that runs
-    that file (a path the guest sees), through the functions in ``facts``.
+    A command is entered by ``_start``. With ``facts`` the module is an image: of the JavaScript engine if there is a
+    ``program`` (a file as the guest sees it), else of a CPython that has started.
     """
 
     module: str

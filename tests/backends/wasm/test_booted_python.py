@@ -204,7 +204,7 @@ def test_more_than_an_image_has_room_for_needs_a_start() -> None:
     assert why_not_image(mounts, ["python"], {"PYTHONPATH": "/x", "A": "b"}) is None
     assert "mounts" in str(why_not_image([*mounts, Grant("/tmp", "/n", False)], ["python"], {}))
     assert "mounts" in str(why_not_image([Grant("/tmp", "/" + "n" * 255, False)], ["python"], {}))
-    assert "arguments" in str(why_not_image([], ["x" * (1 << 18)], {}))
+    assert "arguments" in str(why_not_image([], ["x" * (1 << 20)], {}))
     assert "PYTHONOPTIMIZE" in str(why_not_image([], [], {"PYTHONOPTIMIZE": "1"}))
 
 
