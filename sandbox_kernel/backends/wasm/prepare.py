@@ -406,7 +406,7 @@ class WasmLanguages:
             return
         if tell is not None:
             tell(PrepareProgress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
-        find_toolchain(language).warm()
+        find_toolchain(language).runtime()
         if tell is not None:
             tell(PrepareProgress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
 

@@ -247,7 +247,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
 
     def _run_compiled(self, run: _WasmRun, guest: WasmLanguage) -> ExecResult:
         request, context = run.request, run.context
-        find_toolchain(request.language).warm()
+        find_toolchain(request.language).runtime()
         built = build(request, guest.script, self.pool, self.enforcer.name, context.stop, context.here)
         if isinstance(built, ExecResult):
             return run.ended_early(built)
