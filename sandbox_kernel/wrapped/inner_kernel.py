@@ -21,18 +21,16 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.outcome import judge_run
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.handed_over import receive_with_files
-from sandbox_kernel.jail.core.interpreter import find_python, runtime_grants
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome
-from sandbox_kernel.jail.core.walls import LANDLOCK, Places, Walls, sizes, with_gpu
-from sandbox_kernel.jail.run.ending import Verdict
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.start import has_own_disk, process_rlimit, start_jail
-from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.languages.command import shell
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.ending import Verdict
+from sandbox_kernel.jail.enforcer import has_own_disk, process_rlimit, start_jail
+from sandbox_kernel.jail.gate_messages import JobFile, Step, receive_with_files
+from sandbox_kernel.jail.interpreter import find_python, runtime_grants
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, run_job
+from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls, sizes, with_gpu
+from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.recipe import ProcessConfig, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import Events

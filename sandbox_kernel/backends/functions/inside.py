@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.guest_programs import start_of
-from sandbox_kernel.jail.core.job import Job
-from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.guest_programs import start_of
+from sandbox_kernel.jail.run_job import Job
+from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.recipe import HOST_TYPES
 from sandbox_kernel.model import Language
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 COMMAND = "host"
-#: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/wasi/engine_overrides.py``.
+#: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/run.py``.
 _DESCRIPTOR = 6
 _ERROR = "HostError: new (type: string, message: string) => Error & { type: string };"
 

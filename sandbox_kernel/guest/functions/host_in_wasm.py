@@ -49,7 +49,7 @@ def offer(listing: list[list[str]], send: Callable[[bytes], bytes]) -> None:
 
 
 def over_descriptor(number: int) -> None:
-    """Offer the functions that the embedder lists; a descriptor leads to it (``wasi/engine_overrides.py``)."""
+    """Offer the functions that the embedder lists; a descriptor leads to it (``guest/wasm/run.py``)."""
 
     def send(message: bytes) -> bytes:
         data = message + b"\n"
