@@ -56,7 +56,6 @@ from sandbox_kernel.policy import Grant, SandboxPolicy
 _PREPARATION = (
     "wasm/binary.py",
     "wasm/rewrite.py",
-    "wasm/compile_module.py",
     "wasm/engine.py",
 )
 #: How long an image is used, in seconds.
