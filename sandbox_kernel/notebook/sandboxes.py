@@ -38,7 +38,7 @@ from sandbox_kernel.session.session import Session
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
-    from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
+    from sandbox_kernel.session.debug_link import DebugLink, OnEvent
     from sandbox_kernel.workspace.kept_work import KeptWork
 
 
@@ -226,7 +226,7 @@ class NotebookSandboxes:
                 elif here is not None:
                     self._work_on(made, here, policy, options)
                 elif self.kept is not None and may_share(policy, policy_of(CellOptions())):
-                    made.keep_files_in(self.kept.path)
+                    made.keep_files_in(self.kept.files)
                 self._boxes[key] = made
             return self._boxes[key]
 

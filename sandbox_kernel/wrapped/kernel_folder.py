@@ -14,18 +14,17 @@ from dataclasses import dataclass, replace
 
 from sandbox_kernel.box.files import here_folder
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import Places, Walls
-from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
+from sandbox_kernel.jail.enforcer import start_jail
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules import bubblewrap
-from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.template import NoLayer, Templates
+from sandbox_kernel.jail.walls import Places, Walls
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
-from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.wrapped.kept_changes import (
     ChangesAnswer,
@@ -148,7 +147,7 @@ class KernelFolder:
                     before, self._copy = self._copy, snapshot(box, since=self._copy, shared=True)
                     changes = compare(before, self._copy)
                     found = self._link.pull(box, changes)
-            missing = [*found, *git_notes(self._folder.project, changes)]
+            missing = [*found, *self._folder.project.git_notes(changes)]
             told = {change.path for change in displayed(changes)}
             rest = (change for change in early.changes if change.path not in told)
             return CellChanges((*rest, *displayed(changes)), (*early.missing, *missing))

@@ -45,7 +45,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 )
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.run_job import run_job
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.limits import Limits

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, EnforcedLimits, RunContext
 from sandbox_kernel.backends.checks import Listener, check_files_fit, check_request, host_trouble, unless_terminal
-from sandbox_kernel.backends.functions.inside import typescript_files, wasm_python_files
-from sandbox_kernel.backends.functions.served_run import served, with_functions
+from sandbox_kernel.backends.functions.inside import served, typescript_files, wasm_python_files, with_functions
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.outcome import NetworkSigns, make_result, network_notes
 from sandbox_kernel.backends.process import shared_pool
@@ -53,14 +52,13 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 )
 from sandbox_kernel.backends.wasm.wheels import PLACE, LoadedWheels, Wheels, load_wheels
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
-from sandbox_kernel.jail.core.job import JobOutcome, SpareGone
-from sandbox_kernel.jail.core.walls import CELL, Walls
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.run_job import JobOutcome, SpareGone, run_job
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
 from sandbox_kernel.model import (
@@ -73,13 +71,13 @@ from sandbox_kernel.model import (
 )
 from sandbox_kernel.model.notes import not_booted
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
+from sandbox_kernel.workspace.changes import files_left, leaves_files
 from sandbox_kernel.workspace.given_grants import GivenGrants
-from sandbox_kernel.workspace.outcome import files_left, leaves_files
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
 
 class WasmBackend(WasmLanguages, BlockingBackend):
@@ -216,8 +214,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         """Return the proxy of one run or session; None inside the block when the policy allows no network."""
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
         from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
         return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 

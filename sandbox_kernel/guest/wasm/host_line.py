@@ -62,7 +62,7 @@ def failed(kind: str, message: str) -> bytes:
 
 def python_sources() -> dict[str, str]:
     """Return the modules of ``import host`` in a guest, by name; those that others import come first."""
-    files = {"host.values": "values.py", "host.calling": "calling.py", "host": "host_in_wasm.py"}
+    files = {"host.calling": "calling.py", "host": "host_in_wasm.py"}
     return {name: _text(os.path.join(_FUNCTIONS, file)) for name, file in files.items()}
 
 

@@ -27,10 +27,10 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 )
 from sandbox_kernel.backends.wasm.wheels import LoadedWheels, Wheels, wheels_mark
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import Walls, Warm
-from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.jail.enforcer import has_own_disk
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls, Warm
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
 from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb, quoted
 from sandbox_kernel.model import Language
