@@ -21,10 +21,10 @@ if sys.argv[1:2] == ["run"]:
     import_late("inspect")
 
 from sandbox_kernel import __version__
-from sandbox_kernel.commands.options.argument_types import duration, megabytes
-from sandbox_kernel.commands.options.grants import make_env, make_policy, make_secrets
-from sandbox_kernel.commands.terminal.echo import say
+from sandbox_kernel.commands.shared import duration, make_env, make_secrets, megabytes
+from sandbox_kernel.commands.terminal import say
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.policy.from_options import make_policy
 
 __all__ = [
     "duration",
@@ -159,12 +159,33 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _no_command(words: list[str]) -> str:
-    """The message for a line whose first word is no command; suggests the line that was meant."""
-    from sandbox_kernel.commands.terminal.meant import meant_line  # imported here, because most lines have no mistake
+    """The message for a line whose first word is no command: with the line that was meant, or all commands.
 
+    Commands, options and languages are compared together, and what notebooks have: users mix them up.
+    """
+    import difflib  # imported here, because most lines have no mistake
+
+    from sandbox_kernel.model import Language
+    from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
+
+    word, rest, no = words[0], " ".join(words[1:4]), f"{words[0][:80]!r} is no command"
+    if not word.startswith("-") and os.path.isfile(word):
+        return f"{no}; did you mean sandbox-kernel run {word}?"
     own = argparse.ArgumentParser()
     _load("run").add_arguments(own)
-    return f"{words[0][:80]!r} is no command; {meant_line(words, _COMMANDS, own._option_string_actions)}"
+    known = {language: f"sandbox-kernel run --language {language} {rest}" for language in Language.names()}
+    known |= {name: f"%sandbox {name} in a notebook" for name in COMMAND_NAMES}
+    known |= {
+        option[2:]: f"sandbox-kernel run {option} {rest}"
+        for option in own._option_string_actions
+        if option.startswith("--")
+    }
+    known |= {name: f"sandbox-kernel {name} {rest}" for name in _COMMANDS}
+    known["list"] = f"sandbox-kernel wrapped {rest}"
+    near = difflib.get_close_matches(word.lstrip("-").partition("=")[0].lower(), known, n=1, cutoff=0.6)
+    return (
+        f"{no}; did you mean {known[near[0]].rstrip()}?" if near else f"{no}; the commands are: {', '.join(_COMMANDS)}"
+    )
 
 
 def _unknown(command: str, words: Sequence[str]) -> str:

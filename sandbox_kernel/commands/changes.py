@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.commands.terminal.echo import say, show_patch
+from sandbox_kernel.commands.terminal import say, show_patch
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 
-from sandbox_kernel.commands.options.spec_place import add_place_options
+from sandbox_kernel.commands.shared import add_option, add_place_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,17 +14,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place_options(parser)
     parser.add_argument("--name", default="sandbox", help="the kernel's name (sandbox)")
     parser.add_argument("--display-name", default="Sandbox", help="the name in the launcher (Sandbox)")
-    parser.add_argument(
-        "--here", nargs="?", const=".", metavar="DIR",
+    add_option(
+        parser, "--here", metavar="DIR",
         help="cells of new notebooks work on this folder (the notebook's own), copy-on-write",
     )  # fmt: skip
-    parser.add_argument(
-        "--gpu", nargs="?", const="all", metavar="CARDS",
+    add_option(
+        parser, "--gpu", nargs="?", const="all",
         help="cells of new notebooks may use accelerators: all, or numbers like 0,1",
     )  # fmt: skip
-    forms = {"--mount": "HOST:GUEST[:rw]", "--allow-net": "DOMAIN[:PORT]", "--policy": "FILE|PRESET"}
-    for name, form in forms.items():
-        parser.add_argument(name, action="append", default=[], metavar=form, help="as %%sandbox, for new notebooks")
+    for name in ("--mount", "--allow-net", "--policy"):
+        add_option(parser, name, action="append", default=[], help="as %%sandbox, for new notebooks")
     parser.add_argument(
         "--lines", choices=("ask", "limits", "locked", "all"),
         help="who gives rights that %%sandbox lines ask for: the user, who is asked (ask, the default); the user, in "
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """See ``Command``."""
     from sandbox_kernel.notebook.kernelspec import install
-    from sandbox_kernel.notebook.options.cell_policy import policy_of
+    from sandbox_kernel.notebook.options.cell_options import policy_of
     from sandbox_kernel.notebook.options.parse_options import parse_options
     from sandbox_kernel.policy import PRESETS
     from sandbox_kernel.policy.gpu import parse_gpu

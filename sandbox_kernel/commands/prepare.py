@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from sandbox_kernel.commands.terminal.progress import Lines, show_bar
+from sandbox_kernel.commands.terminal import Lines, show_bar
 from sandbox_kernel.model import Language
 
 #: The name for Python sessions in WebAssembly, with numpy and pandas.

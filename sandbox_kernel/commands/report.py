@@ -9,9 +9,8 @@ import webbrowser
 from dataclasses import replace
 
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
-from sandbox_kernel.commands.options.argument_types import names
-from sandbox_kernel.commands.options.grants import add_policy_options, make_policy
-from sandbox_kernel.commands.terminal.progress import show_measuring
+from sandbox_kernel.commands.shared import add_policy_options, names, policy_of
+from sandbox_kernel.commands.terminal import show_measuring
 from sandbox_kernel.report.browser.measure import measure_page
 
 
@@ -29,8 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """See ``Command``."""
-    policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
-    with Sandbox(policy, options.backend, audit=options.audit, allow_private_for=options.allow_private) as box:
+    with Sandbox(
+        policy_of(options), options.backend, audit=options.audit, allow_private_for=options.allow_private
+    ) as box:
         progress = show_measuring if sys.stderr.isatty() else None
         report = box.report(fresh=options.fresh, on_progress=progress)
     if options.page:

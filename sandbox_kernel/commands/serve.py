@@ -9,9 +9,10 @@ import socket
 import sys
 
 from sandbox_kernel.agent.loopback import listen, read_token
-from sandbox_kernel.commands.options.grants import make_policy
+from sandbox_kernel.commands.shared import POLICY_HELP, add_option
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.policy import PRESETS, SandboxPolicy
+from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.policy.from_options import make_policy
 
 TOKEN_VARIABLE = "SANDBOX_KERNEL_SERVE_TOKEN"  # noqa: S105
 
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token-file", metavar="FILE", help="bearer token of clients (else made and shown once)")
     parser.add_argument("--workers", type=int, help="programs that run at the same time (two for each core)")
     parser.add_argument("--queue", type=int, default=256, help="requests that may wait (256); more get 429")
-    parser.add_argument("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
+    add_option(parser, "--policy", help=POLICY_HELP)
 
 
 def execute(options: argparse.Namespace) -> int:

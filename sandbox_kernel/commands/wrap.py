@@ -6,8 +6,7 @@ import argparse
 import os
 import sys
 
-from sandbox_kernel.commands.options.argument_types import duration, megabytes
-from sandbox_kernel.commands.options.spec_place import add_place_options
+from sandbox_kernel.commands.shared import POLICY_HELP, add_option, add_place_options, duration, megabytes
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.policy import PRESETS
 
@@ -16,17 +15,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See ``Command``."""
     add = parser.add_argument
     add("name", metavar="NAME", help="the kernel, as 'jupyter kernelspec list' names it")
-    add("--policy", default="", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
-    add("--mount", action="append", default=[], metavar="HOST:GUEST[:rw]", help="show a host path inside")
-    add("--allow-net", action="append", default=[], metavar="DOMAIN[:PORT]", help="let it reach a domain")
-    add(
-        "-m", "--memory", type=megabytes, default=DEFAULT_MEMORY_MB, metavar="2G",
+    add_option(parser, "--policy", default="", help=POLICY_HELP)
+    add_option(parser, "--mount")
+    add_option(parser, "--allow-net")
+    add_option(
+        parser, "--memory", "-m", type=megabytes, default=DEFAULT_MEMORY_MB, metavar="2G",
         help=f"memory limit of the kernel and its processes ({DEFAULT_MEMORY_MB}M)",
     )  # fmt: skip
-    add("-t", "--timeout", type=duration, metavar="60s", help="time limit of one cell (none)")
+    add_option(parser, "--timeout", "-t", type=duration, metavar="60s", help="time limit of one cell (none)")
     add("--record", default="", metavar="FILE", help="add what each kernel did to this file, when it ends")
-    add(
-        "--here", nargs="?", const=".", default="", metavar="DIR",
+    add_option(
+        parser, "--here", default="", metavar="DIR",
         help="work on a folder (the notebook's own without =DIR), copy-on-write: see sandbox-kernel changes",
     )  # fmt: skip
     add("--display-name", default="", help="the name in the launcher (the kernel's, and 'sandboxed')")

@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.commands.terminal.echo import say
+from sandbox_kernel.commands.terminal import say
 
 if TYPE_CHECKING:
     from sandbox_kernel.wrapped.kernelspecs import WrappedKernel

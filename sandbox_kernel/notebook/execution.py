@@ -9,30 +9,35 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints, spelled
-from sandbox_kernel.notebook.autosave.autosaver import Autosaver, notebook_path
-from sandbox_kernel.notebook.offers.ask_offer import OnQuestion, ask_for_rights, take_cell_back
-from sandbox_kernel.notebook.offers.give_rights import take_files_back
-from sandbox_kernel.notebook.offers.offer import Offer, bundle, offers_of
-from sandbox_kernel.notebook.offers.right_answers import RightAnswers
+from sandbox_kernel.notebook.autosave import Autosaver, notebook_path
+from sandbox_kernel.notebook.frames.frame_comms import FrameComms
+from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.own_rights import YES, LineRights, LineSetting, can_be_asked, prompt, question
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.parse_options import first_defaults
 from sandbox_kernel.notebook.options.variables import encode
-from sandbox_kernel.notebook.page.frames.frame_comms import FrameComms
-from sandbox_kernel.notebook.page.frames.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
-from sandbox_kernel.notebook.page.told_apart import INTERNAL_ERROR
-from sandbox_kernel.notebook.page.views.preparation_bar import PreparationBar
+from sandbox_kernel.notebook.page.views import PreparationBar
+from sandbox_kernel.notebook.permission_prompts import (
+    Offer,
+    OnQuestion,
+    RightAnswers,
+    ask_for_rights,
+    bundle,
+    offers_of,
+    take_cell_back,
+    take_files_back,
+)
 from sandbox_kernel.notebook.render import (
+    INTERNAL_ERROR,
     ClearOutput,
     Failure,
     Message,
@@ -112,6 +117,10 @@ class NotebookState:
             f"{option} {name}: no cell has handed over {name}; write %%sandbox -o {name} above the cell that makes it"
             + (f" (handed over so far: {there})" if there else "")
         )
+
+    def measure_again(self, on_progress: Callable[[int, int], None]) -> Mapping[str, object]:
+        """Measure anew what the notebook's sandbox holds back, for the widget of the report."""
+        return self.sandboxes.box(self.defaults).report(again=True, on_progress=on_progress).to_dict()
 
     def known(self) -> dict[str, list[str]]:
         """What options that take a name can be completed with."""

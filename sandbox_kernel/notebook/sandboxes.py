@@ -13,13 +13,12 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.streams.input_prompts import AnyOnInput
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
@@ -27,16 +26,24 @@ from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
 from sandbox_kernel.model.wanted import Wanted
 from sandbox_kernel.notebook.offered_functions import OfferedFunctions
-from sandbox_kernel.notebook.offers.for_one_cell import domains, reaching
-from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import changes_place, config_of, limits_of, may_share, policy_of
+from sandbox_kernel.notebook.options.cell_options import (
+    CellOptions,
+    changes_place,
+    config_of,
+    limits_of,
+    may_share,
+    policy_of,
+)
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
-from sandbox_kernel.notebook.sessions.cell_sessions import Choice, NotebookSessions
+from sandbox_kernel.notebook.permission_prompts import domains, reaching
+from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.workspace.kept_work import KeptWork
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
@@ -397,3 +404,48 @@ def numbered(code: str, language: Language) -> str:
 def as_stdin(value: object) -> str:
     """A variable as standard input: text as it is, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+#: Set by Jupyter's server: the path of the notebook whose kernel this is.
+NOTEBOOK_VARIABLE = "JPY_SESSION_NAME"
+#: ``0`` keeps nothing: the work folder ends with its kernel.
+KEEP_VARIABLE = "SANDBOX_KERNEL_KEEP_FILES"
+
+
+def kept_work(connection_file: str, environment: Mapping[str, str] = os.environ) -> KeptWork | None:
+    """Return the kept work folder of this kernel; None where none is known or nothing shall be kept.
+
+    Args:
+        connection_file: The kernel's connection file; empty without one.
+        environment: The environment of the kernel.
+
+    """
+    if environment.get(KEEP_VARIABLE, "").strip() == "0":
+        return None
+    notebook = environment.get(NOTEBOOK_VARIABLE, "")
+    if notebook:
+        return KeptWork.claim(notebook)
+    return KeptWork.claim(connection_file) if connection_file and KeptWork.exists(connection_file) else None
+
+
+def before_shutdown(
+    sandboxes: NotebookSandboxes, connection_file: str, *, restart: bool, environment: Mapping[str, str] = os.environ
+) -> None:
+    """Keep the files of a kernel that is restarted, and drop what was kept for restarts alone when it ends for good."""
+    if environment.get(NOTEBOOK_VARIABLE) or environment.get(KEEP_VARIABLE, "").strip() == "0":
+        return
+    if not restart:
+        if sandboxes.kept is not None:
+            sandboxes.kept.remove()
+    elif sandboxes.kept is None and connection_file:
+        files, changed = sandboxes.box(CellOptions()).files, [box for box in sandboxes.boxes_on_folders() if box.diff()]
+        kept = KeptWork.claim(connection_file) if files or changed else None
+        if kept is not None:
+            with Rooted.at(kept.path) as root:
+                for path in files:
+                    root.write(path, files[path])
+            for box in changed:
+                place = changes_place(kept, str(box.here), box.policy)
+                if place is not None:
+                    box.keep_changes_in(place)
+            kept.close()

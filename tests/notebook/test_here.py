@@ -89,8 +89,8 @@ def test_the_folder_of_here_is_not_taken_for_a_language(line: str, here: str, la
 
 
 def test_apply_changes_and_discard_take_paths() -> None:
-    assert parse_line("apply data/a.csv src").paths == ("data/a.csv", "src")
-    assert parse_line("changes").paths == () and parse_line("discard 'a b'").paths == ("a b",)
+    assert parse_line("apply data/a.csv src").targets == ("data/a.csv", "src")
+    assert parse_line("changes").targets == () and parse_line("discard 'a b'").targets == ("a b",)
 
 
 def test_cells_work_on_the_notebooks_folder(notebook: Notebook, project: Path) -> None:

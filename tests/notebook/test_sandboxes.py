@@ -6,10 +6,10 @@ from typing import ClassVar
 import pytest
 
 from sandbox_kernel import Display, ExecResult, InvalidRequest, Language, PolicyViolation, SandboxPolicy, Status
+from sandbox_kernel.notebook import sessions as notebook_sessions
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes
-from sandbox_kernel.notebook.sessions import cell_sessions
 
 
 class FakeSession:
@@ -261,7 +261,7 @@ def test_a_session_that_was_made_ready_is_the_one_that_is_used(boxes):
 
 
 def test_a_language_without_sessions_runs_fresh_unless_one_was_asked_for(boxes, monkeypatch):
-    monkeypatch.setattr(cell_sessions, "has_sessions", lambda language, _: language is Language.PYTHON)
+    monkeypatch.setattr(notebook_sessions, "has_sessions", lambda language, _: language is Language.PYTHON)
     outcome, _ = run(NotebookSandboxes(FakeBox), "%%sandbox bash\necho")
     assert outcome.result.notes == ()
     with pytest.raises(InvalidRequest, match="no sessions for command"):

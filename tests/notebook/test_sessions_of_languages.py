@@ -11,7 +11,7 @@ from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
-from sandbox_kernel.notebook.sessions.cell_sessions import NotebookSessions
+from sandbox_kernel.notebook.sessions import NotebookSessions
 from sandbox_kernel.session.opening.open_wasm import WasmSession
 
 

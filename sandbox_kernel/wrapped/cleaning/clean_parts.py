@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sandbox_kernel.ground.visible import one_line
-from sandbox_kernel.notebook.page.told_apart import name_of_program
-from sandbox_kernel.notebook.render import told_apart
+from sandbox_kernel.notebook.render import name_of_program, told_apart
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import few_colours

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sandbox_kernel.notebook.page.stdin_channel import PROMPT_MARK
-from sandbox_kernel.notebook.page.told_apart import name_of_program
+from sandbox_kernel.notebook.render import PROMPT_MARK, name_of_program
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.suggestions import suggestions
 from sandbox_kernel.untrusted import ContentRefused

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.model.units import parse_duration, parse_megabytes
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.own_rights import rights_asked, shown
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
-from sandbox_kernel.notebook.options.units import parse_duration, parse_megabytes
 
 
 def check_cells(sources: Iterable[str], settings: Mapping[str, object]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.model import Language, NoteKind
-from sandbox_kernel.notebook.autosave.autosaver import Autosaver, Key, notebook_path
+from sandbox_kernel.notebook.autosave import Autosaver, Key, notebook_path
 
 KEY: Key = (Language.PYTHON, "")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_kernel.notebook.editor.explain import explain_builtin, explain_magic, is_question
+from sandbox_kernel.notebook.editor import explain_builtin, explain_magic, is_question
 
 
 @pytest.mark.parametrize(

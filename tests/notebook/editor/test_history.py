@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_kernel.notebook.editor.history import MAX_ENTRIES, History, HistoryEntry
+from sandbox_kernel.notebook.editor import MAX_ENTRIES, History, HistoryEntry
 
 
 @pytest.fixture

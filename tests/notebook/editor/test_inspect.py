@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from sandbox_kernel.notebook.kernel import SandboxKernel
-from sandbox_kernel.notebook.page.told_apart import framed
+from sandbox_kernel.notebook import cell_requests
+from sandbox_kernel.notebook.cell_requests import CellRequests
+from sandbox_kernel.notebook.render import framed
 from sandbox_kernel.untrusted import sanitize
 
 
@@ -23,7 +24,7 @@ class _Asked:
 
 
 def _inspect(answer: dict[str, object]) -> dict[str, object]:
-    reply: dict[str, object] = asyncio.run(SandboxKernel.do_inspect(_Asked(answer), "foo", 2))  # type: ignore[arg-type]
+    reply: dict[str, object] = asyncio.run(CellRequests.inspect(_Asked(answer), "foo", 2))  # type: ignore[arg-type]
     return reply
 
 
@@ -35,7 +36,7 @@ def test_a_docstring_is_not_checked_on_the_loop_of_the_kernel(monkeypatch: pytes
         threads.append(threading.current_thread())
         return real(data)
 
-    monkeypatch.setattr(sanitize, "sanitize_docstring", noted)
+    monkeypatch.setattr(cell_requests, "sanitize_docstring", noted)
     assert _inspect({"text/plain": "words"})["data"] == {"text/plain": "words"}
     assert threads and threads[0] is not threading.main_thread()
 

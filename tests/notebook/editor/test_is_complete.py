@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel import Language
-from sandbox_kernel.notebook.editor.is_complete import completeness
+from sandbox_kernel.notebook.editor import completeness
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 
 NONE = CellOptions()

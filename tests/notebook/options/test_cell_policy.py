@@ -8,8 +8,7 @@ import pytest
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import policy_of, policy_rows
+from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.policy import SandboxPolicy
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.notebook.page.reply_parts import expressions, payload
+from sandbox_kernel.notebook.render import expressions, payload
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.front_end import FrontEndReply, NextInput
 
