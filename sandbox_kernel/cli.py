@@ -24,7 +24,7 @@ from sandbox_kernel import __version__
 from sandbox_kernel.commands.shared import duration, make_env, make_secrets, megabytes
 from sandbox_kernel.commands.terminal import say
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.policy.from_options import make_policy
+from sandbox_kernel.policy.document import make_policy
 
 __all__ = [
     "duration",

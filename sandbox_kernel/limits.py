@@ -1,9 +1,10 @@
-"""How much a program may use. Defined here, enforced in ``jail/``, parsed in ``notebook/options/``."""
+"""How much a program may use, and how it can end. Enforced in ``jail/``, parsed in ``notebook/options/``."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import fields
+from enum import StrEnum
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
@@ -23,9 +24,36 @@ DEFAULT_MEMORY_MB = 2048
 #: Memory limit of a session when the caller gives none. Smaller than a run's, because a session holds its memory and
 #: that of its checkpoints until it is closed, and a notebook opens one for each language.
 DEFAULT_SESSION_MEMORY_MB = 512
+#: How many earlier states a session keeps for ``undo``.
+DEFAULT_CHECKPOINTS = 5
 
-#: The values that ``ExecResult.limit`` can have.
-LIMIT_NAMES = ("timeout", "cpu", "memory", "processes", "disk", "open_files", "output", "fuel", "gpu_memory")
+
+class Limit(StrEnum):
+    """The limits that a run or a cell can meet, by the names that users see."""
+
+    TIMEOUT = "timeout"
+    CPU = "cpu"
+    MEMORY = "memory"
+    PROCESSES = "processes"
+    DISK = "disk"
+    OPEN_FILES = "open_files"
+    OUTPUT = "output"
+    FUEL = "fuel"
+    GPU_MEMORY = "gpu_memory"
+
+
+class Status(StrEnum):
+    """How a run or a cell ended: by itself (``ok``, ``failed``), or by what stopped it."""
+
+    OK = "ok"
+    FAILED = "failed"
+    COMPILE_FAILED = "compile_failed"
+    TIMEOUT = "timeout"
+    CPU_LIMIT = "cpu_limit"
+    MEMORY_EXCEEDED = "memory_exceeded"
+    FUEL_EXHAUSTED = "fuel_exhausted"
+    KILLED = "killed"
+    INTERRUPTED = "interrupted"
 
 
 def quoted(value: object) -> str:

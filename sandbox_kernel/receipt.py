@@ -9,10 +9,26 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.ground.visible import one_line
-
 if TYPE_CHECKING:
     from sandbox_kernel.model import ExecResult, Violation
+
+
+#: Control and format characters (directions, joiners, tags), line separators, and letters that are invisible.
+INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U000110bd\U000110cd\U00013430-\U0001345f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_SPACES = re.compile(r"\s+")
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return the text on one line of at most ``limit`` characters; invisible characters become U+FFFD."""
+    # Cut first, so that the work below depends on the limit and not on the length of the text.
+    cut = text[: 4 * limit]
+    shown = INVISIBLE.sub("\ufffd", _SPACES.sub(" ", cut)).strip()
+    return shown if len(shown) <= limit and len(cut) == len(text) else f"{shown[: limit - 1]}…"
+
 
 MIME = "application/vnd.sandbox-kernel.run+json"
 
@@ -100,7 +116,7 @@ def _worth_telling(result: ExecResult) -> list[str]:
     return [*stable_notes(result), *([result.chosen] if result.chosen and result.backend == "wasm" else [])]
 
 
-#: Words for kinds of isolation, as a user knows them. ``labextension/static/receipt-facts.js`` has the same.
+#: Words for kinds of isolation, as a user knows them. ``labextension/static/receipt.js`` has the same.
 _ISOLATION = {"process+sandbox": "isolated process", "process": "process without walls", "wasm": "WebAssembly"}
 
 

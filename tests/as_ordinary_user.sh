@@ -55,7 +55,7 @@ tests=(
   tests/session/test_mapped_files.py
   tests/backends/test_process.py
   tests/backends/test_network.py
-  tests/backends/requests/test_program_lookup.py
+  tests/backends/test_program_lookup.py
   tests/test_odd_places.py
   tests/box/test_here.py
   tests/workspace/here

@@ -36,7 +36,7 @@ TIME_OF_DAY = {
     "workspace/here/kept_changes.py": "a number that no other process has given to a change",
     "workspace/here/layer_copies.py": "files that are as young as the copy are compared by content",
     "workspace/here/session_layer.py": "files that are as young as the cell are compared by content",
-    "wrapped/relaying/own_messages.py": "the date of a message",
+    "wrapped/relaying/outside.py": "the date of a message",
 }
 _NAMES = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import (
     DEFAULT_MEMORY_MB,
-    LIMIT_NAMES,
     MAX_MEMORY_MB,
     MAX_TIMEOUT_S,
     MIB,
+    Limit,
     Limits,
     check_memory_mb,
     check_timeout,
@@ -128,14 +128,4 @@ def test_limits_are_given_by_name_only() -> None:
 
 
 def test_the_names_of_limits_are_those_of_the_contract() -> None:
-    assert LIMIT_NAMES == (
-        "timeout",
-        "cpu",
-        "memory",
-        "processes",
-        "disk",
-        "open_files",
-        "output",
-        "fuel",
-        "gpu_memory",
-    )
+    assert " ".join(Limit) == "timeout cpu memory processes disk open_files output fuel gpu_memory"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, MemoryExceeded, SandboxTimeout
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB, LIMIT_NAMES, MAX_MEMORY_MB, MAX_TIMEOUT_S, Limits
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MAX_MEMORY_MB, MAX_TIMEOUT_S, Limit, Limits
 from sandbox_kernel.model import (
     MAX_BRACKET_RUN,
     MAX_CODE_BYTES,
@@ -379,7 +379,7 @@ def _with(status: Status, limit: str | None, measured: float) -> ExecResult:
     )
 
 
-@pytest.mark.parametrize("limit", [None, *LIMIT_NAMES])
+@pytest.mark.parametrize("limit", [None, *Limit])
 @pytest.mark.parametrize("status", list(Status))
 @pytest.mark.one_case
 def test_the_sentence_about_an_end_never_depends_on_what_was_measured(status: Status, limit: str | None) -> None:

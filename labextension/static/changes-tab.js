@@ -1,8 +1,6 @@
 // The tab "Files and changes": what cells changed in the notebook's folder, with diff, apply and discard.
-import { control, DIALOG_BUTTONS } from './controls.js';
-import { element } from './dom.js';
+import { DIALOG_BUTTONS, bar, button, control, diffBlock, element, paragraph, redraw } from './dom.js';
 import { diffLines, listed, pictureUrl, readChanges } from './panel-facts.js';
-import { bar, button, diffBlock, paragraph, redraw } from './parts.js';
 
 const STALE = 'The list has changed since it was drawn. Look at it as it is now, and press again.';
 const NAMED = 'Tools on your machine may run or obey it unasked, or it may hold secrets: Apply all leaves it out.';
@@ -85,7 +83,7 @@ export function changesTab(body, { link, confirm, run, say, editLimits }) {
     element('ul', { className: 'jp-SandboxPanel-changes', attributes: { 'aria-label': label }, children: changes.map(row) });
 
   // What stopped an application stands where one looks first.
-  const conflictsFirst = (changes) => [...changes].sort((a, b) => conflicts.has(b.path) - conflicts.has(a.path));
+  const conflictsFirst = (changes) => [...changes].sort((a, b) => Number(conflicts.has(b.path)) - Number(conflicts.has(a.path)));
 
   function row(change) {
     const { path, shown, kind, size, named } = change;

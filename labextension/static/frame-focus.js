@@ -2,8 +2,7 @@
 // elsewhere. Focus that a frame takes without a press of the user in it goes back to where it was. A frame that has done it
 // is hidden while the user types or clicks in the page, because a hidden frame gets no focus (an inert one does); after the
 // fifth time in a short while it is removed. No frame can focus another one: see frame-place.js.
-import { placeOf } from './frame-place.js';
-import { lastPress, lastTab } from './frame-presses.js';
+import { lastPress, lastTab, placeOf } from './frame-view.js';
 
 const HIDDEN_MILLISECONDS = 1000;
 const TAB_MILLISECONDS = 200;
@@ -61,7 +60,7 @@ export function guardFocus({ frames, enter, entered, remove }) {
     enter(frame);
   };
   addEventListener('focusin', (event) => {
-    if (event.composedPath()[0].tagName === 'IFRAME') return;
+    if (/** @type {Element} */ (event.composedPath()[0]).tagName === 'IFRAME') return;
     last = event.target;
     inside = NOWHERE;
     awaited = NOBODY;

@@ -1,13 +1,206 @@
+// One frame: what a notebook and the frame say about it, its place in the page, its height, and what it shows.
+
+// Reads what a notebook and a frame say about a frame: every value is checked, because both may be hostile.
+import { bytesText, control, element, saveFile } from './dom.js';
+import { withLibrary } from './frame-comms.js';
+
+export const FRAME = 'application/vnd.sandbox-kernel.frame+json';
+
+const MOST = { markup: 12 << 20, libraries: 16, height: 2000 };
+const LEAST_HEIGHT = 4;
+const REFUSED = {
+  script: 'a script', style: 'a style sheet', picture: 'a picture', font: 'a font', data: 'data', media: 'a sound or video',
+  page: 'something',
+};
+
+export function readFrame(data) {
+  const { html, libraries = [], height, widget } = data ?? {};
+  if (typeof html !== 'string' || html.length > MOST.markup) return null;
+  if (!Array.isArray(libraries) || libraries.length > MOST.libraries) return null;
+  if (!libraries.every((name) => typeof name === 'string' && /^[0-9a-f]{64}$/.test(name))) return null;
+  return { html, libraries, height: fittingHeight(height ?? 150), widget: readWidget(widget) };
+}
+
+function readWidget(widget) {
+  const { model_id: model, gate } = widget ?? {};
+  const isName = (text) => typeof text === 'string' && /^[0-9a-f-]{1,64}$/.test(text);
+  return isName(model) && isName(gate) ? { model, gate } : null;
+}
+
+export function fittingHeight(height) {
+  return Math.min(Math.max(Number(height) || 0, LEAST_HEIGHT), MOST.height);
+}
+
+// The hosts that tags of a markup name, in lower case: the receipt tells of these.
+export function namedHosts(html) {
+  const tags = /<(?:script|link|img|iframe|audio|video|source)\s[^<>]{0,2000}?\b(?:src|href)\s*=\s*["']?(?:https?:)?\/\/([A-Za-z0-9.:-]{1,100})/gi;
+  return new Set(Array.from(html.matchAll(tags), ([, host]) => host.toLowerCase()));
+}
+
+// The sentence for something that a frame wanted to load; null when it is none, or when the receipt says it already.
+export function refusedSentence({ what, host }, named) {
+  if (typeof host !== 'string' || !/^[A-Za-z0-9.:-]{1,100}$/.test(host) || named.has(host.toLowerCase())) return null;
+  return `This output wanted to load ${Object.hasOwn(REFUSED, what) ? REFUSED[what] : REFUSED.page} from ${host}: blocked`;
+}
+
+// The sentence for a message that was larger than a frame may send; its numbers come from our own outer document.
+export function droppedSentence({ bytes, most, isFile, isSaved }) {
+  if (bytes === Infinity) return 'This output sent a message that is not passed on: only text, numbers, lists, tables and buffers are';
+  const inMegabytes = (number, round) => `${round((Number(number) || 0) / 1048576)} MB`;
+  const [size, limit] = [inMegabytes(bytes, Math.ceil), inMegabytes(most, Math.floor)];
+  if (isFile !== true) return `This output sent ${size} at once: dropped, ${limit} is the most`;
+  if (isSaved === true) return `Not saved: a file of ${size}, and ${limit} in 10 seconds is the most. Let the program write it into a folder (--here)`;
+  return `Not uploaded: ${size}, and ${limit} in 10 seconds is the most. Put larger files into a folder of the session (--here, --mount)`;
+}
+
+// What a browser adds to the name of a file that has no ending.
+const ENDINGS = new Map(Object.entries({
+  'image/png': '.png', 'image/jpeg': '.jpg', 'image/svg+xml': '.svg', 'text/csv': '.csv', 'text/plain': '.txt', 'application/json': '.json',
+}));
+
+// All but letters, digits and signs that are seen as they are: what turns the direction of writing, letters that are drawn as
+// nothing or as a blank; and what a system does not take.
+const UNSEEN = /[^\p{L}\p{M}\p{N}\p{P}\p{S} ]|\p{Default_Ignorable_Code_Point}|[\u2800<>:"|?*]/gu;
+
+// A file that an output wants to save: a name that can be shown and saved, without a path, and its bytes; null when it is none.
+export function fileToSave({ name, kind, file }) {
+  if (!(file instanceof ArrayBuffer)) return null;
+  const seen = String(name).split(/[\\/]/).at(-1).replace(UNSEEN, '').replace(/ +/g, ' ').replace(/^[. ]+$|[. ]+$/g, '');
+  const named = [...seen].slice(-100).join('');
+  const begun = /^[^. ]/.test(named) ? named : `output${named.trim()}`;
+  return { name: `${begun}${begun.includes('.') ? '' : (ENDINGS.get(kind) ?? '')}`, file };
+}
+
+// Where a frame stands: in a shadow tree. The windows of frames in shadow trees are in no list (`top.frames`), so code in one
+// frame does not get at the window of another: it could focus it, and the other would seem to have taken the keyboard.
+
+export function framePlace(options) {
+  const place = element('div', options);
+  place.attachShadow({ mode: 'open' });
+  return place;
+}
+
+// A frame without a document. Its style is that of its `part`.
+export function emptyFrame() {
+  return element('iframe', { attributes: { sandbox: 'allow-scripts', title: 'output of a sandbox', part: 'frame' } });
+}
+
+// The element of the page that a frame stands in.
+export function placeOf(frame) {
+  return frame.getRootNode().host ?? frame;
+}
+
+// When the user has pressed, or pressed Tab, in a frame, which the page does not see. The loader of a frame tells it through a port that it
+// gets before any code of the output.
+const times = new WeakMap();
+const tabs = new WeakMap();
+
+// Called each time that the outer document of a frame is ready.
+export function hearPresses(iframe) {
+  const { port1, port2 } = new MessageChannel();
+  port1.addEventListener('message', ({ data }) => {
+    const time = performance.now();
+    if (data === 'tab' || data === 'tab back') tabs.set(iframe, { time, isBack: data === 'tab back' });
+    else times.set(iframe, time);
+  });
+  port1.start();
+  iframe.contentWindow.postMessage({ type: 'presses', sandboxFrame: 1 }, '*', [port2]);
+}
+
+// The time of the last press in a frame, by the clock of the page; there may be no frame.
+export function lastPress(iframe) {
+  return times.get(iframe) ?? -Infinity;
+}
+
+// When Tab was pressed in a frame the last time, and whether it was Shift+Tab.
+export function lastTab(iframe) {
+  return tabs.get(iframe) ?? { time: -Infinity, isBack: false };
+}
+
+// Colours and fonts of the page's theme, which widgets in frames use: variables of JupyterLab, and nothing else of the page.
+const COLOURS = ['brand', 'accent', 'success', 'info', 'warn', 'error', 'border', 'layout', 'content-font', 'ui-font', 'inverse-layout'];
+const OTHERS = [
+  ...['ui-font-family', 'ui-font-size1', 'content-font-family', 'code-font-family', 'code-font-size', 'border-width', 'content-link-color'],
+  ...['content-line-height', 'code-line-height', 'rendermime-table-row-background', 'rendermime-table-row-hover-background'],
+  ...[1, 2, 3, 4, 5].map((level) => `content-font-size${level}`),
+];
+const NAMES = [...COLOURS.flatMap((name) => [0, 1, 2, 3, 4].map((level) => `--jp-${name}-color${level}`)), ...OTHERS.map((name) => `--jp-${name}`)];
+
+export function themeVariables() {
+  const style = getComputedStyle(document.body);
+  return Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(name).trim()]).filter(([, value]) => value));
+}
+
+// The height of a frame on the page. Growing is prompt, because outputs are drawn in steps. Shrinking brings what stands below
+// under the pointer: it waits until the user has left the frame, and longer each time that the frame shrinks again.
+
+// After the pointer has left the frame, or a press in it.
+const USED_MILLISECONDS = 1000;
+const WAIT_MILLISECONDS = 250;
+const MEMORY_MILLISECONDS = 60000;
+
+// How many milliseconds a frame still waits before it shrinks. `shrinks` tells how long ago it has shrunk before, `asking` how
+// long it has wanted to without a break, `unused` how long the pointer has been elsewhere.
+export function shrinkWait({ shrinks, asking, unused }) {
+  const recent = shrinks.filter((ago) => ago < MEMORY_MILLISECONDS).length;
+  return Math.max(WAIT_MILLISECONDS * 2 ** recent - asking, USED_MILLISECONDS - unused, 0);
+}
+
+export class FrameHeight {
+  // `lastPress()` is the time of the user's last press in the frame.
+  constructor(place, height, lastPress) {
+    this.place = place;
+    this.lastPress = lastPress;
+    this.shrinks = [];
+    this.isFitted = false;
+    this.left = -Infinity;
+    place.addEventListener('pointerenter', () => {
+      this.left = Infinity;
+    });
+    place.addEventListener('pointerleave', () => {
+      this.left = performance.now();
+      this.settle();
+    });
+    this.show(height);
+  }
+
+  show(height) {
+    this.asked = height;
+    this.shown = height;
+    this.asking = null; // since when it wants to be smaller
+    this.place.style.height = `${height}px`;
+  }
+
+  // What the frame says, at any time. The first is its fit, which waits for nothing.
+  ask(height) {
+    this.asked = fittingHeight(height);
+    if (this.asked >= this.shown || !this.isFitted) this.show(this.asked);
+    this.isFitted = true;
+    this.settle();
+  }
+
+  settle() {
+    clearTimeout(this.timer);
+    if (this.asked >= this.shown || this.left === Infinity) return;
+    const now = performance.now();
+    this.asking ??= now;
+    const shrinks = this.shrinks.map((time) => now - time);
+    const wait = shrinkWait({ shrinks, asking: now - this.asking, unused: now - Math.max(this.left, this.lastPress()) });
+    if (wait > 0) {
+      this.timer = setTimeout(() => this.settle(), wait);
+      return;
+    }
+    this.shrinks = [...this.shrinks, now].filter((time) => now - time < MEMORY_MILLISECONDS);
+    this.show(this.asked);
+  }
+
+  end() {
+    clearTimeout(this.timer);
+    this.place.style.height = '';
+  }
+}
+
 // One frame on the page: made when it comes into view, filled when it is ready, watched while it is there.
-import { control } from './controls.js';
-import { element, saveFile } from './dom.js';
-import { droppedSentence, fileToSave, namedHosts, refusedSentence } from './frame-facts.js';
-import { FrameHeight } from './frame-height.js';
-import { withLibrary } from './frame-libraries.js';
-import { emptyFrame, framePlace } from './frame-place.js';
-import { hearPresses, lastPress } from './frame-presses.js';
-import { themeVariables } from './theme-variables.js';
-import { bytesText } from './units.js';
 
 // Frames this far outside of the window are made, so that they are there when the user scrolls to them.
 const MARGIN = 400;
@@ -22,6 +215,8 @@ export class FrameView {
   // `widget` is the renderer on the page. `page` gives what all frames share: outer(), isDark(), reloadOthers(view),
   // visible(view), spares, comms.
   constructor(widget, facts, page) {
+    this.named = null;
+    this.printed = null;
     const { node } = widget;
     this.widget = widget;
     this.node = node;

@@ -11,6 +11,7 @@ export const LOST = 'The kernel ended or was restarted before it answered. Look 
 let made = null;
 
 // Returns the one link of this page; every plugin that needs it may ask first.
+/** @param {import('lab-modules').Shared} shared */
 export function kernelLink(shared) {
   made ??= makeLink(shared);
   return made;
@@ -35,10 +36,9 @@ export function withNotice(link, late) {
   };
 }
 
+/** @param {import('lab-modules').Shared} shared */
 async function makeLink(shared) {
-  const [{ KernelMessage }, { NotebookActions }, { Signal }] = await Promise.all(
-    ['@jupyterlab/services', '@jupyterlab/notebook', '@lumino/signaling'].map(shared),
-  );
+  const [{ KernelMessage }, { NotebookActions }, { Signal }] = await shared('@jupyterlab/services', '@jupyterlab/notebook', '@lumino/signaling');
   return new KernelLink(KernelMessage.createMessage, NotebookActions, Signal);
 }
 
@@ -109,8 +109,7 @@ class KernelLink {
     const content = reply.content ?? {};
     if (content.status !== 'ok') {
       const error = new Error(typeof content.error === 'string' ? content.error : 'The kernel did not answer.');
-      error.conflicts = Array.isArray(content.conflicts) ? content.conflicts : [];
-      throw error;
+      throw Object.assign(error, { conflicts: Array.isArray(content.conflicts) ? content.conflicts : [] });
     }
     return content;
   }

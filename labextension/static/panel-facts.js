@@ -2,8 +2,8 @@
 //
 // Names, values and lines come from inside the sandbox: types are checked, invisible characters are replaced, and texts
 // and lists are cut. sandbox_kernel/notebook/side_panel.py writes the replies.
-import { safeText, safeTextOf, wordsForIsolation } from './receipt-facts.js';
-import { bytesText } from './units.js';
+import { bytesText } from './dom.js';
+import { safeText, safeTextOf, wordsForIsolation } from './receipt.js';
 
 const MOST_LINES = 2000;
 const MOST_LINE = 2000;
@@ -80,7 +80,7 @@ export function readTree(data) {
     const [node, depth] = pending.pop();
     ordered.push({ ...node, depth, past: !line.has(node.id) });
     // The line of the present goes straight down; branches that were left stand beside it, before it goes on.
-    const children = (below.get(node.id) ?? []).sort((a, b) => line.has(a.id) - line.has(b.id) || a.id - b.id);
+    const children = (below.get(node.id) ?? []).sort((a, b) => Number(line.has(a.id)) - Number(line.has(b.id)) || a.id - b.id);
     const straight = children.at(-1);
     if (straight) pending.push([straight, depth]);
     for (const child of children.slice(0, -1).reverse()) pending.push([child, depth + 1]);

@@ -1,18 +1,151 @@
+// The receipt below a cell.
+
+// Turns the JSON of a receipt into the values that the page shows. Pure functions; they create no elements.
+//
+// A notebook may be hostile, so nothing in it is trusted: types are checked, invisible characters are replaced, texts
+// and lists are cut. sandbox_kernel/receipt.py writes the JSON.
+import { bytesText, control, element, megabytesText, secondsText } from './dom.js';
+
+export const MIME = 'application/vnd.sandbox-kernel.run+json';
+
+const MOST_TEXT = 400;
+const MOST_ENTRIES = 20;
+// Control characters, and characters that change the direction of text.
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+
+// Returns a string that is safe to show and to copy; '' for a value that is not a string.
+export function safeText(value) {
+  return safeTextOf(MOST_TEXT, value);
+}
+
+// The same with another length.
+export function safeTextOf(most, value) {
+  if (typeof value !== 'string') return '';
+  const clean = value.slice(0, most + 1).replace(/\s+/g, ' ').replace(INVISIBLE, '\ufffd').trim();
+  return clean.length > most || value.length > most ? `${clean.slice(0, most)}…` : clean;
+}
+
+function amount(value) {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : null;
+}
+
+function whole(value) {
+  return Number.isSafeInteger(value) ? value : null;
+}
+
+function entries(value, read) {
+  const list = Array.isArray(value) ? value : [];
+  return { shown: list.slice(0, MOST_ENTRIES).map(read), hidden: Math.max(0, list.length - MOST_ENTRIES) };
+}
+
+function table(value) {
+  return value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {};
+}
+
+// Words for the kinds of isolation, as a user knows them; the kernel's own words are in the details.
+const ISOLATION = { 'process+sandbox': 'isolated process', process: 'process without walls', wasm: 'WebAssembly' };
+
+export function wordsForIsolation(value) {
+  return Object.hasOwn(ISOLATION, value) ? ISOLATION[value] : value;
+}
+
+// Returns {tone, slim, ending, language, isolation, meters, rows, changed, refused, notes}: all that a receipt shows, in
+// order. `slim`: nothing of it is notable, so time and memory are enough.
+export function readReceipt(data, metadata) {
+  const facts = table(data);
+  const measured = table(metadata);
+  const refused = entries(facts.violations, (entry) => {
+    const { rule, subject, reason, remedy } = table(entry);
+    return { rule: safeText(rule), subject: safeText(subject), reason: safeText(reason), remedy: safeText(remedy) };
+  });
+  const notes = entries(facts.notes, safeText);
+  const changed = whole(measured.changed_files) ?? 0;
+  const shade = tone(facts, refused.shown.length);
+  const unwalled = facts.isolation === 'process';
+  return {
+    tone: shade,
+    slim: shade === 'good' && notes.shown.length === 0 && changed <= 0 && !unwalled && facts.status === 'ok',
+    changed: changed > 0 ? `${changed} ${changed === 1 ? 'file' : 'files'} changed` : '',
+    ending: safeText(facts.ending) || safeText(facts.status) || 'unknown end',
+    language: safeText(facts.language),
+    isolation: wordsForIsolation(safeText(facts.isolation)),
+    meters: meters(facts, measured),
+    rows: rows(facts, measured),
+    refused,
+    notes,
+  };
+}
+
+// Returns the limits in a receipt, for the status bar; null for a limit that it does not have.
+export function readLimits(data) {
+  const facts = table(data);
+  return { timeout: amount(facts.timeout_s), memory: amount(facts.memory_limit_mb), apart: ranApart(facts) };
+}
+
+// Whether a cell ran outside of its language's session; its limits are then not those of the session.
+function ranApart(facts) {
+  return Array.isArray(facts.note_kinds) && facts.note_kinds.includes('fresh_sandbox');
+}
+
+function tone(facts, refusals) {
+  if (facts.status === 'ok') return facts.limit || refusals > 0 ? 'warn' : 'good';
+  return facts.status === 'interrupted' ? 'warn' : 'bad';
+}
+
+function meters(facts, measured) {
+  const time = meter('time', amount(measured.duration_s), amount(facts.timeout_s), secondsText);
+  const megabyte = 1 << 20;
+  const peak = amount(measured.peak_memory_bytes);
+  const memory = meter('memory', peak === null ? null : peak / megabyte, amount(facts.memory_limit_mb), megabytesText);
+  const onCard = amount(measured.peak_gpu_memory_bytes);
+  const card = meter('GPU memory', onCard === null ? null : onCard / megabyte, amount(facts.gpu_memory_limit_mb), megabytesText);
+  return [time, memory, card].filter((one) => one !== null);
+}
+
+function meter(label, used, limit, text) {
+  if (used === null) return null;
+  const fraction = limit ? Math.min(1, used / limit) : null;
+  const level = fraction === null || fraction < 0.7 ? 'low' : fraction < 0.95 ? 'high' : 'full';
+  return { label, fraction, level, used: text(used), text: limit ? `${text(used)} of ${text(limit)}` : text(used) };
+}
+
+function rows(facts, measured) {
+  const show = (value, text) => (value === null ? '' : text(value));
+  const cut = (flag, bytes) => (facts[flag] === true && bytes ? `${bytes}, shown in part` : bytes);
+  return [
+    ['status', safeText(facts.status)],
+    ['exit code', show(whole(facts.exit_code), String)],
+    ['signal', show(whole(facts.signal), String)],
+    ['limit reached', safeText(facts.limit)],
+    ['session', facts.rolled_back === true ? 'as it was before this cell' : ''],
+    ['backend', safeText(facts.backend)],
+    ['isolation', safeText(facts.isolation)],
+    ['why', safeText(measured.chosen)],
+    ['time limit', show(amount(facts.timeout_s), secondsText)],
+    ['memory limit', show(amount(facts.memory_limit_mb), megabytesText)],
+    ['time', show(amount(measured.duration_s), secondsText)],
+    ['compile time', show(amount(measured.compile_duration_s), secondsText)],
+    ['CPU time', show(amount(measured.cpu_s), secondsText)],
+    ['peak memory', show(amount(measured.peak_memory_bytes), bytesText)],
+    ['GPU memory limit', show(amount(facts.gpu_memory_limit_mb), megabytesText)],
+    ['peak GPU memory', show(amount(measured.peak_gpu_memory_bytes), bytesText)],
+    ['standard output', cut('stdout_truncated', show(whole(measured.stdout_bytes), bytesText))],
+    ['standard error', cut('stderr_truncated', show(whole(measured.stderr_bytes), bytesText))],
+    ['fuel used', show(whole(measured.fuel_used), String)],
+  ].filter(([, text]) => text !== '');
+}
+
 // Draws the receipt of a run: one line with bars for time and memory, details to unfold, and refusals with a remedy.
 //
 // A run with nothing notable takes no place: its time and memory show when the pointer or the focus is in its cell.
-import { control } from './controls.js';
-import { element } from './dom.js';
-import { MIME, readReceipt } from './receipt-facts.js';
 
 const MARK = { good: '✓', warn: '!', bad: '✗' };
 // Lets Enter and Space reach our controls: in command mode JupyterLab would use them as shortcuts.
 export const OWN_KEYS = { 'data-lm-suppress-shortcuts': 'true' };
 
+/** @param {import('lab-modules').Shared} shared */
 export async function receiptPlugin(shared) {
-  const [{ IRenderMimeRegistry }, { Widget }, { Clipboard }] = await Promise.all(
-    ['@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils'].map(shared),
-  );
+  const [{ IRenderMimeRegistry }, { Widget }, { Clipboard }] = await shared('@jupyterlab/rendermime', '@lumino/widgets', '@jupyterlab/apputils');
 
   class Receipt extends Widget {
     constructor() {

@@ -4,11 +4,11 @@
 // get('./extension') and get('./style'). Everything else is in the ES modules next to this file.
 (() => {
   const NAME = 'sandbox-kernel';
-  const here = new URL('.', document.currentScript.src);
+  const here = new URL('.', /** @type {HTMLScriptElement} */ (document.currentScript).src);
   let scope;
 
   // Chooses like bundled extensions do for singletons: the version that is loaded already, else the newest.
-  async function shared(name) {
+  async function module(name) {
     const versions = scope[name];
     if (!versions) throw new Error(`${NAME}: this JupyterLab shares no module ${name}`);
     const byAge = Object.keys(versions).sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
@@ -17,8 +17,8 @@
   }
 
   async function extension() {
-    const { plugins } = await import(new URL('plugins.js', here));
-    const made = await plugins(shared);
+    const { plugins } = await import(new URL('plugins.js', here).href);
+    const made = await plugins((...names) => Promise.all(names.map(module)));
     return () => ({ __esModule: true, default: made });
   }
 
@@ -30,15 +30,16 @@
     return () => ({});
   }
 
-  window._JUPYTERLAB = window._JUPYTERLAB ?? {};
-  window._JUPYTERLAB[NAME] = {
+  const page = /** @type {any} */ (window);
+  page._JUPYTERLAB = page._JUPYTERLAB ?? {};
+  page._JUPYTERLAB[NAME] = {
     init(given) {
       scope = given;
     },
-    async get(module) {
-      if (module === './extension') return extension();
-      if (module === './style') return style();
-      throw new Error(`${NAME}: there is no module ${module}`);
+    async get(name) {
+      if (name === './extension') return extension();
+      if (name === './style') return style();
+      throw new Error(`${NAME}: there is no module ${name}`);
     },
   };
 })();

@@ -1,8 +1,6 @@
 // The tab "Time": the tree of a session's states. Enter or a click goes to a state; nothing is lost by it.
-import { control } from './controls.js';
-import { element } from './dom.js';
+import { bar, button, control, diffBlock, element, paragraph, redraw } from './dom.js';
 import { readDifference, readTree } from './panel-facts.js';
-import { bar, button, diffBlock, paragraph, redraw } from './parts.js';
 
 // How many changes of a state are named below the tree; the rest is counted.
 const MOST_NAMED = 12;

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.results.host_failures import check_listener
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.job import OnOutput as OnOutput
-from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.input_prompts import AnyOnInput, OnInput
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.languages.recipe import Availability
-from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.model import AnyOnInput, Events, ExecRequest, ExecResult, Language, OnOutput, check_listener
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.workspace.outcome import Keep
 
@@ -140,38 +136,45 @@ class SandboxBackend(ABC):
         """
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunContext(Events):
+    """How a run is tied to the process that asked for it: what that hears of it, and what it lends to the program.
+
+    Args:
+        stop: Setting this ends the run with the status ``interrupted``.
+        stdin_from: Open descriptor of the caller that is read as standard input while the program runs. ``on_input``
+            is called only without it and without standard input in the request.
+        keep: Takes changed files out of the work folder after the program has ended.
+        here: The folder of the user that the program works on, copy-on-write; it keeps the changes itself.
+        functions: Host functions that the program may call; None for none.
+        loop: Where those of them run that are coroutine functions; None for a loop of our own.
+        chosen: Why this backend runs it, for the result.
+
+    """
+
+    stop: Stop | None = None
+    stdin_from: int | None = None
+    keep: Keep | None = None
+    here: HereFolder | None = None
+    functions: HostFunctions | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+    chosen: str = ""
+
+
+#: A run that nobody hears of.
+ALONE = RunContext()
+
+
 class BlockingBackend(SandboxBackend):
     """A backend with a blocking ``run``; its ``execute`` calls ``run`` in a thread."""
 
     @abstractmethod
-    def run(
-        self,
-        request: ExecRequest,
-        *,
-        on_output: OnOutput | None = None,
-        stop: Stop | None = None,
-        keep: Keep | None = None,
-        on_usage: OnUsage | None = None,
-        on_input: OnInput | None = None,
-        stdin_from: int | None = None,
-        over: HereFolder | None = None,
-        functions: HostFunctions | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> ExecResult:
-        """Run one request on the calling thread and return its result.
+    def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
+        """Run one request on the calling thread, which also calls ``on_output`` and ``on_usage``; returns its result.
 
         Args:
             request: The program, its input, files and limits.
-            on_output: Called as ``on_output(stream, text)`` on the calling thread while output arrives.
-            stop: Setting this ends the run with the status ``interrupted``.
-            keep: Called with the work folder after the program has ended and before the folder is removed.
-            on_usage: Called on the calling thread with the memory in use and its limit, in bytes.
-            on_input: Called as ``on_input(prompt, password)`` on another thread when the program waits for input and
-                neither ``stdin_from`` nor the request has any; returns one line. The deadline is paused meanwhile.
-            stdin_from: Open descriptor of the caller that is read as standard input while the program runs.
-            over: The folder of the user that the program works on, copy-on-write; it keeps the changes itself.
-            functions: Host functions that the program may call; None for none.
-            loop: Where those of them run that are coroutine functions; None for a loop of our own.
+            context: What the caller hears of the run, and lends to it.
 
         """
 
@@ -181,11 +184,8 @@ class BlockingBackend(SandboxBackend):
         *,
         on_output: OnOutput | None = None,
         cancel: asyncio.Event | None = None,
-        keep: Keep | None = None,
-        on_usage: OnUsage | None = None,
         on_input: AnyOnInput | None = None,
-        over: HereFolder | None = None,
-        functions: HostFunctions | None = None,
+        context: RunContext = ALONE,
     ) -> ExecResult:
         """Run one request in a thread; see ``SandboxBackend.execute``.
 
@@ -193,11 +193,9 @@ class BlockingBackend(SandboxBackend):
             request: The program, its input, files and limits.
             on_output: Called as ``on_output(stream, text)`` on this event loop while output arrives.
             cancel: Setting this event ends the run with the status ``interrupted``.
-            keep: As in ``run``; called on the thread that runs.
-            on_usage: As in ``run``; called on the thread that runs.
-            on_input: As in ``run``, but called on this event loop; may be a coroutine function.
-            over: As in ``run``.
-            functions: As in ``run``; coroutine functions run on this event loop.
+            on_input: As in ``Events``, but called on this event loop; may be a coroutine function.
+            context: The rest of what the caller hears, on the thread that runs, and lends. Coroutine functions run on
+                this event loop.
 
         """
         # importing asyncio takes longer than a run
@@ -205,22 +203,13 @@ class BlockingBackend(SandboxBackend):
 
         from sandbox_kernel.backends.async_bridge import LoopBridge, in_thread, on_this_loop
 
+        check_listener("on_output", on_output)
         asked, loop = on_this_loop(on_input), asyncio.get_running_loop()
 
         def work(bridge: LoopBridge) -> ExecResult:
-            return self.run(
-                request,
-                on_output=bridge.on_loop(on_output),
-                stop=bridge.stop,
-                keep=keep,
-                on_usage=on_usage,
-                on_input=asked,
-                over=over,
-                functions=functions,
-                loop=loop,
-            )
+            heard = bridge.on_loop(on_output)
+            return self.run(request, replace(context, on_output=heard, on_input=asked, stop=bridge.stop, loop=loop))
 
-        check_listener("on_output", on_output)
         return await in_thread(work, cancel)
 
 

@@ -109,7 +109,6 @@ class Backends:
             policy=self._policy,
             pool_size=self.process.config.pool_size,
             on_progress=self.on_prepare,
-            client=self._egress.client,
             grants=self._grants,
             proxy=self._egress.proxy,
         )

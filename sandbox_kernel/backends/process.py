@@ -10,32 +10,24 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
+from sandbox_kernel.backends.checks import Listener, check_command, check_files_fit, check_request, host_trouble
+from sandbox_kernel.backends.crowd import shared_crowd
 from sandbox_kernel.backends.functions.served_run import served, with_hatch
-from sandbox_kernel.backends.requests.program_lookup import check_command
-from sandbox_kernel.backends.requests.request_checks import check_files_fit, check_request
-from sandbox_kernel.backends.results.host_failures import Listener, check_listener, host_trouble
-from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
-from sandbox_kernel.backends.results.outcome import make_result
-from sandbox_kernel.backends.runners.crowd import shared_crowd
+from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes, run_facts
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, SpareGone
-from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes, with_gpu
-from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-from sandbox_kernel.jail.kinds.reaper import bury
-from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
-from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
-from sandbox_kernel.jail.meter.meter import OnUsage
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer, has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
-from sandbox_kernel.jail.streams.input_prompts import OnInput
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, SpareGone, run_job
+from sandbox_kernel.jail.spawner import bury
+from sandbox_kernel.jail.template import NoLayer, Templates
+from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes, with_gpu
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import (
     ProcessConfig,
@@ -47,16 +39,20 @@ from sandbox_kernel.languages.recipe import (
 )
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.limits import MIB, quoted
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
+from sandbox_kernel.model import (
+    ExecRequest,
+    ExecResult,
+    Language,
+    Note,
+    notes,
+)
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
-from sandbox_kernel.workspace.outcome import Keep, with_changes
+from sandbox_kernel.workspace.outcome import files_left, leaves_files
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from sandbox_kernel.backends.functions.host_function import HostFunctions
-    from sandbox_kernel.jail.core.jail import Jail
+    from sandbox_kernel.backends.functions.call_server import CallServer
+    from sandbox_kernel.jail.jail import Jail
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.workspace.here.here_folder import HereFolder
@@ -114,6 +110,10 @@ class ProcessBackend(BlockingBackend):
         self.policy = policy if policy is not None else SandboxPolicy.preset("standard")
         self.grants = grants if grants is not None else GivenGrants(self.policy)
         self.enforcer: Enforcer | None = get_enforcer(enforcer) if enforcer is not None else None
+        self._enforcer_name = self.enforcer.name if self.enforcer is not None else None
+        #: ``process+sandbox`` behind an enforcer, ``process`` without one.
+        self.isolation_class = "process+sandbox" if self.enforcer is not None else "process"
+        self._lets_out = self.policy.network or bool(self.policy.network_rules)
         self._pool = shared_pool(self.config.pool_size)
         self._crowd = shared_crowd(self.config.runners)
         self._proxy = proxy
@@ -121,19 +121,6 @@ class ProcessBackend(BlockingBackend):
         # A program can include host files that the policy shows, and these may change: its compilation is not cached.
         shown = self.policy.allowed_paths or self.policy.mounts
         self._cache = CompileCache(folder) if folder and not shown else None
-
-    @property
-    def isolation_class(self) -> str:
-        """``process+sandbox`` behind an enforcer, ``process`` without one."""
-        return "process+sandbox" if self.enforcer is not None else "process"
-
-    @property
-    def _enforcer_name(self) -> str | None:
-        return self.enforcer.name if self.enforcer is not None else None
-
-    @property
-    def _lets_out(self) -> bool:
-        return self.policy.network or bool(self.policy.network_rules)
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail with the same walls."""
@@ -147,108 +134,98 @@ class ProcessBackend(BlockingBackend):
         """See ``SandboxBackend``; searches for interpreters and compilers once, without running a canary."""
         return tuple(language for language in RECIPES if availability(self.config, language).available)
 
-    def run(
-        self,
-        request: ExecRequest,
-        *,
-        on_output: OnOutput | None = None,
-        stop: Stop | None = None,
-        keep: Keep | None = None,
-        on_usage: OnUsage | None = None,
-        on_input: OnInput | None = None,
-        stdin_from: int | None = None,
-        over: HereFolder | None = None,
-        functions: HostFunctions | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> ExecResult:
+    def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
         """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input.
 
-        ``over`` is the folder of the user that the program works on: through a layer, else on a private copy. When many
-        runs run at once, those that need nothing of this process are given to runners.
+        When many runs run at once, those that need nothing of this process are given to runners.
         """
-        check_listener("on_input", on_input)
         check_request(request)
-        listener = Listener(on_output) if on_output is not None else None
-        bound = on_input is not None or stdin_from is not None or over is not None or functions is not None
-        # This process has the files that were granted, and a runner would open their paths anew.
-        bound = bound or bool(self.policy.mounts or self.policy.allowed_paths)
-        with self._crowd.one_more(may_move=not bound and not self._lets_out) as runner, host_trouble(listener):
+        listener = None
+        if context.on_output is not None:
+            listener = Listener(context.on_output)
+            context = replace(context, on_output=listener)
+        with self._crowd.one_more(may_move=self._may_move(context)) as runner, host_trouble(listener):
             if runner is not None:
-                from sandbox_kernel.backends.runners.runner import RunListeners  # most programs need none
-
-                heard = RunListeners(on_output=listener, on_usage=on_usage, keep=keep, stop=stop)
-                result = runner.run(heard.order(self._setup, request), heard)
+                result = runner.run(self._setup, request, context)
                 if result is not None:
                     return result
-            recipe = self._recipe(request)
-            check_files_fit(request)
-            walls = self.walls(request, recipe)
-            over_walls = walls if over is None else replace(walls, here=over.path, here_id=over.identity())
-            with self.egress() as proxy, served(functions, loop) as calls:
-                listen = proxy.start if proxy is not None else None
+            return self._run_here(request, context)
 
-                def attempt(walls: Walls) -> ExecResult:
-                    jail = self._pool.take(walls)
-                    try:
-                        began = time.time_ns()
-                        look = _fill(over, jail, request) if over is not None else None
-                        builder = self._step_builder(request, recipe, jail.places)
-                        if over is not None:
-                            # As with files that the policy shows: a compiled program may include some of the folder.
-                            # And what tools keep in the home of a user does not belong into the user's folder.
-                            builder = replace(builder, cache=None, home=jail.places.tmp)
-                        plan = recipe.plan(request, replace(builder, calls_host=calls is not None))
-                        job = self._job(request if over is None else replace(request, files={}), plan, jail.places)
-                        job = replace(job, stdin_from=stdin_from, asks_user=on_input is not None)
-                        job = with_hatch(job, calls, jail.places, find_python(self.config.python_path).executable)
-                        outcome = run_job(
-                            jail,
-                            job,
-                            on_output=listener,
-                            on_listener=listen,
-                            stop=stop,
-                            on_usage=on_usage,
-                            on_input=on_input,
-                        )
-                        if self._cache is not None and plan.cache_key is not None and outcome.kept:
-                            self._cache.put(plan.cache_key, Compiled(*outcome.kept))
-                        made = calls.finish() if calls is not None else ()
-                        result = make_result(
-                            request, outcome, job, plan, backend=self.name, isolation=self.isolation_class
-                        )
-                        result = replace(result, calls=made)
-                        if proxy is not None:
-                            told = (*result.notes, *proxy.take_failures())
-                            result = replace(result, violations=proxy.violations, notes=told)
-                        tried = outcome.exits[-1].tried if outcome.exits else ()
-                        signs = NetworkSigns(
-                            result.stderr, request.code if isinstance(request.code, str) else "", tried
-                        )
-                        result = replace(result, notes=(*result.notes, *self.network_notes(signs, result.notes)))
-                        if over is not None and look is not None:
-                            return over.keep_run(result, look, began)
-                        return with_changes(result, jail.box_fd, request, keep)
-                    finally:
-                        jail.destroy()
-                        if not walls.here:
-                            jail.forget()
-                        else:
-                            # The kernel takes a layer apart when its last descriptor is closed: milliseconds.
-                            bury(jail.forget)
-                        self._pool.done()
+    def _may_move(self, context: RunContext) -> bool:
+        """Whether a runner can do a run: it asks for nothing that only this process has.
 
-                def twice(walls: Walls) -> ExecResult:
-                    try:
-                        return attempt(walls)
-                    except SpareGone:
-                        return attempt(walls)
+        This process has the files that were granted, and a runner would open their paths anew.
+        """
+        lent = (context.on_input, context.stdin_from, context.here, context.functions)
+        granted = self._lets_out or self.policy.mounts or self.policy.allowed_paths
+        return not granted and all(each is None for each in lent)
 
-                try:
-                    return twice(over_walls)
-                except NoLayer as error:
-                    why = notes.folder_copied(str(error))
-                result = twice(walls)
-                return replace(result, notes=(why, *result.notes))
+    def _run_here(self, request: ExecRequest, context: RunContext) -> ExecResult:
+        """Run a request in a jail of this process: over the layer of the user's folder, else on a private copy."""
+        recipe, here = self._recipe(request), context.here
+        check_files_fit(request)
+        walls = self.walls(request, recipe)
+        with self.egress() as proxy, served(context.functions, context.loop) as calls:
+            run = _Run(request, context, recipe, proxy, calls)
+            if here is None:
+                return self._in_jail(run, walls)
+            try:
+                return self._in_jail(run, replace(walls, here=here.path, here_id=here.identity()))
+            except NoLayer as error:
+                return self._in_jail(replace(run, first=notes.folder_copied(str(error))), walls)
+
+    def _in_jail(self, run: _Run, walls: Walls) -> ExecResult:
+        """Run in a jail; in another one if a spare was killed before it got its order."""
+        try:
+            return self._attempt(run, walls)
+        except SpareGone:
+            return self._attempt(run, walls)
+
+    def _attempt(self, run: _Run, walls: Walls) -> ExecResult:
+        jail = self._pool.take(walls)
+        try:
+            began, look = time.time_ns(), None
+            if run.context.here is not None:
+                look = _fill(run.context.here, jail, run.request)
+            plan, job = self._job(run, jail.places)
+            listen = run.proxy.start if run.proxy is not None else None
+            outcome = run_job(jail, job, run.context, on_listener=listen, stop=run.context.stop)
+            if self._cache is not None and plan.cache_key is not None and outcome.kept:
+                self._cache.put(plan.cache_key, Compiled(*outcome.kept))
+            facts = self._facts(run, outcome, job, plan)
+            kept = leaves_files(facts.status, facts.limit)
+            if run.context.here is not None and look is not None:
+                left = run.context.here.keep_run(look, began, kept=kept)
+            else:
+                left = files_left(jail.box_fd, run.request.files, run.context.keep, kept=kept)
+            facts.changes, facts.here, facts.notes = left.changes, left.here, (*facts.notes, *left.notes)
+            return make_result(run.request, outcome, facts)
+        finally:
+            jail.destroy()
+            if not walls.here:
+                jail.forget()
+            else:
+                # The kernel takes a layer apart when its last descriptor is closed: milliseconds.
+                bury(jail.forget)
+            self._pool.done()
+
+    def _facts(self, run: _Run, outcome: JobOutcome, job: Job, plan: ProgramPlan) -> RunFacts:
+        """Collect what is known of a run that has ended, except for its files."""
+        request, proxy = run.request, run.proxy
+        facts = run_facts(
+            outcome, job, plan, backend=self.name, isolation=self.isolation_class, chosen=run.context.chosen
+        )
+        told = [*facts.notes] if run.first is None else [run.first, *facts.notes]
+        if run.calls is not None:
+            facts.calls = run.calls.finish()
+        if proxy is not None:
+            facts.violations = proxy.violations
+            told += proxy.take_failures()
+        code = request.code if isinstance(request.code, str) else ""
+        tried = outcome.exits[-1].tried if outcome.exits else ()
+        told += self.network_notes(NetworkSigns(outcome.stderr.text, code, tried), told)
+        facts.notes = tuple(told)
+        return facts
 
     @functools.cached_property
     def _setup(self) -> bytes:
@@ -406,15 +383,29 @@ class ProcessBackend(BlockingBackend):
             network_env=self.network_env(),
         )
 
-    def _job(self, request: ExecRequest, plan: ProgramPlan, places: Places) -> Job:
-        given = [
-            JobFile(root=places.work, name=name, data=data.encode() if isinstance(data, str) else data)
-            for name, data in request.files.items()
-        ]
-        return Job(
+    def _job(self, run: _Run, places: Places) -> tuple[ProgramPlan, Job]:
+        """Return the steps of a run, and the job of its jail."""
+        request, context = run.request, run.context
+        builder = self._step_builder(request, run.recipe, places)
+        if context.here is not None:
+            # As with files that the policy shows: a compiled program may include some of the folder.
+            # And what tools keep in the home of a user does not belong into the user's folder.
+            builder = replace(builder, cache=None, home=places.tmp)
+        if run.calls is not None:
+            builder = replace(builder, calls_host=True)
+        plan = run.recipe.plan(request, builder)
+        files = [*plan.files]
+        if context.here is None:
+            for name, data in request.files.items():
+                files.append(
+                    JobFile(root=places.work, name=name, data=data.encode() if isinstance(data, str) else data)
+                )
+        job = Job(
             steps=plan.steps,
-            files=(*plan.files, *given),
+            files=files,
             stdin=request.stdin_bytes,
+            stdin_from=context.stdin_from,
+            asks_user=context.on_input is not None,
             timeout_s=request.timeout,
             memory_bytes=request.memory_mb * MIB,
             processes=request.limits.processes,
@@ -423,6 +414,21 @@ class ProcessBackend(BlockingBackend):
             output_bytes=request.limits.output_bytes,
             preamble=plan.messages or b"",
         )
+        if run.calls is None:
+            return plan, job
+        return plan, with_hatch(job, run.calls, places, find_python(self.config.python_path).executable)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One request while it runs, and what serves it meanwhile. ``first`` is a note for its result."""
+
+    request: ExecRequest
+    context: RunContext
+    recipe: Recipe
+    proxy: EgressProxy | None
+    calls: CallServer | None
+    first: Note | None = None
 
 
 def _fill(over: HereFolder, jail: Jail, request: ExecRequest) -> LayerLook | CopyLook:

@@ -4,26 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
-from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.requests.program_lookup import BECOME
-from sandbox_kernel.backends.results.host_failures import check_listener
-from sandbox_kernel.box.given_files import named_files, split_input
-from sandbox_kernel.box.state import BoxState
+from sandbox_kernel.backends.base import RunContext
+from sandbox_kernel.backends.checks import BECOME
+from sandbox_kernel.backends.choice import Backends
+from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.box.files import BoxFiles
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.input_prompts import AnyOnInput
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits, quoted
-from sandbox_kernel.model import ExecRequest, ExecResult, Language
+from sandbox_kernel.model import AnyOnInput, ExecRequest, ExecResult, Language, OnOutput, OnUsage, check_listener
 
 if TYPE_CHECKING:
     import asyncio
 
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
 
-class BoxRuns(BoxState):
+#: Most threads of one ``map``. Each runs one sandbox, which needs processes and file descriptors of the host.
+MOST_WORKERS = 256
+
+
+class BoxRuns(BoxFiles):
     """The run methods of ``Sandbox``."""
+
+    _backends: Backends
+    _functions: HostFunctions | None
+
+    @property
+    def backend(self) -> ProcessBackend:
+        """The process backend. Every sandbox has one."""
+        return self._backends.process
+
+    @backend.setter
+    def backend(self, other: ProcessBackend) -> None:
+        self._backends.process = other
 
     def run(
         self,
@@ -48,7 +63,7 @@ class BoxRuns(BoxState):
             code: The source text of the program, or the bytes of a wasm module.
             language: The language of the program, as a name (``"python"``, ``"rust"``) or a ``Language``.
             timeout: Wall-clock limit in seconds.
-            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
+            memory_mb: Memory limit in MB of the program with all its processes; ``DEFAULT_MEMORY_MB`` for None.
             stdin: Standard input of the program: text, bytes, or a file open for reading bytes. A file is read while
                 the program reads it; ``dask`` reads it completely first. ``wasm`` and ``dask`` read no terminal.
             env: Environment variables of the program, besides those that the policy allows.
@@ -74,15 +89,7 @@ class BoxRuns(BoxState):
         given, source = split_input(stdin)
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
-        result = chosen.run(
-            request,
-            on_output=on_output,
-            keep=self._folder.keep,
-            stdin_from=source,
-            over=self._here,
-            functions=self._functions,
-        )
-        return self._told(result, request.language, backend)
+        return chosen.run(request, self._context(request.language, backend, on_output=on_output, stdin_from=source))
 
     async def arun(
         self,
@@ -106,50 +113,18 @@ class BoxRuns(BoxState):
     ) -> ExecResult:
         """Run a program like ``run``, asynchronously. Many may run at once; each time limit starts with its program.
 
-        Args:
-            code: The source text of the program, or the bytes of a wasm module.
-            language: The language of the program, as a name (``"python"``, ``"rust"``) or a ``Language``.
-            timeout: Wall-clock limit in seconds.
-            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
-            stdin: Standard input of the program, as text or bytes.
-            env: Environment variables of the program, besides those that the policy allows.
-            args: Command-line arguments of the program.
-            files: Contents by path, added to the work folder for this run.
-            limits: Limits besides time and memory; safe defaults for None.
-            backend: ``auto``, ``process``, ``wasm`` or ``dask``; the sandbox's own by default.
-            check: Type-check the program first; only for TypeScript.
-            python: Another Python: a path, a virtual environment or a version; only for Python programs.
-            on_output: Called as ``on_output(stream, text)`` while the program prints; ``stream`` is ``"stdout"`` or
-                ``"stderr"``.
-            cancel: Set this event to stop the run; its status is then ``interrupted``.
-            on_usage: Called a few times a second, on another thread, as ``on_usage(used_bytes, limit_bytes)``.
-            on_input: Called as ``on_input(prompt, password)`` when the program waits for standard input and no
-                ``stdin`` was given; returns the line. Where a waiting program cannot be detected
-                (``jail/streams/input_watch.py``), the input is empty instead.
+        The arguments are those of ``run``, except that ``stdin`` is no file, and these:
 
-        Returns:
-            The result, as from ``run``.
-
-        Raises:
-            InvalidRequest: An argument has a wrong type or value.
-            BackendUnavailable: This host lacks a program that the language or the backend needs.
-            SandboxDestroyed: The sandbox was destroyed.
-
+        - ``cancel``: Set this event to stop the run; its status is then ``interrupted``.
+        - ``on_usage``: Called a few times a second, on another thread, as ``on_usage(used_bytes, limit_bytes)``.
+        - ``on_input``: Called as ``on_input(prompt, password)`` when the program waits for standard input and no
+          ``stdin`` was given; returns the line. Where a waiting program cannot be detected
+          (``jail/streams/input_watch.py``), the input is empty instead.
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
-        keep, over = self._folder.keep, self._here
-        result = await chosen.execute(
-            request,
-            on_output=on_output,
-            cancel=cancel,
-            keep=keep,
-            on_usage=on_usage,
-            on_input=on_input,
-            over=over,
-            functions=self._functions,
-        )
-        return self._told(result, request.language, backend)
+        context = self._context(request.language, backend, on_usage=on_usage)
+        return await chosen.execute(request, on_output=on_output, cancel=cancel, on_input=on_input, context=context)
 
     def exec(
         self,
@@ -166,24 +141,11 @@ class BoxRuns(BoxState):
     ) -> ExecResult:
         """Run one program of the system. Its arguments are passed as they are, without a shell.
 
-        Args:
-            command: The name of the program, or its path inside the jail.
-            args: Its arguments, as a list of strings.
-            timeout: Wall-clock limit in seconds.
-            memory_mb: Memory limit in MB of the program with all its processes; 2048 by default.
-            stdin: Standard input of the program, as text or bytes.
-            env: Environment variables of the program, besides those that the policy allows.
-            files: Contents by path, added to the work folder for this run.
-            limits: Limits besides time and memory; safe defaults for None.
-            on_output: Called as ``on_output(stream, text)`` while the program prints.
-
-        Returns:
-            The result, as from ``run``.
+        ``command`` is the name of the program, or its path inside the jail. The other arguments are those of ``run``.
 
         Raises:
             CommandNotFound: The program does not exist inside the jail; nothing was run.
             InvalidRequest: An argument is wrong, or the sandbox's backend is ``wasm`` or ``dask``.
-            SandboxDestroyed: The sandbox was destroyed.
 
         """
         self._check_alive()
@@ -196,10 +158,7 @@ class BoxRuns(BoxState):
         words = (command, *args)
         request = self._request(BECOME, Language.COMMAND, timeout, memory_mb, stdin, env, words, files, limits)
         self.backend.check_command(request, command)
-        result = self.backend.run(
-            request, on_output=on_output, keep=self._folder.keep, over=self._here, functions=self._functions
-        )
-        return self._told(result, Language.COMMAND, None)
+        return self.backend.run(request, self._context(Language.COMMAND, None, on_output=on_output))
 
     def map(
         self,
@@ -220,7 +179,7 @@ class BoxRuns(BoxState):
             language: The language of the program.
             max_workers: How many runs at the same time; 4 by default, at most 256.
             timeout: Wall-clock limit in seconds of each run.
-            memory_mb: Memory limit in MB of each run; 2048 by default.
+            memory_mb: Memory limit in MB of each run; ``DEFAULT_MEMORY_MB`` for None.
             progress: Called as ``progress(done, total)`` after each result.
 
         Returns:
@@ -231,8 +190,6 @@ class BoxRuns(BoxState):
             SandboxDestroyed: The sandbox was destroyed.
 
         """
-        from sandbox_kernel.box.many import check_workers, run_each  # imports threads, which a single run does not need
-
         workers = check_workers(max_workers)
         check_listener("progress", progress)
         if not isinstance(inputs, Iterable):
@@ -240,16 +197,33 @@ class BoxRuns(BoxState):
         # Checks the arguments even when there is no input.
         plain = self._request(code, language, timeout, memory_mb, None, None, (), None, None)
         requests = [replace(plain, stdin=item) for item in inputs]
-        starts = [
-            partial(self._backends.choose(request, None).run, request, over=self._here, functions=self._functions)
-            for request in requests
-        ]
-        return run_each(starts, workers, progress)
+        chosen, context = self._backends.choose(plain, None), self._context(plain.language, None)
+        # Runs at the same time would overwrite each other's files.
+        context = replace(context, keep=None)
+        return run_each(
+            lambda request, stop: chosen.run(request, replace(context, stop=stop)), requests, workers, progress
+        )
 
-    def _told(self, result: ExecResult, language: Language, backend: str | None) -> ExecResult:
-        """Return the result with why its backend ran it, and how it saw the user's folder."""
-        here = "" if self._here is None else result.here or "copy"
-        return replace(result, chosen=self._backends.why(language, backend), here=here)
+    def _context(
+        self,
+        language: Language,
+        backend: str | None,
+        *,
+        on_output: OnOutput | None = None,
+        on_usage: OnUsage | None = None,
+        stdin_from: int | None = None,
+    ) -> RunContext:
+        """Return how a run is tied to this sandbox: its files, its functions, and why its backend runs it."""
+        here = self._here
+        return RunContext(
+            on_output=on_output,
+            on_usage=on_usage,
+            stdin_from=stdin_from,
+            keep=self._folder.keep if here is None else None,
+            here=here,
+            functions=self._functions,
+            chosen=self._backends.why(language, backend),
+        )
 
     def _request(
         self,
@@ -275,3 +249,62 @@ class BoxRuns(BoxState):
             files={**({} if self._here is not None else self._folder.files()), **named_files(files)},
             limits=Limits.given(limits),
         )
+
+
+def run_each(
+    run: Callable[[ExecRequest, Stop], ExecResult],
+    requests: Sequence[ExecRequest],
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[ExecResult]:
+    """Run every request, at most ``workers`` at a time, and return the results in input order.
+
+    Calls ``progress(done, total)`` after each result.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # a single run needs no threads
+
+    results: list[ExecResult] = []
+    threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sandbox-map")
+    stop = Stop()
+    try:
+        futures = [threads.submit(run, request, stop) for request in requests]
+        for future in futures:
+            results.append(future.result())
+            if progress is not None:
+                progress(len(results), len(requests))
+    except BaseException:
+        # Ctrl-C, or a progress callback that raised: the caller gets no results, so the other runs are stopped.
+        stop.set()
+        raise
+    finally:
+        threads.shutdown(cancel_futures=True)
+        stop.close()
+    return results
+
+
+def check_workers(max_workers: int | None) -> int:
+    """Return how many runs of a ``map`` run at the same time: ``max_workers``, or 4 for None."""
+    if max_workers is None:
+        return 4
+    if isinstance(max_workers, bool) or not isinstance(max_workers, int) or max_workers < 1:
+        raise InvalidRequest(f"max_workers must be a whole number of at least 1, got {quoted(max_workers)}")
+    return min(max_workers, MOST_WORKERS)
+
+
+def split_input(stdin: str | bytes | BinaryIO | None) -> tuple[str | bytes | None, int | None]:
+    """Split ``stdin`` into ``(text or bytes, file descriptor)``; at least one of the two is None."""
+    if stdin is None or isinstance(stdin, str | bytes):
+        return stdin, None
+    try:
+        return None, stdin.fileno()
+    except (AttributeError, OSError, ValueError):
+        raise InvalidRequest(
+            f"stdin must be text, bytes or a file that is open for reading bytes, got {quoted(stdin)}"
+        ) from None
+
+
+def named_files(files: Mapping[str, bytes | str] | None) -> Mapping[str, bytes | str]:
+    """Return ``files`` as a mapping of paths in /box to contents; empty for None."""
+    if files is not None and not isinstance(files, Mapping):
+        raise InvalidRequest(f"files must be a mapping of names to contents, got {quoted(files)}")
+    return files or {}

@@ -1,30 +1,35 @@
 """``Sandbox``, the entry point of the library: runs code, holds files and sessions, reports what it enforces.
 
-Its methods come from base classes: ``runs.py``, ``sessions.py``, ``fetching.py`` and ``files.py``.
+Its methods come from base classes: ``files.py``, ``runs.py`` and ``sessions.py``.
 """
 
 from __future__ import annotations
 
+import copy
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from sandbox_kernel.backends.choice import BACKENDS
-from sandbox_kernel.box.fetching import BoxFetching
-from sandbox_kernel.box.runs import BoxRuns
-from sandbox_kernel.box.sessions import BoxSessions
-from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.kinds.reaper import wait_buried
+from sandbox_kernel.backends.choice import BACKENDS, Backends, known_backend
+from sandbox_kernel.box.sessions import BoxSessions, checked_functions
+from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
+from sandbox_kernel.jail.spawner import wait_buried
 from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.limits import FunctionLimits, quoted
 from sandbox_kernel.model import Language
-from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.net.egress import Egress, with_placeholders
+from sandbox_kernel.policy import SandboxPolicy, check_policy
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.measured.canaries import OnProgress
-    from sandbox_kernel.limits import FunctionLimits
-    from sandbox_kernel.net.audit import AuditSink
+    from sandbox_kernel.backends.measured.canaries import OnProgress as OnMeasured
+    from sandbox_kernel.backends.wasm.prepare import OnProgress
+    from sandbox_kernel.backends.wasm.wheels import Wheels
+    from sandbox_kernel.net.audit import AuditRecord, AuditSink
+    from sandbox_kernel.net.client.fetch_messages import FetchRequest, FetchResponse
+    from sandbox_kernel.net.client.safe_client import SafeClient
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.report.capability_report import CapabilityReport
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["BACKENDS", "Sandbox"]
 
 
-class Sandbox(BoxRuns, BoxSessions, BoxFetching):
+class Sandbox(BoxSessions):
     """Runs programs under one policy. Use it as a context manager, or call ``destroy`` when done.
 
     Each run gets a new jail. Runs and sessions of one ``Sandbox`` share only the work folder ``/box``, which exists
@@ -82,19 +87,18 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
             PolicyViolation: The policy is not valid, or something in ``require`` is not enforced on this host.
 
         """
-        super().__init__(
-            policy,
-            backend,
-            config=config,
-            audit=audit,
-            allow_private_for=allow_private_for,
-            resolver=resolver,
-            secrets=secrets,
-            here=here,
-            functions=functions,
-            function_limits=function_limits,
-            wheels=wheels,
-        )
+        super().__init__(here)
+        limits = FunctionLimits.given(function_limits)
+        self._functions = checked_functions(functions, limits)
+        self._function_limits = limits
+        known_backend(backend)
+        check_policy(policy)
+        self._egress = Egress(audit, allow_private_for, resolver, secrets)
+        given = policy if policy is not None else SandboxPolicy.preset("standard")
+        self.policy = with_placeholders(given, self._egress.vault)
+        self._backends = Backends(backend, self.policy, self._egress, config, checked_wheels(wheels, backend))
+        self._sessions = weakref.WeakSet()
+        self._client: SafeClient | None = None
         if require:
             self.report(require=require)
 
@@ -107,13 +111,104 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
     ) -> None:
         self.destroy()
 
+    @property
+    def on_prepare(self) -> OnProgress | None:
+        """Progress callback, called with a ``PrepareProgress`` while a wasm language is prepared for its first run."""
+        return self._backends.on_prepare
+
+    @on_prepare.setter
+    def on_prepare(self, tell: OnProgress | None) -> None:
+        self._backends.on_prepare = tell
+
+    def under(self, policy: SandboxPolicy) -> Self:
+        """Return this sandbox under another policy: with the same files, functions, sessions and audit log.
+
+        Args:
+            policy: The policy of runs and sessions that begin in what is returned.
+
+        """
+        check_policy(policy)
+        other = copy.copy(self)
+        other.policy = policy
+        other._backends = self._backends.under(policy)
+        return other
+
+    def write_down(self, record: AuditRecord) -> None:
+        """Write a record to the audit log of this sandbox, if it has one. Raises ``FetchError`` when that fails."""
+        self._egress.write_down(record)
+
+    def offer_functions(self, functions: Mapping[str, Callable[..., object]] | None) -> None:
+        """Replace the functions that programs may call. Runs and sessions that begin later have these.
+
+        Args:
+            functions: Functions of this process, by name; None for none.
+
+        Raises:
+            InvalidRequest: Something is no function, a name cannot be used inside, or a type hint cannot be checked.
+
+        """
+        self._functions = checked_functions(functions, self._function_limits)
+
+    def fetch(
+        self,
+        url: FetchRequest | str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        body: bytes | str | None = None,
+    ) -> FetchResponse:
+        """Fetch a URL from the host process, under this sandbox's network rules.
+
+        Args:
+            url: The URL, or a ``FetchRequest`` that also holds the method, the headers and the body.
+            method: The HTTP method; leave it out when ``url`` is a ``FetchRequest``.
+            headers: Request headers, as a mapping or as pairs of name and value.
+            body: The request body; text is sent as UTF-8.
+
+        Returns:
+            The response, also for a status of 400 or above.
+
+        Raises:
+            NetworkingDisabled: The policy allows no network at all.
+            FetchError: A rule refused the request, or the request failed; the message names the rule. Private
+                addresses are refused unless ``allow_private_for`` names their host.
+            InvalidRequest: A ``FetchRequest`` and one of the other arguments were given together.
+
+        """
+        return self._fetcher(url).fetch(_fetch_request(url, method, headers, body))
+
+    async def afetch(
+        self,
+        url: FetchRequest | str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        body: bytes | str | None = None,
+    ) -> FetchResponse:
+        """Fetch a URL like ``fetch``, on the caller's event loop. Cancelling the task closes the connection."""
+        return await self._fetcher(url).afetch(_fetch_request(url, method, headers, body))
+
+    def _fetcher(self, url: FetchRequest | str) -> SafeClient:
+        """Return the sandbox's only client, so that the rate limit counts all fetches of the sandbox."""
+        self._check_alive()
+        if not self.policy.network and not self.policy.network_rules:
+            asked = getattr(url, "url", url)
+            raise NetworkingDisabled(
+                f"networking disabled: {quoted(asked)} cannot be fetched; allow it with policy.allow_domain(…) first"
+            )
+        if self._client is None:
+            from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+
+            self._client = self._egress.client(FetchPolicy.from_sandbox_policy(self.policy))
+        return self._client
+
     def report(
         self,
         *,
         again: bool = False,
         fresh: bool = False,
         require: Iterable[str] = (),
-        on_progress: OnProgress | None = None,
+        on_progress: OnMeasured | None = None,
         backend: str | None = None,
     ) -> CapabilityReport:
         """Measure what is enforced on this host, in the same jail that runs use. Results are kept until the next boot.
@@ -178,3 +273,32 @@ class Sandbox(BoxRuns, BoxSessions, BoxFetching):
         if self._owns_folder:
             self._folder.close()
         wait_buried()
+
+
+def checked_wheels(paths: Iterable[str | os.PathLike[str]], backend: str) -> Wheels | None:
+    """Return the given wheels after reading them; imports what that needs only when there are some."""
+    if not isinstance(paths, str | os.PathLike) and not (paths := list(paths)):
+        return None
+    if backend != "wasm":
+        raise InvalidRequest(
+            f"wheels are loaded into the Python of backend='wasm', and this sandbox has backend={backend!r}; in a "
+            "session of processes install packages with %pip install, or choose a Python that has them (python=…)"
+        )
+    from sandbox_kernel.backends.wasm.wheels import read_wheels
+
+    return read_wheels(paths)
+
+
+def _fetch_request(
+    url: FetchRequest | str,
+    method: str,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]],
+    body: bytes | str | None,
+) -> FetchRequest:
+    from sandbox_kernel.net.client.fetch_messages import FetchRequest
+
+    if not isinstance(url, FetchRequest):
+        return FetchRequest(url=url, method=method, headers=headers, body=body)
+    if method != "GET" or headers or body is not None:
+        raise InvalidRequest("a FetchRequest has its own method, headers and body; give them there")
+    return url

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.box.given_files import named_files
-from sandbox_kernel.box.state import BoxState, checked_functions
+from sandbox_kernel.box.runs import BoxRuns, named_files
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, Limits, check_memory_mb
+from sandbox_kernel.limits import (
+    DEFAULT_CHECKPOINTS,
+    DEFAULT_SESSION_MEMORY_MB,
+    FunctionLimits,
+    Limits,
+    check_memory_mb,
+)
 from sandbox_kernel.model import Language
 
 if TYPE_CHECKING:
+    from sandbox_kernel.backends.functions.host_function import HostFunctions
     from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.session.session import Session
 
@@ -47,8 +54,11 @@ class _LoadSession:
         return load_session
 
 
-class BoxSessions(BoxState):
+class BoxSessions(BoxRuns):
     """The session methods of ``Sandbox``."""
+
+    _function_limits: FunctionLimits
+    _sessions: weakref.WeakSet[Session]
 
     def session(
         self,
@@ -56,7 +66,7 @@ class BoxSessions(BoxState):
         *,
         name: str | None = None,
         memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
-        checkpoints: int = 5,
+        checkpoints: int = DEFAULT_CHECKPOINTS,
         python: str | None = None,
         limits: Limits | None = None,
         backend: str | None = None,
@@ -192,3 +202,16 @@ class BoxSessions(BoxState):
             share=self._link(),
             functions=self._functions,
         )
+
+
+def checked_functions(
+    functions: Mapping[str, Callable[..., object]] | None,
+    limits: FunctionLimits,
+    before: HostFunctions | None = None,
+) -> HostFunctions | None:
+    """Return the given functions with their checks; imports what that needs only when there are some."""
+    if functions is None:
+        return before
+    from sandbox_kernel.backends.functions.host_function import make_functions
+
+    return make_functions(functions, limits, before=before)

@@ -15,8 +15,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 
 if TYPE_CHECKING:
     from sandbox_kernel.model import FsChange
-    from sandbox_kernel.wrapped.here.asking import Wish
-    from sandbox_kernel.wrapped.here.place import FoundPlace
+    from sandbox_kernel.wrapped.kept_changes import ChangesPlace, Wish
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """See ``Command``."""
-    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
+    from sandbox_kernel.wrapped.kept_changes import ChangesAsked, Wish, ask
 
     asks_one = options.diff or options.apply or options.discard
     if options.all and (asks_one or options.paths):
@@ -67,8 +66,8 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _places(options: argparse.Namespace) -> list[FoundPlace]:
-    from sandbox_kernel.wrapped.here.place import found_places
+def _places(options: argparse.Namespace) -> list[ChangesPlace]:
+    from sandbox_kernel.wrapped.kept_changes import found_places
 
     folder = os.path.realpath(os.path.expanduser(options.folder))
     found = [place for place in found_places() if options.all or place.facts.folder == folder]
@@ -81,9 +80,9 @@ def _places(options: argparse.Namespace) -> list[FoundPlace]:
     return named
 
 
-def _is_changed(place: FoundPlace, look: Wish) -> bool:
+def _is_changed(place: ChangesPlace, look: Wish) -> bool:
     """Whether a place has changes, or cannot say so: then it is not left out in silence."""
-    from sandbox_kernel.wrapped.here.asking import ChangesAsked, ask
+    from sandbox_kernel.wrapped.kept_changes import ChangesAsked, ask
 
     try:
         return bool(ask(place, ChangesAsked(look)).changes)
@@ -91,8 +90,8 @@ def _is_changed(place: FoundPlace, look: Wish) -> bool:
         return True
 
 
-def _list(places: list[FoundPlace], options: argparse.Namespace) -> int:
-    from sandbox_kernel.wrapped.here.asking import ChangesAsked, Wish, ask
+def _list(places: list[ChangesPlace], options: argparse.Namespace) -> int:
+    from sandbox_kernel.wrapped.kept_changes import ChangesAsked, Wish, ask
 
     facts: list[dict[str, object]] = []
     for place in places:
@@ -117,7 +116,7 @@ def _list(places: list[FoundPlace], options: argparse.Namespace) -> int:
     return 0
 
 
-def _title(place: FoundPlace) -> str:
+def _title(place: ChangesPlace) -> str:
     of = os.path.basename(place.facts.notebook) or place.facts.program
     return f"{place.name} ({of})"
 

@@ -27,7 +27,7 @@ from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
 from sandbox_kernel.model.hints import Stumble, hints
-from sandbox_kernel.model.wanted import WantedKind
+from sandbox_kernel.model.notes import WantedKind
 from sandbox_kernel.receipt import describe_isolation
 
 _SUFFIXES = {

@@ -6,13 +6,12 @@ import argparse
 import asyncio
 import os
 import socket
-import sys
 
-from sandbox_kernel.agent.loopback import listen, read_token
+from sandbox_kernel.agent.http_server import announce, listen, need_http, read_token
 from sandbox_kernel.commands.shared import POLICY_HELP, add_option
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.policy.from_options import make_policy
+from sandbox_kernel.policy.document import make_policy
 
 TOKEN_VARIABLE = "SANDBOX_KERNEL_SERVE_TOKEN"  # noqa: S105
 
@@ -34,21 +33,16 @@ def execute(options: argparse.Namespace) -> int:
         raise InvalidRequest(f"--workers {workers} must be between 1 and 1024")
     if not 0 <= options.queue <= 1_000_000:
         raise InvalidRequest(f"--queue {options.queue} must be between 0 and 1000000")
+    need_http("serve", "serve")
     policy = make_policy(options.policy, [], [])
     token, made = read_token(options.token_file, TOKEN_VARIABLE)
     with listen(options.host, options.port) as listener:
-        address, port = listener.getsockname()[:2]
-        place = f"[{address}]" if ":" in address else address
-        print(f"Serving http://{place}:{port}/run_code with {workers} workers", file=sys.stderr)
-        if made:
-            print(f"Authorization: Bearer {token}", file=sys.stderr)
-        sys.stderr.flush()
+        announce(f"Serving with {workers} workers", listener, "/run_code", token, made=made)
         asyncio.run(_serve(listener, policy, token, workers, options.queue))
     return 0
 
 
 async def _serve(listener: socket.socket, policy: SandboxPolicy, token: str, workers: int, waiting: int) -> None:
-    from sandbox_kernel.agent.service.http_service import HttpService
-    from sandbox_kernel.agent.service.run_queue import RunQueue
+    from sandbox_kernel.agent.run_service import RunQueue, RunService
 
-    await HttpService(RunQueue(policy, workers, waiting), token).serve(listener)
+    await RunService(RunQueue(policy, workers, waiting), token).serve(listener)

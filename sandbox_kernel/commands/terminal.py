@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TextIO
 
-from sandbox_kernel.ground.visible import INVISIBLE
-from sandbox_kernel.receipt import MARK, unmarked
+from sandbox_kernel.receipt import INVISIBLE, MARK, unmarked
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB, Limits
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.opening.open_session import open_session
@@ -31,7 +31,7 @@ _DIRECTORY, _MISSING, _DENIED = 21, 22, 23
 class MachineSize:
     """How large a machine is: memory and disk in MB, and the most output of one command in bytes."""
 
-    memory_mb: int = 2048
+    memory_mb: int = DEFAULT_MEMORY_MB
     disk_mb: int = 1024
     output_bytes: int = 10 * MIB
 

@@ -13,6 +13,7 @@ from minisweagent.exceptions import Submitted
 from pydantic import BaseModel
 
 from sandbox_kernel.integrations.machine import WORK, MachineSize, SandboxMachine
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.model import Status
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -26,7 +27,7 @@ class SweEnvironmentConfig(BaseModel):
     env: dict[str, str] = {}
     timeout: int = 30
     policy: str = "standard"
-    memory_mb: int = 2048
+    memory_mb: int = DEFAULT_MEMORY_MB
 
 
 class SandboxKernelSweEnvironment:

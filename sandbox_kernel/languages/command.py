@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from sandbox_kernel.jail.core.gate_messages import JobFile
+from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 

@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Sequence
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.interpreter import is_system, runtime_grants
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sandbox_kernel.errors import BackendUnavailable, install_line
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.interpreter import runtime_grants
-from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.interpreter import runtime_grants
+from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant

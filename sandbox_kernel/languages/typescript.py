@@ -12,9 +12,9 @@ import re
 import subprocess
 
 from sandbox_kernel.errors import install_line
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.interpreter import runtime_grants
-from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.interpreter import runtime_grants
+from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.compiled import parts_beside
 from sandbox_kernel.languages.node import RESERVED_MB, node_command, node_runtime, node_step, probe_node
 from sandbox_kernel.languages.recipe import (

@@ -2,7 +2,7 @@
 
 Zig builds the C and C++ libraries from source at their first use, which takes from seconds (C) to minutes (C++). This
 is done once for each version, on the host and with a program of ours, into a private folder. Jails see that folder
-read-only and put their own cache over it (``guest/gate/run_compiler.py``).
+read-only and put their own cache over it (``guest/scripts/run_compiler.py``).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from sandbox_kernel.errors import BackendUnavailable, install_line
 from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.interpreter import runtime_grants
-from sandbox_kernel.jail.core.walls import TMP
+from sandbox_kernel.jail.interpreter import runtime_grants
+from sandbox_kernel.jail.walls import TMP
 from sandbox_kernel.languages.compile_cache import default_folder
 from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder

@@ -3,27 +3,37 @@
 They check their own fields and do nothing else.
 """
 
-from sandbox_kernel.model.call import Call, CallOutcome
-from sandbox_kernel.model.given_text import LOADER_NAMES, check_env, check_file_name
-from sandbox_kernel.model.language import Language, known_languages
+from sandbox_kernel.limits import Limit, Status
 from sandbox_kernel.model.notes import Note, NoteKind, signal_name
 from sandbox_kernel.model.request import (
+    LOADER_NAMES,
     MAX_ARGUMENT_BYTES,
     MAX_ARGUMENTS_BYTES,
     MAX_BRACKET_RUN,
     MAX_CODE_BYTES,
+    UNHEARD,
+    AnyOnInput,
+    Events,
     ExecRequest,
+    Language,
+    OnInput,
+    OnOutput,
+    OnUsage,
+    check_env,
+    check_file_name,
+    check_listener,
+    known_languages,
 )
 from sandbox_kernel.model.result import (
+    Call,
+    CallOutcome,
     CellError,
     Display,
     ExecResult,
     FsChange,
-    Limit,
     Violation,
     describe_end,
 )
-from sandbox_kernel.model.status import Status
 
 __all__ = [
     "LOADER_NAMES",
@@ -31,10 +41,13 @@ __all__ = [
     "MAX_ARGUMENT_BYTES",
     "MAX_BRACKET_RUN",
     "MAX_CODE_BYTES",
+    "UNHEARD",
+    "AnyOnInput",
     "Call",
     "CallOutcome",
     "CellError",
     "Display",
+    "Events",
     "ExecRequest",
     "ExecResult",
     "FsChange",
@@ -42,10 +55,14 @@ __all__ = [
     "Limit",
     "Note",
     "NoteKind",
+    "OnInput",
+    "OnOutput",
+    "OnUsage",
     "Status",
     "Violation",
     "check_env",
     "check_file_name",
+    "check_listener",
     "describe_end",
     "known_languages",
     "signal_name",

@@ -10,7 +10,30 @@ import signal as signals
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, unique
 
-from sandbox_kernel.model.wanted import Wanted, WantedKind
+from sandbox_kernel.ground.values import dataclass
+
+
+@unique
+class WantedKind(StrEnum):
+    """What kind of right a program lacked."""
+
+    DOMAIN = "domain"
+    FILE = "file"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One right that a program lacked.
+
+    Args:
+        kind: What kind of right.
+        what: The domain, with its port if that is unusual; or the path of a file, relative to the user's folder.
+
+    """
+
+    kind: WantedKind
+    what: str
+
 
 #: How many cells a note names, and how much of each.
 _NAMED_CELLS, _CELL_WORDS = 3, 60

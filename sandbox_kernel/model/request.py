@@ -1,17 +1,176 @@
-"""One program to run once. The constructor checks every field, so code that receives a request need not."""
+"""One program to run once, and what its caller hears meanwhile.
+
+The constructor of a request checks every field, so code that receives a request need not.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field, fields
+from enum import StrEnum
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits, check_memory_mb, check_timeout, quoted
-from sandbox_kernel.model.given_text import check_encodable, check_env, check_file_name, check_text
-from sandbox_kernel.model.language import Language
+
+#: Folders of the sandbox: a mount over one of them would remove a wall or hide the work folder.
+_OWN_PLACES = (
+    "/",
+    "/proc",
+    "/dev",
+    "/sys",
+    "/box",
+    "/tmp",
+    "/usr",
+    "/etc",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/run",
+    "/cell",
+    "/guest",
+    "/here",
+)
+#: No mount may lie inside these either: kernel files, devices and our own programs.
+_CLOSED_PLACES = ("/proc/", "/dev/", "/cell/", "/guest/", "/here/")
+
+
+def is_own_place(target: str) -> bool:
+    """Whether the path is a folder of the sandbox, where no grant may lie."""
+    return target in _OWN_PLACES or target.startswith(_CLOSED_PLACES)
+
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+#: Environment variables that make a dynamic loader or libc load code or configuration.
+LOADER_NAMES = re.compile(r"(LD_|DYLD_|GCONV_PATH\Z|GLIBC_TUNABLES\Z|LOCPATH\Z|NLSPATH\Z|MALLOC_)")
+
+
+def check_env(env: Mapping[str, str], *, loader_names_allowed: bool = False) -> None:
+    """Raise ``InvalidRequest`` for a variable that no program can receive, or whose name makes a loader load code.
+
+    Args:
+        env: The variables.
+        loader_names_allowed: Whether names like ``LD_PRELOAD`` are accepted. Only a policy may set them.
+
+    """
+    for name, value in env.items():
+        if not isinstance(name, str) or not _ENV_NAME.match(name):
+            raise InvalidRequest(
+                f"environment name {quoted(name)} is not usable; use letters, digits and _, not starting with a digit"
+            )
+        if not isinstance(value, str):
+            raise InvalidRequest(f"environment value of {name} must be a string, got {quoted(value)}")
+        check_text(value, f"environment value of {name}")
+        if LOADER_NAMES.match(name) and not loader_names_allowed:
+            raise InvalidRequest(
+                f"environment name {name} tells the loader to run other code; "
+                f"if that is meant, allow it in the policy: policy.with_env({name!r}, …)"
+            )
+
+
+#: Deeper folders are refused, because the host does not read them after the run (``workspace/tree/walk.py``).
+MAX_LEVELS = 256
+
+
+def check_file_name(name: object, what: str = "file name") -> str:
+    """Return the name if it is a relative path that stays inside the work folder, else raise ``InvalidRequest``."""
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest(f"{what} must be a non-empty relative path, got {quoted(name)}")
+    check_text(name, what)
+    parts = name.split("/")
+    if name.startswith("/") or "\\" in name or re.match(r"[A-Za-z]:", name):
+        raise InvalidRequest(f"{what} {name!r} must be relative to the work folder, with / between folders")
+    if any(part in ("", ".", "..") for part in parts):
+        raise InvalidRequest(f"{what} {name!r} leaves or re-enters the work folder; give a plain path like data/a.csv")
+    if any(len(part.encode()) > 255 for part in parts) or len(name.encode()) > 4000:
+        raise InvalidRequest(f"{what} {name[:60]!r}… is longer than a file system takes")
+    if len(parts) > MAX_LEVELS:
+        raise InvalidRequest(
+            f"{what} {name[:60]!r}… has {len(parts)} levels of folders; at most {MAX_LEVELS} are taken"
+        )
+    return name
+
+
+def check_text(value: str, what: str) -> None:
+    """Raise ``InvalidRequest`` for text that no program can receive: with a NUL character, or without an encoding."""
+    if "\0" in value:
+        raise InvalidRequest(f"{what} holds a NUL character at position {value.index(chr(0))}; remove it")
+    check_encodable(value, what)
+
+
+def check_encodable(value: str, what: str) -> None:
+    """Raise ``InvalidRequest`` for text that cannot be encoded as UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"{what} holds a lone surrogate at position {error.start}, which no encoding can carry; remove it"
+        ) from None
+
+
+ALIASES = {
+    "py": "python", "python3": "python", "ipython": "python",
+    "js": "javascript", "node": "javascript", "nodejs": "javascript",
+    "ts": "typescript",
+    "rs": "rust",
+    "c++": "cpp", "cxx": "cpp", "cc": "cpp",
+    "sh": "command", "bash": "command", "shell": "command", "cmd": "command",
+    "wat": "wasm", "webassembly": "wasm",
+    "rb": "ruby", "pl": "perl", "sqlite": "sql", "sqlite3": "sql", "golang": "go",
+}  # fmt: skip
+
+
+class Language(StrEnum):
+    """The languages of cells and programs. ``capabilities()`` says which of them this host can run."""
+
+    PYTHON = "python"
+    JAVASCRIPT = "javascript"
+    TYPESCRIPT = "typescript"
+    RUST = "rust"
+    C = "c"
+    CPP = "cpp"
+    ZIG = "zig"
+    WASM = "wasm"
+    COMMAND = "command"
+    RUBY = "ruby"
+    LUA = "lua"
+    GO = "go"
+    R = "r"
+    PERL = "perl"
+    PHP = "php"
+    SQL = "sql"
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return every name that ``parse`` accepts."""
+        return (*cls, *ALIASES)
+
+    @classmethod
+    def parse(cls, name: object) -> Language:
+        """Return the language of a name or alias. Raises ``InvalidRequest``, with the known names, for any other."""
+        if isinstance(name, cls):
+            return name
+        if not isinstance(name, str):
+            raise InvalidRequest(f"language must be a string, got {quoted(name)}; {known_languages()}")
+        key = name.strip().lower()
+        try:
+            return cls(ALIASES.get(key, key))
+        except ValueError:
+            import difflib  # most names are known
+
+            near = difflib.get_close_matches(key[:40], cls.names(), n=1, cutoff=0.6)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise InvalidRequest(f"unsupported language {quoted(name)}; {meant}{known_languages()}") from None
+
+
+def known_languages() -> str:
+    """Return the known names and aliases, as the end of an error message."""
+    aliases = " ".join(sorted(ALIASES))
+    return f"expected one of: {', '.join(Language)} (or an alias: {aliases})"
+
 
 #: Longer source code is refused: no cell is that long, and a compiler may crash on it.
 MAX_CODE_BYTES = 16 << 20
@@ -172,3 +331,49 @@ def _check_code(language: Language, code: object) -> None:
         raise InvalidRequest(
             f"code opens more than {MAX_BRACKET_RUN} brackets in a row; parsers crash on that, so it is refused"
         )
+
+
+#: Called as ``on_output(stream, text)``; ``stream`` is ``stdout`` or ``stderr``.
+OnOutput = Callable[[str, str], None]
+#: Called with the memory in use and its limit, in bytes, on the thread of the run. It must be quick and never raise.
+OnUsage = Callable[[int, int], None]
+#: Called with the prompt and whether the answer is a secret; returns one line. ``EOFError``: there is no user to ask.
+OnInput = Callable[[str, bool], str]
+AnyOnInput = Callable[[str, bool], str | Awaitable[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """What the caller of a run or a cell hears while it runs: the one value that carries callbacks down to its loop.
+
+    None where nobody listens. The end is no event: it is returned, as an ``ExecResult``.
+
+    Args:
+        on_output: Called with output as it arrives, in order.
+        on_usage: Called with the memory in use and its limit, a few times a second.
+        on_input: Called on another thread when the program waits for input; the deadline is paused meanwhile.
+
+    """
+
+    on_output: OnOutput | None = None
+    on_usage: OnUsage | None = None
+    on_input: OnInput | None = None
+
+    def __post_init__(self) -> None:
+        for name, listener in (
+            ("on_output", self.on_output),
+            ("on_usage", self.on_usage),
+            ("on_input", self.on_input),
+        ):
+            if listener is not None:
+                check_listener(name, listener)
+
+
+#: Nobody listens.
+UNHEARD = Events()
+
+
+def check_listener(name: str, listener: object) -> None:
+    """Raise ``InvalidRequest`` for a callback that cannot be called. Used before anything runs."""
+    if listener is not None and not callable(listener):
+        raise InvalidRequest(f"{name} must be a function, got {quoted(listener)}; for example {name}=print")

@@ -8,24 +8,49 @@ from enum import StrEnum
 
 from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxError, SandboxTimeout
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.model.call import Call
+from sandbox_kernel.limits import Limit, Status
 from sandbox_kernel.model.notes import Note, as_notes, signal_name
-from sandbox_kernel.model.status import Status
 from sandbox_kernel.receipt import MIME, measurements, mime_bundle
 
 
-class Limit(StrEnum):
-    """The limits that a run or a cell can meet, by the names that users see."""
+class CallOutcome(StrEnum):
+    """How a call of a host function ended."""
 
+    #: The function returned, or its stream was begun.
+    OK = "ok"
+    #: The function raised an exception, or returned something that cannot be sent.
+    ERROR = "error"
+    #: The function was not called: an unknown name, wrong arguments, or a used-up budget.
+    REFUSED = "refused"
+    #: The time for functions was used up while the function ran.
     TIMEOUT = "timeout"
-    CPU = "cpu"
-    MEMORY = "memory"
-    PROCESSES = "processes"
-    DISK = "disk"
-    OPEN_FILES = "open_files"
-    OUTPUT = "output"
-    FUEL = "fuel"
-    GPU_MEMORY = "gpu_memory"
+    #: The run or cell ended while the function ran.
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a host function.
+
+    Args:
+        name: The name of the function, as the program gave it.
+        arguments: The arguments by the names of their parameters; long values are shortened.
+        outcome: How the call ended.
+        duration: Seconds that the function took.
+        error: Type and message of the exception that the program got; empty when there was none.
+
+    """
+
+    name: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    outcome: CallOutcome
+    duration: float = 0.0
+    error: str = ""
+
+    @property
+    def happened(self) -> bool:
+        """Whether the function was called, so that it may have had effects outside the sandbox."""
+        return self.outcome is not CallOutcome.REFUSED
 
 
 #: No text of a violation is longer: a result may hold a hundred of them.

@@ -12,8 +12,8 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MAX_MEMORY_MB, MIB
 from sandbox_kernel.model import FsChange, Language
+from sandbox_kernel.model.notes import WantedKind
 from sandbox_kernel.model.units import duration_text, parse_duration
-from sandbox_kernel.model.wanted import WantedKind
 from sandbox_kernel.notebook.autosave import DEFAULT_EVERY_S, Autosaver, when
 from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import usage

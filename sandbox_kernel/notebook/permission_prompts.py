@@ -20,7 +20,7 @@ from html import escape
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.model import ExecResult
-from sandbox_kernel.model.wanted import Wanted, WantedKind
+from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import (
     CellPlan,
@@ -30,7 +30,7 @@ from sandbox_kernel.notebook.options.parse_cell import (
     parse_line,
     written,
 )
-from sandbox_kernel.policy.lacked_domains import lacked_domains
+from sandbox_kernel.policy.network_rule import lacked_domains
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace.here.hidden import is_hidden

@@ -24,7 +24,6 @@ from hashlib import sha256
 
 from sandbox_kernel import errors, receipt
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground import visible
 from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end, notes
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
@@ -218,7 +217,7 @@ def refusal(error: SandboxError) -> Failure:
 
 def one_line(text: object, limit: int) -> str:
     """Words of a sandbox for places that take one line without colours."""
-    return visible.one_line(plain(_text(text, 4 * limit)), limit)
+    return receipt.one_line(plain(_text(text, 4 * limit)), limit)
 
 
 def _text(text: object, limit: int) -> str:

@@ -16,15 +16,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sandbox_kernel.backends.base import OnOutput
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.input_prompts import AnyOnInput
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.model import ExecResult, Language, NoteKind, Status, notes
-from sandbox_kernel.model.wanted import Wanted
+from sandbox_kernel.model import AnyOnInput, ExecResult, Language, NoteKind, OnOutput, OnUsage, Status, notes
+from sandbox_kernel.model.notes import Wanted
 from sandbox_kernel.notebook.offered_functions import OfferedFunctions
 from sandbox_kernel.notebook.options.cell_options import (
     CellOptions,

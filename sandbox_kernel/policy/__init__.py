@@ -4,10 +4,17 @@ A policy is plain data. It keeps paths as the user wrote them; they are opened w
 (``workspace/given_grants.py``), so a policy can be written on one machine and used on another.
 """
 
-from sandbox_kernel.policy.access import AccessMode
-from sandbox_kernel.policy.grants import Grant, resolve_grants
 from sandbox_kernel.policy.network_rule import NetworkRule
-from sandbox_kernel.policy.sandbox_policy import PRESETS, AllowedPath, Mount, SandboxPolicy, check_policy
+from sandbox_kernel.policy.sandbox_policy import (
+    PRESETS,
+    AccessMode,
+    AllowedPath,
+    Grant,
+    Mount,
+    SandboxPolicy,
+    check_policy,
+    resolve_grants,
+)
 
 __all__ = [
     "PRESETS",

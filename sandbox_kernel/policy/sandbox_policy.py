@@ -3,18 +3,75 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from enum import StrEnum
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
-from sandbox_kernel.policy.access import AccessMode, flag
+from sandbox_kernel.model.request import is_own_place
 from sandbox_kernel.policy.gpu import GpuRule, gpu_rule
 from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule
-from sandbox_kernel.policy.places import current_folder, mount_target, path_text
+
+#: The root of a program; only WebAssembly, whose programs see folders by name, can be given another one.
+ROOT = "/"
+
+
+def mount_target(guest: object) -> str:
+    """Return the normalised path of a mount inside. Raises ``PolicyViolation`` when nothing can be mounted there."""
+    text = os.fspath(guest) if isinstance(guest, os.PathLike) else guest
+    if not isinstance(text, str) or not text.startswith("/") or ".." in text.split("/") or "\0" in text:
+        raise PolicyViolation(f"mount target {quoted(guest)} must be an absolute path without '..', for example /data")
+    target = normal(path_text(text))
+    if target != ROOT and is_own_place(target):
+        raise PolicyViolation(f"mount target {text!r} is a place of the sandbox itself; choose another, like /data")
+    return target
+
+
+def normal(path: str) -> str:
+    """Normalise a path. Two leading slashes become one, which ``normpath`` does not do."""
+    return "/" + os.path.normpath(path).lstrip("/")
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """Return a path as text, unchanged. Raises ``PolicyViolation`` when it is not a path."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise PolicyViolation(f"{quoted(path)} is not a path; give the name of a file or folder")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PolicyViolation(f"path {text!r} is not valid UTF-8; rename it or mount its parent") from None
+    return text
+
+
+def current_folder(asked: str) -> str:
+    """Return the current folder. Raises ``PolicyViolation`` that names ``asked`` when it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise PolicyViolation(
+            f"policy needs the current folder for {asked!r}, which was deleted ({error.strerror}); "
+            "go to a folder that exists"
+        ) from None
+
+
+class AccessMode(StrEnum):
+    """How an allowed path may be used."""
+
+    READ_ONLY = "readOnly"
+    READ_WRITE = "readWrite"
+
+
+def flag(value: object, what: str) -> bool:
+    """A switch of a policy: a word like 'no' is true in Python, so only true and false are taken."""
+    if not isinstance(value, bool):
+        raise PolicyViolation(f"{what} must be true or false, got {quoted(value)}")
+    return value
+
 
 PRESETS = ("standard", "strict", "classroom", "data", "build", "gpu")
 
@@ -263,3 +320,83 @@ def parse_mount(text: str) -> Mount:
     if not host or not guest:
         raise PolicyViolation("a part is missing")
     return SandboxPolicy().mount(host, guest, writable=mode == "rw").mounts[0]
+
+
+# Resolves a policy on this host: the real path of each grant, and where it appears inside.
+
+#: Every jail shows these already, so allowing them is accepted and changes nothing.
+_ALWAYS_READABLE = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One resolved permission: the host path ``source`` appears inside at ``target``."""
+
+    source: str
+    target: str
+    writable: bool
+    #: Device and inode of what was granted. Walls are refused that would show something else; None is not compared.
+    identity: tuple[int, int] | None = None
+
+
+def resolve_grants(
+    policy: SandboxPolicy, *, root: bool = False, real: Callable[[str], str] | None = None
+) -> tuple[Grant, ...]:
+    """Resolve every allowed path and mount on this host, in order. Sandboxes do it once, in ``GivenGrants``.
+
+    With ``root`` a folder may be mounted as the root of the program; without it that raises ``PolicyViolation``.
+    ``real`` returns the real path of an absolute one, or raises ``OSError``; by default it follows every link.
+
+    An allowed path is granted at the path the user wrote *and* at its real path, so that programs that resolve links
+    find it. A path that does not exist raises ``PolicyViolation``, because it is probably a typo.
+    """
+    grants: list[Grant] = []
+    for allowed in policy.allowed_paths:
+        written = normal(_absolute(allowed.path))
+        found = _real(allowed.path, written, real)
+        writable = allowed.mode is AccessMode.READ_WRITE
+        for target in dict.fromkeys((written, found)):
+            if target in _ALWAYS_READABLE and not writable:
+                continue
+            if is_own_place(target):
+                raise PolicyViolation(
+                    f"path {allowed.path!r} is a place that the sandbox provides itself; mount it elsewhere: "
+                    f"policy.mount({allowed.path!r}, '/data')"
+                )
+            grants.append(Grant(found, target, writable))
+    check_targets(policy, root=root)
+    for mount in policy.mounts:
+        found = _real(mount.host, _absolute(mount.host), real)
+        grants.append(Grant(found, mount.guest, mount.writable))
+    return tuple(dict.fromkeys(grants))
+
+
+def check_targets(policy: SandboxPolicy, *, root: bool) -> None:
+    """Raise ``PolicyViolation`` for a mount at a place that programs cannot have; ``root``: see ``resolve_grants``."""
+    for mount in policy.mounts:
+        if mount.guest == ROOT and not root:
+            raise PolicyViolation(
+                f"{mount.host!r} is mounted at '/', which only programs inside WebAssembly can have (backend='wasm'); "
+                f"mount it elsewhere: policy.mount({mount.host!r}, '/data')"
+            )
+        system = next((top for top in _ALWAYS_READABLE if mount.guest.startswith(f"{top}/")), None)
+        if system is not None and not root and not os.path.exists(mount.guest):
+            raise PolicyViolation(
+                f"nothing can be mounted at {mount.guest!r}: {system} inside is the host's, read-only, and has no such "
+                f"place; mount it elsewhere: policy.mount({mount.host!r}, '/data')"
+            )
+
+
+def _absolute(path: str) -> str:
+    """Return an absolute path; the current folder is looked up for relative paths only."""
+    home = os.path.expanduser(path)
+    return os.path.normpath(home if os.path.isabs(home) else os.path.join(current_folder(path), home))
+
+
+def _real(asked: str, absolute: str, real: Callable[[str], str] | None) -> str:
+    try:
+        return real(absolute) if real is not None else os.path.realpath(absolute, strict=True)
+    except OSError as error:
+        raise PolicyViolation(
+            f"policy allows {asked!r}, which does not resolve on this host: {error.strerror}; create it or remove it"
+        ) from None

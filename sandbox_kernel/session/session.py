@@ -17,19 +17,16 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
-from sandbox_kernel.backends.base import OnOutput
-from sandbox_kernel.backends.results.host_failures import host_trouble
+from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import PolicyViolation, SessionError
-from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
-from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.model import ExecResult, Language, OnInput, OnOutput, OnUsage
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.session import code_answers
 from sandbox_kernel.session.cell.cell_check import check_listeners, make_order, takes_memory
 from sandbox_kernel.session.cell.cell_order import CellRequest
-from sandbox_kernel.session.cell.cell_prompt import OnInput
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.cell.listeners import ListenerFailed
@@ -47,7 +44,7 @@ from sandbox_kernel.workspace.tree.walk import DirEntry
 if TYPE_CHECKING:
     import asyncio
 
-    from sandbox_kernel.jail.streams.input_prompts import AnyOnInput
+    from sandbox_kernel.model import AnyOnInput
     from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
@@ -345,7 +342,7 @@ class Session(TimeTravel):
 
         Args:
             domain: A domain that its programs may reach, ``example.org`` or ``example.org:8443``.
-            mount: A folder that it is shown, as ``HOST:GUEST``, at a place of ``jail/late_places.py``: read-only, or
+            mount: A folder that it is shown, as ``HOST:GUEST``, at a place of ``jail/late_grants.py``: read-only, or
                 ``HOST:GUEST:rw`` for a session that began with a folder of the host.
             env: Variables of its environment.
             memory_mb: A higher memory limit.

@@ -25,8 +25,8 @@ from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
+    from sandbox_kernel.backends.outcome import NetworkSigns
     from sandbox_kernel.backends.process import ProcessBackend
-    from sandbox_kernel.backends.results.network_notes import NetworkSigns
     from sandbox_kernel.session.supervisor import WorkerSupervisor
 
 _PROXY_NAMES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.ground.visible import INVISIBLE
+from sandbox_kernel.receipt import INVISIBLE
 
 #: The most matches of one answer, and the longest match: a page shows them in a list.
 MAX_MATCHES = 1000

@@ -93,11 +93,6 @@ class ColourFilter:
             self._held, text = text[start:], text[:start]
         return self.whole(text)
 
-    @property
-    def holds(self) -> bool:
-        """Whether text is held back."""
-        return bool(self._held)
-
     def close(self) -> str:
         """Return what is left of the text that was held back. Called at the end of the stream."""
         held, self._held = self._held, ""

@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.model import ExecResult, FsChange, Limit, Status, notes
+from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.shared_folder import FolderLink
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, collect, pack_files
@@ -91,23 +90,18 @@ class BoxFolder:
             root = self._root if self._place is None else self.opened()
         return pack_files(root) if root is not None else {}
 
-    def keep(self, box: Rooted, result: ExecResult) -> ExecResult:
-        """Bring the files of a finished run in: a run is a transaction, so one that was stopped leaves nothing."""
-        if not result.changes:
-            return result
-        if result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, Limit.OUTPUT):
-            return replace(result, notes=(*result.notes, notes.stopped_run_keeps_no_files()))
+    def keep(self, box: Rooted, changes: Sequence[FsChange]) -> Sequence[Note]:
+        """Bring the changed files of a finished run in; returns notes on what was not kept."""
         try:
             root = self.opened()
         except BackendUnavailable as error:
             # It has run: whatever is wrong with the host's disk, its result is not lost.
-            return replace(result, notes=(*result.notes, notes.no_files_kept(error)))
+            return [notes.no_files_kept(error)]
         with self.lock:
             self.generation += 1
-            max_bytes, max_files = _room(root, result.changes)
-            left = collect(box, root, result.changes, max_bytes, max_files, delete=True, reusable=True)
-        missing = [notes.file_not_kept(display_name(item.path), item.type, item.reason) for item in left[:20]]
-        return replace(result, notes=(*result.notes, *missing))
+            max_bytes, max_files = _room(root, changes)
+            left = collect(box, root, changes, max_bytes, max_files, delete=True, reusable=True)
+        return [notes.file_not_kept(display_name(item.path), item.type, item.reason) for item in left[:20]]
 
     def link(self) -> FolderLink:
         """A session's share in this folder."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
-from sandbox_kernel.policy.grants import check_targets
+from sandbox_kernel.policy.sandbox_policy import check_targets
 from sandbox_kernel.policy.written_folders import own_places, real_path, remember
 
 

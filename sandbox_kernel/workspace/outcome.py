@@ -7,12 +7,12 @@ compared with what is there now. Called by the backends when the sandbox is dead
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, notes
+from sandbox_kernel.model import FsChange, Limit, Note, Status, notes
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, TreeEntry, is_cut
@@ -24,19 +24,35 @@ MAX_CHANGES = 1000
 RENAMES_READ_BYTES = 64 * MIB
 
 
-Keep = Callable[[Rooted, ExecResult], ExecResult]
+#: Takes changed files out of a work folder; returns notes on what was not kept.
+Keep = Callable[[Rooted, Sequence[FsChange]], Sequence[Note]]
 
 
-def with_changes(result: ExecResult, box_fd: int, request: ExecRequest, keep: Keep | None = None) -> ExecResult:
-    """The result with its changes told; ``keep`` may take files out of the folder first, by their true names."""
-    if not request.files and _is_empty(box_fd):
-        return result
+class Left(NamedTuple):
+    """What a run left in its folder, as its result tells it; ``here`` says how it saw the user's folder."""
+
+    changes: tuple[FsChange, ...] = ()
+    notes: tuple[Note, ...] = ()
+    here: str = ""
+
+
+def leaves_files(status: Status, limit: Limit | None) -> bool:
+    """Whether the files of a run are kept: a run is a transaction, so one that was stopped leaves nothing."""
+    return status in (Status.OK, Status.FAILED) and limit in (None, Limit.OUTPUT)
+
+
+def files_left(box_fd: int, given: Mapping[str, bytes | str], keep: Keep | None, *, kept: bool) -> Left:
+    """Compare a work folder with the files that were given.
+
+    ``keep`` may take files out of the folder, by their true names, unless the run was stopped (``kept`` is False).
+    """
+    if not given and _is_empty(box_fd):
+        return Left()
     with Rooted(box_fd) as box:
-        changes, more = changes_since(box, request.files)
-        told = replace(result, changes=changes, notes=(*result.notes, *more))
-        if keep is not None:
-            told = keep(box, told)
-    return replace(told, changes=displayed(told.changes))
+        changes, told = changes_since(box, given)
+        if keep is not None and changes:
+            told = (*told, *(keep(box, changes) if kept else (notes.stopped_run_keeps_no_files(),)))
+    return Left(displayed(changes), told)
 
 
 def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[FsChange, ...], tuple[Note, ...]]:

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.policy.from_options import make_policy
+from sandbox_kernel.policy.document import make_policy
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.wrap_options import from_arguments
 
 if TYPE_CHECKING:
-    from sandbox_kernel.wrapped.here.asking import AskedServer
+    from sandbox_kernel.wrapped.kept_changes import AskedServer
     from sandbox_kernel.wrapped.relaying.relay import Relay
 
 #: The most memory of this process. What the kernel sends is bounded already; this holds if a bound is missing.
@@ -72,8 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refuse(connection_file: str, why: str, wanted: _Wanted, last_words: str = "") -> int:
     """Let every cell say why the kernel did not come up, until the front end ends it."""
     from sandbox_kernel.wrapped import kernel_words
-    from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address
-    from sandbox_kernel.wrapped.relaying.refusal import refuse
+    from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address, refuse
 
     error = kernel_words.no_start(why, last_words)
     _say(str(error["evalue"]))
@@ -94,7 +93,7 @@ def _answer_questions(kernel: InnerKernel) -> AskedServer | None:
     folder = kernel.folder
     if folder is None:
         return None
-    from sandbox_kernel.wrapped.here.asking import AskedServer
+    from sandbox_kernel.wrapped.kept_changes import AskedServer
 
     try:
         return AskedServer(folder.place, folder.answer)

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.wire import BadMessage, decode
 from sandbox_kernel.model import Limit
 from sandbox_kernel.policy.written_folders import host_file
-from sandbox_kernel.wrapped.cleaning.clean_parts import line
+from sandbox_kernel.wrapped.relaying.clean_outputs import line
 
 #: The most failures that are kept of one kernel, and the longest text of one.
 MOST_FAILURES = 50
@@ -141,18 +142,12 @@ def check_path(path: str) -> str:
 def read(path: str) -> list[KernelRecord]:
     """Return the records of a file. Raises ``InvalidRequest`` when it is not one."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return [_read_line(text) for text in file]
+        with open(path, "rb") as file:
+            return [decode(text, KernelRecord) for text in file]
     except OSError as error:
         raise InvalidRequest(f"the record {path!r} cannot be read: {error.strerror}") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except BadMessage as error:
         raise InvalidRequest(f"{path!r} is not a record of wrapped kernels: {error}") from None
-
-
-def _read_line(text: str) -> KernelRecord:
-    values = json.loads(text)
-    failures = tuple(CellFailure(**each) for each in values.pop("failures"))
-    return KernelRecord(failures=failures, **values)
 
 
 def describe(record: KernelRecord) -> Iterable[str]:

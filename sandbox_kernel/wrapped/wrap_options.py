@@ -71,49 +71,50 @@ class WrapOptions:
 
     def to_arguments(self) -> list[str]:
         """Return the launcher's arguments besides the connection file."""
-        words = [f"--memory-mb={self.memory_mb}", f"--interrupt={self.interrupt}"]
-        words += [f"--timeout-s={self.timeout_s:g}"] if self.timeout_s is not None else []
-        words += [f"--policy={self.policy}"] if self.policy else []
-        words += [f"--enforcer={self.enforcer}"] if self.enforcer != "auto" else []
-        words += [f"--record={self.record}"] if self.record else []
-        words += [f"--here={self.here}"] if self.here else []
-        words += [f"--resource-dir={self.resource_dir}"] if self.resource_dir else []
-        words += [f"--mount={each}" for each in self.mounts]
-        words += [f"--allow-net={each}" for each in self.domains]
-        words += [f"--env={name}={value}" for name, value in self.env.items()]
+        words = []
+        for name, (option, *_) in _OPTIONS.items():
+            value = getattr(self, name)
+            if isinstance(value, Mapping):
+                words += [f"{option}={key}={text}" for key, text in value.items()]
+            elif isinstance(value, tuple):
+                words += [f"{option}={each}" for each in value]
+            elif value != getattr(WrapOptions, name):  # the default
+                words.append(f"{option}={value}")
         return [*words, "--", *self.command]
+
+
+#: The option of the launcher for each field, what reads its value, and its help; those without a type may be repeated.
+_OPTIONS: dict[str, tuple[str, type | None, str]] = {
+    "memory_mb": ("--memory-mb", int, "memory limit of the kernel"),
+    "interrupt": ("--interrupt", str, "how the kernel is interrupted: by signal or message"),
+    "timeout_s": ("--timeout-s", float, "time limit of one cell"),
+    "policy": ("--policy", str, "policy file or preset"),
+    "enforcer": ("--enforcer", str, "auto, bubblewrap or landlock"),
+    "record": ("--record", str, "the file to which what the kernel did is added"),
+    "here": ("--here", str, "the folder that the kernel works on, copy-on-write"),
+    "resource_dir": ("--resource-dir", str, "the folder of the kernelspec"),
+    "mounts": ("--mount", None, "show a host path inside"),
+    "domains": ("--allow-net", None, "let the kernel reach a domain"),
+    "env": ("--env", None, "a variable of the kernelspec"),
+}
 
 
 def from_arguments(words: Sequence[str]) -> tuple[str, WrapOptions]:
     """Return the path of the connection file and the options from the launcher's command line."""
-    parser = argparse.ArgumentParser(prog=f"python -m {LAUNCHER}", description="Start a Jupyter kernel in a sandbox.")
-    add = parser.add_argument
-    add("-f", dest="connection_file", required=True, help="the connection file of the front end")
-    add("--memory-mb", type=int, default=DEFAULT_MEMORY_MB, help="memory limit of the kernel")
-    add("--timeout-s", type=float, help="time limit of one cell")
-    add("--interrupt", default="signal", choices=INTERRUPT_MODES, help="how the kernel is interrupted")
-    add("--policy", default="", help="policy file or preset")
-    add("--enforcer", default="auto", help="auto, bubblewrap or landlock")
-    add("--record", default="", help="the file to which what the kernel did is added")
-    add("--here", default="", help="the folder that the kernel works on, copy-on-write")
-    add("--resource-dir", default="", help="the folder of the kernelspec")
-    add("--mount", action="append", default=[], help="show a host path inside")
-    add("--allow-net", action="append", default=[], help="let the kernel reach a domain")
-    add("--env", action="append", default=[], help="a variable of the kernelspec")
-    add("command", nargs="+", help="the kernel's own command, after --")
-    given = parser.parse_args(list(words))
-    options = WrapOptions(
-        command=tuple(given.command),
-        env=dict(pair.split("=", 1) for pair in given.env),
-        resource_dir=given.resource_dir,
-        interrupt=given.interrupt,
-        policy=given.policy,
-        mounts=tuple(given.mount),
-        domains=tuple(given.allow_net),
-        memory_mb=given.memory_mb,
-        timeout_s=given.timeout_s,
-        enforcer=given.enforcer,
-        record=given.record,
-        here=given.here,
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {LAUNCHER}",
+        description="Start a Jupyter kernel in a sandbox.",
+        argument_default=argparse.SUPPRESS,
     )
-    return given.connection_file, options
+    parser.add_argument("-f", dest="connection_file", required=True, help="the connection file of the front end")
+    for name, (option, kind, text) in _OPTIONS.items():
+        if kind is None:
+            parser.add_argument(option, dest=name, action="append", help=text)
+        else:
+            parser.add_argument(option, dest=name, type=kind, help=text)
+    parser.add_argument("command", nargs="+", help="the kernel's own command, after --")
+    given = vars(parser.parse_args(list(words)))
+    file = given.pop("connection_file")
+    given |= {name: tuple(given[name]) for name in ("command", "mounts", "domains") if name in given}
+    given["env"] = dict(pair.split("=", 1) for pair in given.get("env", ()))
+    return file, WrapOptions(**given)

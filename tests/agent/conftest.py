@@ -20,7 +20,7 @@ from sandbox_kernel import (
     SandboxTool,
     Status,
 )
-from sandbox_kernel.backends.base import OnOutput
+from sandbox_kernel.model import OnOutput
 
 SIX = (Language.RUST, Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.WASM, Language.COMMAND)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel import BackendCapabilities, EnforcedLimits, Language, Limits, SandboxPolicy
-from sandbox_kernel.agent.describe import describe
+from sandbox_kernel.agent.tool import describe
 
 NONE = SandboxPolicy()
 

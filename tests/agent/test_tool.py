@@ -25,6 +25,7 @@ from sandbox_kernel import (
     Status,
     Violation,
 )
+from sandbox_kernel.agent.tool import shown
 
 from .conftest import OK, SIX, Answers, FakeBackend
 
@@ -365,3 +366,19 @@ def test_calls_at_once_do_not_mix(process_tool: SandboxTool):
         return await asyncio.gather(*calls)
 
     assert [answer["stdout"] for answer in asyncio.run(play())] == [f"{n}\n" for n in range(12)]
+
+
+def test_an_unknown_field_is_quoted_with_the_known_ones(answers: Answers):
+    answer = answers({"language": "python", "code": "x", "b": 1})
+    assert answer["stderr"] == 'unknown field "b"; known fields: language, code, stdin, timeout_secs'
+
+
+def test_what_is_quoted_is_short_and_on_one_line_whatever_it_is():
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in ("x" * 10**7, "\n\x1b[2J", "\ud800", deep, object(), {1: {2}}, [1] * 10**6, b"bytes", float("inf")):
+        text = shown(value)
+        assert len(text) < 100
+        assert text.isprintable()
+        text.encode()

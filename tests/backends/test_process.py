@@ -32,8 +32,9 @@ from sandbox_kernel import (
     Status,
     validate_policy,
 )
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import Walls
+from sandbox_kernel.backends.base import RunContext
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -488,7 +489,7 @@ def test_a_failing_callback_ends_the_run_and_is_raised(backend: ProcessBackend) 
     with pytest.raises(RuntimeError, match="reader failed"):
         asyncio.run(backend.execute(command("echo x; sleep 60", timeout=50), on_output=fail))
     with pytest.raises(RuntimeError, match="reader failed"):
-        backend.run(command("echo x; sleep 60", timeout=50), on_output=fail)
+        backend.run(command("echo x; sleep 60", timeout=50), RunContext(on_output=fail))
 
 
 @pytest.mark.slow

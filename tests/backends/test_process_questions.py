@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox_kernel import ExecRequest, ExecResult, Language, ProcessBackend, Status
+from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.streams import input_watch
-from sandbox_kernel.jail.streams.input_watch import CannotTell
+from sandbox_kernel.jail import input_prompts
+from sandbox_kernel.jail.input_prompts import CannotTell
 from tests.conftest import need
 
 PROGRAMS = {
@@ -51,7 +52,7 @@ def backend() -> Iterator[ProcessBackend]:
 
 def run(backend: ProcessBackend, user: User, code: str, language: Language = Language.PYTHON, **fields) -> ExecResult:
     request = ExecRequest(language=language, code=code, **{"timeout": 30, **fields})
-    return backend.run(request, on_output=user.hear, on_input=user.ask)
+    return backend.run(request, RunContext(on_output=user.hear, on_input=user.ask))
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
@@ -98,7 +99,7 @@ def test_the_users_time_is_not_the_programs(backend: ProcessBackend) -> None:
         return "late"
 
     request = ExecRequest(language=Language.PYTHON, code="print(input())", timeout=0.5)
-    result = backend.run(request, on_input=ask)
+    result = backend.run(request, RunContext(on_input=ask))
     assert (result.status, result.stdout) == (Status.OK, "late\n")
 
 
@@ -125,7 +126,7 @@ def test_an_interrupt_of_the_question_is_one_of_the_run(backend: ProcessBackend)
         raise KeyboardInterrupt
 
     request = ExecRequest(language=Language.PYTHON, code="input()", timeout=30)
-    assert backend.run(request, on_input=ask).status is Status.INTERRUPTED
+    assert backend.run(request, RunContext(on_input=ask)).status is Status.INTERRUPTED
 
 
 def test_where_nobody_can_tell_whether_a_program_waits_its_input_ends(
@@ -134,7 +135,7 @@ def test_where_nobody_can_tell_whether_a_program_waits_its_input_ends(
     def refused(init_pid: int, pipe_fd: int) -> bool:
         raise CannotTell
 
-    monkeypatch.setattr(input_watch, "waits_for_input", refused)
+    monkeypatch.setattr(input_prompts, "waits_for_input", refused)
     user = User("never")
     result = run(backend, user, "print(repr(__import__('sys').stdin.read()))")
     assert (result.stdout, user.seen) == ("''\n", [])
@@ -143,4 +144,4 @@ def test_where_nobody_can_tell_whether_a_program_waits_its_input_ends(
 def test_what_cannot_be_asked_is_refused_before_anything_runs(backend: ProcessBackend) -> None:
     request = ExecRequest(language=Language.PYTHON, code="input()", timeout=5)
     with pytest.raises(InvalidRequest, match="on_input"):
-        backend.run(request, on_input="yes")  # type: ignore[arg-type]
+        backend.run(request, RunContext(on_input="yes"))  # type: ignore[arg-type]

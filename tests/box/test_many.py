@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from sandbox_kernel import ExecResult
-from sandbox_kernel.box.many import MOST_WORKERS, check_workers, run_each
+from sandbox_kernel.box.runs import MOST_WORKERS, check_workers, run_each
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.streams.stop import Stop, readable
+from sandbox_kernel.jail.streams import Stop, readable
 
 
 def test_results_come_in_the_order_of_the_runs_whichever_ends_first() -> None:
@@ -24,7 +24,9 @@ def test_results_come_in_the_order_of_the_runs_whichever_ends_first() -> None:
         second_ended.set()
         return ExecResult(stdout="second")
 
-    results = run_each([first, second], 2, lambda done, total: seen.append((done, total)))
+    results = run_each(
+        lambda run, stop: run(stop=stop), [first, second], 2, lambda done, total: seen.append((done, total))
+    )
     assert [result.stdout for result in results] == ["first", "second"]
     assert seen == [(1, 2), (2, 2)]
 
@@ -44,12 +46,12 @@ def test_a_run_that_fails_stops_those_under_way_and_begins_no_more() -> None:
         return ExecResult()
 
     with pytest.raises(InvalidRequest, match="mine"):
-        run_each([fails, waits], 2, None)
+        run_each(lambda run, stop: run(stop=stop), [fails, waits], 2, None)
     assert stopped == [True]
 
 
 def test_no_runs_are_no_results() -> None:
-    assert run_each([], 4, None) == []
+    assert run_each(lambda *_: ExecResult(), [], 4, None) == []
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "4"])

@@ -28,6 +28,7 @@ from sandbox_kernel import (
     SessionError,
     Status,
 )
+from sandbox_kernel.backends.base import RunContext
 
 
 @pytest.fixture
@@ -267,9 +268,9 @@ def test_a_map_whose_progress_fails_does_not_run_the_rest(box: Sandbox, tmp_path
         raise KeyboardInterrupt
 
     class Counting(ProcessBackend):
-        def run(self, request: ExecRequest, **options: Any) -> ExecResult:
+        def run(self, request: ExecRequest, context: RunContext) -> ExecResult:
             started.append(str(request.stdin))
-            return super().run(request, **options)
+            return super().run(request, context)
 
     box.backend = Counting(ProcessConfig(pool_size=0))
     with pytest.raises(KeyboardInterrupt):

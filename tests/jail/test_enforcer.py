@@ -11,14 +11,12 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox_kernel import EnforcerUnavailable, InvalidRequest
-from sandbox_kernel.jail import enforcer, landlock_proof
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.walls import Walls, sizes
-from sandbox_kernel.jail.enforcer import LADDER, get_enforcer
-from sandbox_kernel.jail.landlock_proof import prove_walls
+from sandbox_kernel.jail import enforcer
+from sandbox_kernel.jail.enforcer import LADDER, get_enforcer, prove_walls, start_jail
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.rules.landlock import landlock_abi
-from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
 from tests.jail.degraded import (
     no_landlock,
@@ -139,7 +137,7 @@ def test_walls_that_do_not_hold_are_not_taken(fresh: None, monkeypatch: pytest.M
     def gives_way(jail: object) -> None:
         raise EnforcerUnavailable("landlock", "its walls do not hold on this host: a socket could be opened")
 
-    monkeypatch.setattr(landlock_proof, "prove_walls", gives_way)
+    monkeypatch.setattr(enforcer, "prove_walls", gives_way)
     with pytest.raises(EnforcerUnavailable, match=r"a socket could be opened"):
         get_enforcer("landlock")
 

@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from sandbox_kernel import EnforcerFailed, ExecRequest, Language, ProcessBackend, ProcessConfig
-from sandbox_kernel.jail.kinds import bubblewrap_jail
+from sandbox_kernel.jail import bubblewrap_jail
 
 REQUEST = ExecRequest(language=Language.PYTHON, code="print(1)", timeout=20)
 

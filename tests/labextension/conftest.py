@@ -27,7 +27,7 @@ process.stdout.write(JSON.stringify(result ?? null, plain));
 
 @pytest.fixture
 def evaluate() -> Evaluate:
-    """``evaluate("magic.js", "cellMagic(values[0])", text)``: an expression over what a module exports."""
+    """``evaluate("languages.js", "cellMagic(values[0])", text)``: an expression over what a module exports."""
 
     def run(module: str, expression: str, *values: object) -> object:
         task = {"module": (STATIC / module).as_uri(), "expression": expression, "values": values}

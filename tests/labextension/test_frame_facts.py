@@ -10,7 +10,7 @@ GOOD = {"html": "x", "libraries": ["ab" * 32], "height": 300}
 
 
 def test_a_frame_is_read(evaluate: Evaluate) -> None:
-    found = evaluate("frame-facts.js", "readFrame(values[0])", {**GOOD, "widget": {"model_id": "a1", "gate": "b2"}})
+    found = evaluate("frame-view.js", "readFrame(values[0])", {**GOOD, "widget": {"model_id": "a1", "gate": "b2"}})
     assert found == {**GOOD, "widget": {"model": "a1", "gate": "b2"}}
 
 
@@ -18,14 +18,14 @@ def test_a_frame_is_read(evaluate: Evaluate) -> None:
     "data", [None, 1, {}, {**GOOD, "html": 1}, {**GOOD, "libraries": "x"}, {**GOOD, "libraries": ["x"]}, {**GOOD, "libraries": ["ab" * 32] * 17}]
 )  # fmt: skip
 def test_what_is_no_frame_is_not_drawn(evaluate: Evaluate, data: object) -> None:
-    assert evaluate("frame-facts.js", "readFrame(values[0])", data) is None
+    assert evaluate("frame-view.js", "readFrame(values[0])", data) is None
 
 
 @pytest.mark.parametrize(
     "widget", [1, {"model_id": "a1"}, {"model_id": "<b>", "gate": "b2"}, {"model_id": ["a"], "gate": "b2"}]
 )
 def test_a_widget_without_usable_ids_is_none(evaluate: Evaluate, widget: object) -> None:
-    found = evaluate("frame-facts.js", "readFrame(values[0]).widget", {**GOOD, "widget": widget})
+    found = evaluate("frame-view.js", "readFrame(values[0]).widget", {**GOOD, "widget": widget})
     assert found is None
 
 
@@ -33,24 +33,24 @@ def test_a_widget_without_usable_ids_is_none(evaluate: Evaluate, widget: object)
 def test_a_frame_is_never_higher_or_lower_than_a_page_can_bear(
     evaluate: Evaluate, height: object, fitting: int
 ) -> None:
-    assert evaluate("frame-facts.js", "fittingHeight(values[0])", height) == fitting
+    assert evaluate("frame-view.js", "fittingHeight(values[0])", height) == fitting
 
 
 def test_what_a_frame_was_refused_is_said_in_a_sentence(evaluate: Evaluate) -> None:
     call = "refusedSentence(values[0], namedHosts(values[1]))"
-    known = evaluate("frame-facts.js", call, {"what": "script", "host": "cdn.example"}, "")
+    known = evaluate("frame-view.js", call, {"what": "script", "host": "cdn.example"}, "")
     assert known == "This output wanted to load a script from cdn.example: blocked"
     for lie in ({"what": "script", "host": "<b>"}, {"what": "x", "host": 1}, {"what": "x", "host": "a" * 101}):
-        assert evaluate("frame-facts.js", call, lie, "") is None
+        assert evaluate("frame-view.js", call, lie, "") is None
     assert (
-        evaluate("frame-facts.js", call, {"what": "constructor", "host": "h"}, "")
+        evaluate("frame-view.js", call, {"what": "constructor", "host": "h"}, "")
         == "This output wanted to load something from h: blocked"
     )
     said = {"what": "script", "host": "said.example"}
-    assert evaluate("frame-facts.js", call, said, "<script async src=//said.example/x></script>") is None
-    assert evaluate("frame-facts.js", call, said, "<img src='https://SAID.example'>") is None
-    assert evaluate("frame-facts.js", call, said, "<img src='https://said.example.other/'>") is not None
-    assert evaluate("frame-facts.js", call, said, "<script>load('https://said.example/x')</script>") is not None
+    assert evaluate("frame-view.js", call, said, "<script async src=//said.example/x></script>") is None
+    assert evaluate("frame-view.js", call, said, "<img src='https://SAID.example'>") is None
+    assert evaluate("frame-view.js", call, said, "<img src='https://said.example.other/'>") is not None
+    assert evaluate("frame-view.js", call, said, "<script>load('https://said.example/x')</script>") is not None
 
 
 def test_each_message_gets_its_own_buffers(evaluate: Evaluate) -> None:
@@ -64,14 +64,14 @@ def test_each_message_gets_its_own_buffers(evaluate: Evaluate) -> None:
 
 def test_a_file_that_is_too_large_is_said_with_its_size_the_limit_and_what_to_do(evaluate: Evaluate) -> None:
     dropped = {"bytes": (70 << 20) + 1, "most": 64 << 20, "isFile": True}
-    assert evaluate("frame-facts.js", "droppedSentence(values[0])", dropped) == (
+    assert evaluate("frame-view.js", "droppedSentence(values[0])", dropped) == (
         "Not uploaded: 71 MB, and 64 MB in 10 seconds is the most. "
         "Put larger files into a folder of the session (--here, --mount)"
     )
-    assert evaluate("frame-facts.js", "droppedSentence(values[0])", {"bytes": 1.5e6, "most": 1 << 20}) == (
+    assert evaluate("frame-view.js", "droppedSentence(values[0])", {"bytes": 1.5e6, "most": 1 << 20}) == (
         "This output sent 2 MB at once: dropped, 1 MB is the most"
     )
-    uncounted = evaluate("frame-facts.js", "droppedSentence({ ...values[0], bytes: Infinity })", {"most": 1 << 20})
+    uncounted = evaluate("frame-view.js", "droppedSentence({ ...values[0], bytes: Infinity })", {"most": 1 << 20})
     assert "not passed on" in str(uncounted)
 
 
@@ -98,8 +98,8 @@ def test_a_file_that_is_too_large_is_said_with_its_size_the_limit_and_what_to_do
 )
 def test_the_name_of_a_file_to_save_is_the_one_that_is_seen(evaluate: Evaluate, name: object, shown: str) -> None:
     call = "fileToSave({ name: values[0], file: new ArrayBuffer(1) }).name"
-    assert evaluate("frame-facts.js", call, name) == shown
-    assert evaluate("frame-facts.js", "fileToSave({ name: 'a', file: values[0] })", name) is None
+    assert evaluate("frame-view.js", call, name) == shown
+    assert evaluate("frame-view.js", "fileToSave({ name: 'a', file: values[0] })", name) is None
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_file_without_an_ending_gets_that_of_its_kind(
     evaluate: Evaluate, name: str, kind: object, shown: str
 ) -> None:
     call = "fileToSave({ name: values[0], kind: values[1], file: new ArrayBuffer(1) }).name"
-    assert evaluate("frame-facts.js", call, name, kind) == shown
+    assert evaluate("frame-view.js", call, name, kind) == shown
 
 
 def test_a_file_to_save_that_is_too_large_is_said_with_its_size_and_what_to_do(evaluate: Evaluate) -> None:
     dropped = {"bytes": 70 << 20, "most": 64 << 20, "isFile": True, "isSaved": True}
-    assert evaluate("frame-facts.js", "droppedSentence(values[0])", dropped) == (
+    assert evaluate("frame-view.js", "droppedSentence(values[0])", dropped) == (
         "Not saved: a file of 70 MB, and 64 MB in 10 seconds is the most. "
         "Let the program write it into a folder (--here)"
     )

@@ -25,4 +25,4 @@ def test_a_frame_waits_before_it_shrinks(
     evaluate: Evaluate, shrinks: list[int], asking: int, unused: int, wait: int
 ) -> None:
     facts = {"shrinks": shrinks, "asking": asking, "unused": unused}
-    assert evaluate("frame-height.js", "shrinkWait(values[0])", facts) == wait
+    assert evaluate("frame-view.js", "shrinkWait(values[0])", facts) == wait

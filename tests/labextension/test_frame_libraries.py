@@ -16,18 +16,18 @@ CLEANED = "(() => { const real = { sanitize: () => 'cleaned' }; skipFrames(real)
 def test_the_packed_source_is_found_in_the_html_of_an_output(evaluate: Evaluate, lines: bool) -> None:
     html = str(LIBRARY["text/html"])
     data = {**LIBRARY, "text/html": html.splitlines(keepends=True) if lines else html}
-    assert evaluate("frame-libraries.js", "packedLibrary(values[0])", data) == "H4sIAAA+/="
+    assert evaluate("frame-comms.js", "packedLibrary(values[0])", data) == "H4sIAAA+/="
 
 
 @pytest.mark.parametrize(
     "html", [None, 1, "", "x", "x&quot;gzip&quot;: &quot;", "x&quot;gzip&quot;: &quot;<b>&quot;", "x&quot;gzip&quot;: &quot;&quot;"]
 )  # fmt: skip
 def test_what_is_no_packed_source_is_not_unpacked(evaluate: Evaluate, html: object) -> None:
-    assert evaluate("frame-libraries.js", "packedLibrary(values[0])", {"text/html": html}) is None
+    assert evaluate("frame-comms.js", "packedLibrary(values[0])", {"text/html": html}) is None
 
 
 def test_jupyterlab_is_given_no_library_to_search_for_headings(evaluate: Evaluate) -> None:
-    assert evaluate("frame-libraries.js", CLEANED, LIBRARY["text/html"]) == ""
+    assert evaluate("frame-comms.js", CLEANED, LIBRARY["text/html"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_jupyterlab_is_given_no_library_to_search_for_headings(evaluate: Evaluat
     ids=["nothing", "heading", "before a heading", "two frames", "after a heading", "cut off"],
 )
 def test_all_other_html_is_cleaned_as_before(evaluate: Evaluate, html: str) -> None:
-    assert evaluate("frame-libraries.js", CLEANED, html) == "cleaned"
+    assert evaluate("frame-comms.js", CLEANED, html) == "cleaned"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.model.language import ALIASES, Language
+from sandbox_kernel.model.request import ALIASES, Language
 from tests.labextension.conftest import Evaluate
 
 

@@ -23,19 +23,19 @@ from tests.labextension.conftest import Evaluate
     ],
 )  # fmt: skip
 def test_a_cell_magic_is_read(evaluate: Evaluate, source: str, language: str | None, options: dict[str, str]) -> None:
-    assert evaluate("magic.js", "cellMagic(values[0])", source) == {"language": language, "options": options}
+    assert evaluate("languages.js", "cellMagic(values[0])", source) == {"language": language, "options": options}
 
 
 @pytest.mark.parametrize(
     "source", ["", "print(1)", "%%sandboxed js", "x\n%%sandbox js", "%sandbox js", "# x\n%%sandbox js", " %%sandbox js"]
 )
 def test_other_cells_have_no_magic(evaluate: Evaluate, source: str) -> None:
-    assert evaluate("magic.js", "cellMagic(values[0])", source) is None
+    assert evaluate("languages.js", "cellMagic(values[0])", source) is None
 
 
 def test_every_line_magic_of_a_cell_is_read(evaluate: Evaluate) -> None:
     source = "%sandbox --timeout 2s\nx = 1\n%sandbox --memory 64M\n%sandbox"
-    assert evaluate("magic.js", "lineMagics(values[0])", source) == [
+    assert evaluate("languages.js", "lineMagics(values[0])", source) == [
         {"language": None, "options": {"--timeout": ["2s"]}},
         {"language": None, "options": {"--memory": ["64M"]}},
     ]
@@ -52,13 +52,13 @@ def test_every_line_magic_of_a_cell_is_read(evaluate: Evaluate) -> None:
     ],
 )
 def test_the_program_begins_below_the_magic_line(evaluate: Evaluate, source: str, program: str) -> None:
-    assert evaluate("magic.js", "values[0].slice(magicEnd(values[0]))", source) == program
+    assert evaluate("languages.js", "values[0].slice(magicEnd(values[0]))", source) == program
 
 
 def test_every_option_of_the_kernel_is_read_with_its_value_or_as_a_flag(evaluate: Evaluate) -> None:
     written = " ".join(option.name if option.is_flag else f"{option.name} value" for option in OPTIONS)
     expected = {option.name: [""] if option.is_flag else ["value"] for option in OPTIONS}
-    assert evaluate("magic.js", "cellMagic(values[0])", f"%%sandbox {written} rust") == {
+    assert evaluate("languages.js", "cellMagic(values[0])", f"%%sandbox {written} rust") == {
         "language": "rust",
         "options": expected,
     }

@@ -23,7 +23,7 @@ def offer(what: object, kind: str = "domain", session: str = "") -> dict[str, ob
     ],
 )
 def test_lines_are_made_here_and_never_taken_from_the_file(evaluate: Evaluate, given: object, word: str) -> None:
-    (read,) = evaluate("offer-facts.js", "readOffers({offers: values})", given)  # type: ignore[misc,attr-defined]
+    (read,) = evaluate("permission-prompts.js", "readOffers({offers: values})", given)  # type: ignore[misc,attr-defined]
     assert read["lines"] == {  # type: ignore[index]
         "once": f"%sandbox allow once {word}",
         "session": f"%sandbox allow {word}",
@@ -34,13 +34,15 @@ def test_lines_are_made_here_and_never_taken_from_the_file(evaluate: Evaluate, g
 
 def test_the_sentence_of_an_offer_names_the_domain_of_its_buttons(evaluate: Evaluate) -> None:
     given = {**offer("evil.org"), "sentence": "The program wanted to reach good.org."}
-    (read,) = evaluate("offer-facts.js", "readOffers({offers: values})", given)  # type: ignore[misc,attr-defined]
+    (read,) = evaluate("permission-prompts.js", "readOffers({offers: values})", given)  # type: ignore[misc,attr-defined]
     assert "good.org" not in str(read)
     assert read["before"] + read["what"] + read["after"] == "The program wanted to reach evil.org."  # type: ignore[index]
 
 
 def test_a_named_session_is_kept(evaluate: Evaluate) -> None:
-    (read,) = evaluate("offer-facts.js", "readOffers({offers: values})", offer("a.org", session=" --session web"))  # type: ignore[misc,attr-defined]
+    (read,) = evaluate(
+        "permission-prompts.js", "readOffers({offers: values})", offer("a.org", session=" --session web")
+    )  # type: ignore[misc,attr-defined]
     assert read["lines"]["session"] == "%sandbox allow a.org --session web"  # type: ignore[index]
 
 
@@ -53,4 +55,4 @@ def test_a_named_session_is_kept(evaluate: Evaluate) -> None:
 )
 @pytest.mark.one_case
 def test_what_cannot_be_shown_as_it_is_is_not_offered(evaluate: Evaluate, given: object) -> None:
-    assert evaluate("offer-facts.js", "readOffers({offers: values})", given) == []
+    assert evaluate("permission-prompts.js", "readOffers({offers: values})", given) == []

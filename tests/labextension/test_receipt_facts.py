@@ -12,7 +12,7 @@ from tests.labextension.conftest import Evaluate
 
 
 def read(evaluate: Evaluate, data: object, measured: object = None) -> dict[str, object]:
-    receipt = evaluate("receipt-facts.js", "readReceipt(values[0], values[1])", data, measured)
+    receipt = evaluate("receipt.js", "readReceipt(values[0], values[1])", data, measured)
     assert isinstance(receipt, dict)
     return receipt
 
@@ -111,7 +111,7 @@ def test_nonsense_gives_an_empty_receipt_and_no_error(evaluate: Evaluate, nonsen
 
 
 def test_texts_are_made_visible_and_short(evaluate: Evaluate) -> None:
-    assert evaluate("receipt-facts.js", "values.map(safeText)", "a\u202eb\x00\x1b[31m", "a\n\nb\tc", "x" * 500, 5) == [
+    assert evaluate("receipt.js", "values.map(safeText)", "a\u202eb\x00\x1b[31m", "a\n\nb\tc", "x" * 500, 5) == [
         "a\ufffdb\ufffd\ufffd[31m",
         "a b c",
         "x" * 400 + "…",
@@ -131,5 +131,5 @@ def test_numbers_that_are_none_are_not_drawn(evaluate: Evaluate) -> None:
 
 
 def test_a_run_over_its_limit_fills_the_bar_and_no_more(evaluate: Evaluate) -> None:
-    full = evaluate("receipt-facts.js", "readReceipt({timeout_s: 1}, {duration_s: 1e300}).meters[0].fraction")
+    full = evaluate("receipt.js", "readReceipt({timeout_s: 1}, {duration_s: 1e300}).meters[0].fraction")
     assert full == 1

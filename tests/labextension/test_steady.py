@@ -25,4 +25,4 @@ def test_a_control_is_pressed_only_after_it_was_seen_at_one_place_for_a_while(
     evaluate: Evaluate, looks: list[tuple[str | None, int]], counts: bool
 ) -> None:
     state = "values[0].reduce((before, [place, now]) => stands(before, place, now), undefined)"
-    assert evaluate("steady.js", f"isSteady({state}, values[0].at(-1)[1])", looks) is counts
+    assert evaluate("dom.js", f"isSteady({state}, values[0].at(-1)[1])", looks) is counts

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import ExecResult, ProcessBackend, Sandbox, SandboxPolicy, Status
+from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages import zig_toolchain
 from sandbox_kernel.languages.c_family import find_compiler
@@ -56,7 +57,7 @@ def test_streams_get_the_kept_warnings_too(tmp_path: Path) -> None:
     run_with(config, WARNS)
     heard: list[str] = []
     request = ExecRequest(language=Language.C, code=WARNS, timeout=60)
-    result = ProcessBackend(config).run(request, on_output=lambda stream, text: heard.append(stream + text))
+    result = ProcessBackend(config).run(request, RunContext(on_output=lambda stream, text: heard.append(stream + text)))
     assert "".join(heard) == "stderr" + result.stderr
 
 

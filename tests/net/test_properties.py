@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox_kernel.errors import FetchError, InvalidRequest
+from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.client.fetch_messages import FetchRequest
 from sandbox_kernel.net.client.redirects import next_request
-from sandbox_kernel.net.guest_fetch import decode_request
 from sandbox_kernel.net.proxy.tls_hello import parse_client_hello
 from sandbox_kernel.net.rules.addresses import is_public
 from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
@@ -69,14 +67,3 @@ def test_a_tls_hello_parses_or_is_a_value_error(data: bytes, framed: bool):
         data = b"\x16\x03\x01" + len(message).to_bytes(2, "big") + message
     with contextlib.suppress(ValueError):
         parse_client_hello(data)
-
-
-json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=10), st.lists, max_leaves=5)
-documents = st.dictionaries(st.sampled_from(("url", "method", "headers", "body", "body_b64", "x")), json_values)
-
-
-@given(st.one_of(st.binary(max_size=100), documents.map(json.dumps).map(str.encode)))
-@settings(max_examples=200, deadline=None)
-def test_a_guests_json_is_a_request_or_an_invalid_request(raw: bytes):
-    with contextlib.suppress(InvalidRequest):
-        decode_request(raw)

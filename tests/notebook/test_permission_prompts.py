@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import ExecResult, Violation, notes
-from sandbox_kernel.model.wanted import Wanted, WantedKind
+from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import new_defaults, parse_line, parse_wanted, written
 from sandbox_kernel.notebook.permission_prompts import (

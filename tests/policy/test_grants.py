@@ -20,12 +20,12 @@ from sandbox_kernel import (
     SandboxError,
     SandboxPolicy,
 )
-from sandbox_kernel.agent.service.run_code import RunCode
-from sandbox_kernel.agent.service.run_queue import RunQueue
+from sandbox_kernel.agent.run_code import RunCode
+from sandbox_kernel.agent.run_service import RunQueue
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.kinds import bubblewrap_jail
-from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.jail import bubblewrap_jail
+from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
 from sandbox_kernel.languages.c_family import find_compiler
 from sandbox_kernel.languages.interpreters import find_program
@@ -35,7 +35,7 @@ from sandbox_kernel.languages.rust import find_rustc
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.net.audit import AuditFile
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.policy.from_options import make_policy
+from sandbox_kernel.policy.document import make_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.record import KernelRecord, append

@@ -9,9 +9,9 @@ import pytest
 
 from sandbox_kernel import ExecRequest, ExecResult, Limits, Status
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.run.ending import LIMITS, Ending
+from sandbox_kernel.jail.ending import LIMITS, Ending
 from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.limits import LIMIT_NAMES
+from sandbox_kernel.limits import Limit
 from sandbox_kernel.session.opening.open_session import open_session
 from tests.jail.walls_and_groups import TIERS, Tier
 
@@ -55,7 +55,7 @@ GREEDY = {
 
 def test_every_limit_is_tried() -> None:
     # Fuel is a limit of WebAssembly alone, which the engine counts.
-    assert GREEDY.keys() == set(LIMIT_NAMES) - {"fuel", "gpu_memory"}
+    assert GREEDY.keys() == set(Limit) - {"fuel", "gpu_memory"}
     # That of a GPU is tried where there is one: tests/jail/test_gpu.py.
     assert {ending.limit for ending in LIMITS} - {"gpu_memory"} <= GREEDY.keys()
     assert {ending.limit for ending in Ending} - {None} == {ending.value for ending in LIMITS}

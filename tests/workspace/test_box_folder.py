@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import ExecResult, FsChange, Sandbox, Status
+from sandbox_kernel import FsChange, Sandbox
 from sandbox_kernel.errors import BackendUnavailable, PathTraversal
 from sandbox_kernel.workspace import box_folder, shared_folder
 from sandbox_kernel.workspace.box_folder import BoxFolder
@@ -53,9 +53,8 @@ def test_a_folder_that_was_made_and_not_opened_is_not_left(monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-def ended(*paths: str) -> ExecResult:
-    changes = tuple(FsChange(path=path, kind="created") for path in paths)
-    return ExecResult(status=Status.OK, exit_code=0, changes=changes)
+def made(*paths: str) -> tuple[FsChange, ...]:
+    return tuple(FsChange(path=path, kind="created") for path in paths)
 
 
 @pytest.fixture
@@ -73,10 +72,10 @@ def test_files_of_holes_that_one_run_leaves_end_no_later_run(left_behind, monkey
             file.truncate(60)
     folder = BoxFolder()
     try:
-        assert folder.keep(box, ended("a")).notes == ()
-        (note,) = folder.keep(box, ended("b")).notes
+        assert folder.keep(box, made("a")) == []
+        (note,) = folder.keep(box, made("b"))
         assert "b (file) was not kept" in note
-        assert folder.keep(box, ended("a")).notes == (), "a file that is replaced makes room for itself"
+        assert folder.keep(box, made("a")) == [], "a file that is replaced makes room for itself"
         assert set(folder.files()) == {"a"}
     finally:
         folder.close()
@@ -89,7 +88,7 @@ def test_many_runs_that_leave_few_files_each_end_no_later_run(left_behind, monke
         (path / f"f{number}").touch()
     folder = BoxFolder()
     try:
-        told = [folder.keep(box, ended(f"f{number}")).notes for number in range(5)]
+        told = [folder.keep(box, made(f"f{number}")) for number in range(5)]
         assert [len(notes) for notes in told] == [0, 0, 0, 1, 1]
         assert len(folder.files()) == 3
     finally:
@@ -104,7 +103,7 @@ def test_cells_that_share_few_files_each_end_no_later_run(left_behind, monkeypat
     try:
         for number in range(5):
             (path / f"f{number}").touch()
-            notes = link.pull(box, ended(f"f{number}").changes)
+            notes = link.pull(box, made(f"f{number}"))
             assert bool(notes) == (number >= 3)
         assert len(folder.files()) == 3
     finally:

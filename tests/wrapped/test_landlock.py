@@ -13,10 +13,10 @@ import pytest
 from sandbox_kernel.cli import main
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable
 from sandbox_kernel.guest.kernel import run_kernel
-from sandbox_kernel.jail.core.walls import Places
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.wrapped import way_out as host_side
-from sandbox_kernel.wrapped.way_out import OfferedPaths
+from sandbox_kernel.jail.walls import Places
+from sandbox_kernel.wrapped import inner_kernel
+from sandbox_kernel.wrapped.inner_kernel import OfferedPaths
 from tests.wrapped.conftest import WrappedClient
 
 
@@ -134,7 +134,7 @@ def test_single_domains_are_refused_and_the_cell_says_why(spec, start):
 
 
 def test_the_program_inside_and_the_host_mean_the_same_answers():
-    assert (run_kernel.YES, run_kernel.NO) == (host_side._YES, host_side._NO)
+    assert (run_kernel.YES, run_kernel.NO) == (inner_kernel._YES, inner_kernel._NO)
 
 
 @pytest.fixture

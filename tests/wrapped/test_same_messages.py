@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
-from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
+from sandbox_kernel.wrapped.relaying.clean_outputs import OutputCleaner
+from sandbox_kernel.wrapped.relaying.clean_replies import clean_reply
 from tests.wrapped.conftest import WrappedClient
 
 KINDS = (

@@ -7,12 +7,14 @@ agent applies ordinary content alone, and no other state of it than the one it w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from typing import Annotated
 
-from sandbox_kernel.agent.arguments import Fields
-from sandbox_kernel.agent.mcp.tool_specs import ToolSpec, answer_schema, object_schema
+from msgspec import Meta
+
+from sandbox_kernel.agent.mcp.permissions import Reply
+from sandbox_kernel.agent.mcp.tools import OBJECTS, TEXT, Arguments, Tool, ToolCall, answer_schema
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.tree.paths import display_name
 
@@ -22,105 +24,89 @@ _BY_USER = (
     "What is left_out only the user can write: give the user the patch of folder_changes for these paths, to read and "
     "to write with: git apply FILE"
 )
-_PATHS: dict[str, object] = {
-    "type": "array",
-    "items": {"type": "string"},
-    "description": "Files or folders; all without it.",
-}
-
-FOLDER_CHANGES = ToolSpec(
-    name="folder_changes",
-    title="What changed in the user's folder",
-    description=(
-        "The working directory of sandbox_exec and sessions is a folder of the user, copy-on-write: nothing in it has "
-        "changed yet. Lists what programs changed, with a unified diff."
-    ),
-    parameters=object_schema([], paths=_PATHS),
-    output=answer_schema(
-        changes={"type": "array", "items": {"type": "object"}}, patch={"type": "string"}, digest={"type": "string"}
-    ),
-    read_only=True,
-)
-DISCARD_CHANGES = ToolSpec(
-    name="discard_changes",
-    title="Drop changes to the user's folder",
-    description="Drop what programs changed; they see the user's version again.",
-    parameters=object_schema([], paths=_PATHS),
-    output=answer_schema(changes={"type": "array", "items": {"type": "object"}}),
-    destructive=True,
-)
-APPLY_CHANGES = ToolSpec(
-    name="apply_changes",
-    title="Write changes to the user's folder",
-    description=(
-        "Write what programs changed to the user's real folder, all or nothing. A conflict writes nothing. Only "
-        "ordinary content is written: sources, texts, data, documents. What tools may run or obey unasked (settings, "
-        "builds, files without a suffix, names with a dot, hooks and what they name) is left_out: the user writes it."
-    ),
-    parameters=object_schema(
-        [],
-        paths=_PATHS,
-        shown={"type": "string", "description": "The digest of folder_changes: another state is not written."},
-    ),
-    output=answer_schema(
-        changes={"type": "array", "items": {"type": "object"}},
-        left_out={"type": "array", "items": {"type": "string"}},
-        message={"type": "string"},
-    ),
-    destructive=True,
-)
-
-Act = Callable[[dict[str, object]], Awaitable[dict[str, object]]]
 
 
-def here_tools(box: Sandbox, *, may_apply: bool) -> dict[str, tuple[ToolSpec, Act]]:
-    """Return the tools by name; none for a sandbox that works on no folder."""
-    if box.here is None:
-        return {}
+class Paths(Arguments, frozen=True):
+    """Arguments of ``folder_changes`` and ``discard_changes``."""
 
-    async def changes(args: dict[str, object]) -> dict[str, object]:
-        paths, digest = _paths(args), box.digest()
-        patch = await asyncio.to_thread(box.patch, paths)
-        told: dict[str, object] = {"status": "success", "changes": _listed(box.diff()), "patch": patch[:_MOST_PATCH]}
+    paths: Annotated[list[str] | None, Meta(description="Files or folders; all without it.")] = None
+
+
+class Apply(Paths, frozen=True):
+    """Arguments of ``apply_changes``."""
+
+    shown: Annotated[str | None, Meta(description="The digest of folder_changes: another state is not written.")] = None
+
+
+class HereTools:
+    """The tools of a sandbox on a folder of the user."""
+
+    def __init__(self, box: Sandbox) -> None:
+        self._box = box
+
+    def tools(self, *, may_apply: bool) -> tuple[Tool, ...]:
+        """Return the tools, in the order in which clients list them; none for a sandbox that works on no folder."""
+        if self._box.here is None:
+            return ()
+        changes = Tool(
+            name="folder_changes",
+            title="What changed in the user's folder",
+            description=(
+                "The working directory of sandbox_exec and sessions is a folder of the user, copy-on-write: nothing in "
+                "it has changed yet. Lists what programs changed, with a unified diff."
+            ),
+            act=self.changes,
+            arguments=Paths,
+            output=answer_schema(changes=OBJECTS, patch=TEXT, digest=TEXT),
+            read_only=True,
+        )
+        discard = Tool(
+            name="discard_changes",
+            title="Drop changes to the user's folder",
+            description="Drop what programs changed; they see the user's version again.",
+            act=self.discard,
+            arguments=Paths,
+            output=answer_schema(changes=OBJECTS),
+            destructive=True,
+        )
+        apply = Tool(
+            name="apply_changes",
+            title="Write changes to the user's folder",
+            description=(
+                "Write what programs changed to the user's real folder, all or nothing. A conflict writes nothing. "
+                "Only ordinary content is written: sources, texts, data, documents. What tools may run or obey unasked "
+                "(settings, builds, files without a suffix, names with a dot, hooks and what they name) is left_out: "
+                "the user writes it."
+            ),
+            act=self.apply,
+            arguments=Apply,
+            output=answer_schema(
+                changes=OBJECTS, left_out={"type": "array", "items": {"type": "string"}}, message=TEXT
+            ),
+            destructive=True,
+        )
+        return (changes, discard, apply) if may_apply else (changes, discard)
+
+    async def changes(self, asked: Paths, call: ToolCall) -> Reply:
+        """Show what changed."""
+        digest = self._box.digest()
+        patch = await asyncio.to_thread(self._box.patch, asked.paths)
+        shown = {"status": "success", "changes": _listed(self._box.diff()), "patch": patch[:_MOST_PATCH]}
         # Only of what was shown as a whole.
-        if paths is None and len(patch) <= _MOST_PATCH:
-            told["digest"] = digest
-        return told
+        whole = asked.paths is None and len(patch) <= _MOST_PATCH
+        return Reply(answer={**shown, **({"digest": digest} if whole else {})})
 
-    async def discard(args: dict[str, object]) -> dict[str, object]:
-        return {"status": "success", "changes": _listed(await asyncio.to_thread(box.discard, _paths(args)))}
+    async def discard(self, asked: Paths, call: ToolCall) -> Reply:
+        """Drop changes."""
+        dropped = await asyncio.to_thread(self._box.discard, asked.paths)
+        return Reply(answer={"status": "success", "changes": _listed(dropped)})
 
-    async def apply(args: dict[str, object]) -> dict[str, object]:
-        args = dict(args)
-        shown = args.pop("shown", None)
-        if not isinstance(shown, str | None):
-            raise InvalidRequest('"shown" must be the digest of folder_changes')
-        return await asyncio.to_thread(_applied, box, _paths(args), shown)
-
-    found: dict[str, tuple[ToolSpec, Act]] = {
-        FOLDER_CHANGES.name: (FOLDER_CHANGES, changes),
-        DISCARD_CHANGES.name: (DISCARD_CHANGES, discard),
-    }
-    if may_apply:
-        found[APPLY_CHANGES.name] = (APPLY_CHANGES, apply)
-    return found
-
-
-def _applied(box: Sandbox, paths: list[str] | None, shown: str | None) -> dict[str, object]:
-    done = _listed(box.apply(paths, by_user=False, shown=shown))
-    left = [display_name(path) for path in box.left_out()[:_MOST_LISTED]]
-    rest = {"left_out": left, "message": _BY_USER} if left else {}
-    return {"status": "success", "changes": done, **rest}
-
-
-def _paths(args: dict[str, object]) -> list[str] | None:
-    Fields(args, ("paths",))
-    given = args.get("paths")
-    if given is None:
-        return None
-    if not isinstance(given, list) or not all(isinstance(path, str) for path in given):
-        raise InvalidRequest('"paths" must be a list of paths')
-    return given
+    async def apply(self, asked: Apply, call: ToolCall) -> Reply:
+        """Write ordinary content, and name what only the user can write."""
+        done = await asyncio.to_thread(self._box.apply, asked.paths, by_user=False, shown=asked.shown)
+        left = [display_name(path) for path in self._box.left_out()[:_MOST_LISTED]]
+        rest = {"left_out": left, "message": _BY_USER} if left else {}
+        return Reply(answer={"status": "success", "changes": _listed(done), **rest})
 
 
 def _listed(changes: Sequence[FsChange]) -> list[dict[str, object]]:

@@ -1,21 +1,16 @@
 """The MCP server over streamable HTTP: on loopback only, and only for clients with the token.
 
-Every user and every web page of this machine can connect to loopback. So each request must carry the bearer token. The
-SDK also checks Host and Origin, against web pages that use DNS rebinding.
+Each request must carry the bearer token (``http_server.py``). The SDK also checks Host and Origin, against web pages
+that use DNS rebinding.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
-import socket
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.agent.loopback import listen, read_token
-from sandbox_kernel.agent.mcp.http_patience import impatient_protocol
+from sandbox_kernel.agent.http_server import UNAUTHORIZED, announce, has_token, listen, read_token, server_config
 from sandbox_kernel.agent.mcp.mcp_server import make_server, need_sdk
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
 from sandbox_kernel.box.sandbox import Sandbox
@@ -37,35 +32,17 @@ class BearerOnly:
     """Passes on requests with the token and answers all others with 401."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
-        self._digest = _digest(token.encode())
+        self._app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request. Called by the HTTP server."""
-        if scope["type"] == "lifespan" or (scope["type"] == "http" and self._admits(scope)):
+        if scope["type"] == "lifespan" or (scope["type"] == "http" and has_token(scope["headers"], self._token)):
             await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        # Without "close" a client without the token could keep the connection open.
-        headers = [
-            (b"www-authenticate", b'Bearer realm="sandbox-kernel"'),
-            (b"content-length", b"0"),
-            (b"connection", b"close"),
-        ]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
-
-    def _admits(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(given) != 1 or given[0][:7].lower() != b"bearer ":
-            return False
-        # Digests have a fixed length, so the comparison does not reveal the length of the token.
-        return hmac.compare_digest(_digest(given[0][7:].strip()), self._digest)
-
-
-def _digest(token: bytes) -> bytes:
-    return hashlib.sha256(token).digest()
+        elif scope["type"] == "http":
+            # Without "close" a client without the token could keep the connection open.
+            headers = [UNAUTHORIZED, (b"content-length", b"0"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
 
 
 def make_app(toolbox: Toolbox, token: str, version: str = "") -> ASGIApp:
@@ -91,31 +68,14 @@ def serve_http(
 ) -> None:
     """Serve until interrupted. Prints the address, and a new token, to standard error."""
     need_sdk()
+    import uvicorn
+
     token, made = read_token(token_file, TOKEN_VARIABLE)
     private = tuple(allow_private_for)
     with (
         listen(host, port) as server,
         Sandbox(policy, audit=audit, allow_private_for=private, secrets=secrets, here=here) as box,
     ):
-        address, bound = server.getsockname()[:2]
-        place = f"[{address}]" if ":" in address else address
-        sys.stderr.write(f"MCP server: http://{place}:{bound}{PATH}\n")
-        if made:
-            sys.stderr.write(f"Authorization: Bearer {token}\n")
-        sys.stderr.flush()
-        asyncio.run(_serve(make_app(Toolbox(box, may_apply=may_apply), token, version), server))
-
-
-async def _serve(app: ASGIApp, listener: socket.socket) -> None:
-    import uvicorn
-
-    config = uvicorn.Config(
-        app,
-        http=impatient_protocol(),
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_SHUTDOWN_S,
-    )
-    await uvicorn.Server(config).serve(sockets=[listener])
+        announce("MCP server", server, PATH, token, made=made)
+        app = make_app(Toolbox(box, may_apply=may_apply), token, version)
+        asyncio.run(uvicorn.Server(server_config(app, _SHUTDOWN_S)).serve(sockets=[server]))

@@ -9,19 +9,20 @@ When the client cancels a call, or its connection ends, the call stops its progr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.agent.answer import as_text
-from sandbox_kernel.agent.mcp import file_resources, prompts
-from sandbox_kernel.agent.mcp.call_progress import CallProgress
-from sandbox_kernel.agent.mcp.permission.asking import Questions
-from sandbox_kernel.agent.mcp.tool_call import Reply, ToolCall
-from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
+from sandbox_kernel.agent.mcp import file_tools, prompts
+from sandbox_kernel.agent.mcp.permissions import Questions, Reply
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
+from sandbox_kernel.agent.mcp.tools import Tool, ToolCall
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import BackendUnavailable, install_line
 from sandbox_kernel.policy import SandboxPolicy
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mcp.server import Server, ServerRequestContext
 
     from sandbox_kernel.net.secret_headers import Secret
+
 
 _INSTRUCTIONS = (
     "Runs untrusted code in a sandbox on this machine. sandbox_exec runs one program; session_run keeps variables "
@@ -59,25 +61,28 @@ def make_server(toolbox: Toolbox, version: str = "") -> Server[dict[str, object]
     async def list_tools(
         context: ServerRequestContext[dict[str, object]], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_tool(spec) for spec in await toolbox.specs()])
+        description, schema = await toolbox.describe_run()
+        run, *more = toolbox.tools.values()
+        first = _tool(replace(run, description=description), schema)
+        return types.ListToolsResult(tools=[first, *(_tool(tool, tool.schema) for tool in more)])
 
-    questions = Questions(toolbox)
+    questions = Questions(toolbox.settle)
 
     async def call_tool(
         context: ServerRequestContext[dict[str, object]], params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        if params.name not in toolbox.names:
-            names = ", ".join(toolbox.names)
+        if params.name not in toolbox.tools:
+            names = ", ".join(toolbox.tools)
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {params.name[:80]!r}; known tools: {names}")
         known = await questions.answered(params)
         reply = known or await questions.ask(await _watched_call(toolbox, params, context), context)
         return _result(reply) if isinstance(reply, Reply) else reply
 
     async def list_resources(context: object, params: object) -> types.ListResourcesResult:
-        return await file_resources.list_files(toolbox)
+        return await file_tools.list_files(toolbox.box)
 
     async def read_resource(context: object, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await file_resources.read_file(toolbox, str(params.uri))
+        return await file_tools.read_file(toolbox.box, str(params.uri))
 
     async def list_prompts(context: object, params: object) -> types.ListPromptsResult:
         return prompts.list_prompts()
@@ -125,21 +130,21 @@ async def _watched_call(
     return reply
 
 
-def _tool(spec: ToolSpec) -> types.Tool:
+def _tool(tool: Tool, schema: dict[str, object]) -> types.Tool:
     import mcp.types as types
 
     hints = types.ToolAnnotations(
-        title=spec.title,
-        read_only_hint=spec.read_only,
-        destructive_hint=spec.destructive,
-        open_world_hint=spec.open_world,
+        title=tool.title,
+        read_only_hint=tool.read_only,
+        destructive_hint=tool.destructive,
+        open_world_hint=tool.open_world,
     )
     return types.Tool(
-        name=spec.name,
-        title=spec.title,
-        description=spec.description,
-        input_schema=spec.parameters,
-        output_schema=spec.output,
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=schema,
+        output_schema=tool.output,
         annotations=hints,
     )
 
@@ -190,3 +195,54 @@ def _leave(box: Sandbox) -> None:
             os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=end, name="sandbox-leave").start()
+
+
+#: Sends one progress message: seconds so far, the limit if there is one, the latest output.
+Tell = Callable[[float, float | None, str | None], Awaitable[None]]
+
+#: Shortest and longest time between two messages, in seconds.
+SHORTEST_S, LONGEST_S = 0.1, 5.0
+#: Most characters of output in one message.
+MOST_CHARACTERS = 1000
+
+
+class CallProgress:
+    """Collects the output of a run and sends progress messages until cancelled. Keeps the latest output only."""
+
+    def __init__(self, limit_s: float | None = None) -> None:
+        self._limit_s = limit_s
+        self._began = time.monotonic()
+        self._last = 0.0
+        self._latest = ""
+        self._has_output = asyncio.Event()
+
+    def add(self, stream: str, text: str) -> None:
+        """Add a piece of output. Called on the event loop."""
+        self._latest = (self._latest + text)[-MOST_CHARACTERS:]
+        self._has_output.set()
+
+    async def keep_telling(self, tell: Tell) -> None:
+        """Send messages until cancelled: when there is output, and at least every ``LONGEST_S``."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_output.wait(), LONGEST_S)
+            await self.tell_once(tell)
+            await asyncio.sleep(SHORTEST_S)
+
+    async def tell_once(self, tell: Tell) -> None:
+        """Send the output since the last message."""
+        self._has_output.clear()
+        latest, self._latest = self._latest, ""
+        # The protocol requires that progress grows with each message.
+        self._last = max(self._last + 0.001, round(time.monotonic() - self._began, 3))
+        await tell(self._last, self._limit_s, printable(latest) or None)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is output that was not sent."""
+        return bool(self._latest)
+
+
+def printable(text: str) -> str:
+    """Return text for a status line; control characters are replaced."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

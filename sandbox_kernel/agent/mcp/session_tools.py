@@ -1,34 +1,83 @@
 """The tools of sessions: ``session_run``, ``session_undo``, ``session_explore`` and ``session_keep``.
 
-Sessions have names, so that a model can use several; a session is opened by its first cell.
+Sessions have names, so that a model can use several; a session is opened by its first cell. Each explored candidate
+begins with the present variables and files, and the session stays where it was until one is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Mapping
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from sandbox_kernel.agent.answer import Answer, bounded, result_answer, with_failures, with_hints
-from sandbox_kernel.agent.arguments import Fields, shown
-from sandbox_kernel.agent.describe import MOST_TIMEOUT_S
-from sandbox_kernel.agent.mcp import tool_specs as specs
-from sandbox_kernel.agent.mcp.explore_tools import Explorations
-from sandbox_kernel.agent.mcp.permission.domain_rights import DomainRights
-from sandbox_kernel.agent.mcp.pictures import pictures_of
-from sandbox_kernel.agent.mcp.tool_call import Reply, ToolCall
+from sandbox_kernel.agent.mcp.permissions import DomainRights, Reply
+from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Arguments, Timeout, Tool, ToolCall, answer_schema
+from sandbox_kernel.agent.tool import shown
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
-from sandbox_kernel.model import ExecResult, Language
+from sandbox_kernel.model import Display, ExecResult, Language
 from sandbox_kernel.session.opening.open_session import session_languages
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.tree.explore import Exploration
 
 MOST_SESSIONS: Final = 8
+MOST_CANDIDATES: Final = 16
+_DEFAULT = "default"
 _MOST_DISPLAYS = 20
 _MOST_DISPLAY_BYTES = 16 << 10
-_SESSION_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+_NONE = -1
+#: Pictures are untrusted. They are not decoded here; a picture that is passed on has the header of a PNG, few bytes,
+#: and dimensions that do not decode to gigabytes.
+MOST_PICTURES, MOST_PICTURE_BYTES, MOST_PIXELS = 4, 1 << 20, 25_000_000
+
+_Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the session.")]
+
+
+class RunCell(Arguments, frozen=True):
+    """Arguments of ``session_run``."""
+
+    code: Annotated[str, Meta(description="The cell; the last expression's value is returned.")]
+    language: Annotated[
+        str,
+        Meta(
+            description="Language of the cell; by default that of an existing session.",
+            extra_json_schema={"enum": [str(language) for language in session_languages()]},
+        ),
+    ] = ""
+    session: _Name = _DEFAULT
+    timeout_secs: Timeout = int(DEFAULT_TIMEOUT_S)
+    restart: Annotated[bool, Meta(description="Restart the session before the code runs.")] = False
+
+
+class Undo(Arguments, frozen=True):
+    """Arguments of ``session_undo``."""
+
+    session: _Name = _DEFAULT
+    cells: Annotated[int, Meta(ge=1, le=100)] = 1
+
+
+class Explore(Arguments, frozen=True):
+    """Arguments of ``session_explore``."""
+
+    candidates: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MOST_CANDIDATES)]
+    session: _Name = _DEFAULT
+    timeout_secs: Timeout = int(DEFAULT_TIMEOUT_S)
+
+
+class Keep(Arguments, frozen=True):
+    """Arguments of ``session_keep``."""
+
+    candidate: Annotated[
+        int,
+        Meta(ge=_NONE, lt=MOST_CANDIDATES, description="Its number, counted from 0; -1 drops all candidates."),
+    ] = _NONE
+    session: _Name = _DEFAULT
 
 
 class _NamedSession:
@@ -38,6 +87,8 @@ class _NamedSession:
         self.turn = asyncio.Lock()
         self.session: Session | None = None
         self.language = Language.PYTHON
+        #: What was explored last.
+        self.explored: Exploration | None = None
 
 
 class SessionTools:
@@ -45,20 +96,69 @@ class SessionTools:
 
     def __init__(self, rights: DomainRights, limits: Callable[[], Limits]) -> None:
         self._rights, self._limits = rights, limits
-        self._explored = Explorations()
         self._sessions: dict[str, _NamedSession] = {}
+
+    def tools(self, *, open_world: bool) -> tuple[Tool, ...]:
+        """Return the tools, in the order in which clients list them."""
+        run = Tool(
+            name="session_run",
+            title="Run a cell in a session",
+            description=(
+                "Run code in a session whose variables, imports and files live on from call to call, like notebook "
+                "cells. A cell that times out, runs out of memory or crashes is taken back: the session is as it was "
+                'before it, and its output is kept. The value of the last expression is in "value", figures come as '
+                "images. Each language has sessions of its own; all share the files in /box with sandbox_exec, "
+                "read_file and write_file."
+            ),
+            act=self.run,
+            arguments=RunCell,
+            output=RUN_ANSWER,
+            open_world=open_world,
+        )
+        undo = Tool(
+            name="session_undo",
+            title="Take back cells of a session",
+            description="Bring a session back to the state before its last cells, files included.",
+            act=self.undo,
+            arguments=Undo,
+            output=RUN_ANSWER,
+            destructive=True,
+        )
+        explore = Tool(
+            name="session_explore",
+            title="Try several cells from the same state",
+            description=(
+                "Run candidates one after another, each from the present variables and files of a session, and compare "
+                "their results. Afterwards the session is where it was; session_keep makes one candidate its state. "
+                "Use it to try several fixes, parameters or rewrites without undoing each."
+            ),
+            act=self.explore,
+            arguments=Explore,
+            output=answer_schema(results=OBJECTS),
+            open_world=open_world,
+        )
+        keep = Tool(
+            name="session_keep",
+            title="Keep one of the explored candidates",
+            description=(
+                "Make a candidate of the last session_explore the state of the session; without one, drop them all."
+            ),
+            act=self.keep,
+            arguments=Keep,
+            output=answer_schema(),
+        )
+        return run, undo, explore, keep
 
     def running(self) -> list[Session]:
         """Return the sessions that are open."""
         return [named.session for named in self._sessions.values() if named.session is not None]
 
-    async def run(self, call: ToolCall) -> Reply:
+    async def run(self, asked: RunCell, call: ToolCall) -> Reply:
         """Run a cell."""
-        fields = Fields(call.args, ("code", "language", "session", "timeout_secs", "restart"))
-        language = _language(fields)
-        name, code = _session_name(fields, language), fields.text("code")
-        timeout = fields.whole("timeout_secs", int(DEFAULT_TIMEOUT_S), 1, MOST_TIMEOUT_S)
-        restart = fields.flag("restart")
+        language = _language(asked.language)
+        name = asked.session
+        if name == _DEFAULT and language not in (None, Language.PYTHON):
+            name = f"{_DEFAULT}-{language}"  # each language has a default session
         named = self._named(name)
         async with named.turn:
             if call.cancel.is_set():
@@ -69,11 +169,11 @@ class SessionTools:
                 named.language = language or Language.PYTHON
             elif language not in (None, named.language):
                 raise InvalidRequest(f"session {shown(name)} runs {named.language}, not {language}; use another name")
-            elif restart:
+            elif asked.restart:
                 await asyncio.to_thread(session.restart)
             async with self._rights.in_cell(session):
-                result = await session.arun(code, timeout, call.on_output, cancel=call.cancel)
-        complete = replace(result, timeout=result.timeout or float(timeout))
+                result = await session.arun(asked.code, asked.timeout_secs, call.on_output, cancel=call.cancel)
+        complete = replace(result, timeout=result.timeout or float(asked.timeout_secs))
         answer = {
             **with_failures(result_answer(with_hints(complete), self._limits().output_bytes)),
             "session": name,
@@ -81,37 +181,55 @@ class SessionTools:
         }
         return Reply(answer=answer, pictures=pictures_of(result.displays), questions=self._rights.questions(result))
 
-    async def undo(self, call: ToolCall) -> Reply:
+    async def undo(self, asked: Undo, call: ToolCall) -> Reply:
         """Go back to the state before the last cells."""
-        fields = Fields(call.args, ("session", "cells"))
-        cells = fields.whole("cells", 1, 1, specs.MOST_CELLS_UNDONE)
-        name, session, turn = self._open_one(fields)
-        async with turn:
-            result = await asyncio.to_thread(session.undo, cells)
-        return Reply(answer={**result_answer(result), "session": name})
+        named, session = self._open_one(asked.session)
+        async with named.turn:
+            result = await asyncio.to_thread(session.undo, asked.cells)
+        return Reply(answer={**result_answer(result), "session": asked.session})
 
-    async def explore(self, call: ToolCall) -> Reply:
-        """Try several candidates, each from the present state."""
-        fields = Fields(call.args, ("session", "candidates", "timeout_secs"))
-        name, session, turn = self._open_one(fields)
-        async with turn:
-            return Reply(answer=await self._explored.explore(name, session, fields, call.cancel))
+    async def explore(self, asked: Explore, call: ToolCall) -> Reply:
+        """Try several candidates, each from the present state. Interrupts them when the call is cancelled."""
+        named, session = self._open_one(asked.session)
+        async with named.turn:
+            running = asyncio.ensure_future(
+                asyncio.to_thread(session.explore, list(asked.candidates), asked.timeout_secs)
+            )
+            stop = asyncio.ensure_future(call.cancel.wait())
+            while not running.done():
+                await asyncio.wait({running, stop}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+                if stop.done() and not running.done():
+                    session.interrupt()  # once for each candidate that is left
+                    await asyncio.wait({running}, timeout=1.0)
+            stop.cancel()
+            found = named.explored = await running
+        results = [with_failures(result_answer(with_hints(result))) for result in found.results]
+        can_be_kept = [number for number, node in enumerate(found.nodes) if node is not None]
+        answer: Answer = {"status": "success", "session": asked.session, "results": results, "can_be_kept": can_be_kept}
+        return Reply(answer=answer)
 
-    async def keep(self, call: ToolCall) -> Reply:
-        """Make one candidate the state."""
-        fields = Fields(call.args, ("session", "candidate"))
-        name, session, turn = self._open_one(fields)
-        async with turn:
-            return Reply(answer=await self._explored.keep(name, session, fields))
+    async def keep(self, asked: Keep, call: ToolCall) -> Reply:
+        """Make one candidate the state, or drop all."""
+        named, _ = self._open_one(asked.session)
+        async with named.turn:
+            found = named.explored
+            if found is None:
+                raise InvalidRequest(f"session {asked.session} has no candidates; session_explore makes some")
+            if asked.candidate == _NONE:
+                await asyncio.to_thread(found.discard)
+                kept: Answer = {"status": "success"}
+            else:
+                kept = result_answer(await asyncio.to_thread(found.keep, asked.candidate))
+            named.explored = None
+        return Reply(answer={**kept, "session": asked.session})
 
-    def _open_one(self, fields: Fields) -> tuple[str, Session, asyncio.Lock]:
-        """Return the name, the session and the lock of a session that is open. Raises ``InvalidRequest`` without it."""
-        name = _session_name(fields)
+    def _open_one(self, name: str) -> tuple[_NamedSession, Session]:
+        """Return a session that is open. Raises ``InvalidRequest`` without it."""
         named = self._sessions.get(name)
         if named is None or named.session is None:
             known = ", ".join(known for known, other in self._sessions.items() if other.session is not None)
             raise InvalidRequest(f"there is no session {shown(name)}; open sessions: {known or 'none'}")
-        return name, named.session, named.turn
+        return named, named.session
 
     def _named(self, name: str) -> _NamedSession:
         taken = [known for known, named in self._sessions.items() if named.session is not None or named.turn.locked()]
@@ -123,26 +241,15 @@ class SessionTools:
         return self._rights.box.session(language, name=name, limits=self._limits())
 
 
-def _language(fields: Fields) -> Language | None:
+def _language(name: str) -> Language | None:
     """Return the language of a cell; None when it is not given. Not every language has sessions."""
-    name = fields.optional_text("language")
-    if name is None:
+    if not name:
         return None
     language = Language.parse(name)
     if language not in session_languages():
         known = ", ".join(session_languages())
         raise InvalidRequest(f"there are no sessions for {language}; expected one of: {known}, or use sandbox_exec")
     return language
-
-
-def _session_name(fields: Fields, language: Language | None = None) -> str:
-    """Return the name of the session; each language has a default session."""
-    name = fields.optional_text("session")
-    if name is None:
-        return specs.DEFAULT_SESSION if language in (None, Language.PYTHON) else f"{specs.DEFAULT_SESSION}-{language}"
-    if not _SESSION_NAME.match(name):
-        raise InvalidRequest(f'"session" must be letters, digits, ".", "_" or "-", at most 64, got {shown(name)}')
-    return name
 
 
 def _shown(result: ExecResult) -> Answer:
@@ -169,3 +276,22 @@ def _display(data: Mapping[str, object]) -> Answer:
         "text": bounded(text, _MOST_DISPLAY_BYTES) if isinstance(text, str) else "",
         "kinds": kinds[:_MOST_DISPLAYS],
     }
+
+
+def pictures_of(displays: Iterable[Display]) -> tuple[str, ...]:
+    """Return the last few pictures as canonical base64."""
+    found = [picture for each in displays if (picture := _picture(each.data.get("image/png"))) is not None]
+    return tuple(found[-MOST_PICTURES:])
+
+
+def _picture(encoded: object) -> str | None:
+    if not isinstance(encoded, str) or len(encoded) > MOST_PICTURE_BYTES * 3 // 2:
+        return None
+    try:
+        data = base64.b64decode("".join(encoded.split()), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if data[:8] != b"\x89PNG\r\n\x1a\n" or data[8:16] != b"\0\0\0\rIHDR" or not 45 <= len(data) <= MOST_PICTURE_BYTES:
+        return None
+    width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+    return base64.b64encode(data).decode() if 0 < width * height <= MOST_PIXELS else None

@@ -8,25 +8,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Annotated
+
+from msgspec import Meta
 
 from sandbox_kernel.agent.answer import error_answer, with_failures
-from sandbox_kernel.agent.arguments import Fields
-from sandbox_kernel.agent.box_backend import BoxBackend
-from sandbox_kernel.agent.mcp import explore_tools
-from sandbox_kernel.agent.mcp import tool_specs as specs
 from sandbox_kernel.agent.mcp.file_tools import FileTools
-from sandbox_kernel.agent.mcp.here_tools import Act, here_tools
-from sandbox_kernel.agent.mcp.permission.domain_rights import DomainAnswer, DomainRights
+from sandbox_kernel.agent.mcp.here_tools import HereTools
+from sandbox_kernel.agent.mcp.permissions import DomainAnswer, DomainRights, Reply
 from sandbox_kernel.agent.mcp.session_tools import SessionTools
-from sandbox_kernel.agent.mcp.tool_call import Reply, ToolCall
-from sandbox_kernel.agent.mcp.tool_specs import ToolSpec
+from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Arguments, Tool, ToolCall, answer_schema
 from sandbox_kernel.agent.tool import SandboxTool, internal_error
+from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
+from sandbox_kernel.backends.wasm.guest_images import engine_version
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.model import ExecResult
-from sandbox_kernel.model.wanted import Wanted
+from sandbox_kernel.errors import BackendUnavailable, SandboxError
+from sandbox_kernel.languages.recipe import Availability
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, OnOutput
+from sandbox_kernel.model.notes import Wanted
 
 _log = logging.getLogger(__name__)
 
@@ -37,27 +38,45 @@ _STATE = (
 )
 
 
+class Report(Arguments, frozen=True):
+    """Arguments of ``report``."""
+
+    again: Annotated[bool, Meta(description="Measure again; takes some seconds.")] = False
+
+
 class Toolbox:
     """The tools of a sandbox. Use it on one event loop; it ends with the sandbox."""
 
     def __init__(self, box: Sandbox, *, may_apply: bool = False) -> None:
         self._rights = DomainRights(box)
         self.exec = SandboxTool(BoxBackend(box), state=_STATE)
-        sessions = self._sessions = SessionTools(self._rights, lambda: self.exec.limits)
-        files = FileTools(lambda: self.box)
-        self._acts: dict[str, Callable[[ToolCall], Awaitable[Reply]]] = {
-            self.exec.name: self._exec,
-            "session_run": sessions.run,
-            "session_undo": sessions.undo,
-            explore_tools.SESSION_EXPLORE.name: sessions.explore,
-            explore_tools.SESSION_KEEP.name: sessions.keep,
-            "read_file": files.read,
-            "write_file": files.write,
-            "list_dir": files.list,
-            "report": self._report,
-        }
-        self._here = here_tools(box, may_apply=may_apply)
-        self._acts |= {name: self._on_folder(act) for name, (_, act) in self._here.items()}
+        self._sessions = SessionTools(self._rights, lambda: self.exec.limits)
+        open_world = box.policy.network or bool(box.policy.network_rules)
+        run = Tool(
+            name=self.exec.name,
+            title="Run a program in a sandbox",
+            description="",  # measured when it is asked for
+            act=self._exec,
+            output=RUN_ANSWER,
+            open_world=open_world,
+        )
+        report = Tool(
+            name="report",
+            title="What the sandbox enforces here",
+            description=(
+                "What this sandbox enforces on this host, each line measured by attacking it, and which languages run, "
+                "with the reason for those that do not."
+            ),
+            act=self._report,
+            arguments=Report,
+            output=answer_schema(lines=OBJECTS),
+            read_only=True,
+        )
+        sessions = self._sessions.tools(open_world=open_world)
+        files = FileTools(lambda: self.box).tools()
+        here = HereTools(box).tools(may_apply=may_apply)
+        #: The tools by name, in the order in which clients list them.
+        self.tools = {tool.name: tool for tool in (run, *sessions, *files, report, *here)}
 
     @property
     def box(self) -> Sandbox:
@@ -70,69 +89,74 @@ class Toolbox:
         self.exec.backend = BoxBackend(self.box)
         return told
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all tools."""
-        return tuple(self._acts)
-
-    async def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the description of each tool. The first call measures the sandbox, which takes some seconds."""
-        tool = self.exec
-        description = await asyncio.to_thread(lambda: tool.description)
-        run = ToolSpec(
-            name=tool.name,
-            title="Run a program in a sandbox",
-            description=description,
-            parameters=tool.parameters_schema(),
-            output=specs.RUN_ANSWER,
-            open_world=self._open_world,
-        )
-        session = replace(specs.SESSION_RUN, open_world=self._open_world)
-        here = (spec for spec, _ in self._here.values())
-        return (
-            run,
-            session,
-            specs.SESSION_UNDO,
-            replace(explore_tools.SESSION_EXPLORE, open_world=self._open_world),
-            explore_tools.SESSION_KEEP,
-            specs.READ_FILE,
-            specs.WRITE_FILE,
-            specs.LIST_DIR,
-            specs.REPORT,
-            *here,
-        )
+    async def describe_run(self) -> tuple[str, dict[str, object]]:
+        """Return the words and the arguments of ``sandbox_exec``. Measures the sandbox first: some seconds."""
+        return await asyncio.to_thread(lambda: (self.exec.description, self.exec.parameters_schema()))
 
     async def call(self, name: str, call: ToolCall) -> Reply:
         """Call a tool by its name and return the reply. Never raises for a known name."""
-        act = self._acts[name]
         began = time.monotonic()
         try:
-            return await act(call)
+            return await self.tools[name].call(call)
         except SandboxError as error:
             return Reply(answer=error_answer(error, time.monotonic() - began))
         except Exception as error:
             _log.exception("the tool %s failed", name)
             return Reply(answer=error_answer(internal_error(error), time.monotonic() - began))
 
-    def _on_folder(self, act: Act) -> Callable[[ToolCall], Awaitable[Reply]]:
-        async def answered(call: ToolCall) -> Reply:
-            return Reply(answer=await act(dict(call.args)))
-
-        return answered
-
-    async def _exec(self, call: ToolCall) -> Reply:
+    async def _exec(self, asked: Mapping[str, object], call: ToolCall) -> Reply:
         results: list[ExecResult] = []
         box = self._rights.box_for_next()
         tool = self.exec if box is self.box else self.exec.on(BoxBackend(box))
-        answer = await tool.execute(call.args, on_output=call.on_output, cancel=call.cancel, on_result=results.append)
+        answer = await tool.execute(asked, on_output=call.on_output, cancel=call.cancel, on_result=results.append)
         questions = self._rights.questions(results[0]) if results else ()
         return Reply(answer=with_failures(answer), questions=questions)
 
-    async def _report(self, call: ToolCall) -> Reply:
-        again = Fields(call.args, ("again",)).flag("again")
-        report = await asyncio.to_thread(lambda: self.box.report(again=again))
+    async def _report(self, asked: Report, call: ToolCall) -> Reply:
+        report = await asyncio.to_thread(lambda: self.box.report(again=asked.again))
         return Reply(answer={"status": "success", **report.to_dict()})
 
-    @property
-    def _open_world(self) -> bool:
-        return self.box.policy.network or bool(self.box.policy.network_rules)
+
+class BoxBackend(SandboxBackend):
+    """A ``Sandbox`` as a backend: files stay from run to run, and its backend is chosen by language."""
+
+    name = "box"
+
+    def __init__(self, box: Sandbox) -> None:
+        self.box = box
+        self.policy = box.policy
+
+    def capabilities(self) -> BackendCapabilities:
+        """See ``SandboxBackend``; those of the process backend, whose walls are around wasm too."""
+        found = self.box.backend.capabilities()
+        languages = {**found.languages, Language.WASM: _wasm()}
+        return replace(found, supported_languages=self.available_languages(), languages=languages)
+
+    def available_languages(self) -> tuple[Language, ...]:
+        """See ``SandboxBackend``."""
+        return (*self.box.backend.available_languages(), *([Language.WASM] if _wasm().available else []))
+
+    async def execute(
+        self, request: ExecRequest, *, on_output: OnOutput | None = None, cancel: asyncio.Event | None = None
+    ) -> ExecResult:
+        """See ``SandboxBackend``."""
+        return await self.box.arun(
+            request.code,
+            request.language,
+            timeout=request.timeout,
+            memory_mb=request.memory_limit_mb,
+            stdin=request.stdin,
+            env=request.env,
+            args=request.args,
+            files=request.files,
+            limits=request.limits,
+            on_output=on_output,
+            cancel=cancel,
+        )
+
+
+def _wasm() -> Availability:
+    try:
+        return Availability(available=True, version=engine_version(), origin="wasmtime")
+    except BackendUnavailable as error:
+        return Availability(available=False, reason=str(error))

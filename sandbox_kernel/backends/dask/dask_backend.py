@@ -14,11 +14,12 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, OnOutput
+from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
+from sandbox_kernel.backends.checks import read_to_end, unless_terminal
 from sandbox_kernel.backends.dask.dask_delivery import Delivery, decode_capabilities, decode_delivery
 from sandbox_kernel.backends.dask.dask_worker import (
     BEGAN,
@@ -27,26 +28,20 @@ from sandbox_kernel.backends.dask.dask_worker import (
     stop_on_worker,
 )
 from sandbox_kernel.backends.process import ProcessSetup
-from sandbox_kernel.backends.requests.standard_input import read_to_end, unless_terminal
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, install_line
-from sandbox_kernel.jail.meter.meter import OnUsage
-from sandbox_kernel.jail.streams.input_prompts import OnInput
-from sandbox_kernel.jail.streams.stop import Stop, readable
+from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.model import ExecRequest, ExecResult, Status, notes
+from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, OnOutput, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.sent_folder import pack_folder, take_changes
-from sandbox_kernel.workspace.outcome import Keep
+from sandbox_kernel.workspace.outcome import Keep, leaves_files
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 
 if TYPE_CHECKING:
-    import asyncio
-
     from distributed import Client, Future
 
-    from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 #: Seconds that a run may take beyond its time limit after it began: to start, to end, to send its files.
 PATIENCE_S = 120.0
@@ -92,33 +87,21 @@ class DaskBackend(BlockingBackend):
         future = self.client.submit(measure_on_worker, self._setup, pure=False)
         return decode_capabilities(_answer(future))
 
-    def run(
-        self,
-        request: ExecRequest,
-        *,
-        on_output: OnOutput | None = None,
-        stop: Stop | None = None,
-        keep: Keep | None = None,
-        on_usage: OnUsage | None = None,
-        on_input: OnInput | None = None,
-        stdin_from: int | None = None,
-        over: HereFolder | None = None,
-        functions: HostFunctions | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> ExecResult:
+    def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
         """See ``BlockingBackend``; ``on_output`` runs on a thread of the client, ``on_usage`` and ``on_input`` never.
 
         ``stdin_from`` is read to its end first and sent with the request; a terminal is not read.
         """
-        if functions is not None:
+        if context.functions is not None:
             raise InvalidRequest(
                 "host functions live in this process, and backend='dask' runs programs on other machines; "
                 "use backend='process', or leave functions out"
             )
-        source = unless_terminal(stdin_from)
+        on_output, keep, here, stop = context.on_output, context.keep, context.here, context.stop
+        source = unless_terminal(context.stdin_from)
         request = request if source is None else replace(request, stdin=read_to_end(source))
         began_ns = time.time_ns()
-        folder = None if over is None else pack_folder(over)
+        folder = None if here is None else pack_folder(here)
         name = f"sandbox-{uuid.uuid4().hex}"
         events = _OutputEvents(on_output)
         self.client.subscribe_topic(name, events.receive)
@@ -130,7 +113,7 @@ class DaskBackend(BlockingBackend):
             future.add_done_callback(lambda _: _tell(done))
             if not self._wait(name, request, events, done, stop):
                 future.cancel()
-                return _unanswered(request)
+                return _unanswered(request, context.chosen)
             delivery = decode_delivery(_answer(future), request)
             if on_output is not None:
                 events.wait_for(delivery.pieces)
@@ -138,9 +121,15 @@ class DaskBackend(BlockingBackend):
             self.client.unsubscribe_topic(name)
             with _closing:
                 os.close(done)
-        if over is not None:
-            return _changed(delivery, over, began_ns)
-        return delivery.result if keep is None else _kept(delivery.result, delivery.files, keep)
+        result = delivery.result
+        if here is not None:
+            missing = _changed(delivery, here, began_ns)
+        elif keep is not None and result.changes and leaves_files(result.status, result.limit):
+            missing = _kept(result.changes, delivery.files, keep)
+        else:
+            missing = ()
+        told = (*result.notes, *missing)
+        return replace(result, notes=told, here="" if here is None else "copy", chosen=context.chosen)
 
     def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: int, stop: Stop | None) -> bool:
         """Wait until the run is over. Returns False when it was stopped and its worker does not answer.
@@ -186,7 +175,7 @@ def _tell(done: int) -> None:
         os.eventfd_write(done, 1)
 
 
-def _unanswered(request: ExecRequest) -> ExecResult:
+def _unanswered(request: ExecRequest, chosen: str) -> ExecResult:
     """Return the result of a run that was stopped and whose worker did not answer."""
     return ExecResult(
         status=Status.INTERRUPTED,
@@ -195,6 +184,7 @@ def _unanswered(request: ExecRequest) -> ExecResult:
         timeout=request.timeout,
         memory_limit_mb=request.memory_mb,
         notes=(notes.output_lost(STOP_S),),
+        chosen=chosen,
     )
 
 
@@ -258,23 +248,21 @@ def _answer(future: Future[bytes]) -> object:
         raise BackendUnavailable(f"the Dask cluster did not finish the run: {said}; check that it runs") from error
 
 
-def _changed(delivery: Delivery, over: HereFolder, began_ns: int) -> ExecResult:
-    """Keep what a run changed in its copy of the user's folder."""
-    result = replace(delivery.result, here="copy")
+def _changed(delivery: Delivery, here: HereFolder, began_ns: int) -> Sequence[Note]:
+    """Keep what a run changed in its copy of the user's folder; returns notes on what was not kept."""
     if not delivery.changed:
-        return result
+        return ()
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder, Rooted.at(folder) as rooted:
-        missing = take_changes(over, delivery.changed, rooted, began_ns)
-    return replace(result, notes=(*result.notes, *missing))
+        return take_changes(here, delivery.changed, rooted, began_ns)
 
 
-def _kept(result: ExecResult, files: Mapping[str, bytes], keep: Keep) -> ExecResult:
+def _kept(changes: Sequence[FsChange], files: Mapping[str, bytes], keep: Keep) -> Sequence[Note]:
     """Call ``keep`` with the files of the run in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder:
         with Rooted.at(folder) as rooted:
-            for change in result.changes:
+            for change in changes:
                 if change.type == DIRECTORY and change.kind != "deleted":
                     rooted.make_folder(change.path)
             for path, data in files.items():
                 rooted.write(path, data)
-            return keep(rooted, result)
+            return keep(rooted, changes)

@@ -11,28 +11,25 @@ limits in the result are those of the request.
 from __future__ import annotations
 
 import json
-import math
-import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, TypeVar
+
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from sandbox_kernel import errors
 from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.ground.wire import parse_json
+from sandbox_kernel.ground.wire import decode, frame
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Limit, Note, NoteKind, Status, Violation
-from sandbox_kernel.workspace.here.change_log import GONE
 from sandbox_kernel.workspace.here.sent_folder import SentEntry
-from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FIFO, FILE, SOCKET, SYMLINK
+from sandbox_kernel.workspace.tree.walk import FILE
 
 #: Most bytes of files that a run sends back. The rest stays on the worker, and the result says so.
 MAX_FILES_BYTES = 64 << 20
-_MAX_HEADER, _MAX_TEXT = 16 << 20, 100_000
-_LENGTH = struct.Struct(">I")
-_KINDS = ("created", "modified", "deleted", "renamed")
-_TYPES = (FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, DEVICE)
+_MAX_HEADER = 16 << 20
 #: Error classes with one argument (the message), and those with the enforcer before it.
 _PLAIN = (
     errors.InvalidRequest, errors.PolicyViolation, errors.PathTraversal, errors.CommandNotFound,
@@ -40,8 +37,12 @@ _PLAIN = (
 )  # fmt: skip
 _NAMED = (errors.EnforcerFailed, errors.EnforcerUnavailable)
 
-Fields = Mapping[str, object]
 Item = TypeVar("Item")
+_Text = Annotated[str, Meta(max_length=100_000)]
+_Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+_Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
+#: A path inside a folder: no part of it is empty, ``.`` or ``..``.
+_Path = Annotated[str, Meta(max_length=100_000, pattern=r"^(?!\.\.?(/|$))[^/\x00]+(/(?!\.\.?(/|$))[^/\x00]+)*\Z")]
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,83 @@ class Delivery:
     changed: tuple[SentEntry, ...] = ()
 
 
+class _Change(Struct, frozen=True):
+    path: _Text
+    kind: Literal["created", "modified", "deleted", "renamed"]
+    type: Literal["file", "directory", "symlink", "fifo", "socket", "device"]
+    size: _Count
+    renamed_from: _Text | None
+
+
+class _Violation(Struct, frozen=True):
+    rule: _Text
+    subject: _Text
+    reason: _Text
+    remedy: _Text
+
+
+class _Result(Struct, frozen=True):
+    """The fields of a result that a worker tells; the others are those of the request."""
+
+    exit_code: _Count | None
+    duration: _Seconds
+    status: Status
+    signal: _Count | None
+    limit: Limit | None
+    violations: tuple[_Violation, ...]
+    compile_duration: _Seconds | None
+    stdout_bytes: _Count
+    stderr_bytes: _Count
+    stdout_truncated: bool
+    stderr_truncated: bool
+    peak_memory_bytes: _Count | None
+    cpu_seconds: _Seconds | None
+    changes: tuple[_Change, ...]
+    isolation: Literal["process", "process+sandbox"]
+    notes: tuple[_Text, ...]
+
+
+class _Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a program left in its copy of the user's folder, without its content."""
+
+    path: _Path
+    type: Literal["file", "directory", "symlink", "gone"]
+    mode: Annotated[int, Meta(ge=0, le=0o777)]
+    target: _Text | None
+    size: _Count
+
+    def __post_init__(self) -> None:
+        if (self.type != "file" and self.size) or (self.target is not None) != (self.type == "symlink"):
+            raise ValueError("a change that does not fit its kind")
+
+
+class _Delivered(Struct, frozen=True):
+    result: _Result
+    note_kinds: tuple[NoteKind, ...]
+    texts: tuple[_Count, _Count]
+    files: tuple[tuple[_Text, _Count], ...]
+    pieces: _Count
+    changed: tuple[_Entry, ...]
+
+
+class _Failed(Struct, frozen=True):
+    error: _Text
+    told: tuple[_Text, ...]
+
+
+class _Capabilities(Struct, frozen=True):
+    isolation_class: _Text
+    supported_languages: tuple[Language, ...]
+    limits: dict[_Text, tuple[bool, _Text, _Text]]
+    languages: dict[Language, tuple[bool, _Text, _Text, _Text, _Text]]
+
+
 def encode_delivery(delivery: Delivery) -> bytes:
     """Encode a delivery. Called on the worker."""
     result = delivery.result
     texts = [text.encode("utf-8", "replace") for text in (result.stdout, result.stderr)]
     header = {
-        "result": replace(result, stdout="", stderr="").to_dict(),
+        "result": {name: value for name, value in result.to_dict().items() if name in _Result.__struct_fields__},
         "note_kinds": [str(note.kind) for note in result.notes],
         "texts": [len(text) for text in texts],
         "files": [[path, len(data)] for path, data in delivery.files.items()],
@@ -99,33 +171,34 @@ def encode_capabilities(found: BackendCapabilities) -> bytes:
 
 def decode_delivery(data: object, request: ExecRequest) -> Delivery:
     """Decode and check the delivery for a request. Raises the error that the worker sent instead."""
-    return _checked(data, lambda header, rest: _delivery(header, rest, request))
+    return _checked(data, _Delivered, lambda header, rest: _delivery(header, rest, request))
 
 
 def decode_capabilities(data: object) -> BackendCapabilities:
     """Decode and check the capabilities of a worker. Raises the error that the worker sent instead."""
-    return _checked(data, lambda header, _: _capabilities(header))
+    return _checked(data, _Capabilities, lambda header, _: _capabilities(header))
 
 
-def _packed(header: Fields) -> bytes:
-    text = json.dumps(header).encode()
-    return _LENGTH.pack(len(text)) + text
+def _packed(header: Mapping[str, object]) -> bytes:
+    return frame(json.dumps(header).encode())
 
 
-def _checked(data: object, read: Callable[[Fields, bytes], Item]) -> Item:
+_Header = TypeVar("_Header", _Delivered, _Capabilities)
+
+
+def _checked(data: object, declared: type[_Header], read: Callable[[_Header, bytes], Item]) -> Item:
     try:
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"a {type(data).__name__}")
         whole = bytes(data)
-        (size,) = _LENGTH.unpack(whole[: _LENGTH.size])
-        text = whole[_LENGTH.size : _LENGTH.size + size]
-        if size > _MAX_HEADER or len(text) != size:
+        size = int.from_bytes(whole[:4], "big")
+        text = whole[4 : 4 + size]
+        if size > _MAX_HEADER or len(whole) < 4 + size:
             raise ValueError("its size")
-        header = _table(parse_json(text))
-        error = _error(header) if "error" in header else None
-        if error is None:
-            return read(header, whole[_LENGTH.size + size :])
-    except (ValueError, TypeError, KeyError, RecursionError, struct.error) as problem:
+        if not text.startswith(b'{"error"'):
+            return read(decode(text, declared), whole[4 + size :])
+        error = _error(decode(text, _Failed))
+    except (ValueError, TypeError, KeyError) as problem:
         raise BackendUnavailable(
             f"a worker of the Dask cluster sent an invalid answer ({problem}); "
             "install the same sandbox-kernel on the workers as here"
@@ -133,154 +206,62 @@ def _checked(data: object, read: Callable[[Fields, bytes], Item]) -> Item:
     raise error
 
 
-def _error(header: Fields) -> SandboxError:
-    told = [_text(item) for item in _list(header["told"])]
+def _error(found: _Failed) -> SandboxError:
     for kind in _PLAIN:
-        if header["error"] == kind.__name__ and len(told) == 1:
-            return kind(told[0])
+        if found.error == kind.__name__ and len(found.told) == 1:
+            return kind(found.told[0])
     for named in _NAMED:
-        if header["error"] == named.__name__ and len(told) == 2:
-            return named(told[0], told[1])
+        if found.error == named.__name__ and len(found.told) == 2:
+            return named(found.told[0], found.told[1])
     raise ValueError("an unknown error")
 
 
-def _delivery(header: Fields, rest: bytes, request: ExecRequest) -> Delivery:
-    sizes = [_whole(size) for size in _list(header["texts"])]
-    named = [(_text(path), _whole(size)) for path, size in map(_list, _list(header["files"]))]
-    touched = [_touched(_list(one)) for one in _list(header["changed"])]
-    held = [*(size for _, size in named), *(size for _, size in touched)]
-    if len(sizes) != 2 or sum(sizes) + sum(held) != len(rest):
+def _delivery(header: _Delivered, rest: bytes, request: ExecRequest) -> Delivery:
+    held = [*(size for _, size in header.files), *(entry.size for entry in header.changed)]
+    if sum(header.texts) + sum(held) != len(rest):
         raise ValueError("the sizes of its parts")
     if sum(held) > MAX_FILES_BYTES:
         raise ValueError("the size of its files")
     parts, at = [], 0
-    for size in (*sizes, *held):
+    for size in (*header.texts, *held):
         parts.append(rest[at : at + size])
         at += size
     stdout, stderr = (part.decode("utf-8", "replace") for part in parts[:2])
-    result = _result(_table(header["result"]), request, _list(header["note_kinds"]))
-    changed = {change.path for change in result.changes if change.type == FILE and change.kind != "deleted"}
-    files = dict(zip((path for path, _ in named), parts[2 : 2 + len(named)], strict=True))
+    changes = header.result.changes
+    changed = {change.path for change in changes if change.type == FILE and change.kind != "deleted"}
+    files = dict(zip((path for path, _ in header.files), parts[2 : 2 + len(header.files)], strict=True))
     if not files.keys() <= changed:
         raise ValueError("files that did not change")
-    contents = zip(touched, parts[2 + len(named) :], strict=True)
-    left = tuple(replace(entry, data=data) for (entry, _), data in contents)
-    return Delivery(replace(result, stdout=stdout, stderr=stderr), files, _whole(header["pieces"]), left)
+    contents = zip(header.changed, parts[2 + len(header.files) :], strict=True)
+    left = tuple(SentEntry(one.path, one.type, one.mode, one.target, data) for one, data in contents)
+    result = _result(header, request)
+    return Delivery(replace(result, stdout=stdout, stderr=stderr), files, header.pieces, left)
 
 
-def _touched(found: list[object]) -> tuple[SentEntry, int]:
-    """Return an entry without its content, and the size of that."""
-    path, what, mode, target, size = found
-    entry = SentEntry(_text(path), _text(what), _whole(mode), _maybe(_text, target))
-    if entry.type not in (FILE, DIRECTORY, SYMLINK, GONE) or entry.mode > 0o777:
-        raise ValueError("a change of an unknown kind")
-    if (entry.type != FILE and size != 0) or (entry.target is not None) != (entry.type == SYMLINK):
-        raise ValueError("a change that does not fit its kind")
-    if "\0" in entry.path or any(name in ("", ".", "..") for name in entry.path.split("/")):
-        raise ValueError("a path that is none")
-    return entry, _whole(size)
-
-
-def _result(found: Fields, request: ExecRequest, note_kinds: list[object]) -> ExecResult:
-    told = zip(_list(found["notes"]), note_kinds, strict=True)
-    notes = [Note(_text(text), NoteKind(_text(kind))) for text, kind in told]
-    isolation = _text(found["isolation"])
-    if isolation not in ("process", "process+sandbox"):
-        raise ValueError("its isolation")
+def _result(header: _Delivered, request: ExecRequest) -> ExecResult:
+    found = asdict(header.result)
+    kinds = zip(header.result.notes, header.note_kinds, strict=True)
+    own = {
+        "violations": tuple(Violation(**asdict(each)) for each in header.result.violations),
+        "changes": tuple(FsChange(**asdict(each)) for each in header.result.changes),
+        "notes": tuple(Note(text, kind) for text, kind in kinds),
+    }
     return ExecResult(
-        exit_code=_maybe(_whole, found["exit_code"]),
-        duration=_number(found["duration"]),
-        status=Status(_text(found["status"])),
-        signal=_maybe(_whole, found["signal"]),
-        limit=_maybe(lambda name: Limit(_text(name)), found["limit"]),
-        violations=tuple(_violation(_table(item)) for item in _list(found["violations"])),
-        compile_duration=_maybe(_number, found["compile_duration"]),
-        stdout_bytes=_whole(found["stdout_bytes"]),
-        stderr_bytes=_whole(found["stderr_bytes"]),
-        stdout_truncated=_flag(found["stdout_truncated"]),
-        stderr_truncated=_flag(found["stderr_truncated"]),
-        peak_memory_bytes=_maybe(_whole, found["peak_memory_bytes"]),
-        cpu_seconds=_maybe(_number, found["cpu_seconds"]),
-        changes=tuple(_change(_table(item)) for item in _list(found["changes"])),
+        **(found | own),
         language=str(request.language),
         backend="dask",
-        isolation=isolation,
         timeout=request.timeout,
         memory_limit_mb=request.memory_mb,
-        notes=tuple(notes),
     )
 
 
-def _violation(found: Fields) -> Violation:
-    return Violation(**{field.name: _text(found[field.name]) for field in fields(Violation)})
-
-
-def _change(found: Fields) -> FsChange:
-    kind, what = _text(found["kind"]), _text(found["type"])
-    if kind not in _KINDS or what not in _TYPES:
-        raise ValueError("a change of an unknown kind")
-    before = _maybe(_text, found["renamed_from"])
-    return FsChange(path=_text(found["path"]), kind=kind, type=what, size=_whole(found["size"]), renamed_from=before)
-
-
-def _capabilities(found: Fields) -> BackendCapabilities:
-    lines = {name: _list(line) for name, line in _table(found["limits"]).items()}
-    limits = {name: Enforcement(_flag(kept), _text(how), _text(why)) for name, (kept, how, why) in lines.items()}
-    known = {Language(name): _list(one) for name, one in _table(found["languages"]).items()}
+def _capabilities(found: _Capabilities) -> BackendCapabilities:
     return BackendCapabilities(
-        supported_languages=tuple(Language(_text(name)) for name in _list(found["supported_languages"])),
-        isolation_class=_text(found["isolation_class"]),
-        enforced_limits=EnforcedLimits(**limits),
-        languages={name: _availability(one) for name, one in known.items()},
+        supported_languages=found.supported_languages,
+        isolation_class=found.isolation_class,
+        enforced_limits=EnforcedLimits(**{name: Enforcement(*line) for name, line in found.limits.items()}),
+        languages={
+            name: Availability(available=available, version=version, origin=origin, reason=reason, remedy=remedy)
+            for name, (available, version, origin, reason, remedy) in found.languages.items()
+        },
     )
-
-
-def _availability(found: list[object]) -> Availability:
-    available, version, origin, reason, remedy = found
-    return Availability(
-        available=_flag(available),
-        version=_text(version),
-        origin=_text(origin),
-        reason=_text(reason),
-        remedy=_text(remedy),
-    )
-
-
-def _maybe(read: Callable[[object], Item], value: object) -> Item | None:
-    return None if value is None else read(value)
-
-
-def _table(value: object) -> Fields:
-    if not isinstance(value, dict):
-        raise TypeError("no table where one belongs")
-    return value
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise TypeError("no list where one belongs")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or len(value) > _MAX_TEXT:
-        raise TypeError("no text where one belongs")
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("no yes or no where one belongs")
-    return value
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise TypeError("no count where one belongs")
-    return value
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise TypeError("no time where one belongs")
-    return float(value)

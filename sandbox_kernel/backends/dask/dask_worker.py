@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.dask.dask_delivery import (
     MAX_FILES_BYTES,
     Delivery,
@@ -17,8 +18,8 @@ from sandbox_kernel.backends.dask.dask_delivery import (
 )
 from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.model import ExecRequest, ExecResult, notes
+from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.model import ExecRequest, FsChange, Note, notes
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.sent_folder import SentEntry, pack_changes, unpack
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -57,15 +58,15 @@ def run_on_worker(
         pieces += 1
         worker.log_event(name, (stream, text))
 
-    def take(box: Rooted, result: ExecResult) -> ExecResult:
+    def take(box: Rooted, changes: Sequence[FsChange]) -> Sequence[Note]:
         left = MAX_FILES_BYTES
-        for change in result.changes:
+        for change in changes:
             if change.type == FILE and change.kind != "deleted":
                 if change.size > left:
-                    return replace(result, notes=(*result.notes, notes.files_stayed_on_worker(change.path)))
+                    return [notes.files_stayed_on_worker(change.path)]
                 files[change.path] = box.read(change.path, max_bytes=left)
                 left -= len(files[change.path])
-        return result
+        return []
 
     stop = Stop()
     with _lock:
@@ -74,17 +75,17 @@ def run_on_worker(
             stop.set()
     try:
         worker.log_event(name, (BEGAN, ""))
-        heard = say if tell else None
+        context = RunContext(on_output=say if tell else None, stop=stop)
         if folder is not None:
             with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as copy:
                 with Rooted.at(copy) as root:
                     unpack(folder, root)
                 with closing(HereFolder(copy)) as here:
-                    result = setup.backend().run(request, on_output=heard, stop=stop, over=here)
+                    result = setup.backend().run(request, replace(context, here=here))
                     changed, missing = pack_changes(here, MAX_FILES_BYTES)
             result = replace(result, notes=(*result.notes, *missing))
             return encode_delivery(Delivery(result, {}, pieces, tuple(changed)))
-        result = setup.backend().run(request, on_output=heard, stop=stop, keep=take if bring_files else None)
+        result = setup.backend().run(request, replace(context, keep=take if bring_files else None))
         return encode_delivery(Delivery(result, files, pieces))
     except SandboxError as error:
         return encode_error(error)

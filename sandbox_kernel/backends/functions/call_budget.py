@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from sandbox_kernel.limits import FunctionLimits
-from sandbox_kernel.model.call import Call, CallOutcome
+from sandbox_kernel.model.result import Call, CallOutcome
 
 #: What each message costs at least, so that streams of tiny items are bounded too.
 LEAST_BYTES = 64

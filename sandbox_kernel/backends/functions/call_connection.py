@@ -24,7 +24,7 @@ from sandbox_kernel.backends.functions.call_budget import ENDED, BudgetSpent, Ca
 from sandbox_kernel.backends.functions.call_streams import CallStream, CallStreams
 from sandbox_kernel.backends.functions.call_values import BadValue, RawBytes
 from sandbox_kernel.backends.functions.host_function import HostFunctions
-from sandbox_kernel.model.call import Call, CallOutcome
+from sandbox_kernel.model.result import Call, CallOutcome
 
 #: The longest message of an exception that goes inside, and the longest name of an unknown function in the record.
 _MAX_MESSAGE, _MAX_NAME = 4000, 64

@@ -25,7 +25,7 @@ from sandbox_kernel.backends.functions.call_budget import OUTSIDE, CallBudget
 from sandbox_kernel.backends.functions.call_connection import CallConnection, refuse
 from sandbox_kernel.backends.functions.call_streams import CallStreams
 from sandbox_kernel.backends.functions.host_function import HostFunctions
-from sandbox_kernel.model.call import Call
+from sandbox_kernel.model.result import Call
 
 #: The most connections at a time; each has a thread here.
 MAX_CONNECTIONS = 16

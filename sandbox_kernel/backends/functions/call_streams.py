@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from sandbox_kernel.backends.functions.call_budget import BudgetSpent
-from sandbox_kernel.model.call import Call
+from sandbox_kernel.model.result import Call
 
 #: The most unfinished streams of one connection.
 MAX_STREAMS = 16

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.guest_programs import start_of
-from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.guest_programs import start_of
+from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.recipe import HOST_TYPES
 from sandbox_kernel.model import Language
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.functions.inside import command_file, typescript_files, with_command
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.job import Job
-from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.run_job import Job
+from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.recipe import HOST_TYPES
 
 if TYPE_CHECKING:

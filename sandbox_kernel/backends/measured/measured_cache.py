@@ -25,12 +25,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.backends.checks import selecting_variables
 from sandbox_kernel.backends.measured.canaries import Measurement
-from sandbox_kernel.backends.requests.surroundings import selecting_variables
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies, groups_at_start, shortfall
-from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies, groups_at_start, shortfall
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.policy.gpu import gpu_devices

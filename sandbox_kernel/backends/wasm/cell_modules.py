@@ -25,11 +25,10 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 )
 from sandbox_kernel.backends.wasm.wasm_result import GuestEnd, read_file, read_report, unfinished, with_advice
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
-from sandbox_kernel.jail.core.job import JobOutcome
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.run_job import JobOutcome, run_job
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 from sandbox_kernel.policy import SandboxPolicy

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.core.walls import CELL, WORK
+from sandbox_kernel.jail.walls import CELL, WORK
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.policy import Grant
 

@@ -42,11 +42,10 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 )
 from sandbox_kernel.backends.wasm.wasm_result import GuestEnd, read_file, read_report
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import Job
-from sandbox_kernel.jail.core.walls import Walls
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.run_job import run_job
+from sandbox_kernel.jail.run_job import Job, run_job
+from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.limits import Limits

@@ -16,15 +16,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.base import BackendCapabilities, BlockingBackend, EnforcedLimits, OnOutput
+from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, EnforcedLimits, RunContext
+from sandbox_kernel.backends.checks import Listener, check_files_fit, check_request, host_trouble, unless_terminal
 from sandbox_kernel.backends.functions.inside import typescript_files, wasm_python_files
 from sandbox_kernel.backends.functions.served_run import served, with_functions
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
+from sandbox_kernel.backends.outcome import NetworkSigns, make_result, network_notes
 from sandbox_kernel.backends.process import shared_pool
-from sandbox_kernel.backends.requests.request_checks import check_files_fit, check_request
-from sandbox_kernel.backends.requests.standard_input import unless_terminal
-from sandbox_kernel.backends.results.host_failures import Listener, check_listener, host_trouble
-from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.cell_modules import CellModules, WasmSource, read_source
 from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, image_facts, why_not_image
 from sandbox_kernel.backends.wasm.prepare import OnProgress, WasmLanguages, switches_of
@@ -40,49 +38,32 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     make_walls,
     run_job_of,
 )
-from sandbox_kernel.backends.wasm.wasm_result import unfinished, wasm_result
+from sandbox_kernel.backends.wasm.wasm_result import unfinished, wasm_facts
 from sandbox_kernel.backends.wasm.wheels import MEMORY, PLACE, LoadedWheels, Wheels, load_wheels
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.core.job import SpareGone
-from sandbox_kernel.jail.core.walls import CELL, Walls
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.jail.meter.meter import OnUsage
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.streams.input_prompts import OnInput
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.run_job import SpareGone, run_job
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Limit, Status
+from sandbox_kernel.model import (
+    ExecRequest,
+    ExecResult,
+    Language,
+    Limit,
+    Note,
+    Status,
+)
 from sandbox_kernel.model.notes import not_booted
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.outcome import Keep, with_changes
+from sandbox_kernel.workspace.outcome import files_left, leaves_files
 
 if TYPE_CHECKING:
-    import asyncio
-
     from sandbox_kernel.backends.functions.call_server import CallServer
-    from sandbox_kernel.backends.functions.host_function import HostFunctions
-    from sandbox_kernel.net.client.safe_client import SafeClient
-    from sandbox_kernel.net.guest_fetch import FetchBridge
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-
-
-@dataclass(frozen=True)
-class _RunCallbacks:
-    """Callbacks, stop signal and input of a run; see ``BlockingBackend.run``."""
-
-    on_output: OnOutput | None
-    stop: Stop | None
-    keep: Keep | None
-    on_usage: OnUsage | None
-    on_input: OnInput | None
-    stdin_from: int | None
-    calls: CallServer | None = None
-    over: HereFolder | None = None
 
 
 class WasmBackend(WasmLanguages, BlockingBackend):
@@ -97,8 +78,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         pool_size: Number of spare jails that wait for runs.
         check_types: Check the types of TypeScript before a run.
         on_progress: Called with the progress of a preparation, on the thread that waits for it.
-        client: Function that makes the fetch client for a ``FetchPolicy``; None for ``SafeClient``.
-        proxy: Function that makes the proxy of Python sessions for a ``FetchPolicy``; None for ``EgressProxy``.
+        proxy: Function that makes the proxy of a run for a ``FetchPolicy``; None for ``EgressProxy``.
         wheels: Packages that Python programs can import, loaded in advance; None for none.
         grants: The opened paths of the policy, where another backend has them already; None opens them.
 
@@ -116,7 +96,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         pool_size: int = 2,
         check_types: bool = False,
         on_progress: OnProgress | None = None,
-        client: Callable[[FetchPolicy], SafeClient] | None = None,
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
         wheels: Wheels | None = None,
         grants: GivenGrants | None = None,
@@ -127,7 +106,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self.enforcer = get_enforcer(enforcer)
         own = store if store is not None else WasmStore()
         super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
-        self._client, self._proxy = client, proxy
+        self._proxy = proxy
         self.wheels = wheels
         if wheels is not None:
             check_place_is_free(self.policy, PLACE, "the files of wheels=…")
@@ -154,20 +133,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         """
         return measured(self, again=again, on_progress=on_progress)
 
-    def run(
-        self,
-        request: ExecRequest,
-        *,
-        on_output: OnOutput | None = None,
-        stop: Stop | None = None,
-        keep: Keep | None = None,
-        on_usage: OnUsage | None = None,
-        on_input: OnInput | None = None,
-        stdin_from: int | None = None,
-        over: HereFolder | None = None,
-        functions: HostFunctions | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> ExecResult:
+    def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
         """See ``BlockingBackend``; ``on_usage`` includes the memory of the engine, and a terminal is not read.
 
         Python, JavaScript, TypeScript and the shell can call ``functions``; programs in other languages cannot.
@@ -175,20 +141,21 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self.check_network()
         check_request(request)
         check_files_fit(request, RUNTIME_MB)
-        listener = Listener(on_output) if on_output is not None else None
-        check_listener("on_input", on_input)
-        source = unless_terminal(stdin_from)
-        asked = on_input if request.stdin is None and source is None else None
-        with host_trouble(listener), served(functions, loop) as calls:
+        source = unless_terminal(context.stdin_from)
+        asked = context.on_input if request.stdin is None and source is None else None
+        listener = Listener(context.on_output) if context.on_output is not None else None
+        context = replace(context, on_output=listener, on_input=asked, stdin_from=source)
+        with host_trouble(listener), served(context.functions, context.loop) as calls:
             try:
-                return self._run(request, _RunCallbacks(listener, stop, keep, on_usage, asked, source, calls, over))
+                return self._run(_WasmRun(request=request, context=context, calls=calls))
             finally:
                 # Last: making the next spare competes with this thread for the Python interpreter.
                 self.pool.done()
 
-    def _run(self, request: ExecRequest, callbacks: _RunCallbacks) -> ExecResult:
+    def _run(self, run: _WasmRun) -> ExecResult:
+        request, calls = run.request, run.calls
         if request.language is Language.WASM:
-            return self._run_module(request, read_source(request.code), "cell.wasm", 0.0, callbacks)
+            return self._run_module(run, read_source(request.code), "cell.wasm")
         guest = self._guest(request.language)
         check_mounts(self.policy, guest)
         if request.memory_mb < guest.memory_mb:
@@ -197,7 +164,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 f"start; give at least {guest.memory_mb} MB"
             )
         if guest.is_compiled:
-            return self._run_compiled(request, guest, callbacks)
+            return self._run_compiled(run, guest)
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
         why = self._why_not_image(request, guest)
         if why is not None and self.wheels is not None and request.language is Language.PYTHON:
@@ -205,13 +172,13 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         guest = replace(guest, image={}) if why is not None else guest
         entry = self.ready(guest, switches)
         why = why or image_facts(entry).reason
-        run = self._interpreter(request, guest, switches, entry)
-        if callbacks.calls is not None and request.language is Language.PYTHON:
-            run = replace(run, files={**run.files, **wasm_python_files()})
-        if callbacks.calls is not None and self.check_types and request.language is Language.TYPESCRIPT:
-            run = replace(run, files={**run.files, **typescript_files(callbacks.calls.functions)})
-        result = self._run_guest(request, run, 0.0, callbacks)
-        return replace(result, notes=(*result.notes, not_booted(str(guest.language), why))) if why else result
+        program = self._interpreter(request, guest, switches, entry)
+        if calls is not None and request.language is Language.PYTHON:
+            program = replace(program, files={**program.files, **wasm_python_files()})
+        if calls is not None and self.check_types and request.language is Language.TYPESCRIPT:
+            program = replace(program, files={**program.files, **typescript_files(calls.functions)})
+        told = (not_booted(str(guest.language), why),) if why else ()
+        return self._run_guest(replace(run, notes=told), program)
 
     def _why_not_image(self, request: ExecRequest, guest: WasmLanguage) -> str | None:
         """Return why a request needs its interpreter to start from nothing; None when it need not."""
@@ -230,20 +197,10 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
         self.enforcer.check_network(self.policy)
 
-    def egress(self) -> AbstractContextManager[FetchBridge | None]:
-        """Return the fetch server of one guest; None inside the block when the policy allows no network."""
+    def egress(self) -> AbstractContextManager[EgressProxy | None]:
+        """Return the proxy of one run or session; None inside the block when the policy allows no network."""
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
-        from sandbox_kernel.net.client.safe_client import SafeClient
-        from sandbox_kernel.net.guest_fetch import FetchBridge, guest_rules
-        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-
-        return FetchBridge((self._client or SafeClient)(guest_rules(FetchPolicy.from_sandbox_policy(self.policy))))
-
-    def proxy(self) -> EgressProxy | None:
-        """Return the proxy for pip in a Python session; None when the policy allows no network."""
-        if not self.policy.network and not self.policy.network_rules:
-            return None
         from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
         from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
@@ -273,95 +230,99 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             memory_exit=guest.memory_exit,
         )
 
-    def _run_compiled(
-        self,
-        request: ExecRequest,
-        guest: WasmLanguage,
-        callbacks: _RunCallbacks,
-    ) -> ExecResult:
+    def _run_compiled(self, run: _WasmRun, guest: WasmLanguage) -> ExecResult:
+        request, context = run.request, run.context
         find_toolchain(request.language).warm()
-        built = build(request, guest.script, self.pool, self.enforcer.name, callbacks.stop, callbacks.over)
+        built = build(request, guest.script, self.pool, self.enforcer.name, context.stop, context.here)
         if isinstance(built, ExecResult):
-            return built
+            return run.ended_early(built)
         source = WasmSource(built.module, text=False)
-        result = self._run_module(request, source, guest.argv[0], built.seconds, callbacks)
-        messages = built.messages.decode("utf-8", "replace")
-        return replace(result, stderr=messages + result.stderr, stderr_bytes=result.stderr_bytes + len(built.messages))
+        return self._run_module(replace(run, spent_s=built.seconds, messages=built.messages), source, guest.argv[0])
 
-    def _run_module(
-        self,
-        request: ExecRequest,
-        source: WasmSource,
-        name: str,
-        spent_s: float,
-        callbacks: _RunCallbacks,
-    ) -> ExecResult:
+    def _run_module(self, run: _WasmRun, source: WasmSource, name: str) -> ExecResult:
+        request = run.request
         switches = EngineSwitches(fuel=request.limits.fuel is not None)
-        left = request.timeout - spent_s
-        if left <= 0:
-            return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, spent_s)
-        made = self._modules.get(request, source, switches, left, callbacks.stop)
+        if run.left_s <= 0:
+            return run.ended_early(unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, 0.0))
+        made = self._modules.get(request, source, switches, run.left_s, run.context.stop)
         if isinstance(made, ExecResult):
-            return replace(made, duration=made.duration + spent_s)
+            return run.ended_early(made)
         guest = GuestRun(
             argv=(name, *request.args),
             env={**self.policy.env, **request.env},
             switches=switches,
             module=SealedMemory(made.code),
         )
-        return self._run_guest(request, guest, spent_s + made.seconds, callbacks)
+        return self._run_guest(replace(run, spent_s=run.spent_s + made.seconds), guest)
 
-    def _run_guest(
-        self,
-        request: ExecRequest,
-        guest: GuestRun,
-        spent_s: float,
-        callbacks: _RunCallbacks,
-    ) -> ExecResult:
-        left = request.timeout - spent_s
-        if left <= 0:
-            return unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, spent_s)
+    def _run_guest(self, run: _WasmRun, guest: GuestRun) -> ExecResult:
+        request = run.request
+        if run.left_s <= 0:
+            return run.ended_early(unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, 0.0))
         ahead = (guest.module, guest.switches) if isinstance(guest.module, str) else None
         limits, memory_mb, enforcer = request.limits, request.memory_mb, self.enforcer.name
         walls = make_walls(limits, memory_mb, self.policy, enforcer, guest.runtime, ahead, self.grants)
         try:
-            return self._run_in_jail(request, guest, walls, spent_s, callbacks)
+            return self._run_in_jail(run, guest, walls)
         except SpareGone:
-            return self._run_in_jail(request, guest, walls, spent_s, callbacks)
+            return self._run_in_jail(run, guest, walls)
 
-    def _run_in_jail(
-        self, request: ExecRequest, guest: GuestRun, walls: Walls, spent_s: float, callbacks: _RunCallbacks
-    ) -> ExecResult:
-        left = request.timeout - spent_s
-        with self.egress() as bridge:
+    def _run_in_jail(self, run: _WasmRun, guest: GuestRun, walls: Walls) -> ExecResult:
+        request, context, here = run.request, run.context, run.context.here
+        with self.egress() as proxy:
             jail = self.pool.take(walls)
             try:
-                over, began_ns = callbacks.over, time.time_ns()
-                look = over.fill_copy(jail.box_fd, request.files, walls.box_bytes) if over is not None else None
+                began_ns = time.time_ns()
+                look = here.fill_copy(jail.box_fd, request.files, walls.box_bytes) if here is not None else None
                 given = request if look is None else replace(request, files={})
-                job = run_job_of(given, guest, jail, left, asks=callbacks.on_input is not None)
-                job = replace(job, stdin_from=callbacks.stdin_from)
-                if callbacks.calls is not None:
-                    job = with_functions(job, callbacks.calls)
-                listen = bridge.start if bridge is not None else None
-                outcome = run_job(
-                    jail,
-                    job,
-                    on_output=callbacks.on_output,
-                    on_listener=listen,
-                    stop=callbacks.stop,
-                    on_usage=callbacks.on_usage,
-                    on_input=callbacks.on_input,
-                )
-                result = wasm_result(request, outcome, job, backend=self.name, isolation=self.isolation_class)
-                made = callbacks.calls.finish() if callbacks.calls is not None else ()
-                result = replace(result, duration=result.duration + spent_s, compile_duration=spent_s, calls=made)
-                if bridge is not None:
-                    notes = (*result.notes, *network_notes(self.policy, NetworkSigns(), ()))
-                    result = replace(result, violations=bridge.violations, notes=notes)
-                if over is not None and look is not None:
-                    return over.keep_run(result, look, began_ns)
-                return with_changes(result, jail.box_fd, request, callbacks.keep)
+                job = run_job_of(given, guest, jail, run.left_s, asks=context.on_input is not None)
+                job = replace(job, stdin_from=context.stdin_from, preamble=run.messages)
+                if run.calls is not None:
+                    job = with_functions(job, run.calls)
+                listen = proxy.start if proxy is not None else None
+                outcome = run_job(jail, job, context, on_listener=listen, stop=context.stop)
+                facts = wasm_facts(outcome, job, context.chosen)
+                facts.spent_s = facts.compile_s = run.spent_s
+                told = [*facts.notes, *run.notes]
+                if run.calls is not None:
+                    facts.calls = run.calls.finish()
+                if proxy is not None:
+                    facts.violations = proxy.violations
+                    told += (*network_notes(self.policy, NetworkSigns(), ()), *proxy.take_failures())
+                kept = leaves_files(facts.status, facts.limit)
+                if here is not None and look is not None:
+                    left = here.keep_run(look, began_ns, kept=kept)
+                else:
+                    left = files_left(jail.box_fd, request.files, context.keep, kept=kept)
+                facts.changes, facts.here, facts.notes = left.changes, left.here, (*told, *left.notes)
+                return make_result(request, outcome, facts)
             finally:
                 jail.destroy()
                 jail.forget()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _WasmRun:
+    """One request while it runs: the time that compilers took, what they said, and notes for its result."""
+
+    request: ExecRequest
+    context: RunContext
+    calls: CallServer | None
+    spent_s: float = 0.0
+    messages: bytes = b""
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def left_s(self) -> float:
+        """What is left of the time limit."""
+        return self.request.timeout - self.spent_s
+
+    def ended_early(self, result: ExecResult) -> ExecResult:
+        """Return the result of a run that ended before its guest began."""
+        return replace(
+            result,
+            duration=result.duration + self.spent_s,
+            compile_duration=(result.compile_duration or 0.0) + self.spent_s,
+            chosen=self.context.chosen,
+            here="" if self.context.here is None else "copy",
+        )

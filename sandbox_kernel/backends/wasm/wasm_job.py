@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel.backends.wasm.guest_images import FACTS, PLAIN, EngineSwitches, boot_fields
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import REPORT_FD, JobFile, Step
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import Job
-from sandbox_kernel.jail.core.walls import CELL, WORK, Walls, Warm, sizes
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.enforcer import has_own_disk
+from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step
+from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules import seccomp
-from sandbox_kernel.jail.start import has_own_disk
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.jail.run_job import Job
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.walls import CELL, WORK, Walls, Warm, sizes
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.languages.recipe import rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant, SandboxPolicy
-from sandbox_kernel.policy.places import ROOT
+from sandbox_kernel.policy.sandbox_policy import ROOT
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 #: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
-from sandbox_kernel.backends.results.outcome import make_result
+from sandbox_kernel.backends.outcome import RunFacts, run_facts
 from sandbox_kernel.backends.wasm.wasm_job import PREPARE_DISK_MB
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.ground.wire import parse_json
-from sandbox_kernel.jail.core.gate_messages import readable_text
-from sandbox_kernel.jail.core.job import Job, JobOutcome
-from sandbox_kernel.jail.run import ending
-from sandbox_kernel.jail.run.ending import Evidence, Verdict
+from sandbox_kernel.jail import ending
+from sandbox_kernel.jail.ending import Evidence, Verdict
+from sandbox_kernel.jail.gate_messages import readable_text
+from sandbox_kernel.jail.run_job import Job, JobOutcome
 from sandbox_kernel.languages.recipe import ProgramPlan
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
@@ -137,26 +137,23 @@ def judge_guest(report: WasmEnding, otherwise: Limit | None) -> Verdict:
     return ending.judge(Evidence(own=own, survived=Limit.MEMORY if report.refused else otherwise))
 
 
-def wasm_result(request: ExecRequest, outcome: JobOutcome, job: Job, *, backend: str, isolation: str) -> ExecResult:
-    """Return the result of one run: by the limit if the jail ended it, else by the ending of the guest."""
-    result = make_result(
-        request, outcome, job, ProgramPlan(steps=tuple(job.steps)), backend=backend, isolation=isolation
-    )
+def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
+    """Return how a run ended: by the limit if the jail ended it, else by the ending of the guest."""
+    plan = ProgramPlan(steps=tuple(job.steps))
+    facts = run_facts(outcome, job, plan, backend="wasm", isolation="wasm", chosen=chosen)
     report = read_report(outcome.report)
-    if outcome.stopped_by is not None or outcome.reading.memory_exceeded or report is None:
-        return result if report is None else replace(result, peak_memory_bytes=report.memory_bytes)
-    status, limit = judge_guest(report, result.limit)
+    if report is None:
+        return facts
+    if outcome.stopped_by is not None or outcome.reading.memory_exceeded:
+        facts.peak_bytes = report.memory_bytes
+        return facts
+    facts.status, facts.limit = judge_guest(report, facts.limit)
     has_code = report.end in (GuestEnd.EXIT, GuestEnd.UNTRANSLATED)
-    code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
-    return replace(
-        result,
-        status=status,
-        limit=limit,
-        exit_code=code,
-        signal=None,
-        fuel_used=report.fuel_used,
-        peak_memory_bytes=report.memory_bytes if report.memory_bytes is not None else result.peak_memory_bytes,
-    )
+    facts.code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
+    facts.fuel_used = report.fuel_used
+    if report.memory_bytes is not None:
+        facts.peak_bytes = report.memory_bytes
+    return facts
 
 
 def unfinished(request: ExecRequest, status: Status, limit: Limit | None, compile_s: float) -> ExecResult:

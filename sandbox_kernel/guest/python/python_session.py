@@ -18,7 +18,7 @@ import traceback
 from ..gate.python_once import limit_of
 from ..session import accelerator
 from ..session.worker import CellEngine, Worker
-from . import editor_answers, file_modes, look, tried_names
+from . import editor_answers, file_modes, loading, look, process_state, saving, tried_names
 from .background import (
     CELL,
     allow_own_loops,
@@ -33,7 +33,6 @@ from .debugger.attachment import Attachment
 from .display import SCREEN
 from .interactive.frame import bundle, plain
 from .interactive.widgets import COMMS
-from .saving import save_answers, settings
 from .shell import WorkerShell, forget_all, make_shell
 
 TYPE_CHECKING = False
@@ -103,7 +102,7 @@ class PythonCells(CellEngine):
         getpass.getpass = ask_secret
         sys.path[:] = ["", *(path for path in sys.path if path != "")]
         sys.argv = [""]
-        settings.note_beginning(worker.signals)
+        process_state.note_beginning()
 
     def running_cell(self) -> int:
         """See ``CellStream``: the running cell, or minus the last one between cells."""
@@ -246,14 +245,14 @@ class PythonCells(CellEngine):
         history: Any = self.shell.history_manager
         cells = [text for text in history.input_hist_parsed if isinstance(text, str)]
         apart = not accelerator.in_use()
-        return save_answers.save(held, into, order, signals.was_interrupted, cells=cells, apart=apart)
+        return saving.save(held, into, order, signals.was_interrupted, cells=cells, apart=apart)
 
     def _load(self, order: str) -> Dict[str, Any]:
         source, before = self.worker.channel.take_descriptor(), {**self.variables(), **self._private()}
-        return {} if source is None else save_answers.load(self.shell.user_ns, source, order, before)
+        return {} if source is None else loading.load(self.shell.user_ns, source, order, before)
 
     def _private(self) -> Dict[str, Any]:
-        return save_answers.private_variables(self.shell.user_ns, self.shell.user_ns_hidden)
+        return saving.private_variables(self.shell.user_ns, self.shell.user_ns_hidden)
 
     def own_threads(self) -> int:
         """See ``CellEngine``."""

@@ -45,20 +45,6 @@ class Signals:
                 self._aside[number] = handler
                 _handle(number, self._note)
 
-    def handlers(self) -> Dict[int, Any]:
-        """Return the handlers of the program by signal, also while they are held back."""
-        return {int(number): self._aside.get(number, _handler_of(number)) for number in EVERY_SIGNAL}
-
-    def set_handlers(self, handlers: Dict[int, Any]) -> None:
-        """Set handlers of the program while they are held back."""
-        for number, handler in handlers.items():
-            if callable(handler):
-                self._aside[number] = handler
-                _handle(number, self._note)
-            else:
-                self._aside.pop(number, None)
-                _handle(number, handler)
-
     def forget_interrupts(self) -> None:
         """Discard interrupts that came too late for the last cell; called while signals are held."""
         while signal.SIGINT in _pending():

@@ -84,9 +84,8 @@ def read_request(event: h11.Request, inside: Target | None = None) -> ProxyReque
     elif url.startswith("/") or url == "*":
         raise malformed("this is a proxy: requests need a whole URL; set http_proxy and https_proxy")
     else:
+        # An https URL without CONNECT is from a program that leaves TLS to this proxy, as guests in WebAssembly do.
         target = _parsed(parse_url, url)
-        if target.scheme != "http":
-            raise malformed("an https URL needs CONNECT; set https_proxy")
     length = next((value for name, value in headers if name.lower() == "content-length"), None)
     framed = forwardable(headers)
     if length is not None:

@@ -1,6 +1,6 @@
 """The base of servers on the listening socket of one jail: accepts connections on the network thread until closed.
 
-``EgressProxy`` and ``FetchBridge`` define how a connection is served. Connections are accepted at a limited rate and
+``EgressProxy`` defines how a connection is served. Connections are accepted at a limited rate and
 wait in the kernel's queue of that jail otherwise, so that a program which connects in a loop does not keep the network
 thread busy.
 """

@@ -18,8 +18,8 @@ from itertools import takewhile
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
+from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.model.units import parse_count
-from sandbox_kernel.model.wanted import Wanted, WantedKind
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import (
     COMMAND_NAMES,
@@ -29,8 +29,7 @@ from sandbox_kernel.notebook.options.option_table import (
     parse_name,
 )
 from sandbox_kernel.notebook.options.parse_options import asks_for_help, first_defaults, parse_options, split_words
-from sandbox_kernel.policy.lacked_domains import rule_text
-from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.policy.network_rule import parse_rule, rule_text
 
 _CELL_MAGIC = re.compile(r"%%sandbox(?=\s|\Z)(.*)\Z")
 _LINE_MAGIC = re.compile(r"%sandbox(?=\s|\Z)(.*)\Z")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sandbox_kernel.backends.results.host_failures import check_listener
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import check_memory_mb
-from sandbox_kernel.model import ExecRequest
+from sandbox_kernel.model import ExecRequest, check_listener
 from sandbox_kernel.session.cell.cell_order import CellOrder, CellRequest
 from sandbox_kernel.session.opening.spec import SessionSpec
 

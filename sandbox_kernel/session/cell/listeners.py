@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from sandbox_kernel.jail.core.job import OnOutput
+from sandbox_kernel.model import OnOutput
 
 Item = TypeVar("Item")
 

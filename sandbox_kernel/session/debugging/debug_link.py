@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.streams.stop import readable
+from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.debugging.debug_messages import (
     GOING_ON,
     MAX_MESSAGE,

@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
+from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.backends.functions.host_function import HostFunctions
-from sandbox_kernel.backends.results.host_failures import host_trouble
-from sandbox_kernel.backends.results.network_notes import NetworkSigns, network_notes
+from sandbox_kernel.backends.outcome import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.guest_images import FACTS, image_facts
 from sandbox_kernel.backends.wasm.packages import package_files, usual_indexes
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
@@ -28,12 +28,12 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 )
 from sandbox_kernel.backends.wasm.wheels import INSTALLED, MEMORY, LoadedWheels, Wheels, load_installed, wheels_mark
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import Walls, Warm
-from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.jail.enforcer import has_own_disk
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls, Warm
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
-from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb, quoted
+from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb, quoted
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.cell.cell_result import Frame
@@ -161,8 +161,7 @@ class _Opening:
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
-            python = self.spec.language is Language.PYTHON
-            proxy = self.backend.proxy() if python else self.backend.egress().__enter__()
+            proxy = self.backend.egress().__enter__()
             sealed = can_be_sealed(self.backend.enforcer.name)
             calls = CallServer(self.functions) if self.functions is not None else None
             worker = JailedWorker(
@@ -256,7 +255,7 @@ def open_wasm_session(
     *,
     name: str | None = None,
     memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
-    checkpoints: int = 5,
+    checkpoints: int = DEFAULT_CHECKPOINTS,
     limits: Limits | None = None,
     on_open: OnOpen | None = None,
     share: FolderLink | None = None,
@@ -301,7 +300,7 @@ def load_wasm_session(
     *,
     name: str | None = None,
     memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
-    checkpoints: int = 5,
+    checkpoints: int = DEFAULT_CHECKPOINTS,
     limits: Limits | None = None,
     on_open: OnOpen | None = None,
     share: FolderLink | None = None,

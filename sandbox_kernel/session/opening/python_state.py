@@ -12,17 +12,17 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from sandbox_kernel.backends.results.host_failures import host_trouble
+from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.ground.visible import one_line
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
+from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.cell.cell_order import CellRequest
 from sandbox_kernel.session.opening.saved_file import MOST_RECIPES, ImageHeader, SavedSession, read_image, write_image
 from sandbox_kernel.session.opening.spec import SessionSpec
 from sandbox_kernel.session.opening.state_copies import StateCopies, StateCopy
-from sandbox_kernel.session.opening.take_variables import take_variables
+from sandbox_kernel.session.opening.take_variables import cloudpickle_source, take_variables
 from sandbox_kernel.session.opening.wasm_state import State
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
@@ -132,9 +132,8 @@ class PythonSession(Session):
             memory_bytes=len(state.memory),
             memory_sha256=state.memory.sha256(),
             elapsed_s=0.0,
-            folder=state.folder,
             recipes=recipes,
-        )
+        ).of_folder(state.folder)
         write_image(target, header, state.memory.fileno(), state.folder.files, lambda: stop.raised)
         return report
 
@@ -222,8 +221,7 @@ class PythonSession(Session):
     def load(self, saved: SavedSession) -> None:
         """Begin with a saved state; called once, before the first cell. Closes the session when that fails."""
         try:
-            folder = replace(saved.header.folder, files=saved.files)
-            self._restore(State(saved.memory, 0.0, folder=folder), saved.header.recipes)
+            self._restore(State(saved.memory, 0.0, folder=saved.header.folder(saved.files)), saved.header.recipes)
         except SandboxError as error:
             self.close()
             raise InvalidRequest(f"{saved.path!r} cannot be loaded: {error}") from None
@@ -268,7 +266,8 @@ class PythonSession(Session):
             files = {**state.folder.left_out, **put_folder(state.folder, box)}
         if state.folder.is_layer and not self._supervisor.files.here(worker):
             files["."] = _NOT_HERE
-        answer = worker.ask("load", json.dumps(dict(recipes)), 0, _LOAD_S, state.memory.fileno()).answer
+        order = json.dumps({"recipes": dict(recipes), "cloudpickle": cloudpickle_source()})
+        answer = worker.ask("load", order, 0, _LOAD_S, state.memory.fileno()).answer
         if not isinstance(answer.get("report"), dict):
             raise SessionError(f"its variables could not be made again: {one_line(str(answer.get('problem')), 300)}")
         return replace(_report(answer["report"]), files=files)

@@ -16,16 +16,16 @@ import secrets
 import stat
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.ground.visible import one_line
-from sandbox_kernel.ground.wire import has_too_many_parts, parse_json
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.ground.wire import decode, has_too_many_parts
+from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.limits import MIB, check_memory_mb
 from sandbox_kernel.model import check_file_name
 from sandbox_kernel.policy.written_folders import host_file
+from sandbox_kernel.receipt import one_line
 from sandbox_kernel.workspace.folder_state import MOST_LEFT_OUT, FolderState, SavedEntry, check_entries
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
 
@@ -46,7 +46,7 @@ _MOST_TEXT, _MOST_ELAPSED_S = 200, 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class ImageHeader:
-    """The header of a saved session."""
+    """The header of a saved session, as it stands in the file."""
 
     language: str
     #: The guest that this memory belongs to: a digest of packages, versions and our scripts, and a version in words.
@@ -57,12 +57,23 @@ class ImageHeader:
     memory_sha256: str
     elapsed_s: float
     #: Files of the work folder in their order in the file: size and SHA-256.
-    files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    #: Modes, times, links and folders of the work folder, what was left out of it, and whether it was a folder of the
-    #: user. Its files are in ``SavedSession``.
-    folder: FolderState = field(default_factory=FolderState)
+    files: dict[str, tuple[int, str]] = field(default_factory=dict)
     #: The cells that make variables again which could not be stored, by the names of these. They run inside only.
-    recipes: Mapping[str, str] = field(default_factory=dict)
+    recipes: dict[str, str] = field(default_factory=dict)
+    #: Type, mode, time and target of what is in the work folder; what was left out of it; whether it was the user's.
+    entries: dict[str, tuple[str, int, int | None, str | None]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    is_layer: bool = False
+
+    def of_folder(self, folder: FolderState) -> ImageHeader:
+        """Return the header with what it says of a work folder, but for the contents of its files."""
+        entries = {path: (each.type, each.mode, each.mtime_ns, each.target) for path, each in folder.entries.items()}
+        return replace(self, entries=entries, left_out=dict(folder.left_out), is_layer=folder.is_layer)
+
+    def folder(self, files: Mapping[str, bytes]) -> FolderState:
+        """Return the work folder with these files."""
+        entries = {path: SavedEntry(*each) for path, each in self.entries.items()}
+        return FolderState(files, MappingProxyType(entries), MappingProxyType(self.left_out), self.is_layer)
 
 
 @dataclass(frozen=True)
@@ -87,19 +98,8 @@ def write_image(
     Only another saved session, or an empty file, is replaced: a line of a notebook names the file. ``stopped`` is asked
     meanwhile; when it returns True nothing is saved.
     """
-    described = {
-        "language": header.language,
-        "guest": header.guest,
-        "guest_version": header.guest_version,
-        "memory_mb": header.memory_mb,
-        "memory_bytes": header.memory_bytes,
-        "memory_sha256": header.memory_sha256,
-        "elapsed_s": header.elapsed_s,
-        "files": {name: [len(data), hashlib.sha256(data).hexdigest()] for name, data in files.items()},
-        "recipes": dict(header.recipes),
-        **_described(header.folder),
-    }
-    text = json.dumps(described).encode()
+    listed = {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()}
+    text = json.dumps(vars(replace(header, files=listed))).encode()
     if len(text) > _MOST_HEADER or has_too_many_parts(text):
         raise SessionError("the work folder has too many files, or too long names, to be saved; remove some of them")
     try:
@@ -137,14 +137,6 @@ def write_image(
     finally:
         if os.path.exists(aside):
             os.unlink(aside)
-
-
-def _described(folder: FolderState) -> dict[str, object]:
-    """Return what the header says of a work folder, but for the contents of its files."""
-    if not folder.entries and not folder.left_out:
-        return {}
-    entries = {path: [each.type, each.mode, each.mtime_ns, each.target] for path, each in folder.entries.items()}
-    return {"entries": entries, "left_out": dict(folder.left_out), "is_layer": folder.is_layer}
 
 
 def _may_replace(target: str) -> bool:
@@ -199,50 +191,35 @@ def read_image(path: str, accept: Callable[[ImageHeader], object] | None = None)
 
 def _parse(path: str, text: bytes) -> ImageHeader:
     try:
-        found = parse_json(text)
-        files = {
-            check_file_name(name): (_whole(count), _text(sha256)) for name, (count, sha256) in found["files"].items()
-        }
-        header = ImageHeader(
-            language=_text(found["language"]),
-            guest=_text(found["guest"]),
-            guest_version=_text(found["guest_version"]),
-            memory_mb=_whole(found["memory_mb"]),
-            memory_bytes=_whole(found["memory_bytes"]),
-            memory_sha256=_text(found["memory_sha256"]),
-            elapsed_s=check_elapsed(found["elapsed_s"]),
-            files=MappingProxyType(files),
-            folder=_folder(found, files),
-            recipes={str(name): _code(code) for name, code in found.get("recipes", {}).items() if name.isidentifier()},
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        header = decode(text, ImageHeader)
+        _check(header)
+    except ValueError:
         raise InvalidRequest(f"{path!r} is damaged: its header cannot be read") from None
     check_memory_mb(header.memory_mb)
     in_bounds = 0 < header.memory_bytes <= min(MOST_MEMORY, header.memory_mb * MIB)
-    total = sum(count for count, _ in files.values())
+    files, total = header.files, sum(count for count, _ in header.files.values())
     if any(folder in files for name in files for folder in _folders_of(name)):
         raise InvalidRequest(f"{path!r} is damaged: one of its names is a file and a folder")
     if not in_bounds or header.memory_bytes % ALIGNMENT or len(files) > MAX_PACKED_FILES or total > MAX_PACKED_BYTES:
         raise InvalidRequest(f"{path!r} is damaged: its sizes cannot be right")
-    return header
+    names = {one_line(name, 200): one_line(why, 200) for name, why in header.left_out.items()}
+    recipes = {name: code for name, code in header.recipes.items() if name.isidentifier()}
+    return replace(header, left_out=names, recipes=recipes)
 
 
-def _folder(found: Mapping[str, object], files: Mapping[str, object]) -> FolderState:
-    """Return what a header says of the work folder; files of earlier versions say nothing."""
-    told, left_out, is_layer = found.get("entries", {}), found.get("left_out", {}), found.get("is_layer", False)
-    if not isinstance(told, dict) or not isinstance(left_out, dict) or not isinstance(is_layer, bool):
-        raise ValueError("not a work folder")
-    entries = {}
-    for path, (kind, mode, mtime_ns, target) in told.items():
-        time_ns = None if mtime_ns is None else _whole(mtime_ns)
-        if not isinstance(kind, str) or not isinstance(target, str | None):
-            raise ValueError("not an entry of a work folder")
-        entries[path] = SavedEntry(kind, _whole(mode), time_ns, target)
-    check_entries(entries, list(files))
-    if len(entries) > MAX_PACKED_FILES or len(left_out) > MOST_LEFT_OUT:
+def _check(header: ImageHeader) -> None:
+    """Check what the types of a header do not say; raises ``ValueError``."""
+    short = (header.language, header.guest, header.guest_version, header.memory_sha256)
+    numbers = [number for _, mode, time_ns, _ in header.entries.values() for number in (mode, time_ns or 0)]
+    numbers += [size for size, _ in header.files.values()]
+    if not all(len(each) <= _MOST_TEXT and each.isprintable() for each in short) or min(numbers, default=0) < 0:
+        raise ValueError("a text is too long, or a number below zero")
+    if len(header.entries) > MAX_PACKED_FILES or len(header.left_out) > MOST_LEFT_OUT:
         raise ValueError("too many entries")
-    named = {one_line(str(path), 200): one_line(str(why), 200) for path, why in left_out.items()}
-    return FolderState({}, MappingProxyType(entries), MappingProxyType(named), is_layer)
+    check_elapsed(header.elapsed_s)
+    for name in header.files:
+        check_file_name(name)
+    check_entries(header.folder({}).entries, list(header.files))
 
 
 def _folders_of(name: str) -> list[str]:
@@ -255,22 +232,3 @@ def check_elapsed(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_ELAPSED_S:
         raise ValueError("not the age of a session")
     return float(value)
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("not a number of bytes")
-    return value
-
-
-def _code(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("not a cell")
-    return value
-
-
-def _text(value: object) -> str:
-    """Return a short printable text, fit for messages; raises ``ValueError`` for anything else."""
-    if not isinstance(value, str) or len(value) > _MOST_TEXT or not value.isprintable():
-        raise ValueError("not a short text")
-    return value

@@ -7,17 +7,20 @@ bounded by the session's memory limit, and only a jail makes variables of it.
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
 import json
 import os
 import threading
 import time
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.ground.visible import one_line
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
-from sandbox_kernel.jail.streams.stop import Stop, readable
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.opening.saved_file import INTERRUPTED, MOST_MEMORY
 from sandbox_kernel.session.opening.wasm_state import State
 from sandbox_kernel.session.worker.worker import JailedWorker
@@ -97,10 +100,11 @@ def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop, rights: Col
     lost: dict[str, str] = {}
     for _ in range(MAX_TRIES):
         with _intake(min(MOST_MEMORY, memory_mb * MIB)) as intake:
-            order = json.dumps({"folder": worker.jail.places.work, "lost": lost, "rights": sorted(rights)})
+            order = {"folder": worker.jail.places.work, "lost": lost, "rights": sorted(rights)}
+            text = json.dumps({**order, "cloudpickle": cloudpickle_source()})
             worker.permit_fork()
             left = max(1.0, deadline - time.monotonic())
-            answer = worker.ask("image", order, 0, left, intake.writer, stop).answer
+            answer = worker.ask("image", text, 0, left, intake.writer, stop).answer
             count = intake.end()
         if stop.raised:
             raise SessionError(INTERRUPTED)
@@ -115,6 +119,15 @@ def take_variables(worker: JailedWorker, memory_mb: int, stop: Stop, rights: Col
             "variables that are not needed, or give a cell more memory (memory_mb, --memory)"
         )
     return State(intake.sealed(), 0.0, report=report)
+
+
+@functools.cache
+def cloudpickle_source() -> str:
+    """Return the program of cloudpickle, which a worker runs: the Python inside may have none, or another version."""
+    found = importlib.util.find_spec("cloudpickle")
+    if found is None or not found.submodule_search_locations:
+        raise SessionError("sessions are saved and loaded by cloudpickle, which is missing; pip install cloudpickle")
+    return Path(found.submodule_search_locations[0], "cloudpickle.py").read_text(encoding="utf-8")
 
 
 def _intake(most: int) -> Intake:

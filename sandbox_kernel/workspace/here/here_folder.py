@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from typing import NoReturn
 
 from sandbox_kernel.errors import InvalidRequest, NotAsShown, SandboxError
-from sandbox_kernel.model import ExecResult, FsChange, Limit, Note, Status, notes
+from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.here.applying.apply import apply_changes
@@ -30,7 +29,7 @@ from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.here.seen_files import SeenFiles
 from sandbox_kernel.workspace.here.showing.patch import WholePatch, make_patch, make_whole_patch
 from sandbox_kernel.workspace.here.tracked_secrets import git_notes
-from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
+from sandbox_kernel.workspace.outcome import MAX_CHANGES, Left, incomplete
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import DirEntry
@@ -252,18 +251,18 @@ class HereFolder(BoxFolder):
         else:
             place(self.kept.root, self.kept.root.stat(names)._replace(mode=kept.mode), box)
 
-    def keep_run(self, result: ExecResult, look: LayerLook | CopyLook, began_ns: int) -> ExecResult:
-        """Tell what a finished run changed, and keep it; a run that was stopped leaves nothing."""
+    def keep_run(self, look: LayerLook | CopyLook, began_ns: int, *, kept: bool) -> Left:
+        """Tell what a finished run changed, and keep it unless the run was stopped (``kept`` is False)."""
         found = look.changes()
         told = displayed(found.changes[:MAX_CHANGES])
         more: list[Note] = [*look.not_given[:5], *incomplete(found.truncated, len(found.changes))]
         more += git_notes(self.project, found.changes)
-        if told and (result.status not in (Status.OK, Status.FAILED) or result.limit not in (None, Limit.OUTPUT)):
+        if told and not kept:
             more.append(notes.stopped_run_keeps_no_files())
         else:
             more += self.take(look.layer, found, began_ns)
         look.layer.close()
-        return replace(result, changes=told, notes=(*result.notes, *more), here=look.here)
+        return Left(told, tuple(more), look.here)
 
     def take(self, source: Rooted, found: LayerChanges, began_ns: int) -> list[Note]:
         """Keep changes of a jail; returns notes on what could not be kept."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import quoted
-from sandbox_kernel.policy.places import path_text
+from sandbox_kernel.policy.sandbox_policy import path_text
 from sandbox_kernel.policy.written_folders import absolute, real_path
 from sandbox_kernel.workspace.here.hidden import HiddenFiles
 from sandbox_kernel.workspace.tree.beneath import PASS, open_folder

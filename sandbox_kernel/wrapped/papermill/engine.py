@@ -8,6 +8,10 @@ sandbox_state NAME`` a run that failed can go on at the failed cell (``state.py`
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from jupyter_client.manager import AsyncKernelManager
@@ -16,12 +20,125 @@ from nbclient.exceptions import DeadKernelError
 from papermill.engines import NBClientEngine
 from papermill.log import logger
 
-from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
+from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.limits import check_timeout
+from sandbox_kernel.model.units import parse_duration, parse_megabytes
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, rights_asked, shown
+from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
-from sandbox_kernel.wrapped.papermill.cell_rights import check_cells
-from sandbox_kernel.wrapped.papermill.settings import SETTINGS, STATE, PapermillSettings, collect
 from sandbox_kernel.wrapped.papermill.state import SandboxNotebookClient
+
+
+def check_cells(sources: Iterable[str], settings: Mapping[str, object]) -> None:
+    """Raise ``InvalidRequest`` if a cell asks for a right, or for more than the limits of this run.
+
+    Args:
+        sources: The programs of the notebook's code cells, in order.
+        settings: The settings of this run.
+
+    """
+    memory, timeout = settings.get("memory"), settings.get("timeout")
+    given = CellOptions(
+        memory_mb=parse_megabytes(str(memory), "memory") if memory else None,
+        timeout_s=parse_duration(str(timeout), "timeout") if timeout else None,
+    )
+    for number, source in enumerate(sources, 1):
+        try:
+            plan = parse_cell(source, given)
+        except SandboxError:
+            continue  # the kernel refuses this cell
+        if rights := rights_asked(plan, given):
+            raise InvalidRequest(
+                f"code cell {number} asks for a right: {', '.join(map(shown, rights))}; who runs it can give one: -p "
+                "sandbox_mounts HOST:GUEST, sandbox_domains DOMAIN, sandbox_here DIR, sandbox_policy NAME, "
+                "sandbox_memory SIZE, --execution-timeout SECONDS"
+            )
+
+
+#: The settings of the provisioner, and the two of them that are lists.
+SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record", "here")
+_LISTS = ("mounts", "domains")
+STATE = "state"
+_PREFIX = "sandbox_"
+#: What the Sandbox kernel calls these settings in a cell.
+_OPTIONS = {"memory": "--memory", "timeout": "--timeout", "policy": "--policy", "mounts": "--mount",
+            "domains": "--allow-net", "here": "--here"}  # fmt: skip
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class PapermillSettings:
+    """Settings for the kernel, by name, and the name of the state file; empty for none."""
+
+    values: Mapping[str, object]
+    state: str = ""
+
+    @property
+    def needs_rights(self) -> bool:
+        """Whether lines of ours give rights or limits in the Sandbox kernel, or save a state."""
+        return bool(self.state or self.values)
+
+    def as_cell(self) -> str:
+        """Return the line that sets them in the Sandbox kernel; empty when there is nothing to set.
+
+        Raises ``InvalidRequest`` for a setting that only wrapped kernels have.
+        """
+        words: list[str] = []
+        for name, value in self.values.items():
+            if name not in _OPTIONS:
+                raise InvalidRequest(f"the Sandbox kernel has no setting {name!r}; it has: {', '.join(_OPTIONS)}")
+            for each in value if isinstance(value, list) else [value]:
+                words += [_OPTIONS[name], shlex.quote(str(each))]
+        return " ".join(["%sandbox", *words]) if words else ""
+
+
+def collect(given: Mapping[str, object], limit: float | None) -> PapermillSettings:
+    """Return the settings of a run, those of the caller before those of the command line. A notebook has none.
+
+    Args:
+        given: What the caller of ``papermill.execute_notebook`` gave.
+        limit: papermill's own ``--execution-timeout``.
+
+    Raises:
+        InvalidRequest: a setting is unknown, or the name of the state is no file name.
+
+    """
+    asked = {**from_pairs(command_line_parameters()), **given}
+    if limit:
+        asked["timeout"] = f"{check_timeout(limit):g}s"
+    state = str(asked.pop(STATE, ""))
+    if state and not _FILE_NAME.fullmatch(state):
+        raise InvalidRequest(f"{_PREFIX}{STATE} {state!r:.120} must be a plain file name, like {STATE}.bin")
+    return PapermillSettings(asked, state)
+
+
+def from_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
+    """Return the settings among parameters; others are the notebook's. Raises ``InvalidRequest`` for unknown ones."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if not name.startswith(_PREFIX):
+            continue
+        setting = name.removeprefix(_PREFIX)
+        if setting in _LISTS:
+            found[setting] = [*found.get(setting, []), value]  # type: ignore[misc]
+        elif setting in (*SETTINGS, STATE):
+            found[setting] = value
+        else:
+            known = ", ".join(_PREFIX + each for each in (*SETTINGS, STATE))
+            raise InvalidRequest(f"there is no setting {name!r:.80} of the engine 'sandbox'; expected: {known}")
+    return found
+
+
+def command_line_parameters() -> list[tuple[str, str]]:
+    """Return the parameters that were typed on papermill's command line; none when a program called papermill."""
+    import click
+
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return []
+    return [*context.params.get("parameters", ()), *context.params.get("parameters_raw", ())]
+
 
 PROVISIONER = "sandbox-provisioner"
 #: How long nbclient waits beyond the cell's own limit: the launcher interrupts first, and says so in the notebook.

@@ -17,7 +17,7 @@ from papermill.log import logger
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.policy.written_folders import host_file
-from sandbox_kernel.wrapped.cleaning.clean_outputs import OutputCleaner
+from sandbox_kernel.wrapped.relaying.clean_outputs import OutputCleaner
 
 _BESIDE = ".cells.json"
 _OUTPUTS = ("stream", "display_data", "execute_result", "error")

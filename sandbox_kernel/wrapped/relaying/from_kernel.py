@@ -1,9 +1,8 @@
 """Cleans the messages of a kernel in a jail, one by one, and sends them to front ends: the hostile half of a relay.
 
-Every message is decoded, cleaned, encoded anew and signed with the outside key; of long printed text, only what needs
-cleaning is decoded (``cleaning/plain_print.py``). One that cannot be understood, for whatever reason, is dropped and
-counted. A cell is over when the kernel has sent both its reply and its idle status: one of them alone, which any code
-can send, stops no clock. An idle status waits for the reply, or for the next request.
+Every message is decoded, cleaned, encoded anew and signed with the outside key. One that cannot be understood, for
+whatever reason, is dropped and counted. A cell is over when the kernel has sent both its reply and its idle status: one
+of them alone, which any code can send, stops no clock. An idle status waits for the reply, or for the next request.
 """
 
 from __future__ import annotations
@@ -11,25 +10,23 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.wrapped import kernel_words
-from sandbox_kernel.wrapped.cleaning import clean_parts
-from sandbox_kernel.wrapped.cleaning.clean_outputs import COMMS, DISPLAYS, OutputCleaner
-from sandbox_kernel.wrapped.cleaning.clean_parts import MalformedMessage, Table
-from sandbox_kernel.wrapped.cleaning.clean_replies import clean_reply
-from sandbox_kernel.wrapped.cleaning.plain_print import printed_text
 from sandbox_kernel.wrapped.record import KernelRecorder
-from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
-from sandbox_kernel.wrapped.relaying.kernel_message import LARGE, KernelMessage, ParentReader, read_message
+from sandbox_kernel.wrapped.relaying import clean_outputs
+from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, DISPLAYS, MalformedMessage, OutputCleaner, Table
+from sandbox_kernel.wrapped.relaying.clean_replies import clean_reply
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
-from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
-from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
-from sandbox_kernel.wrapped.relaying.remembered import Remembered
-from sandbox_kernel.wrapped.relaying.wire import CONTENT, Packet, from_json, joined, split, to_json
+from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, OwnMessages
+from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered
+from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, joined, split, to_json
+
+if TYPE_CHECKING:
+    from sandbox_kernel.wrapped.kernel_folder import KernelFolder
 
 #: Outputs whose check can take long.
 _CHECKED = frozenset((*DISPLAYS, *COMMS, "stream", "error"))
@@ -39,11 +36,56 @@ USUAL_PACE = 4 << 20
 MAX_SLOW_S = 5.0
 #: What each message may take besides.
 _FREE_S = 0.002
-#: Printed text that needs cleaning is cleaned in pieces of so many characters: front ends are heard in between.
+#: Printed text is cleaned in pieces of so many characters: front ends are heard in between.
 _PIECE = 1 << 20
 
-if TYPE_CHECKING:
-    from sandbox_kernel.wrapped.here.kernel_folder import KernelFolder
+#: The largest message but for printed text, in bytes without its buffers: to decode it takes a fraction of a second.
+MAX_JSON = 32 << 20
+
+
+@dataclass(frozen=True)
+class KernelMessage:
+    """A message of the kernel: its headers are clean, its metadata and content are not."""
+
+    channel: str
+    kind: str
+    header: Table
+    parent: Table
+    metadata: Table
+    content: Table
+    buffers: Sequence[bytes]
+
+    @property
+    def parent_id(self) -> str:
+        """The id of the request that it belongs to."""
+        return str(self.parent.get("msg_id"))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it says that the kernel has finished a request."""
+        return self.kind == "status" and self.content.get("execution_state") == "idle"
+
+
+def read_message(channel: str, packet: Packet | None) -> KernelMessage:
+    """Return a message with clean headers. Raises ``MalformedMessage``."""
+    if packet is None:
+        raise MalformedMessage
+    raw_header, raw_parent, raw_metadata, raw_content = packet.parts
+    header = clean_outputs.header(_table(raw_header))
+    if header.get("msg_type") != "stream" and sum(map(len, packet.parts)) > MAX_JSON:
+        raise MalformedMessage
+    parent, metadata, content = clean_outputs.header(_table(raw_parent)), _table(raw_metadata), _table(raw_content)
+    kind = header.get("msg_type")
+    if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
+        raise MalformedMessage
+    return KernelMessage(channel, kind, header, parent, metadata, content, packet.buffers)
+
+
+def _table(part: bytes) -> Table:
+    value = from_json(part)
+    if value is None:
+        raise MalformedMessage
+    return value
 
 
 class FromKernel:
@@ -77,19 +119,13 @@ class FromKernel:
         self.dropped: Counter[str] = Counter()
         #: For how long outputs of this cell were checked, beyond what outputs of their size usually take.
         self._slow_s = 0.0
-        self._parents = ParentReader()
         #: The idle status of cells whose reply has not come.
         self._held: dict[str, KernelMessage] = {}
 
     def carry(self, channel: str, frames: Sequence[bytes]) -> None:
         """Clean one message and send it; drop it when that is not possible."""
         try:
-            packet = split(frames)
-            if packet is not None and channel == "iopub" and len(packet.parts[CONTENT]) >= LARGE:
-                packet = self._print_plain(packet)
-                if packet is None:
-                    return
-            message = read_message(channel, packet, self._parents)
+            message = read_message(channel, split(frames))
             if channel == "iopub":
                 self._let_go(unless=message.parent_id)
                 if message.is_idle and self._clock.waits_for_reply(message.parent_id):
@@ -98,29 +134,6 @@ class FromKernel:
             self._carry(message)
         except Exception:  # code that reads hostile values is never without faults, and one message is no loss
             self.dropped["malformed"] += 1
-
-    def _print_plain(self, packet: Packet) -> Packet | None:
-        """Send much printed text as far as it needs no cleaning; returns the message without it, None for nothing."""
-        raw_header, raw_parent, _, content = packet.parts
-        printed = printed_text(content)
-        if printed is None or max(len(raw_header), len(raw_parent)) >= LARGE or self._slow_s > MAX_SLOW_S:
-            return packet
-        header, (parent, _) = from_json(raw_header) or {}, self._parents.read(raw_parent)
-        parent_id = str(parent.get("msg_id"))
-        if header.get("msg_type") != "stream" or self.outputs.is_amid_colour(printed.name):
-            return packet
-        if self._widgets.awaits(parent_id):  # the page of the widget is told what its callbacks print
-            return packet
-        self._let_go(unless=parent_id)
-        at = printed.begin
-        for end, piece in printed.pieces(MAX_PRINTED):
-            self._own.print_encoded(parent, piece)
-            self.outputs.amid_line = not piece.endswith(b'\\n"}')
-            self._between()
-            at = end
-        if at == printed.end:
-            return None
-        return packet.with_content(printed.rest(at)) if at > printed.begin else packet
 
     def _let_go(self, unless: str) -> None:
         """Send each idle status that waits, but that of this request: the order of outputs stays as it is."""
@@ -208,8 +221,8 @@ class FromKernel:
             self._own.print_words(header, kernel_words.not_brought_in(error))
 
     def _send(self, message: KernelMessage, routing: Sequence[bytes], clean: Table) -> None:
-        metadata = to_json(clean_parts.metadata(message.metadata))
-        parts = [to_json(message.header), message.encoded_parent, metadata, to_json(clean)]
+        metadata = to_json(clean_outputs.metadata(message.metadata))
+        parts = [to_json(message.header), to_json(message.parent), metadata, to_json(clean)]
         self._outside.send(message.channel, joined(self._signer, routing, parts))
 
     def _is_shown(self, message: KernelMessage, clean: Table) -> bool:

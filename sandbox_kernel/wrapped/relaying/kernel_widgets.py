@@ -19,9 +19,8 @@ from sandbox_kernel.notebook.render import told_apart
 from sandbox_kernel.session.cell.displays import MAX_COMMS
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.frames.comm_message import comm_of_kernel
-from sandbox_kernel.wrapped.cleaning.clean_outputs import COMMS
-from sandbox_kernel.wrapped.cleaning.clean_parts import Table
-from sandbox_kernel.wrapped.relaying.own_messages import OwnMessages
+from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
+from sandbox_kernel.wrapped.relaying.outside import OwnMessages
 
 #: The most messages of pages that wait for the kernel; a page sends its next one when it was told that one is done.
 MAX_WAITING = 1000
@@ -137,10 +136,6 @@ class KernelWidgets:
         elif kind == "error" and isinstance(lines := content.get("traceback"), list):
             known.add("\n".join((*map(str, lines), "")))
         return kind in _OF_CALLBACKS
-
-    def awaits(self, parent_id: str) -> bool:
-        """Whether outputs of a request are those of a widget's callbacks."""
-        return parent_id in self._delivered
 
     def _follow(self, message_id: str, known: _Delivered, state: object) -> None:
         if state == "busy":

@@ -3,15 +3,77 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import zmq
 
+from sandbox_kernel import __version__
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.wrapped.relaying.waiting import UnreadMessages
-from sandbox_kernel.wrapped.relaying.wire import Signer, make_signer
-from sandbox_kernel.wrapped.way_out import CHANNELS
+from sandbox_kernel.wrapped.inner_kernel import CHANNELS
+from sandbox_kernel.wrapped.relaying.clean_outputs import Table
+from sandbox_kernel.wrapped.relaying.requests import SentCell
+from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, make_signer, split, to_json
+
+# What was sent to front ends and they have not read: counted in bytes, because libzmq counts messages only.
+#
+# A kernel may send megabytes in each message, and a front end that is stopped, or one that another user left connected,
+# reads none of them. Small messages are bounded by their number, as libzmq does it. Large ones are counted here.
+
+#: A message of at least this size is counted; libzmq keeps at most a thousand others for each front end.
+LARGE = 64 << 10
+#: Plain numbers: libzmq's Python names are enumerations, which take longer to combine than a frame to send.
+_MORE = int(zmq.SNDMORE)
+#: When more waits, nothing more is taken from the kernel; when still more waits, large messages are dropped.
+FULL, MOST = 64 << 20, 256 << 20
+#: A front end that has read nothing for so long does not stop the others any more.
+STUCK_S = 10.0
+
+
+class UnreadMessages:
+    """The large messages that wait, oldest first; ``dropped`` counts those that were not sent."""
+
+    def __init__(self) -> None:
+        self._messages: deque[tuple[list[zmq.MessageTracker], int]] = deque()
+        self._bytes = 0
+        self._moved = time.monotonic()
+        self.dropped = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether front ends have to read first; False when they do not read at all."""
+        self._forget()
+        return self._bytes > FULL and time.monotonic() - self._moved < STUCK_S
+
+    def send(self, sock: zmq.Socket[bytes], frames: Sequence[bytes]) -> None:
+        """Send a message; drop it if it is large and too much waits."""
+        size = sum(map(len, frames))
+        if size < LARGE:
+            for frame in frames[:-1]:
+                sock.send(frame, _MORE)
+            sock.send(frames[-1])
+            return
+        self._forget()
+        if self._bytes + size > MOST:
+            self.dropped += 1
+            return
+        if not self._messages:
+            self._moved = time.monotonic()
+        parts = [zmq.Frame(part, track=True, copy=False) for part in frames]
+        sock.send_multipart(parts, copy=False)
+        self._messages.append(([part.tracker for part in parts if part.tracker is not None], size))
+        self._bytes += size
+
+    def _forget(self) -> None:
+        """Forget the messages that have left."""
+        while self._messages and all(tracker.done for tracker in self._messages[0][0]):
+            self._bytes -= self._messages.popleft()[1]
+            self._moved = time.monotonic()
+
 
 _TYPES = {"shell": zmq.ROUTER, "control": zmq.ROUTER, "stdin": zmq.ROUTER, "hb": zmq.ROUTER, "iopub": zmq.XPUB}
 #: How long the last messages may take to leave when the kernel has ended.
@@ -86,3 +148,138 @@ class OutsideSockets:
         for sock in self.by_channel.values():
             sock.close()
         self._context.term()
+
+
+# Messages of the relay itself: a line in a cell, how a kernel ended, replies that the kernel does not give.
+
+PROTOCOL = "5.4"
+
+
+class OwnMessages:
+    """Makes messages of one relay, signs them with the outside key and sends them to front ends."""
+
+    def __init__(self, outside: OutsideSockets) -> None:
+        self._outside = outside
+        self._theirs = outside.address.signer
+        self._session = uuid.uuid4().hex
+        #: Returns what ends the line and the colours of the kernel's text before a line of ours.
+        self.closing: Callable[[], str] = str
+
+    def print_words(self, parent: Mapping[str, object], text: str) -> None:
+        """Show a line in a cell, on standard error."""
+        self.publish("stream", parent, {"name": "stderr", "text": self.closing() + text})
+
+    def welcome(self, event: bytes) -> None:
+        """Answer a new subscription to the outputs, as kernels of protocol 5.4 do."""
+        if event[:1] == b"\x01":
+            topic = event[1:].decode("utf-8", "replace")
+            self.publish("iopub_welcome", {}, {"subscription": topic}, event[1:])
+
+    def say_end(self, error: Mapping[str, object], cells: Sequence[SentCell]) -> None:
+        """Show in the notebook why the kernel ended, and finish every cell that it had."""
+        if end := self.closing():
+            self.publish("stream", cells[0].header if cells else {}, {"name": "stderr", "text": end})
+        if not cells:
+            self.publish("error", {}, error)
+        for number, cell in enumerate(cells):
+            if number == 0:
+                self.publish("error", cell.header, error)
+            self.send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
+            self.publish("status", cell.header, {"execution_state": "idle"})
+
+    def publish(
+        self, kind: str, parent: Mapping[str, object], content: Mapping[str, object], topic: bytes | None = None
+    ) -> None:
+        """Send a message to every front end."""
+        self.send("iopub", [kind.encode() if topic is None else topic], kind, parent, content)
+
+    def send(
+        self,
+        channel: str,
+        routing: Sequence[bytes],
+        kind: str,
+        parent: Mapping[str, object],
+        content: Mapping[str, object],
+        buffers: Sequence[bytes] = (),
+    ) -> None:
+        """Send a message on a channel."""
+        parts = [to_json(part) for part in (self.header(kind), dict(parent), {}, dict(content))]
+        self._outside.send(channel, joined(self._theirs, routing, parts, buffers))
+
+    def header(self, kind: str) -> Table:
+        """Return a new header."""
+        return {
+            "msg_id": f"{self._session}_{uuid.uuid4().hex}",
+            "msg_type": kind,
+            "username": "sandbox",
+            "session": self._session,
+            "date": datetime.now(UTC).isoformat(),
+            "version": PROTOCOL,
+        }
+
+
+# Stands in for a kernel that did not come up: every cell says why, instead of a kernel that dies again and again.
+#
+# A front end that starts a kernel waits for its answer before it shows anything. So this answers, and lives until the
+# front end ends it; a log that nobody reads would be the only other place for the reason.
+
+#: The longest wait between two checks that the front end still lives, in milliseconds.
+_CHECK_MS = 1000
+
+
+def refuse(outside: OutsideSockets, error: Mapping[str, object], still_wanted: Callable[[], bool]) -> None:
+    """Answer front ends until one shuts the kernel down or none is there any more.
+
+    Args:
+        outside: The sockets for front ends.
+        error: The content of the error that every cell gets.
+        still_wanted: Returns False when the front end is gone.
+
+    """
+    own, sockets = OwnMessages(outside), outside.by_channel
+    poller = zmq.Poller()
+    for sock in sockets.values():
+        poller.register(sock, zmq.POLLIN)
+    while still_wanted():
+        ready = dict(poller.poll(_CHECK_MS))
+        if sockets["iopub"] in ready:
+            own.welcome(sockets["iopub"].recv())
+        if sockets["hb"] in ready:
+            sockets["hb"].send_multipart(sockets["hb"].recv_multipart())
+        for channel in ("control", "shell", "stdin"):
+            if sockets[channel] in ready and not _answer(outside, own, channel, error):
+                return
+
+
+def _answer(outside: OutsideSockets, own: OwnMessages, channel: str, error: Mapping[str, object]) -> bool:
+    """Answer one request; returns False when it was the last one."""
+    packet = split(outside.by_channel[channel].recv_multipart())
+    if packet is None or not outside.address.signer.verifies(packet.signature, packet.parts):
+        return True
+    header = from_json(packet.parts[0]) or {}
+    kind = str(header.get("msg_type"))
+    if not kind.endswith("_request"):
+        return True
+    own.publish("status", header, {"execution_state": "busy"})
+    content: Mapping[str, object] = {"status": "error", **error}
+    if kind == "kernel_info_request":
+        content = _facts(str(error["evalue"]))
+    elif kind == "execute_request":
+        own.publish("error", header, error)
+        content = {**content, "execution_count": 0}
+    elif kind == "shutdown_request":
+        content = {"status": "ok", "restart": bool((from_json(packet.parts[3]) or {}).get("restart"))}
+    own.send(channel, packet.routing, kind.replace("_request", "_reply"), header, content)
+    own.publish("status", header, {"execution_state": "idle"})
+    return kind != "shutdown_request"
+
+
+def _facts(words: str) -> dict[str, object]:
+    return {
+        "status": "ok",
+        "protocol_version": PROTOCOL,
+        "implementation": "sandbox-kernel",
+        "implementation_version": __version__,
+        "language_info": {"name": "text", "version": "", "mimetype": "text/plain", "file_extension": ".txt"},
+        "banner": words,
+    }

@@ -14,19 +14,14 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from sandbox_kernel.wrapped import kernel_words
-from sandbox_kernel.wrapped.cleaning.clean_outputs import COMMS
-from sandbox_kernel.wrapped.cleaning.clean_parts import Table
-from sandbox_kernel.wrapped.inner_kernel import InnerKernel
-from sandbox_kernel.wrapped.relaying.cell_clock import CellClock, sent_cell
+from sandbox_kernel.wrapped.inner_kernel import InnerKernel, WayOut
+from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
-from sandbox_kernel.wrapped.relaying.inner_connection import InnerConnection
+from sandbox_kernel.wrapped.relaying.inside import InnerConnection, ZmtpError
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
-from sandbox_kernel.wrapped.relaying.outside import OutsideSockets
-from sandbox_kernel.wrapped.relaying.own_messages import OwnMessages
-from sandbox_kernel.wrapped.relaying.remembered import Remembered
+from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, OwnMessages
+from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered, sent_cell
 from sandbox_kernel.wrapped.relaying.wire import Packet, Signer, from_json, joined, split, to_json
-from sandbox_kernel.wrapped.relaying.zmtp import ZmtpError
-from sandbox_kernel.wrapped.way_out import WayOut
 
 #: The longest heartbeat, in bytes, with its routing prefix.
 _MAX_BEAT = 4096
@@ -136,7 +131,7 @@ class Relay:
     def _watch(self, inner: InnerConnection) -> None:
         """Wait for what can happen next on a channel."""
         pauses = inner.channel == "iopub" and self._sockets.waiting.is_full
-        state = (pauses, "iopub" in self._inner, *inner.state)
+        state = (pauses, "iopub" in self._inner, inner.closed, inner.is_full, inner.wants_to_write)
         if self._watched.get(inner.channel) == state:
             return
         self._watched[inner.channel] = state
@@ -149,17 +144,14 @@ class Relay:
                 self._broken_at = time.monotonic()
             return
         self._poller.modify(inner.fileno(), (0 if pauses else _IN) | (_OUT if inner.wants_to_write else 0))
-        if inner.channel == "iopub" or self._shut("iopub"):
+        # Without iopub, the outputs of a first cell would be lost.
+        if inner.channel == "iopub" or "iopub" not in self._inner:
             return
         if inner.is_full:
             if outside in self._poller:
                 self._poller.unregister(outside)
         elif outside not in self._poller:
             self._poller.register(outside, zmq.POLLIN)
-
-    def _shut(self, channel: str) -> bool:
-        """Whether a channel is not connected: without iopub, the outputs of a first cell would be lost."""
-        return channel not in self._inner
 
     # From outside
 

@@ -10,24 +10,16 @@ import hashlib
 import hmac
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from json.encoder import encode_basestring
-from typing import Any
+from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.wire import parse_json
 
 DELIMITER = b"<IDS|MSG>"
 #: Made once: making one takes longer than encoding a header.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-_DECODER = json.JSONDecoder()
-#: A text of this length is encoded without copies.
-_LONG = 64 << 10
-#: Bytes that stand in JSON as they are, and the end of a line.
-_UNESCAPED = bytes({*range(0x20, 0x100), *b"\n"} - set(b'"\\'))
 #: The parts of a message that are signed: header, parent header, metadata, content.
 _SIGNED = 4
-#: The place of the content among them.
-CONTENT = 3
 
 
 @dataclass(frozen=True)
@@ -41,12 +33,7 @@ class Signer:
         """Return the signature of the four JSON parts."""
         if not self.key:
             return b""
-        if sum(map(len, parts)) < _LONG:
-            return hmac.digest(self.key, b"".join(parts), self.digest).hex().encode()
-        made = hmac.new(self.key, digestmod=self.digest)
-        for part in parts:
-            made.update(part)
-        return made.hexdigest().encode()
+        return hmac.digest(self.key, b"".join(parts), self.digest).hex().encode()
 
     def verifies(self, signature: bytes, parts: Sequence[bytes]) -> bool:
         """Whether a signature is the one of these parts."""
@@ -69,10 +56,6 @@ class Packet:
     signature: bytes
     parts: list[bytes]
     buffers: list[bytes]
-
-    def with_content(self, content: bytes) -> Packet:
-        """Return the message with another content. Its signature is not made anew."""
-        return replace(self, parts=[*self.parts[:CONTENT], content])
 
 
 def split(frames: Sequence[bytes]) -> Packet | None:
@@ -97,40 +80,13 @@ def joined(
 
 def to_json(value: object) -> bytes:
     """Encode one part. Raises ``ValueError`` for numbers that JSON does not have, and for lone surrogates."""
-    if not value and isinstance(value, dict):
-        return b"{}"
-    if not isinstance(value, dict) or not _is_long_text(value):
-        return _ENCODER.encode(value).encode()
-    # Printed text. The encoder copies a text of megabytes three times more, which takes as long again.
-    pairs = ((_quoted(name), _quoted(text)) for name, text in value.items())
-    pieces = [piece for name, text in pairs for piece in (b",", name, b":", text)]
-    return b"".join((b"{", *pieces[1:], b"}"))
-
-
-def _is_long_text(value: dict[str, Any]) -> bool:
-    """Whether a JSON object holds texts only, and one of them is long."""
-    size = 0
-    for text in value.values():
-        if type(text) is not str:
-            return False
-        size += len(text)
-    return size > _LONG
-
-
-def _quoted(text: str) -> bytes:
-    """Encode a text. One in which only ends of lines need an escape, as in most printed output, takes a fourth."""
-    data = text.encode()
-    if data.translate(None, _UNESCAPED):
-        return encode_basestring(text).encode()
-    return b"".join((b'"', data.replace(b"\n", b"\\n"), b'"'))
+    return _ENCODER.encode(value).encode()
 
 
 def from_json(part: bytes) -> dict[str, object] | None:
-    """Decode one part; returns None for anything but a JSON object."""
-    if part == b"{}":
-        return {}
+    """Decode one part; returns None for anything but a JSON object of bounded size."""
     try:
-        value = _DECODER.decode(part.decode("utf-8", "surrogatepass"))
+        value = parse_json(part)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

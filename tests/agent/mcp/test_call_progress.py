@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from sandbox_kernel.agent.mcp import call_progress as progress_module
-from sandbox_kernel.agent.mcp.call_progress import MOST_CHARACTERS, CallProgress
+from sandbox_kernel.agent.mcp import mcp_server
+from sandbox_kernel.agent.mcp.mcp_server import MOST_CHARACTERS, CallProgress
 
 
 def test_output_is_told_once_and_a_silent_run_gives_signs_of_life(monkeypatch):
-    monkeypatch.setattr(progress_module, "SHORTEST_S", 0.001)
-    monkeypatch.setattr(progress_module, "LONGEST_S", 0.01)
+    monkeypatch.setattr(mcp_server, "SHORTEST_S", 0.001)
+    monkeypatch.setattr(mcp_server, "LONGEST_S", 0.01)
 
     async def play():
         told = []

@@ -43,7 +43,7 @@ def test_an_agent_sees_and_drops_what_it_changed(project: Path) -> None:
         assert "+3,4" in seen["patch"] and len(seen["changes"]) == 2
         assert wrong["status"] == "error"
         assert [row["path"] for row in dropped["changes"]] == ["n.txt"]
-        assert "apply_changes" not in Toolbox(box).names
+        assert "apply_changes" not in Toolbox(box).tools
     assert (project / "data/rows.csv").read_text() == "a,b\n1,2\n"
 
 
@@ -95,7 +95,7 @@ def test_an_agent_writes_ordinary_content_of_the_state_that_it_was_shown(project
 
 def test_a_sandbox_without_a_folder_does_not_offer_its_tools() -> None:
     with Sandbox() as box:
-        assert not {"folder_changes", "discard_changes", "apply_changes"} & set(Toolbox(box, may_apply=True).names)
+        assert not {"folder_changes", "discard_changes", "apply_changes"} & set(Toolbox(box, may_apply=True).tools)
 
 
 def test_a_look_at_some_changes_or_at_a_cut_patch_gives_an_agent_no_digest(project: Path) -> None:

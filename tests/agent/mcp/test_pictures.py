@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from sandbox_kernel import Display
-from sandbox_kernel.agent.mcp.pictures import pictures_of
+from sandbox_kernel.agent.mcp.session_tools import pictures_of
 
 
 def png(width: int = 1, height: int = 1, more: bytes = b"") -> bytes:

@@ -11,8 +11,8 @@ import pytest
 from sandbox_kernel import ExecResult, Sandbox, SandboxPolicy, SessionError, Status
 from sandbox_kernel.agent.mcp import file_tools
 from sandbox_kernel.agent.mcp.session_tools import MOST_SESSIONS
-from sandbox_kernel.agent.mcp.tool_call import ToolCall
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
+from sandbox_kernel.agent.mcp.tools import ToolCall
 
 
 class FakeSession:

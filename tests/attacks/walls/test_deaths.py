@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 HOST = f"""
 import sys
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
+from sandbox_kernel.backends.base import RunContext
 code, seconds = sys.argv[3], float(sys.argv[4])
 request = ExecRequest(language=Language.PYTHON, code=code, timeout=seconds, env={{"{MARK}": sys.argv[2]}})
 spares = int(sys.argv[5])
@@ -33,7 +34,7 @@ backend = ProcessBackend(ProcessConfig(pool_size=spares), sys.argv[1])
 if spares:
     backend.warm(Language.PYTHON)
     while backend._pool.spares() < spares: pass
-backend.run(request, on_output=lambda stream, text: print(text, end="", flush=True))
+backend.run(request, RunContext(on_output=lambda stream, text: print(text, end="", flush=True)))
 """
 DAEMON = "import os, time\nif os.fork() == 0: os.setsid()\nelse: print('up', flush=True)\ntime.sleep(60)"
 

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from sandbox_kernel import BackendUnavailable, ExecRequest, InvalidRequest, Language, Sandbox, Status
+from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.dask import dask_backend as ours
 from sandbox_kernel.backends.dask import dask_worker
 from sandbox_kernel.backends.dask.dask_backend import DaskBackend
 from sandbox_kernel.backends.dask.dask_delivery import decode_delivery
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from tests.conftest import need
 from tests.workspace.here.conftest import project as project
 
@@ -51,7 +52,7 @@ def test_output_arrives_whole_and_in_order_while_it_runs(backend: DaskBackend) -
     heard: list[tuple[str, str]] = []
     result = backend.run(
         python("import sys\nfor i in range(500): print(i)\nprint('late', file=sys.stderr)"),
-        on_output=lambda stream, text: heard.append((stream, text)),
+        RunContext(on_output=lambda stream, text: heard.append((stream, text))),
     )
     assert result.ok
     assert "".join(text for stream, text in heard if stream == "stdout") == result.stdout
@@ -61,7 +62,9 @@ def test_output_arrives_whole_and_in_order_while_it_runs(backend: DaskBackend) -
 def test_an_open_file_travels_with_the_request(backend: DaskBackend, tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(b"one\ntwo\n")
     with (tmp_path / "in").open("rb") as file:
-        result = backend.run(python("import sys; print(sys.stdin.read().split())"), stdin_from=file.fileno())
+        result = backend.run(
+            python("import sys; print(sys.stdin.read().split())"), RunContext(stdin_from=file.fileno())
+        )
     assert result.stdout == "['one', 'two']\n"
 
 
@@ -118,7 +121,7 @@ def test_a_worker_that_died_is_told(client: object) -> None:
                     nanny.process.process.kill()
 
             with pytest.raises(BackendUnavailable, match="did not finish the run"):
-                backend.run(python("import os, time; os.write(1, b'on'); time.sleep(60)"), on_output=kill)
+                backend.run(python("import os, time; os.write(1, b'on'); time.sleep(60)"), RunContext(on_output=kill))
 
 
 @pytest.mark.slow
@@ -202,7 +205,7 @@ def test_a_worker_that_begins_and_never_answers_is_not_waited_for_for_ever(
     monkeypatch.setattr(ours, "PATIENCE_S", 1.0)
     heard: list[tuple[str, str]] = []
     with pytest.raises(BackendUnavailable, match=r"a worker began it \d+ s ago, its limit is 1 s"):
-        backend.run(python("1", timeout=1), on_output=lambda stream, text: heard.append((stream, text)))
+        backend.run(python("1", timeout=1), RunContext(on_output=lambda stream, text: heard.append((stream, text))))
     assert heard == []
 
 
@@ -214,7 +217,7 @@ def test_a_run_whose_worker_does_not_answer_can_be_stopped(
     monkeypatch.setattr(ours, "STOP_S", 1.0)
     stop = Stop()
     stop.set()
-    result = backend.run(python("1", timeout=600), stop=stop)
+    result = backend.run(python("1", timeout=600), RunContext(stop=stop))
     stop.close()
     assert (result.status, result.backend) == (Status.INTERRUPTED, "dask")
     assert "did not answer within 1 s" in result.notes[0]

@@ -23,7 +23,7 @@ from sandbox_kernel.backends.functions.call_server import MAX_CONNECTIONS, CallS
 from sandbox_kernel.backends.functions.host_function import make_functions
 from sandbox_kernel.guest.functions.caller import Caller
 from sandbox_kernel.guest.functions.calling import HostError
-from sandbox_kernel.model.call import Call
+from sandbox_kernel.model.result import Call
 
 
 def add(a: int, b: int = 1) -> int:

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy
+from sandbox_kernel.backends.checks import VARIABLES, VARIABLES_LIKE
 from sandbox_kernel.backends.measured import measured_cache
 from sandbox_kernel.backends.measured.measured_cache import SETTINGS, STATUS, code_digest, facts, fingerprint
-from sandbox_kernel.backends.requests.surroundings import VARIABLES, VARIABLES_LIKE
-from sandbox_kernel.jail.cgroups.cgroup import Hierarchies, Shortfall
-from tests.jail.cgroups.control_groups import Host, needs_v2, new_group
+from sandbox_kernel.jail.accounting.cgroups import Hierarchies, Shortfall
+from tests.jail.accounting.control_groups import Host, needs_v2, new_group
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
@@ -199,7 +200,7 @@ def test_statements_that_ended_before_a_timeout_keep_their_output(sh: Sh) -> Non
 def test_output_is_told_statement_by_statement(guest_backend: WasmBackend, sh: Sh) -> None:
     seen: list[str] = []
     request = ExecRequest(language=Language.COMMAND, code="echo one; echo two >&2; echo three", timeout=60)
-    guest_backend.run(request, on_output=lambda stream, text: seen.append(f"{stream}:{text}"))
+    guest_backend.run(request, RunContext(on_output=lambda stream, text: seen.append(f"{stream}:{text}")))
     assert (
         sorted(seen) == ["stderr:two\n", "stdout:one\n", "stdout:three\n"]
         or "".join(text for text in seen if text.startswith("stdout")) == "stdout:one\nthree\n"

@@ -73,7 +73,7 @@ def port() -> Iterator[int]:
 def backend(port: int) -> WasmBackend:
     egress = Egress(allow_private_for=["allowed.test"], resolver=lambda *_: ["127.0.0.1"])
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
-    return WasmBackend(policy, pool_size=0, client=egress.client)
+    return WasmBackend(policy, pool_size=0, proxy=egress.proxy)
 
 
 def run(ours: WasmBackend, code: str, language: Language = Language.JAVASCRIPT, timeout: float = 30) -> ExecResult:
@@ -226,7 +226,7 @@ def test_fetch_without_permission_is_told_with_the_option() -> None:
         ("http://user:word@allowed.test/", "invalid_url"),
         ("file:///etc/passwd", "scheme_not_allowed"),
         ("http://allowed.test:1/", "port_not_allowed"),
-        ("http://allowed.test:PORT/away", "redirect_to_private_ip"),
+        ("http://allowed.test:PORT/away", "private_ip_blocked"),
     ],
 )
 @pytest.mark.one_case

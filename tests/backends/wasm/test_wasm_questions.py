@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
@@ -50,7 +51,7 @@ class User:
 
 def echo(backend: WasmBackend, user: User, **fields: object) -> ExecResult:
     request = ExecRequest(language=Language.WASM, code=ECHO_LINE, **{"timeout": 20, **fields})  # type: ignore[arg-type]
-    return backend.run(request, on_output=user.hear, on_input=user.ask)
+    return backend.run(request, RunContext(on_output=user.hear, on_input=user.ask))
 
 
 def test_a_line_is_asked_for_once_however_small_the_pieces_are_that_it_is_read_in(wasm_backend) -> None:
@@ -149,14 +150,14 @@ def test_javascript_asks_with_its_prompt(wasm_backend) -> None:
     user = User("Zed")
     code = "console.log('hi', prompt('who? '))"
     request = ExecRequest(language=Language.JAVASCRIPT, code=code, timeout=20)
-    result = wasm_backend.run(request, on_output=user.hear, on_input=user.ask)
+    result = wasm_backend.run(request, RunContext(on_output=user.hear, on_input=user.ask))
     assert (result.stdout, [prompt.strip() for prompt, _ in user.seen]) == ("hi Zed\n", ["who?"])
 
 
 def test_whoever_is_asked_must_be_callable(wasm_backend) -> None:
     request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
     with pytest.raises(InvalidRequest, match="on_input"):
-        wasm_backend.run(request, on_input="me")
+        wasm_backend.run(request, RunContext(on_input="me"))
 
 
 def test_a_program_in_webassembly_can_be_talked_to_while_it_runs(wasm_backend) -> None:
@@ -170,7 +171,7 @@ def test_a_program_in_webassembly_can_be_talked_to_while_it_runs(wasm_backend) -
 
     request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
     try:
-        result = wasm_backend.run(request, on_output=hear, stdin_from=read)
+        result = wasm_backend.run(request, RunContext(on_output=hear, stdin_from=read))
     finally:
         os.close(read)
         os.close(write)
@@ -181,5 +182,5 @@ def test_nobody_is_asked_where_an_open_file_is_the_input(wasm_backend) -> None:
     user = User("never")
     request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
     with open(os.devnull, "rb") as empty:
-        result = wasm_backend.run(request, on_input=user.ask, stdin_from=empty.fileno())
+        result = wasm_backend.run(request, RunContext(on_input=user.ask, stdin_from=empty.fileno()))
     assert (result.stdout, user.seen) == ("name? name? ", [])

@@ -54,15 +54,15 @@ def _commands() -> set[str]:
     schema = json.loads((EXTENSION / "schemas" / "sandbox-kernel" / "commands.json").read_text())
     toolbar = schema["jupyter.lab.toolbars"]["Notebook"]
     (submenu,) = (item["submenu"] for item in schema["jupyter.lab.menus"]["main"][0]["items"] if "submenu" in item)
-    table = _table("commands.js", "const COMMANDS = [")
+    table = _table("plugins.js", "const COMMANDS = [")
     placed = {"toolbar": toolbar, "menu": [item for item in submenu["items"] if "command" in item]}
     named = {f"{place} {item['command'].split(':')[1]}" for place, items in placed.items() for item in items}
     return named | {f"palette {name}" for name in re.findall(r"name: '(\w+)'", table)}
 
 
 def _controls() -> set[str]:
-    controls = re.findall(r"^  '?([\w-]+)'?: ", _table("controls.js", "export const CONTROLS = {"), re.MULTILINE)
-    dialogs = re.findall(r": '(.+)'", _table("controls.js", "export const DIALOG_BUTTONS = {"))
+    controls = re.findall(r"^  '?([\w-]+)'?: ", _table("dom.js", "export const CONTROLS = {"), re.MULTILINE)
+    dialogs = re.findall(r": '(.+)'", _table("dom.js", "export const DIALOG_BUTTONS = {"))
     return {f"control {name}" for name in controls} | {f"dialog {words}" for words in dialogs}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-from sandbox_kernel.jail.core.handed_over import read_kept
+from sandbox_kernel.jail.gate_messages import read_kept
 
 ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 

@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import EnforcerUnavailable, PolicyViolation
-from sandbox_kernel.jail.core.walls import Places, Walls
-from sandbox_kernel.jail.kinds import open_spec as room
-from sandbox_kernel.jail.kinds.open_spec import CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, OpenSpec, existing, open_spec
-from sandbox_kernel.jail.root import sandbox_user
-from sandbox_kernel.jail.rules.landlock import READ_RIGHTS
+from sandbox_kernel.jail import root_user
+from sandbox_kernel.jail.rules import landlock as room
+from sandbox_kernel.jail.rules.landlock import (
+    CAP_DAC_OVERRIDE,
+    CAP_DAC_READ_SEARCH,
+    READ_RIGHTS,
+    OpenSpec,
+    existing,
+    open_spec,
+)
 from sandbox_kernel.jail.rules.seccomp import build_filter, build_no_watch_filter, host_arch
+from sandbox_kernel.jail.walls import Places, Walls
 from sandbox_kernel.policy import Grant
 
 PLACES = Places(work="/p/x/work", cell="/p/x/cell", guest="/usr/share", tmp="/p/x/tmp")
@@ -74,7 +80,6 @@ def test_of_etc_and_dev_only_what_is_needed_is_there() -> None:
 def test_no_port_is_open_and_no_socket_can_be_made() -> None:
     found = spec(walls())
     assert found.landlock is not None
-    assert found.landlock.ports == ()
     assert found.seccomp == (
         build_filter(host_arch(), families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True),
     )
@@ -164,18 +169,18 @@ def test_only_what_exists_is_allowed_and_once() -> None:
 
 @pytest.fixture
 def maps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    sandbox_user._free_ids.cache_clear()
+    root_user._free_ids.cache_clear()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(sandbox_user, "held_capabilities", lambda: frozenset(range(41)))
-    real = sandbox_user._mapped
-    monkeypatch.setattr(sandbox_user, "_mapped", lambda path: real(str(tmp_path / os.path.basename(path))))
+    monkeypatch.setattr(root_user, "held_capabilities", lambda: frozenset(range(41)))
+    real = root_user._mapped
+    monkeypatch.setattr(root_user, "_mapped", lambda path: real(str(tmp_path / os.path.basename(path))))
     return tmp_path
 
 
 @pytest.fixture(autouse=True)
 def forget_ids() -> object:
     yield
-    sandbox_user._free_ids.cache_clear()
+    root_user._free_ids.cache_clear()
 
 
 def write_maps(folder: Path, text: str) -> None:
@@ -185,7 +190,7 @@ def write_maps(folder: Path, text: str) -> None:
 
 def test_on_a_host_root_takes_an_id_that_nobody_has(maps: Path) -> None:
     write_maps(maps, "0 0 4294967295\n")
-    found = {sandbox_user.own_user("landlock") for _ in range(20)}
+    found = {root_user.own_user("landlock") for _ in range(20)}
     assert len(found) > 15
     assert all(uid is not None and uid >= 0x77000000 for uid in found)
 
@@ -193,27 +198,27 @@ def test_on_a_host_root_takes_an_id_that_nobody_has(maps: Path) -> None:
 def test_in_a_container_with_few_users_the_id_is_one_of_them(maps: Path) -> None:
     write_maps(maps, "0 1000 1\n1 100000 65536\n")
     for _ in range(50):
-        uid = sandbox_user.own_user("landlock")
+        uid = root_user.own_user("landlock")
         assert uid is not None and 0x8000 <= uid < 65534
 
 
 @pytest.mark.parametrize("text", ["0 1000 1\n", "0 1000 500\n", ""])
 def test_where_there_is_nobody_else_to_be_it_stays_who_it_is(maps: Path, text: str) -> None:
     write_maps(maps, text)
-    assert sandbox_user.own_user("landlock") is None
-    assert not sandbox_user.has_own_user("landlock")
+    assert root_user.own_user("landlock") is None
+    assert not root_user.has_own_user("landlock")
 
 
 def test_root_without_the_right_to_become_somebody_stays_who_it_is(maps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_maps(maps, "0 0 4294967295\n")
-    monkeypatch.setattr(sandbox_user, "held_capabilities", lambda: frozenset({0, 6, 7}))
-    assert sandbox_user.own_user("landlock") is None
+    monkeypatch.setattr(root_user, "held_capabilities", lambda: frozenset({0, 6, 7}))
+    assert root_user.own_user("landlock") is None
 
 
 def test_without_an_enforcer_and_as_an_ordinary_user_it_stays_who_it_is(
     maps: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_maps(maps, "0 0 4294967295\n")
-    assert sandbox_user.own_user(None) is None
+    assert root_user.own_user(None) is None
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert sandbox_user.own_user("landlock") is None
+    assert root_user.own_user("landlock") is None

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import sandbox_kernel
-from sandbox_kernel.jail.kinds import private_folder
-from sandbox_kernel.jail.kinds.private_folder import PREFIX, PrivateFolder, choose_parent, sweep
+from sandbox_kernel.jail import open_jail
+from sandbox_kernel.jail.open_jail import PREFIX, PrivateFolder, choose_parent, sweep
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 MIB = 1 << 20
@@ -21,7 +21,7 @@ MIB = 1 << 20
 @pytest.fixture
 def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folders are made here."""
-    monkeypatch.setattr(private_folder, "choose_parent", lambda size: str(tmp_path))
+    monkeypatch.setattr(open_jail, "choose_parent", lambda size: str(tmp_path))
     return tmp_path
 
 
@@ -79,9 +79,9 @@ def test_what_has_no_lock_is_swept_and_what_has_one_is_not(in_tmp: Path) -> None
 
 def test_a_lock_of_another_process_counts_until_it_is_killed(in_tmp: Path) -> None:
     code = (
-        "import sys\nfrom sandbox_kernel.jail.kinds import private_folder\n"
-        "private_folder.choose_parent = lambda size: sys.argv[1]\n"
-        "folder = private_folder.PrivateFolder(1)\nprint(folder.path, flush=True)\nsys.stdin.read()"
+        "import sys\nfrom sandbox_kernel.jail import open_jail\n"
+        "open_jail.choose_parent = lambda size: sys.argv[1]\n"
+        "folder = open_jail.PrivateFolder(1)\nprint(folder.path, flush=True)\nsys.stdin.read()"
     )
     other = subprocess.Popen(
         [sys.executable, "-c", code, str(in_tmp)],
@@ -150,7 +150,7 @@ def test_a_place_where_others_could_exchange_the_folder_is_passed_over(
 ) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
-    monkeypatch.setattr(private_folder, "_MEMORY", str(shared))
+    monkeypatch.setattr(open_jail, "_MEMORY", str(shared))
     assert choose_parent(1) == str(shared)
     shared.chmod(0o777)
     assert choose_parent(1) != str(shared)

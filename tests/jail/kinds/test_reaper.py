@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sandbox_kernel.jail.kinds.reaper import MOST, Reaper
+from sandbox_kernel.jail.spawner import MOST, Reaper
 
 
 def test_the_rest_is_done_on_another_thread() -> None:

@@ -10,16 +10,15 @@ from dataclasses import replace
 import pytest
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, Status
+from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.measured.capabilities import mechanisms
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.walls import Walls, sizes
-from sandbox_kernel.jail.kinds import template_cache as room
-from sandbox_kernel.jail.kinds.template import Template
-from sandbox_kernel.jail.kinds.template_cache import Templates
-from sandbox_kernel.jail.kinds.template_jail import TemplateJail
+from sandbox_kernel.jail import template as room
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.pool import Pool
+from sandbox_kernel.jail.template import Template, TemplateJail, Templates
+from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -99,7 +98,7 @@ def test_a_template_that_is_killed_in_the_middle_of_a_run_ends_that_run_alone() 
     try:
         pool.warm(backend.walls(request, backend._recipe(request)))
         until(pool, 1)
-        result = backend.run(request, on_output=kill)
+        result = backend.run(request, RunContext(on_output=kill))
         assert (result.status, result.stdout) == (Status.KILLED, "go\n")
         assert backend.run(replace(request, code="print(2)")).stdout == "2\n"
     finally:
@@ -132,7 +131,7 @@ def test_a_template_that_grew_old_is_replaced(templates: Templates, monkeypatch:
     old = only(templates)
     templates.prepare(real_walls())
     assert only(templates) is old
-    monkeypatch.setattr("sandbox_kernel.jail.kinds.template.MAX_AGE_S", -1.0)
+    monkeypatch.setattr("sandbox_kernel.jail.template.MAX_AGE_S", -1.0)
     assert templates.fork(real_walls()) is None
     templates.prepare(real_walls())
     assert only(templates) is not old and not old.alive

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.jail.core.spawner import SpawnOrder, spawn
-from sandbox_kernel.jail.root import root_view
+from sandbox_kernel.jail.spawner import VIEW_THREAD, SpawnOrder, show_view, spawn, viewed_places
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has what others cannot reach")
 
@@ -27,7 +26,7 @@ def hidden(tmp_path: Path) -> Path:
 
 
 def read_as_nobody(source: Path) -> str:
-    view = root_view.places([str(source)])
+    view = viewed_places([str(source)])
     assert view is not None
     out, into = os.pipe()
     null = os.open("/dev/null", os.O_RDWR)
@@ -38,8 +37,8 @@ def read_as_nobody(source: Path) -> str:
         into,
         into,
         NOBODY,
-        root_view.THREAD,
-        lambda: root_view.show(view),
+        VIEW_THREAD,
+        lambda: show_view(view),
     )
     child = spawn(start)
     os.close(into)
@@ -59,7 +58,7 @@ def test_no_other_thread_sees_it(hidden: Path) -> None:
     before = Path("/proc/self/mountinfo").read_text()
     assert read_as_nobody(hidden) == "seen"
     assert Path("/proc/thread-self/mountinfo").read_text() == before
-    view = root_view.places([str(hidden)])
+    view = viewed_places([str(hidden)])
     assert view is not None and not os.path.exists(f"{view[str(hidden)]}/a.txt")
 
 
@@ -72,9 +71,9 @@ def test_a_folder_that_was_replaced_is_shown_anew(hidden: Path) -> None:
 
 
 def test_what_lies_where_the_view_is_built_cannot_be_shown() -> None:
-    assert root_view.places(["/usr", "/run/somewhere"]) is None
+    assert viewed_places(["/usr", "/run/somewhere"]) is None
 
 
 def test_a_source_that_is_missing_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
-        root_view.places(["/nowhere/at/all"])
+        viewed_places(["/nowhere/at/all"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.jail.rules.in_place import in_place_paths
+from sandbox_kernel.jail.rules.landlock import in_place_paths
 from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
 
 

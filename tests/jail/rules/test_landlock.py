@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import json
 import re
 from pathlib import Path
 
@@ -37,7 +36,7 @@ READ, WRITE = "/usr", "/box"
 def test_everything_that_the_abi_can_judge_is_judged_and_nothing_more(abi: int, fs: int, net: int, scoped: int) -> None:
     plan = landlock_plan([], [], abi=abi)
     assert (plan.handled_fs, plan.handled_net, plan.scoped) == (fs, net, scoped)
-    assert plan.paths == plan.ports == ()
+    assert plan.paths == ()
 
 
 @settings(deadline=None)
@@ -62,21 +61,6 @@ def test_a_path_for_both_is_writable_and_stands_once() -> None:
     }
 
 
-def test_only_the_named_ports_may_be_connected_to_and_none_bound() -> None:
-    assert landlock_plan([], [], abi=4, allow_tcp_ports=(3128, 3128, 80)).ports == ((3128, 2), (80, 2))
-
-
-def test_a_kernel_that_does_not_see_tcp_cannot_allow_a_single_port() -> None:
-    with pytest.raises(PolicyViolation, match=r"port 3128 .* Linux 6.7"):
-        landlock_plan([], [], abi=3, allow_tcp_ports=(3128,))
-
-
-@pytest.mark.parametrize("port", [0, -1, 65536, True, "80"])
-def test_a_number_that_is_no_port_is_refused(port: object) -> None:
-    with pytest.raises(PolicyViolation, match="from 1 to 65535"):
-        landlock_plan([], [], abi=7, allow_tcp_ports=(port,))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("path", ["", "box", "./box", "/box/../etc", "/a\0b"])
 def test_a_path_that_is_not_absolute_and_plain_is_refused(path: str) -> None:
     for reads, writes in (([path], []), ([], [path])):
@@ -99,13 +83,6 @@ def test_without_landlock_there_is_no_plan_but_a_remedy(abi: int) -> None:
     with pytest.raises(EnforcerUnavailable, match=r"5\.13.*bubblewrap") as caught:
         landlock_plan([], [], abi=abi)
     assert caught.value.enforcer == "landlock"
-
-
-def test_a_plan_is_json() -> None:
-    plan = landlock_plan([READ], [WRITE], abi=7, allow_tcp_ports=(80,))
-    assert json.loads(json.dumps(plan.to_dict())) == plan.to_dict()
-    assert plan.to_dict()["ports"] == [[80, 2]]
-    assert hash(plan) == hash(landlock_plan([READ], [WRITE], abi=7, allow_tcp_ports=(80,)))
 
 
 def test_root_that_cannot_make_access_tell_the_truth_says_so() -> None:

@@ -6,15 +6,14 @@ import os
 
 import pytest
 
-from sandbox_kernel.jail.cgroups.cgroup_leaf import own_leaves
-from sandbox_kernel.jail.core.gate_messages import MAX_REPORT, Step
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.job import Job, JobOutcome
-from sandbox_kernel.jail.core.walls import WORK, Walls
-from sandbox_kernel.jail.kinds.reaper import wait_buried
-from sandbox_kernel.jail.meter.process_tree import living, tree
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.accounting.meter import own_leaves
+from sandbox_kernel.jail.accounting.processes import living, tree
+from sandbox_kernel.jail.enforcer import start_jail
+from sandbox_kernel.jail.gate_messages import MAX_REPORT, Step
+from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.run_job import Job, JobOutcome, run_job
+from sandbox_kernel.jail.spawner import wait_buried
+from sandbox_kernel.jail.walls import WORK, Walls
 
 MIB = 1 << 20
 

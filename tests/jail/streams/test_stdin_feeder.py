@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from sandbox_kernel.jail.streams.stdin_feeder import Feeder
+from sandbox_kernel.jail.streams import Feeder
 
 
 @pytest.fixture

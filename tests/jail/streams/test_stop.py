@@ -11,7 +11,7 @@ import pytest
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
 from sandbox_kernel.jail.rules.landlock import landlock_abi
-from sandbox_kernel.jail.streams.stop import readable
+from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.opening.open_session import open_session
 
 _MANY = 1100

@@ -175,6 +175,19 @@ def test_a_policy_that_the_proxy_cannot_enforce_is_refused_at_once():
     EgressProxy(FetchPolicy(methods=("GET",), schemes=("http",))).close()
 
 
+def test_a_whole_https_url_is_sent_on_over_tls(tls_site, open_door, authority, monkeypatch):
+    """Guests in WebAssembly leave TLS to the proxy."""
+    url = tls_site.url(scheme="https")
+    distrusting = open_door(tls_site.policy())
+    assert distrusting.talk(distrusting.get(url)).startswith(b"HTTP/1.1 502 ")
+    monkeypatch.setenv("SSL_CERT_FILE", authority.ca_file)
+    door = open_door(tls_site.policy())
+    assert door.talk(door.get(url)).endswith(b"secret hello")
+    plain = open_door(tls_site.policy(schemes=("http",)))
+    assert plain.talk(plain.get(url)).startswith(b"HTTP/1.1 403 ")
+    assert plain.rules == ["scheme_not_allowed"]
+
+
 def test_without_https_a_tls_tunnel_is_refused(tls_site, open_door):
     door = open_door(tls_site.policy(schemes=("http",)), limits=tls_site.limits_as(443))
     context = ssl.create_default_context()

@@ -39,7 +39,6 @@ def test_framing_is_kept_in_one_form():
         head("GET", "http://a.test/", version="2.0"),
         head("GET", "/"),
         head("OPTIONS", "*"),
-        head("GET", "https://a.test/"),
         head("CONNECT", "a.test:443", ("Content-Length", "3")),
         head("CONNECT", "a.test:443", ("Transfer-Encoding", "chunked")),
     ],

@@ -193,22 +193,6 @@ def test_a_folder_whose_names_are_too_long_is_not_saved(tmp_path: Path, monkeypa
     assert not (tmp_path / "s").exists()
 
 
-def test_a_file_of_the_form_before_is_still_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = python_state.write_image
-
-    def as_before(path: str, header: saved_file.ImageHeader, *rest: object) -> None:
-        write(path, saved_file.ImageHeader(**{**vars(header), "folder": FolderState()}), *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(python_state, "write_image", as_before)
-    with Sandbox(SandboxPolicy().allow_process_spawn()) as box:
-        session = box.session()
-        printed(session, "x = [1]; open('d.txt', 'w').write('d')")
-        session.save(tmp_path / "s")
-        assert printed(box.load_session(tmp_path / "s"), "print(x, open('d.txt').read())") == "[1] d\n"
-        with pytest.raises(InvalidRequest):
-            box.load_session(tmp_path)
-
-
 def test_a_small_file_that_says_it_is_large_takes_no_memory_from_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

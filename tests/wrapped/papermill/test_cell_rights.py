@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.wrapped.papermill.cell_rights import check_cells
+from sandbox_kernel.wrapped.papermill.engine import check_cells
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.wrapped.papermill.settings import collect, from_pairs
+from sandbox_kernel.wrapped.papermill.engine import collect, from_pairs
 from sandbox_kernel.wrapped.papermill.state import KeptCells
 
 

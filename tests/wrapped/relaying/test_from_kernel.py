@@ -7,14 +7,11 @@ import json
 import pytest
 
 from sandbox_kernel.untrusted.json_value import size_of
-from sandbox_kernel.wrapped.relaying import from_kernel, kernel_message
-from sandbox_kernel.wrapped.relaying.cell_clock import CellClock
+from sandbox_kernel.wrapped.relaying import from_kernel
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
-from sandbox_kernel.wrapped.relaying.kernel_message import LARGE
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
-from sandbox_kernel.wrapped.relaying.outside import OutsideAddress
-from sandbox_kernel.wrapped.relaying.own_messages import MAX_PRINTED, OwnMessages
-from sandbox_kernel.wrapped.relaying.remembered import Remembered
+from sandbox_kernel.wrapped.relaying.outside import OutsideAddress, OwnMessages
+from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered
 from sandbox_kernel.wrapped.relaying.wire import Signer, split
 
 PARENT = {"msg_id": "cell", "msg_type": "execute_request"}
@@ -57,34 +54,12 @@ def printed(text, name="stdout"):
     return message("stream", {"name": name, "text": text})
 
 
-def test_much_plain_text_is_not_decoded_and_arrives_whole(carrier, sent, monkeypatch):
-    decode = from_kernel.from_json
-
-    def short_only(part):
-        assert len(part) < LARGE
-        return decode(part)
-
-    for module in (from_kernel, kernel_message):
-        monkeypatch.setattr(module, "from_json", short_only)
-    text = 'a "line" of text\n' * (2 * MAX_PRINTED // 17)
-    carrier.carry("iopub", printed(text))
-    assert not carrier.dropped
-    assert len(sent.messages) > 1
-    assert "".join(sent.texts()) == text
-    assert {parent["msg_id"] for _, parent, _, _ in sent.messages} == {"cell"}
-
-
 def test_much_text_with_an_escape_sequence_far_behind_is_cleaned(carrier, sent):
-    text = "plain text\n" * (2 * MAX_PRINTED // 11)
+    text = "plain text\n" * (2 * from_kernel._PIECE // 11)
     carrier.carry("iopub", printed(text + "\x1b]0;title\x07\u25a3 end\n" + text))
     assert "".join(sent.texts()) == text + "\u25a1 end\n" + text
-
-
-def test_much_text_after_the_first_half_of_an_escape_sequence_is_its_second_half(carrier, sent):
-    carrier.carry("iopub", printed("before\x1b]0;"))
-    carrier.carry("iopub", printed("title\x07" + "x" * LARGE))
-    carrier.carry("iopub", printed("0" * LARGE, name="stderr"))
-    assert "".join(sent.texts()) == "before" + "x" * LARGE + "0" * LARGE
+    assert len(sent.messages) > 3
+    assert {parent["msg_id"] for _, parent, _, _ in sent.messages} == {"cell"}
 
 
 def test_the_text_of_a_message_is_not_written_out_to_know_its_size(carrier, sent, monkeypatch):
@@ -176,7 +151,7 @@ def test_front_ends_are_heard_between_the_pieces_of_much_text(carrier, sent):
 
 @pytest.mark.parametrize(("more", "shown"), [(-1000, 1), (1, 0)])
 def test_a_display_is_decoded_unless_it_is_too_large(carrier, sent, monkeypatch, more, shown):
-    monkeypatch.setattr(kernel_message, "MAX_JSON", 200_000)
+    monkeypatch.setattr(from_kernel, "MAX_JSON", 200_000)
     text = "x" * (200_000 + more)
     carrier.carry("iopub", message("display_data", {"data": {"text/plain": text}, "metadata": {}}))
     assert (len(sent.messages), carrier.dropped["malformed"]) == (shown, 1 - shown)

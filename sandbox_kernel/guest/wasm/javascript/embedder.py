@@ -22,7 +22,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..guest_fetch import MOST_REQUEST_BYTES, NoNetwork, Stopped, ask_host, never
+from ..guest_fetch import MOST_REQUEST_BYTES, FetchFailed, NoNetwork, fetch, never, read_request
 from ..guest_files import Folders, read_at_most
 from ..host_line import HostLine, failed, javascript_source
 from .quickjs import EVAL_ASYNC, EVAL_MODULE, FULFILLED, PENDING, REJECTED, JavaScriptError, QuickJs
@@ -390,16 +390,13 @@ class JavaScriptHost:
         if len(data) > MOST_REQUEST_BYTES:
             raise ValueError(f"the request is longer than {MOST_REQUEST_BYTES} bytes")
         try:
-            head = json.loads(ask_host(data, self.stopped))
+            answer = fetch(read_request(data), self.stopped)
         except NoNetwork:
-            head = {"error": NETWORKING_DISABLED}
-        except Stopped:
-            head = {"error": "interrupted"}
-        except OSError as error:
-            head = {"error": f"the host did not answer: {error}"}
-        head.pop("body", None)
-        body = base64.b64decode(head.pop("body_b64", ""))
-        return json.dumps(head) + "\n" + body.decode("latin-1")
+            return json.dumps({"error": NETWORKING_DISABLED}) + "\n"
+        except FetchFailed as error:
+            return json.dumps({"error": str(error)}) + "\n"
+        head = {"status": answer.status, "headers": answer.headers}
+        return json.dumps(head) + "\n" + answer.body.decode("latin-1")
 
     def _call(self, message: str) -> str:
         """Send a call of a host function; the answer is JSON, also when it is an error."""

@@ -1,0 +1,176 @@
+"""Decides which run goes to a runner, and starts runners when many runs run at once.
+
+A single run does not pay for them: one or two runs at once stay in this process, and a machine with few cores has no
+runners, because there the cores are the limit. Runners are started one by one while it is crowded, and end by
+themselves when they have nothing to do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import math
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.backends.checks import selecting_variables
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.runner import Runner
+
+#: More runs at once than this are a crowd.
+FEW = 2
+#: Runs of a crowd after which one more runner is started.
+RUNS_PER_START = 8
+#: A machine with fewer cores has no runners.
+LEAST_CORES = 4
+
+
+def usual_number() -> int:
+    """Return how many runners this machine has at most: one for two cores that this process may use."""
+    cores = len(os.sched_getaffinity(0))
+    return cores // 2 if cores >= LEAST_CORES else 0
+
+
+class Crowd:
+    """Counts the runs of this process and gives some of them to runners; thread-safe.
+
+    Args:
+        most: the most runners.
+
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._forget()
+        _crowds.add(self)
+
+    def _forget(self) -> None:
+        """Begin anew; in a forked child the runners belong to the parent."""
+        self._lock = threading.Lock()
+        self._runners: list[Runner] = []
+        self._starting: threading.Thread | None = None
+        self._present = 0
+        self._seen = 0
+        self._surroundings = _Surroundings()
+        self._seen_surroundings: object = None
+
+    @contextmanager
+    def one_more(self, *, may_move: bool) -> Iterator[Runner | None]:
+        """Count a run while it lasts; inside the block the runner that shall do it, None for this process itself.
+
+        ``may_move`` is False for a run that needs this process: a terminal, a proxy, functions, a folder of the user.
+        """
+        with self._lock:
+            self._present += 1
+            runner = self._choose() if may_move and self.most and self._present > FEW else None
+            if runner is not None:
+                runner.load += 1
+        try:
+            yield runner
+        finally:
+            with self._lock:
+                self._present -= 1
+                if runner is not None:
+                    runner.load -= 1
+
+    def pids(self) -> list[int]:
+        """Return the processes of the runners that are there now."""
+        with self._lock:
+            return [runner.pid for runner in self._runners if not runner.has_ended()]
+
+    def _choose(self) -> Runner | None:
+        here = self._surroundings.now()
+        if here != self._seen_surroundings:
+            # Programs are found by PATH and caches by HOME: a runner must see what this process sees.
+            self._seen_surroundings = here
+            for runner in self._runners:
+                runner.close()
+            self._runners = []
+        self._seen += 1
+        if self._seen % RUNS_PER_START == 0:
+            self._runners = [runner for runner in self._runners if not runner.has_ended()]
+        wanted = min(self.most, math.ceil(self._present / 2))
+        is_starting = self._starting is not None and self._starting.is_alive()
+        if len(self._runners) < wanted and self._seen % RUNS_PER_START == 0 and not is_starting and sys.executable:
+            self._starting = threading.Thread(target=self._start, args=(here,), daemon=True)
+            self._starting.start()
+        return min(self._runners, key=lambda runner: runner.load, default=None)
+
+    def _start(self, surroundings: object) -> None:
+        """Start one runner; runs stay in this process meanwhile. A host that refuses it does without."""
+        from sandbox_kernel.backends.runner import Runner  # most programs need none
+
+        with contextlib.suppress(OSError):
+            runner = Runner()
+            with self._lock:
+                if self._seen_surroundings == surroundings:
+                    self._runners.append(runner)
+                    return
+            runner.close()
+
+    def close(self) -> None:
+        """End all runners and wait for them."""
+        starting = self._starting
+        if starting is not None:
+            starting.join()
+        with self._lock:
+            runners, self._runners = self._runners, []
+        for runner in runners:
+            runner.close()
+        for runner in runners:
+            runner.wait()
+
+    def leave_to_parent(self) -> None:
+        """Forget the runners in a forked child."""
+        for runner in self._runners:
+            runner.forget()
+        self._forget()
+
+
+class _Surroundings:
+    """The present folder and the variables of this process that a run depends on."""
+
+    def __init__(self) -> None:
+        self._raw: object = None
+        self._chosen: dict[str, str] = {}
+
+    def now(self) -> tuple[str, dict[str, str]]:
+        """Return both. Decoding all variables takes longer than giving a run away: it is done when one changed."""
+        raw = dict(os.environ._data)  # type: ignore[attr-defined]
+        if raw != self._raw:
+            self._raw, self._chosen = raw, selecting_variables()
+        try:
+            return os.getcwd(), self._chosen
+        except OSError:
+            return "", self._chosen
+
+
+_crowds: weakref.WeakSet[Crowd] = weakref.WeakSet()
+
+
+@functools.lru_cache(maxsize=8)
+def shared_crowd(most: int | None) -> Crowd:
+    """Return the crowd of this process with this many runners; None for the usual number of the machine."""
+    return Crowd(usual_number() if most is None else most)
+
+
+def close_crowds() -> None:
+    """End all runners of this process. Called when it exits."""
+    for crowd in list(_crowds):
+        crowd.close()
+
+
+def _leave_all() -> None:
+    for crowd in list(_crowds):
+        crowd.leave_to_parent()
+
+
+atexit.register(close_crowds)
+os.register_at_fork(after_in_child=_leave_all)

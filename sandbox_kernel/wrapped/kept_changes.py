@@ -1,0 +1,340 @@
+"""``ChangesPlace``: where the changes of a wrapped kernel to the user's folder stay until they are applied or dropped.
+
+One private folder of the host for each folder of the user, notebook and set of rights. One process at a time has it:
+the launcher of a kernel, or ``sandbox-kernel changes`` when the kernel has ended. A second kernel of the same
+notebook gets a place of its own. Places with nothing in them are removed when they are closed, and the oldest ones
+beyond a limit.
+
+``ask`` puts a question of the user's: to the launcher while the kernel lives, over a unix socket in the place, which
+only its user can enter; else it answers itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from sandbox_kernel.box.files import here_folder
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown, SandboxError
+from sandbox_kernel.ground.own_folder import make_own_folder, state_root
+from sandbox_kernel.ground.wire import Frames, frame
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.workspace.here.applying.selection import select
+from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.here.showing.patch import MOST_PATCH
+from sandbox_kernel.workspace.kept_work import LOCK, remove_oldest
+
+#: Kernels of one notebook that can have changes at the same time.
+MOST_AT_ONCE = 16
+_ABOUT, _CHANGES, _SOCKET, _SHOWN = "about.json", "changes", "asked", "shown"
+_MOST_ABOUT = 64 << 10
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class PlaceFacts:
+    """What the changes belong to: the real path of the user's folder, the notebook if it is known, the program."""
+
+    folder: str
+    notebook: str
+    program: str
+
+
+class ChangesPlace:
+    """One place on disk. A process that has its lock has the place: from ``claim`` or ``take`` until ``close``."""
+
+    def __init__(self, path: str, facts: PlaceFacts, lock_fd: int = -1) -> None:
+        self.path = path
+        self.facts = facts
+        #: A short name of the place, the same for good.
+        self.name = os.path.basename(path)
+        #: The folder of the ``ChangeLog``.
+        self.changes = os.path.join(path, _CHANGES)
+        self._lock_fd = lock_fd
+
+    @property
+    def shown(self) -> str:
+        """The digest of the changes of which the user was shown the diff; empty for none."""
+        with contextlib.suppress(OSError), open(os.path.join(self.path, _SHOWN), encoding="utf-8") as file:
+            return file.read(_MOST_ABOUT)
+        return ""
+
+    def note_shown(self, digest: str) -> None:
+        """Write down what the user knows, for the command that applies it."""
+        place = os.path.join(self.path, _SHOWN)
+        with contextlib.suppress(FileNotFoundError), open(place, "w", encoding="utf-8", opener=_private) as file:
+            file.write(digest)
+
+    def take(self) -> bool:
+        """Take the place for this process; False while another one has it, or when it is gone."""
+        self._lock_fd = _lock(self.path, make=False)
+        return self._lock_fd >= 0
+
+    def close(self, *, empty: bool) -> None:
+        """Let another process have the place; an empty one is removed. May be called twice."""
+        if self._lock_fd < 0:
+            return
+        if empty:
+            shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock_fd)
+        self._lock_fd = -1
+
+    @contextlib.contextmanager
+    def socket(self) -> Iterator[str]:
+        """Yield where the launcher that has the place can be asked: a path of less than a hundred bytes."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{fd}/{_SOCKET}"
+        finally:
+            os.close(fd)
+
+
+def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
+    """Return the place of a kernel; the changes of an earlier one with the same facts and rights are in it.
+
+    Args:
+        facts: The folder, the notebook, the program.
+        rights: What the kernel may touch beside the folder: changes made under other rights have another place.
+
+    Raises:
+        BackendUnavailable: there can be no folder that only this user can change.
+
+    """
+    words = "\0".join((facts.folder, facts.notebook, *rights))
+    name = hashlib.sha256(os.fsencode(words)).hexdigest()[:10]
+    try:
+        for number in range(1, MOST_AT_ONCE + 1):
+            path = os.path.join(_root(), name if number == 1 else f"{name}-{number}")
+            make_own_folder(path)
+            lock_fd = _lock(path, make=True)
+            if lock_fd < 0:
+                continue
+            with open(os.path.join(path, _ABOUT), "w", encoding="utf-8", opener=_private) as file:
+                json.dump(asdict(facts), file)
+            os.utime(path)
+            with contextlib.suppress(OSError, SandboxError):
+                remove_oldest(_root(), keep=path)
+            return ChangesPlace(path, facts, lock_fd)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"changes to {facts.folder!r} cannot be kept below {_root()!r}: {error}; see to that folder, or wrap the "
+            "kernel without --here"
+        ) from None
+    raise BackendUnavailable(
+        f"{MOST_AT_ONCE} kernels work on {facts.folder!r} already; end one of them, or wrap the kernel without --here"
+    )
+
+
+def found_places() -> Iterator[ChangesPlace]:
+    """Yield every place of this user, the newest first."""
+    try:
+        with os.scandir(_root()) as scan:
+            known = sorted(scan, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
+    except OSError:
+        return
+    for entry in known:
+        with contextlib.suppress(OSError, ValueError, TypeError), open(os.path.join(entry.path, _ABOUT), "rb") as file:
+            yield ChangesPlace(entry.path, PlaceFacts(**json.loads(file.read(_MOST_ABOUT))))
+
+
+def _root() -> str:
+    return os.path.join(state_root(), "sandbox-kernel", "wrapped")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _lock(path: str, *, make: bool) -> int:
+    """Return a descriptor of the locked place; -1 when another process has it, or it was removed meanwhile."""
+    file = os.path.join(path, LOCK)
+    try:
+        fd = os.open(file, os.O_RDWR | (os.O_CREAT if make else 0) | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return -1
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(fd), os.stat(file)):
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return -1
+
+
+#: The longest question and answer, in bytes; and how long a user's command may take to write or read one, in seconds.
+_MOST_ASKED, _MOST_ANSWER = 1 << 20, 256 << 20
+_PATIENCE_S = 10.0
+#: Between two attempts to reach a launcher that is starting or ending, in seconds.
+_AGAIN_S = 0.05
+#: How long a launcher may take to answer: it may have to write many files.
+_ANSWER_S = 300.0
+
+
+class Wish(StrEnum):
+    """What is asked: to list the changes, show them as a patch, write them to the folder, or drop them.
+
+    ``KNOWN`` lists those that were found by the last look; to list and to show them takes a new look.
+    """
+
+    KNOWN = "known"
+    LIST = "list"
+    PATCH = "patch"
+    APPLY = "apply"
+    DISCARD = "discard"
+
+
+@dataclass(frozen=True)
+class ChangesAsked:
+    """A question; ``paths`` are files, folders or patterns, none for all.
+
+    ``shown`` is the digest of the answer that the user has looked at: another state is not applied. Empty for none.
+    """
+
+    wish: Wish
+    paths: tuple[str, ...] = ()
+    shown: str = ""
+
+
+@dataclass(frozen=True)
+class ChangesAnswer:
+    """The changes that were listed, written or dropped; the patch; what ``apply`` writes only by name; or an error.
+
+    ``digest`` is that of the state which the user knows by this answer; empty when the user does not know all of it.
+    ``stale``: nothing was applied, because it is not what the user was shown.
+    """
+
+    changes: tuple[FsChange, ...] = ()
+    patch: str = ""
+    left_out: tuple[str, ...] = ()
+    error: str = ""
+    digest: str = ""
+    stale: bool = False
+
+
+def answer(folder: HereFolder, asked: ChangesAsked) -> ChangesAnswer:
+    """Answer a question about the changes to a folder. Raises ``SandboxError``."""
+    paths = asked.paths or None
+    digest = folder.digest()
+    if asked.wish is Wish.PATCH:
+        patch = folder.patch(paths)
+        # One that is cut is longer than half: the part that did not fit is small.
+        whole = paths is None and len(patch) < MOST_PATCH // 2
+        return ChangesAnswer(patch=patch, digest=digest if whole else "")
+    if asked.wish is Wish.DISCARD:
+        dropped = folder.discard(paths)
+        return ChangesAnswer(dropped, digest=folder.digest() if asked.shown == digest else "")
+    if asked.wish is Wish.APPLY:
+        written = folder.apply(paths, shown=asked.shown or None)
+        return ChangesAnswer(written, left_out=folder.left_out(), digest=folder.digest() if asked.shown else "")
+    listed = folder.diff()
+    if paths is not None:
+        chosen = select(folder.kept.entries, paths)
+        listed = tuple(change for change in listed if change.path in chosen)
+    return ChangesAnswer(listed, left_out=folder.left_out(), digest=digest)
+
+
+def ask(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
+    """Ask about the changes in a place, of a kernel that lives or has ended. Raises ``SandboxError``."""
+    until = time.monotonic() + _PATIENCE_S
+    while not place.take():
+        try:
+            said = _ask_launcher(place, asked)
+        except (OSError, ValueError) as error:
+            # One that is starting or ending does not listen: soon it answers, or the place is free.
+            if not isinstance(error, ConnectionError | FileNotFoundError) or time.monotonic() > until:
+                raise BackendUnavailable(
+                    f"the kernel that works on {place.facts.folder!r} does not answer: {error}; end it, then ask again"
+                ) from None
+            time.sleep(_AGAIN_S)
+            continue
+        if said.stale:
+            raise NotAsShown
+        if said.error:
+            raise InvalidRequest(said.error)
+        return said
+    if not os.path.isdir(place.facts.folder):
+        drops_all = asked.wish is Wish.DISCARD and not asked.paths
+        place.close(empty=drops_all)
+        if drops_all:
+            return ChangesAnswer()
+        raise InvalidRequest(f"{place.facts.folder!r} is not there any more; all its changes can be dropped: --discard")
+    with contextlib.closing(here_folder(place.facts.folder, place.changes)) as folder:
+        try:
+            return answer(folder, asked)
+        finally:
+            place.close(empty=not folder.diff())
+
+
+def _ask_launcher(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
+    with socket.socket(socket.AF_UNIX) as sock, place.socket() as path:
+        sock.settimeout(_ANSWER_S)
+        sock.connect(path)
+        _send(sock, asked)
+        return _receive(sock, ChangesAnswer, _MOST_ANSWER)
+
+
+class AskedServer:
+    """Answers questions in a thread of the launcher until it is closed."""
+
+    def __init__(self, place: ChangesPlace, respond: Callable[[ChangesAsked], ChangesAnswer]) -> None:
+        self._respond = respond
+        self._socket = socket.socket(socket.AF_UNIX)
+        with place.socket() as path:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # of a launcher that was killed
+            self._socket.bind(path)
+        self._socket.listen(4)
+        threading.Thread(target=self._serve, name="sandbox-kernel-asked", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                asking, _ = self._socket.accept()
+            except OSError:
+                return
+            with asking, contextlib.suppress(OSError):
+                asking.settimeout(_PATIENCE_S)
+                _send(asking, self._answer(asking))
+
+    def _answer(self, asking: socket.socket) -> ChangesAnswer:
+        try:
+            return self._respond(_receive(asking, ChangesAsked, _MOST_ASKED))
+        except NotAsShown:
+            return ChangesAnswer(stale=True)
+        except (SandboxError, OSError) as error:
+            return ChangesAnswer(error=str(error))
+        except ValueError:
+            return ChangesAnswer(error="the question could not be read; is the launcher of another version?")
+
+
+def _send(sock: socket.socket, message: ChangesAsked | ChangesAnswer) -> None:
+    sock.sendall(frame(json.dumps(asdict(message)).encode()))
+
+
+def _receive(sock: socket.socket, kind: type[_T], most: int) -> _T:
+    """Return one message. Raises ``ValueError`` or ``OSError``. Both ends are of one user, so parts are not counted."""
+    frames = Frames(most)
+    while data := sock.recv(1 << 16):
+        for message in frames.feed(data):
+            return msgspec.convert(json.loads(message), kind)
+    raise ConnectionResetError("the other end closed")

@@ -1,0 +1,171 @@
+"""Which cells a front end has sent and the kernel has not finished, and how long the first of them has run."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sandbox_kernel.wrapped.relaying.clean_replies import CompletionRequest
+from sandbox_kernel.wrapped.relaying.wire import Packet, from_json
+
+#: The most cells that are remembered; a front end that queues more gets them run all the same.
+_MOST = 10_000
+#: How long an interrupted cell may go on before its kernel is ended.
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class SentCell:
+    """A cell: the header of its request, where its reply goes, its name in the notebook, and whether it may ask."""
+
+    header: Mapping[str, object]
+    routing: tuple[bytes, ...]
+    name: str = ""
+    may_ask: bool = True
+
+
+def sent_cell(header: Mapping[str, object], packet: Packet) -> SentCell:
+    """Return the cell of an ``execute_request``."""
+    name = (from_json(packet.parts[2]) or {}).get("cellId")
+    may_ask = (from_json(packet.parts[3]) or {}).get("allow_stdin", True) is not False
+    return SentCell(header, tuple(packet.routing), name if isinstance(name, str) else "", may_ask)
+
+
+class CellClock:
+    """Measures the time limit of cells. A kernel runs them in order, so only the first one's time counts."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._timeout_s = timeout_s
+        self._cells: OrderedDict[str, SentCell] = OrderedDict()
+        #: Which of the two messages that end a cell came first.
+        self._ending: dict[str, str] = {}
+        self._since = 0.0
+        #: Since when a prompt is open; the time until its answer does not count.
+        self._asked_at: float | None = None
+        #: Whether the first cell was interrupted for its time.
+        self.interrupted = False
+
+    def sent(self, message_id: str, cell: SentCell) -> None:
+        """A front end sent a cell."""
+        if not self._cells:
+            self._begin()
+        if len(self._cells) < _MOST:
+            self._cells[message_id] = cell
+
+    def __contains__(self, message_id: str) -> bool:
+        """Return whether a cell was sent and is not finished."""
+        return message_id in self._cells
+
+    def name_of(self, message_id: str) -> str:
+        """Return the name in the notebook of a cell that was sent; empty when it is not known."""
+        cell = self._cells.get(message_id)
+        return cell.name if cell is not None else ""
+
+    def ends(self, message_id: str, kind: str) -> bool:
+        """Return whether a cell is over: the kernel has sent its reply and an idle status, of which this is one."""
+        if message_id not in self._cells:
+            return False
+        first = self._ending.setdefault(message_id, kind)
+        return first != kind
+
+    def waits_for_reply(self, message_id: str) -> bool:
+        """Return whether a cell was sent and its reply has not come."""
+        return message_id in self._cells and message_id not in self._ending
+
+    def finished(self, message_id: str) -> None:
+        """A cell is over."""
+        first = next(iter(self._cells), None)
+        self._cells.pop(message_id, None)
+        self._ending.pop(message_id, None)
+        if first == message_id:
+            self._begin()
+
+    def asked(self, message_id: str) -> bool:
+        """A cell asks for input: the clock stands until the answer. False when it may not ask."""
+        cell = self._cells.get(message_id)
+        if cell is None or not cell.may_ask:
+            return False
+        if next(iter(self._cells)) == message_id:
+            self._asked_at = self._asked_at or time.monotonic()
+        return True
+
+    def answered(self) -> None:
+        """The front end answered."""
+        if self._asked_at is not None:
+            self._since += time.monotonic() - self._asked_at
+            self._asked_at = None
+
+    def left_s(self) -> float | None:
+        """Return how long the first cell may still run, with its grace once it was interrupted; None: no limit."""
+        if self._timeout_s is None or not self._cells or self._asked_at is not None:
+            return None
+        limit = self._timeout_s + (GRACE_S if self.interrupted else 0.0)
+        return self._since + limit - time.monotonic()
+
+    def running(self) -> SentCell | None:
+        """Return the first cell that is not finished."""
+        return next(iter(self._cells.values()), None)
+
+    def all(self) -> list[SentCell]:
+        """Return every cell that is not finished, the first one first."""
+        return list(self._cells.values())
+
+    def _begin(self) -> None:
+        self._since = time.monotonic()
+        self.interrupted = False
+        self._asked_at = None
+
+
+# What a relay remembers of messages from front ends: signatures, where replies go, and what was to be completed.
+
+#: How many signatures and routes, and how many completion requests, are remembered.
+_MOST_ROUTES = 65_536
+_MOST_COMPLETIONS = 100
+
+
+class Remembered:
+    """Bounded: the oldest entries are forgotten."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._routes: OrderedDict[str, Sequence[bytes]] = OrderedDict()
+        self._completions: OrderedDict[str, CompletionRequest] = OrderedDict()
+
+    def is_new(self, signature: bytes) -> bool:
+        """Whether a good signature was not seen before; it is remembered."""
+        if signature in self._seen:
+            return False
+        self._seen[signature] = None
+        if len(self._seen) > _MOST_ROUTES:
+            self._seen.popitem(last=False)
+        return True
+
+    def note_route(self, message_id: str, routing: Sequence[bytes]) -> None:
+        """Keep where the reply to a message goes. Kernels need not return a routing prefix of several parts."""
+        self._routes[message_id] = routing
+        if len(self._routes) > _MOST_ROUTES:
+            self._routes.popitem(last=False)
+
+    def route(self, message_id: str) -> Sequence[bytes] | None:
+        """Return where the reply to a message goes; None when no front end sent it."""
+        return self._routes.get(message_id)
+
+    def forget_route(self, message_id: str) -> None:
+        """The reply to a message came."""
+        self._routes.pop(message_id, None)
+
+    def note_completion(self, message_id: str, packet: Packet) -> None:
+        """Keep what a front end wants to be completed."""
+        content = from_json(packet.parts[3]) or {}
+        code, position = content.get("code"), content.get("cursor_pos")
+        if isinstance(code, str):
+            place = position if isinstance(position, int) and 0 <= position <= len(code) else len(code)
+            self._completions[message_id] = CompletionRequest(code, place)
+            if len(self._completions) > _MOST_COMPLETIONS:
+                self._completions.popitem(last=False)
+
+    def take_completion(self, message_id: str) -> CompletionRequest | None:
+        """Return what a reply completes, once."""
+        return self._completions.pop(message_id, None)

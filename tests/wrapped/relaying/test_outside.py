@@ -1,0 +1,51 @@
+"""Front ends that do not read: what waits for them is bounded in bytes."""
+
+from __future__ import annotations
+
+from sandbox_kernel.wrapped.relaying import outside
+from sandbox_kernel.wrapped.relaying.outside import LARGE, MOST, UnreadMessages
+
+
+class Unread:
+    """A socket whose messages nobody reads: it keeps them, as libzmq does."""
+
+    def __init__(self):
+        self.messages = []
+
+    def send(self, frame, flags=0):
+        assert not flags
+        self.messages.append([frame])
+
+    def send_multipart(self, frames, copy=True):
+        self.messages.append(frames)
+
+
+def test_large_messages_that_nobody_reads_are_dropped_and_small_ones_are_not():
+    sock, queue = Unread(), UnreadMessages()
+    for _ in range(2 * MOST // (16 << 20)):
+        queue.send(sock, [bytes(16 << 20)])
+    assert len(sock.messages) == queue.dropped == MOST // (16 << 20)
+    assert queue.is_full
+    queue.send(sock, [bytes(LARGE - 1)])
+    assert len(sock.messages[-1][0]) == LARGE - 1
+
+
+def test_what_was_read_is_forgotten():
+    sock, queue = Unread(), UnreadMessages()
+    for _ in range(5):
+        queue.send(sock, [bytes(16 << 20)])
+    assert queue.is_full
+    trackers = [frame.tracker for frames in sock.messages for frame in frames]
+    sock.messages.clear()
+    for tracker in trackers:
+        tracker.wait(60)
+    assert not queue.is_full
+    assert queue.dropped == 0
+
+
+def test_a_front_end_that_does_not_read_at_all_does_not_stop_the_others(monkeypatch):
+    monkeypatch.setattr(outside, "STUCK_S", 0.0)
+    sock, queue = Unread(), UnreadMessages()
+    for _ in range(5):
+        queue.send(sock, [bytes(16 << 20)])
+    assert not queue.is_full
