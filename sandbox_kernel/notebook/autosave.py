@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
@@ -188,18 +188,6 @@ _LAST_S = 4.0
 Key = tuple[Language, str]
 
 
-@runtime_checkable
-class Saveable(Protocol):
-    """A session as autosave sees it."""
-
-    @property
-    def present_state(self) -> tuple[str, int]:
-        """What changes with every cell that is kept."""
-
-    def save(self, path: str) -> object:
-        """Write the state to a file that is complete or not there."""
-
-
 def notebook_path(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the path of the notebook that this kernel was started for; None where the server does not say."""
     return environment.get("JPY_SESSION_NAME") or None
@@ -260,10 +248,10 @@ class Autosaver:
         """Save every session that has changed. What goes wrong is told with the next cell."""
         with self._saving:
             for (language, name), session in self._sessions().items():
-                if isinstance(session, Saveable):
+                if hasattr(session, "save"):
                     self._save_one((language, name), session)
 
-    def _save_one(self, key: Key, session: Saveable) -> None:
+    def _save_one(self, key: Key, session: Any) -> None:
         kept, state = self._known(), session.present_state
         if self._saved.get(key) == state:
             return

@@ -149,6 +149,11 @@ def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return _text("\n".join(session.undo(command.count).notes))
 
 
+def _checkpoint(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    node = session_of(command, context).checkpoint(command.target or "", *command.targets)
+    return _text(f"The state after cell [{node.number}] is {node.name!r} now (node {node.id}).")
+
+
 def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     rows = []
     for number, state in enumerate(session_of(command, context).checkpoints(), 1):
@@ -337,11 +342,11 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "discard": lambda command, context: discard_changes(_here(context), command.targets),
     "files": _files,
     "undo": _undo,
-    "redo": lambda command, context: _text(views.redo(session_of(command, context), command.count)),
-    "checkpoint": lambda command, context: _text(
-        views.name(session_of(command, context), command.target or "", command.targets)
+    "redo": lambda command, context: _text("\n".join(session_of(command, context).redo(command.count).notes)),
+    "checkpoint": _checkpoint,
+    "checkout": lambda command, context: _text(
+        "\n".join(session_of(command, context).checkout(command.target or "").notes)
     ),
-    "checkout": lambda command, context: _text(views.checkout(session_of(command, context), command.target or "")),
     "tree": lambda command, context: views.tree(session_of(command, context)),
     "diff": lambda command, context: views.diff(session_of(command, context), command.targets),
     "branches": lambda command, context: views.branches(session_of(command, context)),

@@ -18,10 +18,9 @@ import builtins
 import getpass
 import queue
 import sys
-import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 import comm
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
@@ -30,6 +29,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import clear_output, display, update_display
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground.loop_thread import LoopThread
 from sandbox_kernel.notebook.editor import complete_magic
 from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
 from sandbox_kernel.notebook.options.option_table import usage
@@ -39,6 +39,7 @@ from sandbox_kernel.notebook.page.widgets import RunPanel, report_widget, view
 from sandbox_kernel.notebook.render import (
     PROMPT_MARK,
     ClearOutput,
+    Door,
     Failure,
     Message,
     ReportPanel,
@@ -48,27 +49,6 @@ from sandbox_kernel.notebook.render import (
     refusal,
 )
 from sandbox_kernel.report.widget import Measure
-
-T = TypeVar("T")
-
-
-class LoopThread:
-    """A daemon thread that runs one event loop until ``close``. All cells of one shell run on it."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="sandbox-magic", daemon=True)
-        self._thread.start()
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine on the loop, from any thread."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def close(self) -> None:
-        """Stop the loop; may be called twice."""
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join(timeout=5)
 
 
 class SandboxValue:
@@ -84,7 +64,7 @@ class SandboxValue:
         return str(self._value.data.get("text/plain", "<value of a sandboxed cell>"))
 
 
-class MainThread:
+class MainThread(Door):
     """The ``Door`` of ``CellExecution`` in IPython: queues everything that a cell shows for the main thread."""
 
     def __init__(self, watched: bool, measure: Measure) -> None:
@@ -93,23 +73,20 @@ class MainThread:
         self._measure = measure
 
     def watched(self) -> bool:
-        """See ``execution.Door``."""
+        """See ``render.Door``."""
         return self._watched
 
-    def late(self, messages: object) -> None:
-        """See ``execution.Door``: IPython has no place for output of an earlier cell."""
-
     def stream(self, name: str, text: str) -> None:
-        """See ``execution.Door``."""
+        """See ``render.Door``."""
         self.work.put(lambda: _write(name, text))
 
     def message(self, message: Message) -> None:
-        """See ``execution.Door``."""
+        """See ``render.Door``."""
         if not isinstance(message, Failure):  # failures are raised at the end, and IPython shows them
             self.work.put(lambda: _show(message, self._measure))
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> _Panel | None:
-        """See ``execution.Door``."""
+        """See ``render.Door``."""
         return _Panel(self.work, timeout_s, stop) if self._watched else None
 
     async def ask(self, prompt: str, password: bool) -> str:
@@ -216,7 +193,7 @@ class SandboxMagics(Magics):
         # Cells of the Python kernel are code of the host: their lines give what the user has.
         self.state = NotebookState(variables=shell.user_ns, in_python=True, rights=LineRights(LineSetting.ALL))
         self.state.comms.register(comm.get_comm_manager())
-        self._loop: LoopThread | None = None
+        self._loop = LoopThread("sandbox-magic")
         atexit.register(self.close)
 
     @no_var_expand
@@ -241,8 +218,6 @@ class SandboxMagics(Magics):
     sandbox.__doc__ = f"Run a cell in a sandbox, or set the notebook's defaults and ask.\n\n{usage()}"
 
     def _run(self, plan: CellPlan) -> CellReply:
-        if self._loop is None:
-            self._loop = LoopThread()
         loop = self._loop.loop
         door = MainThread(_watched(self.shell), self.state.measure_again)
         cancel: list[asyncio.Event] = []
@@ -291,9 +266,7 @@ class SandboxMagics(Magics):
     def close(self) -> None:
         """Close every sandbox of this shell. Called at exit and by ``%unload_ext``."""
         self.state.close()
-        if self._loop is not None:
-            self._loop.close()
-            self._loop = None
+        self._loop.close()
 
 
 def _watched(shell: Any) -> bool:

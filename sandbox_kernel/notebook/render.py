@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Protocol
 
 from sandbox_kernel import errors, receipt
 from sandbox_kernel.errors import SandboxError
@@ -28,6 +29,7 @@ from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEndReply
+from sandbox_kernel.session.cell.late_output import LateListener
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import few_colours, plain
 from sandbox_kernel.untrusted.markup.tex import defused
@@ -133,6 +135,48 @@ class ReportPanel:
 
 
 Message = ShowOutput | ClearOutput | Value | Failure | ReportPanel
+
+
+class RunPanelHandle(Protocol):
+    """A panel beside a running cell."""
+
+    def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
+        """Draw how long the cell has been running and, where known, the memory that it uses and its limit."""
+
+    def close(self) -> None:
+        """The cell has ended."""
+
+
+class LateDoor(LateListener, Protocol):
+    """Where output of one cell goes that comes after its end."""
+
+    def open(self) -> None:
+        """The cell has sent its last message; before that, late output is held."""
+
+
+class Door:
+    """Where messages of a cell go: the kernel's ``Wire``, IPython's display, or the text of a side panel."""
+
+    def live(self, timeout_s: float, stop: Callable[[], None]) -> RunPanelHandle | None:
+        """Return a panel for a cell that runs for long; None where nobody looks on."""
+        return None
+
+    def watched(self) -> bool:
+        """Whether a person looks on: what is shown for a while only is for nobody else."""
+        return False
+
+    def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateDoor | None:
+        """Return where output goes that comes after the end of the cell; None where there is no place for it.
+
+        ``messages`` returns what a page gets for a display.
+        """
+        return None
+
+    def stream(self, name: str, text: str) -> None:
+        """Show text of stdout or stderr."""
+
+    def message(self, message: Message) -> None:
+        """Show a display, a value or an error."""
 
 
 def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, ...]:

@@ -82,6 +82,8 @@ class CellOutcome:
 _FIRST_INDENT = re.compile(r"(?:[ \t]*\n)*([ \t]*)")
 
 Factory = Callable[[SandboxPolicy, str, ProcessConfig], Sandbox]
+#: What sandboxes differ in: policy, backend, programs, and the folder of the user that they work on.
+BoxKey = tuple[SandboxPolicy, str, ProcessConfig, str | None]
 
 
 def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
@@ -96,7 +98,7 @@ class NotebookSandboxes:
         #: Where the work folder stays when the kernel ends; None where it does not.
         self.kept = kept
         self._lock = threading.Lock()
-        self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig, str | None], Sandbox] = {}
+        self._boxes: dict[BoxKey, Sandbox] = {}
         #: Changes to folders of the user that the last kernel left and no cell has told of: the folder, and how many.
         self.changes_found: list[tuple[str, int]] = []
         self.sessions = NotebookSessions(self.box, kept)
@@ -211,18 +213,13 @@ class NotebookSandboxes:
                 box.prepare(language, check=check, on_progress=told)
 
         work = loop.run_in_executor(None, prepare)
-        stop = asyncio.ensure_future(io.cancel.wait())
-        both: set[asyncio.Future[Any]] = {work, stop}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if work.done():
+        if await done_before(work, io.cancel):
             work.result()
         return work.done()
 
     def box(self, options: CellOptions) -> Sandbox:
         """The sandbox for these options; made once for each policy, backend and choice of programs."""
-        policy, here = policy_of(options), None if options.here is None else os.path.abspath(options.here)
-        key = (policy, options.backend or "auto", config_of(options), here)
+        key = policy, _, _, here = _box_key(options)
         with self._lock:
             if key not in self._boxes:
                 made = self._made(*key[:3])
@@ -285,9 +282,7 @@ class NotebookSandboxes:
             self.check_network(before, policy_of(after))
         told = self.sessions.grow(after)
         if told and before.here == after.here:
-            old = self.box(before)
-            policy, here = policy_of(after), None if after.here is None else os.path.abspath(after.here)
-            key = (policy, after.backend or "auto", config_of(after), here)
+            old, key = self.box(before), _box_key(after)
             with self._lock:
                 if key not in self._boxes:
                     self._boxes[key] = self._made(*key[:3])
@@ -323,6 +318,20 @@ class NotebookSandboxes:
             box.destroy()
         if self.kept is not None:
             self.kept.close()
+
+
+def _box_key(options: CellOptions) -> BoxKey:
+    here = None if options.here is None else os.path.abspath(options.here)
+    return policy_of(options), options.backend or "auto", config_of(options), here
+
+
+async def done_before(work: asyncio.Future[Any], cancel: asyncio.Event) -> bool:
+    """Wait for the work, or until the cell must stop; returns whether the work is done."""
+    stop = asyncio.ensure_future(cancel.wait())
+    both: set[asyncio.Future[Any]] = {work, stop}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    return work.done()
 
 
 def _noted(result: ExecResult, choice: Choice) -> ExecResult:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 
@@ -20,21 +20,17 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import Conflict, InvalidRequest, SandboxError
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, quoted
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.execution import CellExecution, NotebookState, RunPanelHandle
+from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.line_commands import LineCommands, rights_rows, session_of
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import BY_NAME
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, new_defaults, parse_line
 from sandbox_kernel.notebook.options.parse_options import parse_options
 from sandbox_kernel.notebook.page.views import MOST_DIFF, picture_urls
-from sandbox_kernel.notebook.render import Message, ShowOutput
+from sandbox_kernel.notebook.render import Door, Message, ShowOutput
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.state_diff import StateDiff
 from sandbox_kernel.untrusted.ansi import plain
-
-if TYPE_CHECKING:
-    from sandbox_kernel.notebook.execution import LateDoor
-    from sandbox_kernel.session.cell.displays import SessionDisplay
 
 #: The most changes and states that a reply lists, names of variables at a state, and characters of a value.
 MOST_CHANGES, MOST_STATES, MOST_NAMES, MOST_VALUE = 500, 500, 40, 300
@@ -314,23 +310,11 @@ def failed(error: SandboxError) -> dict[str, object]:
     return {"status": "error", "error": str(error), "conflicts": list(conflicts)}
 
 
-class _TextDoor:
-    """A ``Door`` that keeps what line commands say, as plain text."""
+class _TextDoor(Door):
+    """Keeps what line commands say, as plain text."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-
-    def live(self, timeout_s: float, stop: Callable[[], None]) -> RunPanelHandle | None:
-        return None
-
-    def watched(self) -> bool:
-        return False
-
-    def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateDoor | None:
-        return None
-
-    def stream(self, name: str, text: str) -> None:
-        pass
 
     def message(self, message: Message) -> None:
         if isinstance(message, ShowOutput):

@@ -242,9 +242,9 @@ class CallConnection:
         """Return a result; one that must be awaited is awaited on the caller's loop, or on ours."""
         if not inspect.isawaitable(result):
             return result
-        from sandbox_kernel.backends.functions.function_loop import function_loop
+        from sandbox_kernel.ground.loop_thread import FUNCTIONS
 
-        future = asyncio.run_coroutine_threadsafe(_as_coroutine(result), self._loop or function_loop())
+        future = asyncio.run_coroutine_threadsafe(_as_coroutine(result), self._loop or FUNCTIONS.loop)
         running.future = future
         if running.answered or self._cancelled:
             future.cancel()

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 import httpcore
 
 from sandbox_kernel.errors import FetchError
+from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.audit import AuditRecord, AuditSink, audit_sink
 from sandbox_kernel.net.client.fetch_messages import FetchRequest, FetchResponse, Headers, forwardable
 from sandbox_kernel.net.client.pinned_backend import PinnedBackend, verifying_context
 from sandbox_kernel.net.client.redirects import next_request
-from sandbox_kernel.net.network_thread import run_on_network_loop
 from sandbox_kernel.net.resolve import Pinned, Resolver, lookup_threads, pin_in_thread, system_resolver
 from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 from sandbox_kernel.net.rules.rate_limit import RateLimit
@@ -91,7 +91,7 @@ class SafeClient:
             request: The request, or a URL for a GET request.
 
         """
-        return run_on_network_loop(self.afetch(request))
+        return NETWORK.run(self.afetch(request))
 
     async def afetch(self, request: FetchRequest | str) -> FetchResponse:
         """Like ``fetch``, on the event loop of the caller. Cancelling the task closes the connection.

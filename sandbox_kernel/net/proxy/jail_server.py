@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self
 
 from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
-from sandbox_kernel.net.network_thread import run_on_network_loop
+from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.net.proxy.pace import Pace
 
 if TYPE_CHECKING:
@@ -54,17 +54,17 @@ class JailServer(ABC):
             raise SandboxDestroyed(f"the {self.what} was closed; make a new one for a new sandbox")
         if listener.type != socket.SOCK_STREAM or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             raise InvalidRequest(f"the {self.what} needs a listening stream socket, got {listener!r}")
-        run_on_network_loop(self._listen(listener))
+        NETWORK.run(self._listen(listener))
 
     def close(self) -> None:
         """Stop accepting, end every connection and wait until all have ended. May be called twice."""
         if not self._closed:
             self._closed = True
-            run_on_network_loop(self._shut())
+            NETWORK.run(self._shut())
 
     def end_connections(self) -> None:
         """End every connection that is open now, and go on serving."""
-        run_on_network_loop(self._end_connections())
+        NETWORK.run(self._end_connections())
 
     def __enter__(self) -> Self:
         return self

@@ -93,13 +93,15 @@ class FrameComms:
         worker_id, state = session.present_state
         self._pages.settled(worker_id, state, went_back=went_back)
 
+    def follow_all(self, *, went_back: bool) -> None:
+        """A cell has run: the pages' widgets follow their sessions."""
+        for session in self._sessions():
+            self.settled(session, went_back=went_back)
+
     def settle_all(self) -> None:
         """Look at every session: line commands may have moved or ended any of them."""
-        alive = set()
-        for session in self._sessions():
-            alive.add(session.present_state[0])
-            self.settled(session, went_back=False)
-        self._pages.keep_only(alive)
+        self.follow_all(went_back=False)
+        self._pages.keep_only({session.present_state[0] for session in self._sessions()})
 
     # -- from pages --------------------------------------------------------------------------------------------------
 

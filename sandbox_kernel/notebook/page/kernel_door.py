@@ -19,6 +19,7 @@ import zmq
 from sandbox_kernel.notebook.render import (
     PROMPT_MARK,
     ClearOutput,
+    Door,
     Failure,
     Message,
     ReportPanel,
@@ -58,7 +59,7 @@ class KernelPublisher(Protocol):
         """Return a new run panel with open widgets."""
 
 
-class Wire:
+class Wire(Door):
     """The ``Door`` of ``CellExecution`` in the kernel: sends the iopub messages of one cell."""
 
     def __init__(
@@ -71,11 +72,11 @@ class Wire:
         self._watched = watched
 
     def watched(self) -> bool:
-        """See ``execution.Door``."""
+        """See ``render.Door``."""
         return self._watched and not self._silent
 
     def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateWire:
-        """See ``execution.Door``."""
+        """See ``render.Door``."""
         return LateWire(self, messages)
 
     def stream(self, name: str, text: str) -> None:
@@ -99,7 +100,7 @@ class Wire:
                 self._send("error", failure_fields(message))
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> LivePanel | None:
-        """See ``execution.Door``. Returns None unless a notebook page runs the cell."""
+        """See ``render.Door``. Returns None unless a notebook page runs the cell."""
         return LivePanel(self, self._publisher.run_panel(timeout_s, stop)) if self.watched() else None
 
     def display(self, output: ShowOutput) -> None:
@@ -123,11 +124,11 @@ class LivePanel:
         wire.display(ShowOutput(panel.view(), display_id=self._id))
 
     def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
-        """See ``execution.RunPanelHandle``."""
+        """See ``render.RunPanelHandle``."""
         self._panel.update(elapsed_s, memory)
 
     def close(self) -> None:
-        """See ``execution.RunPanelHandle``. Makes the display empty: a closed widget cannot be drawn."""
+        """See ``render.RunPanelHandle``. Makes the display empty: a closed widget cannot be drawn."""
         self._panel.close()
         self._wire.display(ShowOutput({"text/plain": ""}, display_id=self._id, update=True))
 

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import base64
 import csv
-import html
 import shlex
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.notebook.render import ClearOutput, Message, ShowOutput, one_line
+from sandbox_kernel.notebook.render import ClearOutput, Door, Message, ShowOutput, one_line
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.node import Changes, Node
 from sandbox_kernel.untrusted import ContentRefused
@@ -35,122 +34,13 @@ from sandbox_kernel.workspace.tree.paths import display_name
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
 
-
 #: The most changes that are shown in full, and characters of the diff.
 MOST_SHOWN = 50
 MOST_DIFF = 100_000
 _PICTURE_BYTES = 512 << 10
 _PICTURES = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
 _COLOURS = {"+": "var(--jp-success-color1, #2e7d32)", "-": "var(--jp-error-color1, #c62828)"}
-
-
-def show_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
-    """Show the changes at these paths; all without a path."""
-    changes = _chosen(box, paths)
-    if not changes:
-        return _text(f"Nothing differs from {box.here}.")
-    patch = box.patch(paths or None)[:MOST_DIFF]
-    summary = [f"{change.kind:<9} {one_line(change.path, 300)}{_size(change)}" for change in changes]
-    plain = "\n".join([_count(changes), *summary[:MOST_SHOWN], "", patch, _what_next()])
-    pictures = "".join(_pictures(box, change) for change in changes[:MOST_SHOWN])
-    lines = "".join(_line(line) for line in patch.splitlines())
-    html = (
-        f"<div class='mathjax_ignore'><b>{escape(_count(changes))}</b>"
-        f"<pre>{escape(chr(10).join(summary[:MOST_SHOWN]))}</pre>{pictures}"
-        f"<details open><summary>diff</summary><pre>{lines}</pre></details><i>{escape(_what_next())}</i></div>"
-    )
-    return (ShowOutput({"text/html": defused(html), "text/plain": plain}),)
-
-
-def apply_changes(box: Sandbox, paths: Sequence[str], shown: str | None = None) -> tuple[Message, ...]:
-    """Write changes to the folder, of ``shown`` ones no others. A ``Conflict`` is the cell's error."""
-    done = box.apply(paths or None, shown=shown)
-    rest = box.diff()
-    text = f"{_count(done)[:-1]}, written to {box.here}." if done else "There is nothing to apply."
-    if rest and not paths:
-        named = " ".join(shlex.quote(one_line(change.path, 300)) for change in rest[:MOST_SHOWN])
-        text += (
-            "\nNot written, because tools on this machine may run or obey them unasked, or they may hold secrets. "
-            f"To write them all the same: %sandbox apply {named}{' …' if len(rest) > MOST_SHOWN else ''}"
-        )
-    return _text(text)
-
-
-def discard_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
-    """Drop changes; cells see the folder's own files again."""
-    done = box.discard(paths or None)
-    return _text(f"{_count(done)[:-1]}, dropped." if done else "There is nothing to drop.")
-
-
-def _chosen(box: Sandbox, paths: Sequence[str]) -> tuple[FsChange, ...]:
-    wanted = tuple(path.strip("/") for path in paths)
-    changes = box.diff()
-    if not wanted:
-        return changes
-    return tuple(c for c in changes if any(c.path == path or c.path.startswith(f"{path}/") for path in wanted))
-
-
-def _pictures(box: Sandbox, change: FsChange) -> str:
-    """Return a changed picture beside the one before it; empty for anything else."""
-    before, after = (_picture(url) for url in picture_urls(box, change))
-    if not before and not after:
-        return ""
-    return f"<figure><figcaption>{escape(one_line(change.path, 300))}</figcaption>{before} → {after}</figure>"
-
-
-def picture_urls(box: Sandbox, change: FsChange) -> tuple[str, str]:
-    """Return a picture before and after a change as ``data:`` addresses; empty where there is none to show."""
-    form = _PICTURES.get(change.path.rpartition(".")[2].lower())
-    if form is None or box.here is None:
-        return "", ""
-    before = after = ""
-    if change.kind in ("modified", "deleted") and not is_hidden(change.path):
-        real = Path(box.here, change.path)
-        if real.is_file() and not real.is_symlink() and real.stat().st_size <= _PICTURE_BYTES:
-            before = _data_url(real.read_bytes(), form)
-    if change.kind != "deleted" and (change.size or 0) <= _PICTURE_BYTES:
-        try:
-            after = _data_url(box.read_file(change.path), form)
-        except SandboxError:
-            after = ""
-    return before, after
-
-
-def _data_url(data: bytes, form: str) -> str:
-    text = base64.b64encode(data).decode()
-    try:
-        check_image(form, text)
-    except ContentRefused:
-        return ""
-    return f"data:{form};base64,{text}"
-
-
-def _picture(url: str) -> str:
-    return f"<img alt='' style='max-width:45%;max-height:240px' src='{url}'>" if url else ""
-
-
-def _line(line: str) -> str:
-    colour = _COLOURS.get(line[:1]) if not line.startswith(("+++", "---")) else None
-    shown = escape(line) + "\n"
-    return shown if colour is None else f"<span style='color:{colour}'>{shown}</span>"
-
-
-def _count(changes: Sequence[FsChange]) -> str:
-    return f"{len(changes)} change{'' if len(changes) == 1 else 's'}:"
-
-
-def _size(change: FsChange) -> str:
-    unit = "byte" if change.size == 1 else "bytes"
-    return f"  {change.size} {unit}" if change.kind != "deleted" and change.type == "file" else ""
-
-
-def _what_next() -> str:
-    return "Write them to the folder with %sandbox apply [PATH…], drop them with %sandbox discard [PATH…]."
-
-
-def _text(text: str) -> tuple[Message, ...]:
-    return (ShowOutput({"text/plain": text}),)
-
+_WHAT_NEXT = "Write them to the folder with %sandbox apply [PATH…], drop them with %sandbox discard [PATH…]."
 
 MAX_ROWS = 200
 #: Largest file that is read for a preview, and for how many files.
@@ -161,15 +51,116 @@ _GLIMPSE_CHARACTERS = 60
 _LINK_BYTES = 2 << 20
 _TABLES = {"csv": ",", "tsv": "\t"}
 _TABLE_ROWS, _TABLE_COLUMNS, _TABLE_CHARACTERS = 5, 8, 24
-_PICTURE_FORMS = {
-    "png": "image/png",
-    "jpg": "image/jpeg",
-    "jpeg": "image/jpeg",
-    "gif": "image/gif",
-    "webp": "image/webp",
-}
+#: How much of a cell's first line, and how many names of changed variables, a line of the tree shows.
+_CODE, _NAMES = 48, 6
+_BLOCKS = 20
 
-Read = Callable[[str], bytes]
+
+def text_message(text: str) -> tuple[Message, ...]:
+    """Return a message of plain text."""
+    return (ShowOutput({"text/plain": text}),)
+
+
+def _picture_url(path: str, data: bytes) -> str:
+    """Return a picture as a ``data:`` address; empty for what is none, by its suffix or its content."""
+    form = _PICTURES.get(path.rpartition(".")[2].lower())
+    text = base64.b64encode(data).decode()
+    if form is None or not data:
+        return ""
+    try:
+        check_image(form, text)
+    except ContentRefused:
+        return ""
+    return f"data:{form};base64,{text}"
+
+
+# -- changes to the user's folder ------------------------------------------------------------------------------------
+
+
+def show_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
+    """Show the changes at these paths, text as a diff, pictures side by side; all without a path."""
+    wanted = tuple(path.strip("/") for path in paths)
+    changes = [
+        change
+        for change in box.diff()
+        if not wanted or any(change.path == path or change.path.startswith(f"{path}/") for path in wanted)
+    ]
+    if not changes:
+        return text_message(f"Nothing differs from {box.here}.")
+    patch = box.patch(paths or None)[:MOST_DIFF]
+    summary = [f"{change.kind:<9} {one_line(change.path, 300)}{_size(change)}" for change in changes[:MOST_SHOWN]]
+    plain = "\n".join([f"{_count(changes)}:", *summary, "", patch, _WHAT_NEXT])
+    pictures = "".join(_pictures(box, change) for change in changes[:MOST_SHOWN])
+    lines = "".join(map(_diff_line, patch.splitlines()))
+    page = (
+        f"<div class='mathjax_ignore'><b>{escape(_count(changes))}:</b>"
+        f"<pre>{escape(chr(10).join(summary))}</pre>{pictures}"
+        f"<details open><summary>diff</summary><pre>{lines}</pre></details><i>{escape(_WHAT_NEXT)}</i></div>"
+    )
+    return (ShowOutput({"text/html": defused(page), "text/plain": plain}),)
+
+
+def apply_changes(box: Sandbox, paths: Sequence[str], shown: str | None = None) -> tuple[Message, ...]:
+    """Write changes to the folder, of ``shown`` ones no others. A ``Conflict`` is the cell's error."""
+    done = box.apply(paths or None, shown=shown)
+    rest = box.diff()
+    text = f"{_count(done)}, written to {box.here}." if done else "There is nothing to apply."
+    if rest and not paths:
+        named = " ".join(shlex.quote(one_line(change.path, 300)) for change in rest[:MOST_SHOWN])
+        text += (
+            "\nNot written, because tools on this machine may run or obey them unasked, or they may hold secrets. "
+            f"To write them all the same: %sandbox apply {named}{' …' if len(rest) > MOST_SHOWN else ''}"
+        )
+    return text_message(text)
+
+
+def discard_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
+    """Drop changes; cells see the folder's own files again."""
+    done = box.discard(paths or None)
+    return text_message(f"{_count(done)}, dropped." if done else "There is nothing to drop.")
+
+
+def picture_urls(box: Sandbox, change: FsChange) -> tuple[str, str]:
+    """Return a picture before and after a change as ``data:`` addresses; empty where there is none to show."""
+    before = after = b""
+    if box.here is None or change.path.rpartition(".")[2].lower() not in _PICTURES:
+        return "", ""
+    if change.kind in ("modified", "deleted") and not is_hidden(change.path):
+        real = Path(box.here, change.path)
+        if real.is_file() and not real.is_symlink() and real.stat().st_size <= _PICTURE_BYTES:
+            before = real.read_bytes()
+    if change.kind != "deleted":
+        after = _content(box, change.path, change.size, _PICTURE_BYTES)
+    return _picture_url(change.path, before), _picture_url(change.path, after)
+
+
+def _pictures(box: Sandbox, change: FsChange) -> str:
+    urls = picture_urls(box, change)
+    if not any(urls):
+        return ""
+    before, after = (f"<img alt='' style='max-width:45%;max-height:240px' src='{url}'>" if url else "" for url in urls)
+    return f"<figure><figcaption>{escape(one_line(change.path, 300))}</figcaption>{before} → {after}</figure>"
+
+
+def _diff_line(line: str) -> str:
+    colour = _COLOURS.get(line[:1]) if not line.startswith(("+++", "---")) else None
+    shown = escape(line) + "\n"
+    return shown if colour is None else f"<span style='color:{colour}'>{shown}</span>"
+
+
+def _count(changes: Sequence[FsChange]) -> str:
+    return f"{len(changes)} change{'' if len(changes) == 1 else 's'}"
+
+
+def _size(change: FsChange) -> str:
+    return f"  {_bytes(change.size)}" if change.kind != "deleted" and change.type == "file" else ""
+
+
+def _bytes(size: int | None) -> str:
+    return "" if size is None else f"{size} byte{'' if size == 1 else 's'}"
+
+
+# -- files of the work folder ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,20 +176,13 @@ class FileRow:
     link: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Glimpse:
-    text: str = ""
-    picture: str = ""
-    table: tuple[tuple[str, ...], ...] = ()
-
-
 def list_files(box: Sandbox, session: Session | None, last: Sequence[FsChange]) -> tuple[FileRow, ...]:
     """List the shared files, then those that only the session has because they are too large to share."""
     done = {change.path: change.kind for change in last}
     shared = {change.path: change for change in box.diff() if change.type == "file" and change.kind != "deleted"}
     rows, room = [], _LINK_BYTES
     for number, (path, change) in enumerate(sorted(shared.items())):
-        data = _content(path, change.size or 0, box.read_file) if number < _GLIMPSES else b""
+        data = _content(box, path, change.size, _GLIMPSE_BYTES) if number < _GLIMPSES else b""
         room -= len(data)
         rows.append(_row(path, change.size, done, data, linked=room >= 0))
     own = [entry for entry in session.list_dir() if entry.is_file] if session is not None and box.here is None else []
@@ -208,48 +192,36 @@ def list_files(box: Sandbox, session: Session | None, last: Sequence[FsChange]) 
     return tuple(rows)
 
 
-def _row(path: str, size: int | None, done: Mapping[str, str], data: bytes = b"", *, linked: bool = False) -> FileRow:
-    name = display_name(path)
-    kind = done.get(name, "")
-    glimpse = _glimpse(path, data)
-    whole = f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}" if data and linked else ""
-    return FileRow(
-        name=one_line(name, 300),
-        size="" if size is None else f"{size} byte{'' if size == 1 else 's'}",
-        change=f"{kind} by the last cell" if kind else "",
-        text=glimpse.text,
-        picture=glimpse.picture,
-        table=glimpse.table,
-        link=whole,
-    )
-
-
-def _content(path: str, size: int, read: Read) -> bytes:
+def _content(box: Sandbox, path: str, size: int | None, most: int) -> bytes:
     """Return the content of a small file; empty for a large file, or one that no longer exists."""
-    if not 0 < size <= _GLIMPSE_BYTES:
+    if not 0 < (size or 0) <= most:
         return b""
     try:
-        data = read(path)
+        data = box.read_file(path)
     except SandboxError:
         return b""
-    return data if len(data) <= _GLIMPSE_BYTES else b""
+    return data if len(data) <= most else b""
 
 
-def _glimpse(path: str, data: bytes) -> _Glimpse:
-    ending = path.rpartition(".")[2].lower()
-    mime = _PICTURE_FORMS.get(ending)
-    if mime is not None and data:
+def _row(path: str, size: int | None, done: Mapping[str, str], data: bytes = b"", *, linked: bool = False) -> FileRow:
+    name, ending = display_name(path), path.rpartition(".")[2].lower()
+    kind = done.get(name, "")
+    text = ""
+    if ending not in _PICTURES:
         try:
-            return _Glimpse(picture=f"data:{mime};base64,{check_image(mime, base64.b64encode(data).decode())}")
-        except ContentRefused:
-            return _Glimpse()
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return _Glimpse()
-    shown = one_line(text.lstrip().partition("\n")[0][:1000], 1000)
-    cut = f"{shown[:_GLIMPSE_CHARACTERS]}…" if len(shown) > _GLIMPSE_CHARACTERS else shown
-    return _Glimpse(text=cut, table=_first_rows(text, _TABLES[ending]) if ending in _TABLES else ())
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = ""
+    first = one_line(text.lstrip().partition("\n")[0][:1000], 1000)
+    return FileRow(
+        name=one_line(name, 300),
+        size=_bytes(size),
+        change=f"{kind} by the last cell" if kind else "",
+        text=f"{first[:_GLIMPSE_CHARACTERS]}…" if len(first) > _GLIMPSE_CHARACTERS else first,
+        picture=_picture_url(path, data),
+        table=_first_rows(text, _TABLES[ending]) if ending in _TABLES else (),
+        link=f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}" if data and linked else "",
+    )
 
 
 def _first_rows(text: str, separator: str) -> tuple[tuple[str, ...], ...]:
@@ -277,8 +249,8 @@ def files_message(rows: Sequence[FileRow]) -> ShowOutput:
     if more > 0:
         lines.append(f"  and {more} more")
         body += f"<tr><td colspan='4'>and {more} more</td></tr>"
-    html = f"<table class='mathjax_ignore tex2jax_ignore'><caption>{title}</caption>{body}</table>"
-    return ShowOutput({"text/html": defused(html), "text/plain": "\n".join(lines)})
+    page = f"<table class='mathjax_ignore tex2jax_ignore'><caption>{title}</caption>{body}</table>"
+    return ShowOutput({"text/html": defused(page), "text/plain": "\n".join(lines)})
 
 
 def _link(row: FileRow) -> str:
@@ -297,38 +269,24 @@ def _preview(row: FileRow) -> str:
     return f"<code>{escape(row.text)}</code>" if row.text else ""
 
 
-#: How much of a cell's first line, and how many names of changed variables, a line of the tree shows.
-_CODE, _NAMES = 48, 6
-
-
-def redo(session: Session, count: int) -> str:
-    """``%sandbox redo``."""
-    return "\n".join(session.redo(count).notes)
-
-
-def name(session: Session, wanted: str, states: Sequence[str] = ()) -> str:
-    """``%sandbox checkpoint NAME [STATE]``."""
-    node = session.checkpoint(wanted, *states)
-    return f"The state after cell [{node.number}] is {node.name!r} now (node {node.id})."
-
-
-def checkout(session: Session, where: str) -> str:
-    """``%sandbox checkout NAME``."""
-    return "\n".join(session.checkout(where).notes)
+# -- states of a session ---------------------------------------------------------------------------------------------
 
 
 def tree(session: Session) -> tuple[Message, ...]:
     """``%sandbox tree``."""
     nodes = session.history()
-    return _shown([*tree_lines(nodes), summary(nodes)])
+    held = [node for node in nodes if node.alive]
+    memory = sum(node.memory_bytes or 0 for node in held) / MIB
+    summary = f"{len(held)} of {len(nodes)} states are held, with {memory:.0f} MB of their own"
+    return _preformatted([*tree_lines(nodes), summary])
 
 
 def diff(session: Session, states: Sequence[str]) -> tuple[Message, ...]:
     """``%sandbox diff [A] [B]``: alone, what the cell of the present state changed."""
     if states:
-        return _shown(str(session.diff(*states)).splitlines())
+        return _preformatted(str(session.diff(*states)).splitlines())
     present = next(node for node in session.history() if node.present)
-    return _shown(str(session.diff(present.id if present.parent is None else present.parent)).splitlines())
+    return _preformatted(str(session.diff(present.id if present.parent is None else present.parent)).splitlines())
 
 
 def branches(session: Session) -> tuple[Message, ...]:
@@ -336,7 +294,7 @@ def branches(session: Session) -> tuple[Message, ...]:
     nodes = session.history()
     parents = {node.parent for node in nodes}
     ends = [node for node in nodes if node.id not in parents or node.name or node.present]
-    return _shown([f"{_mark(node)} {line_of(node)}" for node in ends])
+    return _preformatted([f"{_mark(node)} {line_of(node)}" for node in ends])
 
 
 def tree_lines(nodes: Sequence[Node]) -> list[str]:
@@ -373,66 +331,47 @@ def line_of(node: Node) -> str:
     else:
         first = next((line.strip() for line in node.code.splitlines() if line.strip()), "")
         cell = f"[{node.number}] {first[: _CODE - 1] + '…' if len(first) > _CODE else first}"
-    parts = [str(node.id), *([repr(node.name)] if node.name else []), cell, *changed_words(node.changed)]
-    return "  ".join(parts)
+    return "  ".join([str(node.id), *([repr(node.name)] if node.name else []), cell, *changed_words(node.changed)])
 
 
 def changed_words(changes: Changes) -> Iterator[str]:
     """Yield what a cell changed, in signs: ``+`` added, ``~`` changed, ``-`` removed; then files."""
-    signs = [(sign, name) for sign, names in _signs(changes) for name in names]
+    by_sign = (("+", changes.added), ("~", changes.changed), ("-", changes.removed))
+    signs = [f"{sign}{name}" for sign, names in by_sign for name in names]
     if signs:
         more = f" and {len(signs) - _NAMES} more" if len(signs) > _NAMES else ""
-        yield " ".join(f"{sign}{name}" for sign, name in signs[:_NAMES]) + more
+        yield " ".join(signs[:_NAMES]) + more
     if changes.files:
         yield f"{len(changes.files)} file{'' if len(changes.files) == 1 else 's'}"
-
-
-def _signs(changes: Changes) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return (("+", changes.added), ("~", changes.changed), ("-", changes.removed))
-
-
-def summary(nodes: Sequence[Node]) -> str:
-    """Return one line about all: how many states are held, and what memory they hold alone."""
-    held = [node for node in nodes if node.alive]
-    memory = sum(node.memory_bytes or 0 for node in held)
-    return f"{len(held)} of {len(nodes)} states are held, with {memory / MIB:.0f} MB of their own"
 
 
 def _mark(node: Node) -> str:
     return "●" if node.present else "○" if node.alive else "·"
 
 
-def _shown(lines: Sequence[str]) -> tuple[Message, ...]:
+def _preformatted(lines: Sequence[str]) -> tuple[Message, ...]:
     text = "\n".join(lines)
     return (ShowOutput({"text/html": f"<pre class='mathjax_ignore'>{escape(text)}</pre>", "text/plain": text}),)
 
 
-_BLOCKS = 20
-
-
-class Page(Protocol):
-    """The methods of ``execution.Door`` that the bar needs."""
-
-    def watched(self) -> bool:
-        """Whether a notebook page runs the cell."""
-
-    def message(self, message: Message) -> None:
-        """Show a message."""
+# -- preparation of a language ---------------------------------------------------------------------------------------
 
 
 class PreparationBar:
-    """One bar in the output area of its cell.
+    """A progress bar below a cell, while its language is prepared for the first time. On the cell's loop.
 
-    ``alone``: the cell has no other output yet. Then ``close`` clears the output; else it leaves an empty display.
+    Shows nothing unless a language has to be prepared and a notebook page runs the cell. It is removed afterwards, so
+    that the saved notebook does not depend on it. ``alone``: the cell has no other output yet. Then ``close`` clears
+    the output; else it leaves an empty display.
     """
 
-    def __init__(self, page: Page, *, alone: bool) -> None:
+    def __init__(self, page: Door, *, alone: bool) -> None:
         self._page = page
         self._alone = alone
         self._id = ""
 
     def update(self, progress: PrepareProgress) -> None:
-        """Draw the bar, or remove it at a fraction of 1. Called on the cell's loop."""
+        """Draw the bar, or remove it at a fraction of 1."""
         if progress.fraction >= 1:
             self.close()
         elif self._id or self._page.watched():
@@ -443,12 +382,8 @@ class PreparationBar:
     def close(self) -> None:
         """Remove the bar, if there is one; may be called twice."""
         if self._id:
-            gone = (
-                ClearOutput(wait=False)
-                if self._alone
-                else ShowOutput({"text/plain": ""}, display_id=self._id, update=True)
-            )
-            self._page.message(gone)
+            nothing = ShowOutput({"text/plain": ""}, display_id=self._id, update=True)
+            self._page.message(ClearOutput(wait=False) if self._alone else nothing)
             self._id = ""
 
 
@@ -459,5 +394,5 @@ def bar_bundle(progress: PrepareProgress) -> dict[str, object]:
     full = round(fraction * _BLOCKS)
     return {
         "text/plain": f"{words} [{'#' * full}{'.' * (_BLOCKS - full)}] {fraction:.0%}",
-        "text/html": f"<div><progress max='1' value='{fraction:.3f}'></progress> {html.escape(words)}</div>",
+        "text/html": f"<div><progress max='1' value='{fraction:.3f}'></progress> {escape(words)}</div>",
     }
