@@ -38,8 +38,8 @@ _SUFFIXES = {
 }  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See ``Command``."""
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``run``."""
     add = parser.add_argument
     add("file", nargs="?", help="the program; '-' reads it from standard input")
     add("args", nargs="*", help="arguments of the program; those that begin with - come after --")
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
 
 
-def execute(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run the program. Returns its exit code, or 124 if a limit ended it, as ``timeout`` does."""
     sort_out_here(options)
     if (options.code is None) == (options.file is None):

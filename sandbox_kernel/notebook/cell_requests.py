@@ -18,9 +18,7 @@ from sandbox_kernel.notebook.editor import (
     History,
     HistoryEntry,
     complete_magic,
-    complete_python,
     completeness,
-    explain_builtin,
     explain_magic,
     is_question,
     program_of,
@@ -188,21 +186,18 @@ class CellRequests:
             return _completion_reply(with_magics(found, known or {}))
         if known is not None and "matches" in known:
             return {"status": "ok", "metadata": {}, **known}
-        return _completion_reply(complete_python(code, cursor_pos))
+        return _completion_reply(Completion((), cursor_pos, cursor_pos))
 
     async def inspect(self, code: str, cursor_pos: int, detail_level: int = 0) -> dict[str, object]:
-        """Explain magics and options from the table, everything else by asking the session, then Python's built-ins."""
+        """Explain magics and options from the table, everything else by asking the session."""
         text = explain_magic(code, cursor_pos)
-        if text is None:
-            known = await self._ask_session("inspect", code, cursor_pos, detail_level)
-            if known:
-                # A docstring comes from the sandbox and is shown on the page, so it is cleaned like an output. Cleaning
-                # runs in a thread, so that this loop stays free for other requests.
-                clean = await asyncio.get_running_loop().run_in_executor(None, sanitize_docstring, known)
-                return {"status": "ok", "found": True, "data": told_apart(clean.data), "metadata": {}}
-            text = explain_builtin(code, cursor_pos)
-        own = {} if text is None else {"text/plain": text}
-        return {"status": "ok", "found": text is not None, "data": own, "metadata": {}}
+        data: Mapping[str, object] = {} if text is None else {"text/plain": text}
+        if text is None and (known := await self._ask_session("inspect", code, cursor_pos, detail_level)):
+            # A docstring comes from the sandbox and is shown on the page, so it is cleaned like an output. Cleaning
+            # runs in a thread, so that this loop stays free for other requests.
+            clean = await asyncio.get_running_loop().run_in_executor(None, sanitize_docstring, known)
+            data = told_apart(clean.data)
+        return {"status": "ok", "found": bool(data), "data": data, "metadata": {}}
 
     async def is_complete(self, code: str) -> dict[str, str]:
         """Tell a console whether to run the code or to wait for more lines."""

@@ -1,4 +1,4 @@
-"""Completion, inspection, is-complete and history, for magic lines and for Python without a session. Pure.
+"""Completion and inspection of magic lines, is-complete and history. Pure.
 
 For everything that is not on a magic line the kernel asks the session, which knows the program's names.
 """
@@ -6,10 +6,7 @@ For everything that is not on a magic line the kernel asks the session, which kn
 from __future__ import annotations
 
 import ast
-import builtins
 import fnmatch
-import inspect
-import keyword
 import re
 import threading
 from collections import deque
@@ -33,7 +30,6 @@ from sandbox_kernel.policy import PRESETS
 
 _TYPED = re.compile(r"\S*\Z")
 _OUR_LINE = re.compile(r"^\ufeff?%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
-_NAME = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\Z")
 #: Possible values from the notebook, such as session names, by option.
 Known = Mapping[str, Sequence[str]]
 
@@ -98,16 +94,6 @@ def program_of(code: str, defaults: CellOptions) -> CellPlan | None:
     except SandboxError:
         return None
     return replace(plan, code=_OUR_LINE.sub(lambda found: " " * len(found[0]), code))
-
-
-def complete_python(code: str, position: int) -> Completion:
-    """Complete keywords and built-in names of Python, for a cell without an open session."""
-    match = _NAME.search(code[:position])
-    typed = match[1] if match else ""
-    names = sorted({*keyword.kwlist, *(n for n in dir(builtins) if not n.startswith("_"))}) if typed else []
-    found = [name for name in names if name.startswith(typed)]
-    kinds = tuple("keyword" if keyword.iskeyword(name) else "function" for name in found)
-    return Completion(tuple(found), position - len(typed), position, kinds)
 
 
 def with_magics(ours: Completion, known: Mapping[str, object]) -> Completion:
@@ -197,14 +183,6 @@ def explain_magic(code: str, position: int) -> str | None:
         return f"{Language.parse(word)}: the language of the cell"
     except InvalidRequest:
         return usage()
-
-
-def explain_builtin(code: str, position: int) -> str | None:
-    """Return the docstring of a Python built-in. It is looked up by name; no code is evaluated."""
-    word = word_at(code, position).strip(".+-%")
-    value = getattr(builtins, word, None) if word.isidentifier() and not word.startswith("_") else None
-    text = inspect.getdoc(value) if value is not None else None
-    return f"{word}\n\n{text}" if text else None
 
 
 def is_question(code: object) -> bool:

@@ -109,14 +109,16 @@ class NotebookSandboxes:
     ) -> CellOutcome:
         """Run the cell; ``variables`` are JSON texts for its ``-i``, ``stdin`` is the text of ``--stdin-var``."""
         options = plan.options
+        text = stdin if stdin is not None else options.stdin
+        if not (options.inputs or options.outputs):
+            return CellOutcome(result=await self._run(plan, plan.code, text, io))
         language = options.effective_language
         check_language(language, options.inputs, "-i")
         check_language(language, options.outputs, "-o")
-        if language not in WITH_VARIABLES and (options.inputs or options.outputs):
-            return await self._run_with_files(plan, variables or {}, stdin, io)
+        if language not in WITH_VARIABLES:
+            return await self._run_with_files(plan, variables or {}, text, io)
         marked = MarkedOutput() if options.outputs else None
         code = with_variables(language, plan.code, variables or {}, options.outputs, marked.mark if marked else "")
-        text = stdin if stdin is not None else options.stdin
         if marked is None:
             return CellOutcome(result=await self._run(plan, code, text, io))
         result = await self._run(plan, code, text, replace(io, on_output=_unmarked(io.on_output, marked)))
@@ -135,8 +137,7 @@ class NotebookSandboxes:
         for name in options.outputs:
             # The folder outlives the run: what an earlier cell wrote must not pass for this one's.
             box.write_file(output_file(name), files[output_file(name)])
-        text = stdin if stdin is not None else options.stdin
-        result = await self._run(plan, plan.code, text, io, files)
+        result = await self._run(plan, plan.code, stdin, io, files)
         names = options.outputs if result.ok else ()
         return CellOutcome(
             result=result, variables={name: output_value(name, box.read_file(output_file(name))) for name in names}
@@ -152,6 +153,8 @@ class NotebookSandboxes:
         if choice.must_open:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
+        if choice.session is not None and not io.once:
+            return await _in_session(choice.session, plan, code, stdin, io)
         if choice.session is not None:
             async with reaching(choice.session, io.once):
                 return await _in_session(choice.session, plan, code, stdin, io)

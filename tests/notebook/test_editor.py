@@ -1,12 +1,31 @@
 """Completion knows exactly what the parser knows."""
 
+from __future__ import annotations
+
+import asyncio
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel import Language
-from sandbox_kernel.notebook.editor import complete_magic, complete_python, program_of, with_magics
+from sandbox_kernel.notebook import cell_requests
+from sandbox_kernel.notebook.cell_requests import CellRequests
+from sandbox_kernel.notebook.editor import (
+    MAX_ENTRIES,
+    History,
+    HistoryEntry,
+    complete_magic,
+    completeness,
+    explain_magic,
+    is_question,
+    program_of,
+    with_magics,
+)
 from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.render import framed
+from sandbox_kernel.untrusted import sanitize
 
 
 def at_end(code):
@@ -52,14 +71,6 @@ def test_the_replaced_text_is_the_word_under_the_cursor():
 @pytest.mark.parametrize("code", ["pri", "x %%sandbox --t", "  %%sandbox --t", "%%other --t", "%%sandbox\npri", ""])
 def test_the_program_is_left_to_the_session(code):
     assert at_end(code) is None
-
-
-def test_python_names_are_known_without_a_session():
-    found = complete_python("x = impor", 9)
-    assert (found.matches, found.start, found.kinds) == (("import",), 4, ("keyword",))
-    assert "print" in complete_python("pri", 3).matches
-    assert complete_python("x.pri", 5).matches == ()
-    assert complete_python("", 0).matches == ()
 
 
 @given(st.text(alphabet="%sandbox -=\nptj", max_size=30), st.integers(-5, 40))
@@ -122,3 +133,157 @@ def test_magics_of_the_session_stand_behind_ours():
     assert with_magics(ours, theirs).matches == ("%%sandbox", "%sandbox", "%time", "%%time")
     assert with_magics(ours, {**theirs, "cursor_start": 1}).matches == ours.matches
     assert with_magics(ours, {}).matches == ours.matches
+
+
+@pytest.fixture
+def history():
+    made = History()
+    for line, source in enumerate(["a = 1", "b = 2", "a = 1", "print(a)"], 1):
+        made.add(HistoryEntry(line, source, "1" if line == 4 else None))
+    return made
+
+
+def test_the_tail_is_the_last_cells_oldest_first(history):
+    assert history.tail(2) == [(1, 3, "a = 1"), (1, 4, "print(a)")]
+    assert history.tail(99)[0] == (1, 1, "a = 1")
+    assert history.tail(0) == []
+    assert history.tail(-3) == []
+
+
+def test_outputs_come_in_pairs_when_asked_for(history):
+    assert history.tail(1, output=True) == [(1, 4, ("print(a)", "1"))]
+
+
+def test_a_range_excludes_its_stop_and_other_sessions_are_empty(history):
+    assert [row[1] for row in history.range(0, 2, 4)] == [2, 3]
+    assert [row[1] for row in history.range(1, 3, None)] == [3, 4]
+    assert history.range(7, 1, None) == []
+
+
+def test_a_search_is_a_glob_over_the_whole_cell(history):
+    assert [row[1] for row in history.search("a*", None)] == [1, 3]
+    assert [row[1] for row in history.search("*a*", 1)] == [4]
+    assert [row[1] for row in history.search("a = ?", None, unique=True)] == [3]
+    assert history.search("[", None) == []
+
+
+def test_old_cells_are_forgotten():
+    history = History()
+    for line in range(MAX_ENTRIES + 5):
+        history.add(HistoryEntry(line, "x"))
+    assert len(history.tail(10**6)) == MAX_ENTRIES
+
+
+NONE = CellOptions()
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("1", "complete"),
+        ("print('hello')", "complete"),
+        ("", "complete"),
+        ("def f():\n    return 1\n", "complete"),
+        ("%time x\n!ls\ny = 1", "complete"),
+        ("%sandbox report", "complete"),
+        ("%%sandbox rust\nfn main() {}\n", "complete"),
+        ("print((", "incomplete"),
+        ("def f():", "incomplete"),
+        ("def f():\n    return 1", "incomplete"),
+        ("x = '''", "incomplete"),
+        ("x = 1 + \\", "incomplete"),
+        ("for i in x:\n  for j in y:", "incomplete"),
+        ("%%sandbox rust", "incomplete"),
+        ("%%sandbox rust\nfn main() {", "incomplete"),
+        ("import = 7q", "invalid"),
+        ("x = = 1", "invalid"),
+        ("%sandbox --nope", "invalid"),
+        ("\ud800", "invalid"),
+    ],
+)
+def test_each_sample_is_complete_incomplete_or_invalid(code, status):
+    assert completeness(code, NONE)["status"] == status
+
+
+def test_the_indent_of_the_next_line_is_suggested():
+    assert completeness("def f():", NONE)["indent"] == "    "
+    assert completeness("if x:\n    if y:", NONE)["indent"] == "        "
+    assert completeness("if x:\n    y", NONE)["indent"] == "    "
+
+
+def test_another_default_language_is_not_judged_as_python():
+    assert completeness("let x = {", CellOptions(language=Language.JAVASCRIPT))["status"] == "complete"
+
+
+def test_what_would_hurt_a_parser_is_not_parsed():
+    assert completeness("(" * 5000, NONE)["status"] == "complete"
+    assert completeness("x = 1\n" * 10_000, NONE)["status"] == "complete"
+
+
+@given(st.text(max_size=60))
+def test_any_text_has_a_status(code):
+    assert completeness(code, NONE)["status"] in ("complete", "incomplete", "invalid")
+
+
+class _Asked:
+    """As much of a kernel as ``do_inspect`` needs, with a session whose answer is hostile."""
+
+    def __init__(self, answer: dict[str, object]) -> None:
+        self._answer = answer
+
+    async def _ask_session(self, what: str, code: str, position: int, detail: int = 0) -> dict[str, object]:
+        return self._answer
+
+
+def _inspect(answer: dict[str, object]) -> dict[str, object]:
+    reply: dict[str, object] = asyncio.run(CellRequests.inspect(_Asked(answer), "foo", 2))  # type: ignore[arg-type]
+    return reply
+
+
+def test_a_docstring_is_not_checked_on_the_loop_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    real = sanitize.sanitize_docstring
+
+    def noted(data: object) -> sanitize.SanitizedBundle:
+        threads.append(threading.current_thread())
+        return real(data)
+
+    monkeypatch.setattr(cell_requests, "sanitize_docstring", noted)
+    assert _inspect({"text/plain": "words"})["data"] == {"text/plain": "words"}
+    assert threads and threads[0] is not threading.main_thread()
+
+
+@pytest.mark.attack("O01", "kernel")
+def test_a_docstring_carries_no_markdown_and_no_bomb() -> None:
+    assert _inspect({"text/markdown": "# x"})["data"] == {"text/html": framed("<h1>x</h1>\n")}
+    bomb = "<b " + " ".join(f"a{number}=1" for number in range(60_000)) + ">"
+    assert "not shown" in str(_inspect({"text/html": bomb})["data"])
+    assert "more than 64 attributes" in str(_inspect({"text/html": f"{bomb[:100_000]}>"})["data"])
+
+
+@pytest.mark.parametrize(
+    ("code", "position", "expected"),
+    [
+        ("%%sandbox --timeout 5s", 14, "500ms, 5s or 2m"),
+        ("%%sandbox --env A=1", 12, "may be repeated"),
+        ("%%sandbox rust", 12, "rust: the language"),
+        ("%%sandbox", 3, "Commands (%sandbox COMMAND)"),
+        ("%sandbox undo 2", 11, "take back the last N cells"),
+        ("%sandbox nonsense", 12, "Options:"),
+        ("x\n%sandbox report", 14, "measure what this sandbox holds back"),
+    ],
+)
+def test_magics_options_commands_and_languages_are_explained(code, position, expected):
+    assert expected in explain_magic(code, position)
+
+
+def test_a_word_of_the_program_is_explained_by_the_session():
+    assert explain_magic("%%sandbox\nprint", 12) is None
+    assert explain_magic("print", 3) is None
+
+
+def test_a_question_mark_after_the_magic_is_a_question():
+    assert is_question(" %%sandbox?\n")
+    assert is_question("?%sandbox")
+    assert not is_question("%%sandbox\nx?")
+    assert not is_question(3)

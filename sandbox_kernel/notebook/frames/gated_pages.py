@@ -10,13 +10,44 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Any, Protocol
+
+import msgspec
 
 from sandbox_kernel.notebook.frames.comm_gate import CommGate
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import plain
 from sandbox_kernel.untrusted.frames.comm_message import MAX_BUFFERS, MAX_UPLOAD_BYTES, CommMessage, comm_of_page
 from sandbox_kernel.untrusted.frames.frame_output import FRAME, MAX_SAVED, saved_widget
+
+_Name = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class Attach(msgspec.Struct, tag_field="type", tag="attach"):
+    """A page asks for what it needs to draw a model."""
+
+    gate: str
+    model: str
+
+
+class Piece(msgspec.Struct, tag_field="type", tag="piece"):
+    """A part of a large message that follows."""
+
+    gate: str
+    upload: _Name
+
+
+class ForWidget(msgspec.Struct, tag_field="type", tag="comm"):
+    """A message for a widget; ``sizes`` are those of the buffers among the pieces of ``upload``."""
+
+    gate: str
+    msg: Any
+    epoch: int
+    upload: _Name | None = None
+    sizes: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=MAX_BUFFERS)] = []
+
+
+PageMessage = Attach | Piece | ForWidget
 
 
 class Upload:
@@ -31,10 +62,8 @@ class Upload:
         self._pieces: list[bytes] = []
         self._size = 0
 
-    def add(self, name: object, parts: list[object]) -> None:
+    def add(self, name: str, parts: list[object]) -> None:
         """Keep the pieces of a message; the first of another upload drops those of the one before."""
-        if not isinstance(name, str) or len(name) > 64:
-            return
         if name != self._name:
             self._name, self._pieces, self._size = name, [], 0
         for part in parts:
@@ -43,13 +72,13 @@ class Upload:
                 if self._size <= MAX_UPLOAD_BYTES:
                     self._pieces.append(bytes(part))
 
-    def buffers(self, name: object, sizes: object) -> list[object]:
+    def buffers(self, name: str, sizes: list[int]) -> list[object]:
         """Return the buffers of a message, and forget the pieces; raises ``ContentRefused`` if some are missing."""
         data, complete = b"".join(self._pieces), name == self._name and self._size <= MAX_UPLOAD_BYTES
         self._name, self._pieces, self._size = "", [], 0
-        if not complete or not isinstance(sizes, list) or len(sizes) > MAX_BUFFERS:
+        if not complete:
             raise ContentRefused("some pieces of it are missing")
-        if not all(isinstance(size, int) and 0 <= size <= len(data) for size in sizes) or sum(sizes) != len(data):
+        if sum(sizes) != len(data):
             raise ContentRefused("its pieces have another size")
         found: list[object] = []
         at = 0
@@ -182,24 +211,32 @@ class GatedPages:
 
     def received(self, page: FramePage, data: object, parts: Sequence[object]) -> ToWidget | None:
         """Take a message of a page; returns what is for a widget, and None for all else. It may be hostile."""
-        if not isinstance(data, Mapping) or not isinstance(name := data.get("gate"), str):
+        try:
+            said = msgspec.convert(data, PageMessage)
+        except msgspec.ValidationError:
             return None
-        if data.get("type") == "attach":
-            self._attach(page, name, str(data.get("model")))
-        elif data.get("type") == "piece" and page in self._uploads:
-            self._uploads[page].add(data.get("upload"), list(parts))
-        elif data.get("type") == "comm":
-            try:
-                if "upload" in data and page in self._uploads:
-                    parts = self._uploads[page].buffers(data["upload"], data.get("sizes"))
-                checked = comm_of_page(data.get("msg"), list(parts))
-            except ContentRefused as reason:
-                self.done(page, name, "", f"[a message of this widget was not delivered: {reason}]\n")
-                return None
-            with self._lock:
-                gate = self._gates.get(name)
-                if gate is not None and gate.from_page(checked, data.get("epoch")):
-                    return ToWidget(gate=name, epoch=gate.epoch, message=checked)
+        match said:
+            case Attach():
+                self._attach(page, said.gate, said.model)
+            case Piece():
+                if page in self._uploads:
+                    self._uploads[page].add(said.upload, list(parts))
+            case ForWidget():
+                return self._checked(page, said, list(parts))
+        return None
+
+    def _checked(self, page: FramePage, said: ForWidget, parts: list[object]) -> ToWidget | None:
+        try:
+            if said.upload is not None and page in self._uploads:
+                parts = self._uploads[page].buffers(said.upload, said.sizes)
+            checked = comm_of_page(said.msg, parts)
+        except ContentRefused as reason:
+            self.done(page, said.gate, "", f"[a message of this widget was not delivered: {reason}]\n")
+            return None
+        with self._lock:
+            gate = self._gates.get(said.gate)
+            if gate is not None and gate.from_page(checked, said.epoch):
+                return ToWidget(gate=said.gate, epoch=gate.epoch, message=checked)
         return None
 
     def done(self, page: FramePage, name: str, message_id: str, printed: str) -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 from playwright.sync_api import Locator, expect
-from tests.notebook.side_panel.test_panel_answers import PNG
+from tests.notebook.test_side_panel import PNG
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of, receipt_output
 from tests.browser.loopback_kernel import HOST

@@ -1,16 +1,22 @@
 """The cell parser: what a user may write, and what each mistake is answered with."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel import InvalidRequest, Language, SandboxError
+from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model.units import duration_text, parse_bytes, parse_duration, size_text
-from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, OPTIONS, usage
 from sandbox_kernel.notebook.options.parse_cell import MAX_LINES, LineCommand, parse_cell, parse_line, parse_magic
 from sandbox_kernel.notebook.options.parse_options import MAX_LINE, MAX_REPEATS, parse_options, split_words
-from sandbox_kernel.policy import Mount
+from sandbox_kernel.policy import Mount, SandboxPolicy
 from sandbox_kernel.policy.network_rule import NetworkRule
 
 NONE = CellOptions()
@@ -417,3 +423,33 @@ def test_a_name_of_two_words_without_quotes_is_refused_with_the_right_form(line:
         parse_line(line)
     assert f"a name with spaces stands in quotes: %sandbox {command} '{name}'" in str(caught.value)
     assert parse_line(f"{command} '{name}' python").target == name
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("stricct", "--policy 'stricct' is neither a preset nor a file; did you mean strict?"),
+        ("zzz", "presets: standard, strict, classroom, data, build, gpu; files end in .toml or .json"),
+        ("missing.toml", "policy file 'missing.toml' cannot be read"),
+    ],
+)
+def test_a_policy_that_is_not_there_says_what_is(name: str, hint: str) -> None:
+    with pytest.raises(PolicyViolation) as caught:
+        policy_of(CellOptions(policy=name))
+    assert hint in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Wider(SandboxPolicy):
+    camera: bool = False
+
+
+def test_a_field_that_a_policy_gets_later_is_shown_by_itself() -> None:
+    assert ("camera", "True") in policy_rows(Wider(camera=True))
+    assert policy_rows(Wider()) == policy_rows(SandboxPolicy())
+
+
+def test_a_file_without_an_ending_is_still_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").write_text("allowProcessSpawn = true\n")
+    monkeypatch.chdir(tmp_path)
+    assert policy_of(CellOptions(policy="mine")).process_spawn
