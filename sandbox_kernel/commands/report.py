@@ -11,7 +11,7 @@ from dataclasses import replace
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.shared import add_policy_options, names, policy_of
 from sandbox_kernel.commands.terminal import show_measuring
-from sandbox_kernel.report.browser.measure import measure_page
+from sandbox_kernel.report.browser_attempts import measure_page
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:

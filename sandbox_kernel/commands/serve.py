@@ -10,7 +10,7 @@ from sandbox_kernel import __version__
 from sandbox_kernel.agent.http_server import announce, listen, need_http, read_token
 from sandbox_kernel.commands.shared import POLICY_HELP, add_option, add_policy_options, make_secrets, policy_of
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.policy.document import make_policy
+from sandbox_kernel.policy.sandbox_policy import make_policy
 
 TOKEN_VARIABLE = "SANDBOX_KERNEL_SERVE_TOKEN"  # noqa: S105
 

@@ -10,7 +10,7 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model.units import parse_duration, parse_megabytes
 from sandbox_kernel.notebook.options.option_table import BY_NAME
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
-from sandbox_kernel.policy.document import make_policy
+from sandbox_kernel.policy.sandbox_policy import make_policy
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.secret_headers import Secret

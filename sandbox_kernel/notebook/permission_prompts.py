@@ -33,7 +33,7 @@ from sandbox_kernel.notebook.options.parse_cell import (
 from sandbox_kernel.policy.network_rule import lacked_domains
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace.here.hidden import is_hidden
+from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.kept_work import KeptWork
 
 MIME = "application/vnd.sandbox-kernel.offers+json"

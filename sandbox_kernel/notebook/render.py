@@ -32,8 +32,8 @@ from sandbox_kernel.session.cell.front_end import FrontEndReply
 from sandbox_kernel.session.cell.late_output import LateListener
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import few_colours, plain
-from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle
+from sandbox_kernel.untrusted.tex import defused
 
 #: A ``blockquote``, because viewers that remove styles, like GitHub, still show it as a quotation.
 _FRAME = (

@@ -45,7 +45,7 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
-    from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
+    from sandbox_kernel.session.debug_link import DebugLink, OnEvent
     from sandbox_kernel.workspace.kept_work import KeptWork
 
 
@@ -233,7 +233,7 @@ class NotebookSandboxes:
                 elif here is not None:
                     self._work_on(made, here, policy, options)
                 elif self.kept is not None and may_share(policy, policy_of(CellOptions())):
-                    made.keep_files_in(self.kept.path)
+                    made.keep_files_in(self.kept.files)
                 self._boxes[key] = made
             return self._boxes[key]
 
@@ -433,8 +433,8 @@ def kept_work(connection_file: str, environment: Mapping[str, str] = os.environ)
         return None
     notebook = environment.get(NOTEBOOK_VARIABLE, "")
     if notebook:
-        return KeptWork.claim(notebook)
-    return KeptWork.claim(connection_file) if connection_file and KeptWork.exists(connection_file) else None
+        return KeptWork.of(notebook)
+    return KeptWork.of(connection_file) if connection_file and KeptWork.exists(connection_file) else None
 
 
 def before_shutdown(
@@ -448,9 +448,9 @@ def before_shutdown(
             sandboxes.kept.remove()
     elif sandboxes.kept is None and connection_file:
         files, changed = sandboxes.box(CellOptions()).files, [box for box in sandboxes.boxes_on_folders() if box.diff()]
-        kept = KeptWork.claim(connection_file) if files or changed else None
+        kept = KeptWork.of(connection_file) if files or changed else None
         if kept is not None:
-            with Rooted.at(kept.path) as root:
+            with Rooted.at(kept.files) as root:
                 for path in files:
                     root.write(path, files[path])
             for box in changed:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandbox_kernel.model import AnyOnInput
-    from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
+    from sandbox_kernel.session.debug_link import DebugLink, OnEvent
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
 ASK_S = 5.0

@@ -30,7 +30,6 @@ class Outcome:
     fuel_used: int | None
     memory_bytes: int | None
     refused: int
-    defect: str
     stdout: bytes
     stderr: bytes
     returncode: int

@@ -23,7 +23,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     compile_job,
     make_walls,
 )
-from sandbox_kernel.backends.wasm.wasm_result import GuestEnd, read_file, read_report, unfinished, with_advice
+from sandbox_kernel.backends.wasm.wasm_result import GuestEnd, read_file, read_report, unfinished
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.pool import Pool
@@ -182,7 +182,7 @@ def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
             raise BackendUnavailable(f"the engine cannot start inside the sandbox: {words[-1]}; pip install wasmtime")
         raise EnforcerFailed("compiler", f"it died on this module: {words[-1] if words else outcome.exits}")
     if ending.end is GuestEnd.INVALID:
-        reason = with_advice(ending.message, ending.defect).replace("--> <anon>:", "--> cell.wat:")
+        reason = ending.message.replace("--> <anon>:", "--> cell.wat:")
         raise InvalidRequest(f"the module cannot be run: {reason}")
     if ending.end is GuestEnd.MEMORY:
         result = unfinished(request, Status.MEMORY_EXCEEDED, Limit.MEMORY, outcome.duration_s)

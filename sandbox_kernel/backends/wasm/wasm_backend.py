@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, EnforcedLimits, RunContext
 from sandbox_kernel.backends.checks import Listener, check_files_fit, check_request, host_trouble, unless_terminal
-from sandbox_kernel.backends.functions.inside import typescript_files, wasm_python_files
-from sandbox_kernel.backends.functions.served_run import served, with_functions
+from sandbox_kernel.backends.functions.inside import served, typescript_files, wasm_python_files, with_functions
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.outcome import NetworkSigns, make_result, network_notes
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm.cell_modules import CellModules, WasmSource, read_source
-from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, image_facts, why_not_image
+from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, why_not_image
 from sandbox_kernel.backends.wasm.prepare import OnProgress, WasmLanguages, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.toolchains import build, find_toolchain
@@ -57,13 +56,13 @@ from sandbox_kernel.model import (
 )
 from sandbox_kernel.model.notes import not_booted
 from sandbox_kernel.policy import Grant, SandboxPolicy, check_policy
+from sandbox_kernel.workspace.changes import files_left, leaves_files
 from sandbox_kernel.workspace.given_grants import GivenGrants
-from sandbox_kernel.workspace.outcome import files_left, leaves_files
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
 
 class WasmBackend(WasmLanguages, BlockingBackend):
@@ -171,7 +170,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             raise InvalidRequest(f"{why}, and wheels are part of an image of Python that has started; leave out one")
         guest = replace(guest, image={}) if why is not None else guest
         entry = self.ready(guest, switches)
-        why = why or image_facts(entry).reason
         program = self._interpreter(request, guest, switches, entry)
         if calls is not None and request.language is Language.PYTHON:
             program = replace(program, files={**program.files, **wasm_python_files()})
@@ -189,7 +187,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
 
     def loaded_wheels(self, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry) -> LoadedWheels | None:
         """Return the wheels of this backend, loaded into the image of a Python; None for another guest."""
-        if self.wheels is None or guest.language is not Language.PYTHON or not image_facts(entry).booted:
+        if self.wheels is None or guest.language is not Language.PYTHON or not guest.image:
             return None
         return load_wheels(self.store, self.enforcer.name, self.wheels, entry, switches)
 
@@ -201,8 +199,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         """Return the proxy of one run or session; None inside the block when the policy allows no network."""
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
         from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
         return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 

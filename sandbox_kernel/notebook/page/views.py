@@ -26,9 +26,9 @@ from sandbox_kernel.notebook.render import ClearOutput, Door, Message, ShowOutpu
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.node import Changes, Node
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.images import check_image
-from sandbox_kernel.untrusted.markup.tex import defused
-from sandbox_kernel.workspace.here.hidden import is_hidden
+from sandbox_kernel.untrusted.media import check_image
+from sandbox_kernel.untrusted.tex import defused
+from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.tree.paths import display_name
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from sandbox_kernel.limits import MIB, check_memory_mb
 from sandbox_kernel.model import check_file_name
 from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.receipt import one_line
-from sandbox_kernel.workspace.folder_state import MOST_LEFT_OUT, FolderState, SavedEntry, check_entries
+from sandbox_kernel.workspace.folder_state import MOST_LEFT_OUT, FolderState, check_entries
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
+from sandbox_kernel.workspace.tree.walk import NO_TIME, Entry
 
 MAGIC = b"sandbox-kernel session 1\n"
 #: The memory begins at a multiple of this: the largest page size of any machine.
@@ -67,12 +68,16 @@ class ImageHeader:
 
     def of_folder(self, folder: FolderState) -> ImageHeader:
         """Return the header with what it says of a work folder, but for the contents of its files."""
-        entries = {path: (each.type, each.mode, each.mtime_ns, each.target) for path, each in folder.entries.items()}
+        times = {path: None if each.mtime_ns == NO_TIME else each.mtime_ns for path, each in folder.entries.items()}
+        entries = {path: (each.type, each.mode, times[path], each.target) for path, each in folder.entries.items()}
         return replace(self, entries=entries, left_out=dict(folder.left_out), is_layer=folder.is_layer)
 
     def folder(self, files: Mapping[str, bytes]) -> FolderState:
         """Return the work folder with these files."""
-        entries = {path: SavedEntry(*each) for path, each in self.entries.items()}
+        entries = {
+            path: Entry(path, kind, mode=mode, mtime_ns=NO_TIME if time_ns is None else time_ns, target=target)
+            for path, (kind, mode, time_ns, target) in self.entries.items()
+        }
         return FolderState(files, MappingProxyType(entries), MappingProxyType(self.left_out), self.is_layer)
 
 

@@ -6,18 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandbox_kernel.session.tree.looks import Seen, ValueChange, changes, words
-
-
-@dataclass(frozen=True)
-class FileDiff:
-    """A file that differs between two states.
-
-    ``kind`` is created, modified or deleted; ``patch`` a unified diff, empty where the content is no text or too long.
-    """
-
-    path: str
-    kind: str
-    patch: str = ""
+from sandbox_kernel.workspace.changes import FileDiff
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ from sandbox_kernel.jail.gate_messages import JobFile, Step, exit_code, frame, n
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.run_job import OnListener
 from sandbox_kernel.jail.streams import readable
-from sandbox_kernel.session.tree.state_diff import FileDiff
 from sandbox_kernel.session.worker.message_reader import clean_text
+from sandbox_kernel.workspace.changes import FileDiff
 
 #: How long the gate may take for an order: it waits for killed processes and writes files, never for a cell.
 PATIENCE_S = 20.0

@@ -12,14 +12,12 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.work_files import WorkFiles, older_states
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.changes import displayed
+from sandbox_kernel.workspace.changes import MAX_CHANGES, displayed, incomplete
 from sandbox_kernel.workspace.folder_state import FolderState
 from sandbox_kernel.workspace.here.here_link import HereLink
-from sandbox_kernel.workspace.here.placing import look
-from sandbox_kernel.workspace.here.tracked_secrets import git_notes
-from sandbox_kernel.workspace.outcome import MAX_CHANGES, incomplete
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
+from sandbox_kernel.workspace.tree.walk import NO_TIME
 
 
 class HereFiles(WorkFiles):
@@ -41,9 +39,9 @@ class HereFiles(WorkFiles):
         self._keep_early(worker)
         with Rooted(worker.jail.box_fd) as box, self._link.here.lock:
 
-            def changed_ns(names: Names) -> int | None:
-                there = look(box, names)
-                return None if there is None else there.mtime_ns
+            def changed_ns(names: Names) -> int:
+                there = box.look(names)
+                return NO_TIME if there is None else there.mtime_ns
 
             return self._link.here.kept.state(changed_ns)
 
@@ -98,7 +96,7 @@ class HereFiles(WorkFiles):
             more = self._link.keep_changes(layer.look.layer, seen)
             changes = displayed(seen.changes[:MAX_CHANGES])
             more += incomplete(seen.truncated, len(seen.changes))
-        more += git_notes(self._link.here.project, changes)
+        more += self._link.here.project.git_notes(changes)
         told = {change.path for change in changes}
         return (*(change for change in early if change.path not in told), *changes), [*missing, *more]
 

@@ -27,10 +27,8 @@ from sandbox_kernel.jail.run_job import OWN_PROCESSES
 from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.session.cell.late_output import LateOutput
-from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
-from sandbox_kernel.session.debugging.pause_clock import PauseClock
+from sandbox_kernel.session.debug_link import DebugLink, OnEvent, PauseClock
 from sandbox_kernel.session.tree.node import CellText
-from sandbox_kernel.session.tree.state_diff import FileDiff
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
 from sandbox_kernel.session.worker.checkpoints import Checkpoint, room_beside_cells
@@ -54,6 +52,7 @@ from sandbox_kernel.session.worker.messages import (
     What,
 )
 from sandbox_kernel.session.worker.removed_files import holders
+from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
 
 if TYPE_CHECKING:
@@ -588,7 +587,7 @@ class JailedWorker:
         if self.layer is None:
             return self.gate.compare(before, after)
         found, problem = self.layer.compare(before, after)
-        return tuple(FileDiff(clean_text(path), kind, clean_text(patch)) for path, kind, patch in found), problem
+        return tuple(FileDiff(clean_text(one.path), one.kind, clean_text(one.patch)) for one in found), problem
 
     def recover(self, *, strict: bool = False, patient: bool = False) -> RolledBack | None:
         """Go back to the present state, or its nearest ancestor that is alive; returns None when none is."""

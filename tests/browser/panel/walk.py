@@ -7,13 +7,13 @@ import shutil
 import subprocess
 
 from playwright.sync_api import Locator, expect
-from tests.notebook.test_side_panel import PNG
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of, receipt_output
 from tests.browser.loopback_kernel import HOST
 from tests.browser.panel.test_side_panel import panel, run
 from tests.browser.test_receipt import REFUSED
 from tests.loopback_server import QuietHandler
+from tests.notebook.test_side_panel import PNG
 
 LANDLOCK, BUBBLEWRAP = "sandbox-landlock", "sandbox-loopback"
 

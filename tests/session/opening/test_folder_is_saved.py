@@ -13,8 +13,9 @@ from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy, SessionError
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.session.opening import python_state, saved_file
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace.folder_state import FolderState, SavedEntry, folder_of, leads_out, put_folder, take_folder
+from sandbox_kernel.workspace.folder_state import FolderState, folder_of, leads_out, put_folder, take_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import Entry
 
 MADE = """
 import os
@@ -151,7 +152,7 @@ def test_a_folder_is_put_over_what_is_there_and_never_through_a_link(tmp_path: P
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / "d").symlink_to(tmp_path / "outside")
     (tmp_path / "box" / "f").mkdir()
-    state = FolderState({"d/x": b"x", "f": b"f"}, {"d": SavedEntry("directory", 0), "gone": SavedEntry("gone")})
+    state = FolderState({"d/x": b"x", "f": b"f"}, {"d": Entry("d", "directory"), "gone": Entry("gone", "gone")})
     with Rooted.at(tmp_path / "box") as root:
         assert put_folder(state, root) == {}
         assert set(take_folder(root).entries) == {"d", "d/x", "f"}

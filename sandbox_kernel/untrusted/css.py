@@ -1,0 +1,63 @@
+"""Cleans inline styles: keeps properties of colour, text and spacing whose values load nothing."""
+
+from __future__ import annotations
+
+import re
+
+_TEXT = (
+    "color background-color font-weight font-style font-size font-family font-variant line-height text-align "
+    "text-decoration text-transform text-indent white-space vertical-align letter-spacing word-spacing word-break "
+    "overflow-wrap direction list-style-type opacity"
+)
+_BOX = (
+    "width height min-width max-width max-height padding padding-top padding-right padding-bottom padding-left "
+    "margin margin-top margin-right margin-bottom margin-left border border-top border-right border-bottom border-left "
+    "border-color border-style border-width border-radius border-collapse border-spacing box-sizing display overflow "
+    "overflow-x overflow-y table-layout caption-side empty-cells"
+)
+_DRAWING = (
+    "fill fill-opacity fill-rule stroke stroke-width stroke-opacity stroke-linecap stroke-linejoin stroke-miterlimit "
+    "stroke-dasharray stroke-dashoffset stop-color stop-opacity clip-rule clip-path mask marker-start marker-mid "
+    "marker-end filter paint-order text-anchor dominant-baseline alignment-baseline font color opacity visibility "
+    "display font-family font-size font-style font-weight font-stretch font-variant shape-rendering image-rendering "
+    "text-rendering vector-effect mix-blend-mode isolation letter-spacing word-spacing text-decoration writing-mode"
+)
+HTML_PROPERTIES = frozenset(f"{_TEXT} {_BOX}".split())
+SVG_PROPERTIES = frozenset(_DRAWING.split())
+#: The style sheet that pandas and polars add to every table. It only aligns text, so it is removed without a note.
+TABLE_STYLE = re.compile(r"<style(?: scoped)?>\s*\.dataframe [^<@]{0,800}</style>")
+
+_MAX_STYLE = 4096
+_MAX_DECLARATIONS = 40
+#: Values without backslashes (escapes), @ and !, with at most one function call.
+_VALUE = re.compile(r"[A-Za-z0-9#%.,'\" _/+-]+(?:\((?P<inner>[0-9.,% /a-z-]*)\)[A-Za-z0-9#%., ]*)?\Z")
+_FUNCTION = re.compile(r"\b(?:rgb|rgba|hsl|hsla)\Z", re.IGNORECASE)
+_LOCAL_URL = re.compile(r"url\((['\"]?)#[A-Za-z0-9_.:-]{1,128}\1\)\Z")
+_NEGATIVE = re.compile(r"(?<![A-Za-z0-9_#-])-\s*\.?\d")
+
+
+def clean_style(style: str, properties: frozenset[str]) -> str | None:
+    """Return the allowed declarations of a style; None if none is left."""
+    if len(style) > _MAX_STYLE or style.count(";") > _MAX_DECLARATIONS:
+        return None
+    kept = []
+    for declaration in style.split(";"):
+        name, colon, value = declaration.partition(":")
+        name, value = name.strip().lower(), value.strip()
+        if colon and name in properties and _is_tame(value, properties):
+            kept.append(f"{name}:{value}")
+    return ";".join(kept) or None
+
+
+def is_local_url(value: str) -> bool:
+    """Whether a value is ``url(#…)``, a reference to an element of the same drawing."""
+    return bool(_LOCAL_URL.match(value))
+
+
+def _is_tame(value: str, properties: frozenset[str]) -> bool:
+    if properties is not HTML_PROPERTIES and is_local_url(value):
+        return True
+    match = _VALUE.match(value)
+    if not match or (properties is HTML_PROPERTIES and _NEGATIVE.search(value)):
+        return False
+    return match["inner"] is None or bool(_FUNCTION.search(value[: value.index("(")]))
