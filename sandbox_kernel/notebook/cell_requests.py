@@ -120,7 +120,7 @@ class CellRequests:
             if len(self._ran) > _MOST_CELLS:
                 del self._ran[next(iter(self._ran))]
 
-    # -- what a Wire needs (``kernel_door.KernelPublisher``) ---------------------------------------------------------
+    # -- what the ``Wire`` of a cell needs ---------------------------------------------------------------------------
 
     def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
         """Send an iopub message for a parent."""

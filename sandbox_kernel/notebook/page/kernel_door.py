@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
@@ -33,6 +33,7 @@ from sandbox_kernel.untrusted.ansi import END, ColourFilter
 from sandbox_kernel.untrusted.json_value import encodable
 
 if TYPE_CHECKING:
+    from sandbox_kernel.notebook.cell_requests import CellRequests
     from sandbox_kernel.notebook.page.widgets import RunPanel
 
 MAX_QUESTIONS = 1000
@@ -46,24 +47,11 @@ QUESTION_S = 30.0
 REFUSED = "this client cannot be asked for input; give the text with %%sandbox --stdin TEXT"
 
 
-class KernelPublisher(Protocol):
-    """What a ``Wire`` needs of the kernel."""
-
-    def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
-        """Send one iopub message with this parent."""
-
-    def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the MIME bundle that shows the widget of a report."""
-
-    def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
-        """Return a new run panel with open widgets."""
-
-
 class Wire(Door):
     """The ``Door`` of ``CellExecution`` in the kernel: sends the iopub messages of one cell."""
 
     def __init__(
-        self, publisher: KernelPublisher, parent: Mapping[str, object], number: int, *, silent: bool, watched: bool
+        self, publisher: CellRequests, parent: Mapping[str, object], number: int, *, silent: bool, watched: bool
     ) -> None:
         self._publisher = publisher
         self._parent = parent
