@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import shlex
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum, unique
@@ -144,62 +143,49 @@ def bundle(offers: Sequence[Offer]) -> dict[str, object]:
 
 
 class RightAnswers:
-    """What the user of one notebook has answered, until its kernel ends; thread-safe."""
+    """What the user of one notebook has answered, until its kernel ends. Needs no lock: each step is one of Python."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._once: dict[Wanted, None] = {}
-        self._never: set[Wanted] = set()
+        #: What the user never wants to give in this notebook, and what they were asked about.
+        self.never: set[Wanted] = set()
         self._asked: set[Wanted] = set()
+        self._once: dict[Wanted, None] = {}
         self._copies: dict[Wanted, tuple[str, ...]] = {}
-
-    @property
-    def never(self) -> frozenset[Wanted]:
-        """What the user never wants to give in this notebook."""
-        with self._lock:
-            return frozenset(self._never)
 
     def refuse(self, wanted: Wanted) -> None:
         """Offer this no more."""
-        with self._lock:
-            self._never.add(wanted)
-            self._once.pop(wanted, None)
+        self.never.add(wanted)
+        self._once.pop(wanted, None)
 
     def allow(self, wanted: Wanted, *, once: bool) -> None:
         """Forget an earlier ``refuse``; with ``once``, give the right to the next cell."""
-        with self._lock:
-            self._never.discard(wanted)
-            if once:
-                self._once[wanted] = None
+        self.never.discard(wanted)
+        if once:
+            self._once[wanted] = None
 
     def take_once(self) -> tuple[Wanted, ...]:
         """Return the rights of the cell that begins now. The cell after it does not have them."""
-        with self._lock:
-            found, self._once = tuple(self._once), {}
-            return found
+        found, self._once = self._once, {}
+        return tuple(found)
 
     def copied(self, wanted: Wanted, paths: tuple[str, ...]) -> None:
         """Remember which files of the work folder are copies that the user allowed."""
-        with self._lock:
-            self._copies[wanted] = paths
+        self._copies[wanted] = paths
 
     def copies(self, wanted: Wanted | None = None) -> tuple[str, ...]:
         """Return the paths of all copies, or of those that one right brought."""
-        with self._lock:
-            kept = self._copies if wanted is None else {wanted: self._copies.get(wanted, ())}
-            return tuple(path for paths in kept.values() for path in paths)
+        kept = [*self._copies.values()] if wanted is None else [self._copies.get(wanted, ())]
+        return tuple(path for paths in kept for path in paths)
 
     def forget_copies(self, wanted: Wanted) -> tuple[str, ...]:
         """Return the paths that one right brought, which the caller removes."""
-        with self._lock:
-            return self._copies.pop(wanted, ())
+        return self._copies.pop(wanted, ())
 
     def not_asked(self, wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
         """Return what the user was not asked about yet. They are asked about each right one time."""
-        with self._lock:
-            new = tuple(one for one in wanted if one not in self._asked)
-            self._asked.update(new)
-            return new
+        new = tuple(one for one in wanted if one not in self._asked)
+        self._asked.update(new)
+        return new
 
 
 async def ask_for_rights(

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries, cells_gone
-from sandbox_kernel.notebook.render import ClearOutput, Message, ShowOutput
+from sandbox_kernel.notebook.render import ClearOutput, Door, Message, ShowOutput
 from sandbox_kernel.receipt import MIME as RECEIPT
 from sandbox_kernel.untrusted.frames.frame_output import FRAME, LIBRARY
 
@@ -102,7 +102,7 @@ def figure():
 """
 
 
-class Door:
+class Listener(Door):
     """A page that listens."""
 
     def __init__(self) -> None:
@@ -119,15 +119,6 @@ class Door:
             names = {LIBRARY: "library", FRAME: "frame", RECEIPT: "receipt"}
             self.seen += [name for mime, name in names.items() if mime in data]
 
-    def live(self, timeout_s: float, stop: object) -> None:
-        return None
-
-    def watched(self) -> bool:
-        return False
-
-    def late(self, messages: object) -> None:
-        return None
-
 
 async def no_input(prompt: str, password: bool) -> str:
     raise EOFError
@@ -143,7 +134,7 @@ def state() -> Iterator[NotebookState]:
 def run(state: NotebookState, cell: str, number: int, text: str) -> list[str]:
     """Run a cell as a page does that has the outputs of its last run removed; return what the page gets."""
     state.libraries.gone([cell])
-    door = Door()
+    door = Listener()
 
     async def go() -> None:
         execution = CellExecution(state, door, no_input, asyncio.Event(), number, cell)  # type: ignore[arg-type]

@@ -11,13 +11,13 @@ from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.notebook import execution, sessions
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.page.views import PreparationBar, bar_bundle
-from sandbox_kernel.notebook.render import ClearOutput, Failure, ShowOutput
+from sandbox_kernel.notebook.render import ClearOutput, Door, Failure, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 
 CELL = "%%sandbox lua --backend wasm\nprint(1)"
 
 
-class Page:
+class Page(Door):
     def __init__(self, watched=True):
         self.seen, self._watched = [], watched
 
@@ -29,9 +29,6 @@ class Page:
 
     def stream(self, name, text):
         self.seen.append((name, text))
-
-    def live(self, timeout_s, stop):
-        return None
 
 
 def progress(fraction):
