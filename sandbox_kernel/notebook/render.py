@@ -27,9 +27,8 @@ from sandbox_kernel import errors, receipt
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end, notes
 from sandbox_kernel.receipt import unmarked
-from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import LateListener, SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEndReply
-from sandbox_kernel.session.cell.late_output import LateListener
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import few_colours, plain
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle

@@ -28,8 +28,7 @@ from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, ne
 from sandbox_kernel.notebook.options.parse_options import parse_options
 from sandbox_kernel.notebook.page.views import MOST_DIFF, picture_urls
 from sandbox_kernel.notebook.render import Door, Message, ShowOutput
-from sandbox_kernel.session.tree.node import Node
-from sandbox_kernel.session.tree.state_diff import StateDiff
+from sandbox_kernel.session.tree.node import Node, StateDiff
 from sandbox_kernel.untrusted.ansi import plain
 
 #: The most changes and states that a reply lists, names of variables at a state, and characters of a value.

@@ -25,7 +25,7 @@ from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
 from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes
 from sandbox_kernel.notebook.sessions import NotebookSessions
-from sandbox_kernel.session.opening.open_wasm import WasmSession
+from sandbox_kernel.session.open_wasm import WasmSession
 from tests.notebook.test_here import Notebook
 
 
