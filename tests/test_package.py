@@ -25,7 +25,7 @@ def test_an_unknown_name_is_an_attribute_error():
     [
         ("sandbox_kernel", ["sandbox_kernel.backends", "ipywidgets", "wasmtime", "nh3"]),
         # Its first sandbox is what a kernel starts with; all else is imported while that starts.
-        ("sandbox_kernel.notebook.kernel", ["zmq", "IPython", "ipywidgets", "wasmtime", "nh3", "msgspec"]),
+        ("sandbox_kernel.notebook.kernel", ["zmq", "IPython", "ipywidgets", "wasmtime", "nh3"]),
     ],
 )
 def test_importing_the_package_or_the_kernel_class_loads_nothing_that_can_wait(module, late):

@@ -157,7 +157,7 @@ class CellRequests:
 
     @cached_property
     def _panel_desk(self) -> PanelDesk:
-        from sandbox_kernel.notebook.side_panel import PanelDesk  # msgspec takes long to import
+        from sandbox_kernel.notebook.side_panel import PanelDesk  # few notebooks have the panel open
 
         return PanelDesk(self.state, self._ran)
 
