@@ -123,18 +123,22 @@ class Worker:
     def serve(self) -> None:
         """Receive and carry out the host's messages; never returns."""
         self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
+        checkpoint: Dict[str, Any] | None = None
         while True:
             op = ""
             try:
-                if not self.channel.waiting():
-                    self.engine.go_on()
-                message = self.channel.receive()
-                op = message["op"]
+                if checkpoint is not None:
+                    op, message, checkpoint = "freeze", checkpoint, None
+                else:
+                    if not self.channel.waiting():
+                        self.engine.go_on()
+                    message = self.channel.receive()
+                    op = message["op"]
                 if op == "run":
+                    # It follows without another order, also when our own code fails at the end of the cell.
+                    checkpoint = message.get("checkpoint")
                     self.run(message)
-                    # The checkpoint of this cell follows without another order.
-                    message, op = message.get("checkpoint") or {}, "freeze"
-                if op == "freeze" and message:
+                elif op == "freeze":
                     self.freeze(message["cell"], sealed=message["sealed"])
                 elif op == "ask":
                     self.ask(message)

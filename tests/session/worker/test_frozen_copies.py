@@ -316,9 +316,8 @@ def test_a_checkpoint_that_was_lost_is_not_taken_for_the_next_one_of_the_same_ce
 def test_the_copy_of_a_cell_that_is_taken_back_ends_with_it(session: Session, value: Value) -> None:
     """The worker makes it before the host knows that the cell ran out of memory."""
     value(session, "x = 1; x")
-    worker = session._supervisor.live
-    assert worker is not None
-    before = len(tree(worker.jail.init_pid))
+    with session._supervisor.turn() as worker:
+        before = len(tree(worker.jail.init_pid))
     result = session.run("x = 2; y = bytearray(1 << 50)")
     assert (result.status, result.rolled_back) == (Status.MEMORY_EXCEEDED, True)
     with session._supervisor.turn():
