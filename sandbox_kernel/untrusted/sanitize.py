@@ -83,7 +83,7 @@ class SanitizedBundle:
         """About how many elements, colours and commands of formulas a page draws; drawings and frames count little."""
         if any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data):
             return 0
-        letters = sum(letters_of_formulas(str(self.data.get(mime, ""))) for mime in ("text/latex", "text/html"))
+        letters = len(str(self.data.get("text/latex", ""))) + letters_of_formulas(str(self.data.get("text/html", "")))
         texts = [text for text in self.data.values() if isinstance(text, str)]
         drawn = sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
         turned = sum(_turned(mime, text) for mime, text in self.data.items() if isinstance(text, str))
