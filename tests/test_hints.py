@@ -12,7 +12,7 @@ from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status, Violat
 from sandbox_kernel.model.hints import Spelling, Stumble, hints, spelled
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
-from sandbox_kernel.workspace.here.hidden import is_hidden
+from sandbox_kernel.workspace.hidden import is_hidden
 
 BESIDE = Stumble(beside=lambda path: path in ("data/sales.csv", "rows.csv"))
 

@@ -17,7 +17,7 @@ from sandbox_kernel.errors import MemoryExceeded, SandboxError, SandboxTimeout
 from sandbox_kernel.jail.streams import NOTICE, Capture
 from sandbox_kernel.model import ExecResult, Status, describe_end
 from sandbox_kernel.model.hints import Spelling, Stumble, hints
-from sandbox_kernel.workspace.here.hidden import is_hidden
+from sandbox_kernel.workspace.hidden import is_hidden
 
 Answer = dict[str, object]
 

@@ -13,7 +13,7 @@ from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import AnyOnInput, Events, ExecRequest, ExecResult, Language, OnOutput, check_listener
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.workspace.outcome import Keep
+from sandbox_kernel.workspace.changes import Keep
 
 if TYPE_CHECKING:
     import asyncio

@@ -18,7 +18,7 @@ from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
     from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.showing.patch import WholePatch
+    from sandbox_kernel.workspace.here.patch import WholePatch
     from sandbox_kernel.workspace.manifest import Manifest
 
 
@@ -138,7 +138,7 @@ class BoxFiles:
         Args:
             folder: A folder of the host.
             path: What to copy, relative to that folder and to ``/box``. Links are not followed, and secrets in a folder
-                are left out (``workspace/here/hidden.py``).
+                are left out (``workspace/hidden.py``).
             again: Whether it was copied before and may be replaced.
 
         Returns:
@@ -151,7 +151,7 @@ class BoxFiles:
         """
         self._check_alive()
         from sandbox_kernel.policy.written_folders import real_path
-        from sandbox_kernel.workspace.host_copy import copy_from_host
+        from sandbox_kernel.workspace.manifest import copy_from_host
 
         if self.here is not None:
             raise InvalidRequest(
@@ -390,8 +390,8 @@ class BoxFiles:
 
 def here_folder(here: str | os.PathLike[str], keep_in: str | None = None) -> HereFolder:
     """Return the folder of a sandbox that works on a folder of the user."""
-    from sandbox_kernel.workspace.here.change_log import ChangeLog  # most sandboxes have a folder of their own
     from sandbox_kernel.workspace.here.here_folder import HereFolder
+    from sandbox_kernel.workspace.here.kept_changes import ChangeLog  # most sandboxes have a folder of their own
 
     try:
         log = None if keep_in is None else ChangeLog(keep_in)

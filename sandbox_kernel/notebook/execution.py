@@ -44,10 +44,10 @@ from sandbox_kernel.notebook.render import (
 )
 from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes, as_stdin
 from sandbox_kernel.receipt import MARK
-from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import LateListener, SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
-from sandbox_kernel.session.cell.late_output import LateListener
-from sandbox_kernel.workspace.here.hidden import is_hidden
+from sandbox_kernel.workspace.here.kept_changes import changes_waiting
+from sandbox_kernel.workspace.hidden import is_hidden
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
@@ -97,7 +97,7 @@ class NotebookState:
         kept, told, self.told_of_files = self.sandboxes.kept, self.told_of_files, True
         files = () if kept is None or kept.found == 0 or told else (notes.files_found(kept.found),)
         changes, self.sandboxes.changes_found = self.sandboxes.changes_found, []
-        waiting = () if kept is None or told else kept.waiting()
+        waiting = [] if kept is None or told else changes_waiting(kept)
         found = (notes.changes_found(folder, count) for folder, count in changes)
         return (*files, *found, *(notes.changes_waiting(options, count) for options, count in waiting))
 

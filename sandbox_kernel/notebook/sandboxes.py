@@ -226,7 +226,7 @@ class NotebookSandboxes:
                 elif here is not None:
                     self._work_on(made, here, policy, options)
                 elif self.kept is not None and may_share(policy, policy_of(CellOptions())):
-                    made.keep_files_in(self.kept.path)
+                    made.keep_files_in(self.kept.files)
                 self._boxes[key] = made
             return self._boxes[key]
 

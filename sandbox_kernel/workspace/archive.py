@@ -3,6 +3,11 @@
 An archive may be hostile. It is checked completely before anything is written: plain relative names, regular files and
 folders only, no name twice, no name below a file, sizes within the limits. Each file is then written beneath the root,
 so that even a bug in the checks could not write outside.
+
+Python's ``tarfile`` only writes. To read, it supports more formats than are needed here, at a cost: it recurses for
+each extension header, copies all global headers for each member, and searches them in quadratic time in many releases.
+``read_headers`` works in one pass, in time linear in the size of the file, keeps no state from one member to the next,
+and raises ``ValueError`` for anything unclear.
 """
 
 from __future__ import annotations
@@ -13,27 +18,37 @@ import stat
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.policy.written_folders import host_file
-from sandbox_kernel.workspace.tar_headers import BLOCK, TarHeader, read_headers
-from sandbox_kernel.workspace.transfer import Skipped, copy_sparsely, pack_files
-from sandbox_kernel.workspace.tree.paths import Names, names_beneath
-from sandbox_kernel.workspace.tree.refusals import explained, shown
-from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import WalkLimits, type_name
+from sandbox_kernel.workspace.transfer import Skipped, pack_files
+from sandbox_kernel.workspace.tree.paths import Names, explained, names_beneath, shown
+from sandbox_kernel.workspace.tree.rooted import Rooted, copy_sparsely
+from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FILE, Entry, WalkLimits, type_name
 
 MAX_ARCHIVE_BYTES = 1024 * MIB
 MAX_ARCHIVE_FILES = 100_000
+#: Largest extension header (a long name, for example). It is read in one piece; real ones are much smaller.
+MAX_EXTENSION_BYTES = 1 << 20
 
 _CHUNK = MIB
+_BLOCK = 512
 #: A deeper tree could not be copied into a sandbox.
 _MAX_DEPTH = WalkLimits().depth
 #: Latest time of a file, in the year 2242; file systems do not store later ones.
-_LATEST = 1 << 33
+_LATEST_NS = (1 << 33) * 10**9
+
+_FILE_TYPES = (b"0", b"\0", b"7")
+_FOLDER_TYPE = b"5"
+_PAX, _PAX_GLOBAL, _LONG_NAME, _LONG_LINK = (b"x", b"X"), b"g", b"L", b"K"
+#: Keys that a global header must not have, because they would apply to every member.
+_OF_ONE_MEMBER = (b"path", b"size", b"linkpath")
+_SPARSE = b"GNU.sparse."
+
+#: A member: what it is, by the name that the archive gives it, and where its content begins in the archive.
+Member = tuple[Entry, int]
 
 
 def save(
@@ -56,9 +71,10 @@ def save(
             with open(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
                     for folder in packed.folders:
-                        _add_folder(tar, rooted, tuple(folder.split("/")))
+                        tar.addfile(_info(rooted.stat(tuple(folder.split("/")))))
                     for name in packed:
-                        _add_file(tar, rooted, tuple(name.split("/")))
+                        with open(rooted.open_file(tuple(name.split("/"))), "rb") as content:
+                            tar.addfile(_info(Entry.of(name, os.fstat(content.fileno()))), content)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)
@@ -68,31 +84,11 @@ def save(
     return packed.skipped
 
 
-def _add_folder(tar: tarfile.TarFile, rooted: Rooted, names: Names) -> None:
-    entry = rooted.stat(names)
+def _info(entry: Entry) -> tarfile.TarInfo:
     info = tarfile.TarInfo(entry.path)
-    info.type, info.mode, info.mtime = tarfile.DIRTYPE, entry.mode & 0o777, entry.mtime_ns // 10**9
-    tar.addfile(info)
-
-
-def _add_file(tar: tarfile.TarFile, rooted: Rooted, names: Names) -> None:
-    with open(rooted.open_file(names), "rb") as content:
-        status = os.fstat(content.fileno())
-        info = tarfile.TarInfo("/".join(names))
-        info.size, info.mode, info.mtime = status.st_size, status.st_mode & 0o777, status.st_mtime_ns // 10**9
-        tar.addfile(info, content)
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A checked member; ``offset`` is the start of its content in the archive."""
-
-    names: Names
-    is_folder: bool
-    mode: int
-    mtime: float
-    size: int
-    offset: int
+    info.type, info.size = (tarfile.DIRTYPE, 0) if entry.is_dir else (tarfile.REGTYPE, entry.size)
+    info.mode, info.mtime = entry.bits, entry.mtime_ns // 10**9
+    return info
 
 
 def restore(
@@ -111,24 +107,33 @@ def restore(
         os.close(fd)
 
 
-def unpack(fd: int, rooted: Rooted, *, into: Names = (), max_bytes: int, max_files: int) -> None:
+def unpack(
+    fd: int,
+    rooted: Rooted,
+    *,
+    into: Names = (),
+    max_bytes: int = MAX_ARCHIVE_BYTES,
+    max_files: int = MAX_ARCHIVE_FILES,
+) -> None:
     """Unpack an open tar beneath the root, or beneath its folder ``into``."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise InvalidRequest(f"the archive is a {type_name(status.st_mode)}, not a regular file; give a tar file")
-    with _damage_explained():
+    try:
         members = _checked(read_headers(fd), max_bytes, max_files, status.st_size)
         _demand_end(fd, members)
+    except (OSError, ValueError, OverflowError) as error:
+        raise InvalidRequest(f"the archive is damaged or no tar file: {error}; save it again") from error
     if into:
         rooted.make_folder(into)
-    for member in members:
-        names = into + member.names
-        if member.is_folder:
-            rooted.make_folder(names, member.mode)
+    for entry, offset in members:
+        names = into + entry.names
+        if entry.is_dir:
+            rooted.make_folder(names, entry.mode)
             continue
-        with rooted.replacing(names, member.mode | 0o600) as target, explained("restore", names):
-            copy_sparsely(_content(fd, member), target)
-            os.utime(target, (member.mtime, member.mtime))
+        with rooted.replacing(names, entry.mode | 0o600) as target, explained("restore", names):
+            copy_sparsely(_content(fd, entry, offset), target)
+            os.utime(target, ns=(entry.mtime_ns, entry.mtime_ns))
 
 
 class _Tree:
@@ -139,19 +144,19 @@ class _Tree:
         self._made = 0
         self._root: dict[str, Any] = {}
 
-    def add(self, member: _Member) -> None:
+    def add(self, entry: Entry) -> None:
         """Add a member. Raises ``InvalidRequest`` for a conflicting name, or when there are too many names."""
         folder = self._root
-        for name in member.names[:-1] if not member.is_folder else member.names:
+        for name in entry.names if entry.is_dir else entry.names[:-1]:
             folder = folder[name] if name in folder else self._make(folder, name, {})
             if folder is None:
                 raise InvalidRequest(
-                    f"the archive names {shown(member.names)} twice, or below a file; it is not clear which one to use"
+                    f"the archive names {shown(entry.path)} twice, or below a file; it is not clear which one to use"
                 )
-        if not member.is_folder:
-            if member.names[-1] in folder:
-                raise InvalidRequest(f"the archive names {shown(member.names)} twice; it is not clear which one to use")
-            self._make(folder, member.names[-1], None)
+        if not entry.is_dir:
+            if entry.name in folder:
+                raise InvalidRequest(f"the archive names {shown(entry.path)} twice; it is not clear which one to use")
+            self._make(folder, entry.name, None)
 
     def _make(self, folder: dict[str, Any], name: str, content: dict[str, Any] | None) -> Any:
         # Parents that the archive does not name are made too, so they count.
@@ -164,66 +169,57 @@ class _Tree:
         return content
 
 
-def _checked(found: Iterable[TarHeader], max_bytes: int, max_files: int, archive_size: int) -> list[_Member]:
-    members: dict[Names, _Member] = {}
+def _checked(found: Iterable[Member], max_bytes: int, max_files: int, archive_size: int) -> list[Member]:
+    members: dict[str, Member] = {}
     tree = _Tree(max_files)
     total = 0
-    for count, header in enumerate(found, 1):
-        member = _member(header)
-        if member.offset + member.size > archive_size:
-            raise InvalidRequest(f"archive member {shown(header.name)} claims a place that is not in the archive")
-        total += member.size
+    for count, (told, offset) in enumerate(found, 1):
+        entry = _entry(told)
+        if offset + entry.size > archive_size:
+            raise InvalidRequest(f"archive member {shown(told.path)} claims a place that is not in the archive")
+        total += entry.size
         if total > max_bytes or count > max_files:
             raise InvalidRequest(
                 f"the archive holds more than {max_files} members or {max_bytes} bytes; raise the limit if need be"
             )
-        if member.names:
-            tree.add(member)
-            members[member.names] = member
+        if entry.path:
+            tree.add(entry)
+            members[entry.path] = entry, offset
     return list(members.values())
 
 
-def _demand_end(fd: int, members: list[_Member]) -> None:
+def _demand_end(fd: int, members: list[Member]) -> None:
     """Check the end mark: without it, the archive may have been cut between two members."""
-    last = max(members, key=lambda member: member.offset, default=None)
-    end = 0 if last is None else last.offset + -(-last.size // BLOCK) * BLOCK
-    if os.pread(fd, BLOCK, end) != bytes(BLOCK):
+    end = max((offset + _whole_blocks(entry.size) for entry, offset in members), default=0)
+    if os.pread(fd, _BLOCK, end) != bytes(_BLOCK):
         raise InvalidRequest("the archive is cut short or damaged after its last readable member; save it again")
 
 
-def _member(header: TarHeader) -> _Member:
-    parts = header.name.split("/")
-    if header.name.startswith("/") or ".." in parts:
-        raise PathTraversal(f"path traversal blocked: archive member {shown(header.name)} leads out of the work folder")
+def _entry(told: Entry) -> Entry:
+    """Return a member by a path that stays beneath the root; empty for the root itself."""
+    parts = told.path.split("/")
+    if told.path.startswith("/") or ".." in parts:
+        raise PathTraversal(f"path traversal blocked: archive member {shown(told.path)} leads out of the work folder")
     names = names_beneath(tuple(part for part in parts if part not in ("", ".")), folder=True)
     if len(names) > _MAX_DEPTH:
-        raise InvalidRequest(f"archive member {shown(header.name[:80])} is more than {_MAX_DEPTH} folders deep")
-    if header.kind == "other" or (header.kind == "file" and not names):
+        raise InvalidRequest(f"archive member {shown(told.path[:80])} is more than {_MAX_DEPTH} folders deep")
+    if told.type == DEVICE or (told.is_file and not names):
         raise InvalidRequest(
-            f"archive member {shown(header.name)} is not a plain file or folder (links, devices and sparse files are "
+            f"archive member {shown(told.path)} is not a plain file or folder (links, devices and sparse files are "
             "refused); make the archive without it"
         )
-    mtime = header.mtime if 0 <= header.mtime < _LATEST else 0
-    return _Member(names, header.kind == "folder", header.mode & 0o777, mtime, header.size, header.offset)
+    mtime_ns = told.mtime_ns if 0 <= told.mtime_ns < _LATEST_NS else 0
+    return told._replace(path="/".join(names), mode=told.bits, mtime_ns=mtime_ns)
 
 
-def _content(fd: int, member: _Member) -> Iterator[bytes]:
-    position, end = member.offset, member.offset + member.size
+def _content(fd: int, entry: Entry, position: int) -> Iterator[bytes]:
+    end = position + entry.size
     while position < end:
         piece = os.pread(fd, min(_CHUNK, end - position), position)
         if not piece:
-            raise InvalidRequest(f"the archive ends within {shown(member.names)}; save it again")
+            raise InvalidRequest(f"the archive ends within {shown(entry.path)}; save it again")
         position += len(piece)
         yield piece
-
-
-@contextmanager
-def _damage_explained() -> Iterator[None]:
-    """Turn every error of reading the archive into ``InvalidRequest``."""
-    try:
-        yield
-    except (OSError, ValueError, OverflowError) as error:
-        raise InvalidRequest(f"the archive is damaged or no tar file: {error}; save it again") from error
 
 
 @contextmanager
@@ -232,3 +228,127 @@ def _at_host(action: str, path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"the archive cannot be {action} {str(path)!r}: {error}; check the path") from error
+
+
+# The headers of a tar file.
+
+
+def read_headers(fd: int) -> Iterator[Member]:
+    """Yield the members of an open tar in order. Raises ``ValueError`` when it is damaged.
+
+    What is neither a file nor a folder, links and sparse files too, has the type of a device.
+    """
+    position = 0
+    records: dict[bytes, bytes] = {}
+    while True:
+        block = os.pread(fd, _BLOCK, position)
+        if not block or block == bytes(_BLOCK):
+            if records:
+                raise ValueError("it ends between a header and the member that it describes")
+            return
+        if len(block) < _BLOCK or not _is_sound(block):
+            raise ValueError(f"there is no header at byte {position}")
+        position += _BLOCK
+        kind, size = block[156:157], _number(block[124:136])
+        if kind in _PAX or kind in (_PAX_GLOBAL, _LONG_NAME, _LONG_LINK):
+            extension = _extension(fd, position, size)
+            position += _whole_blocks(size)
+            if kind in _PAX:
+                records |= _records(extension)
+            elif kind == _PAX_GLOBAL:
+                if any(key in _OF_ONE_MEMBER or key.startswith(_SPARSE) for key in _records(extension)):
+                    raise ValueError("a global header names a path or a size, which would be that of every member")
+            elif kind == _LONG_NAME:
+                records[b"path"] = extension.partition(b"\0")[0]
+            continue
+        entry = _described(block, records)
+        records = {}
+        yield entry, position
+        position += _whole_blocks(entry.size)
+
+
+def _described(block: bytes, records: dict[bytes, bytes]) -> Entry:
+    name = records.get(b"path") or _name(block)
+    kind, type_ = block[156:157], DEVICE
+    if kind == _FOLDER_TYPE or (kind == b"\0" and name.endswith(b"/")):
+        type_ = DIRECTORY
+    elif kind in _FILE_TYPES and not any(key.startswith(_SPARSE) for key in records):
+        type_ = FILE
+    size = _decimal(records[b"size"]) if b"size" in records else _number(block[124:136])
+    mtime = _time(records[b"mtime"]) if b"mtime" in records else _number(block[136:148], least=None)
+    return Entry(
+        os.fsdecode(name),
+        type_,
+        size if type_ == FILE else 0,
+        _number(block[100:108]) & 0o7777,
+        mtime_ns=int(mtime * 10**9),
+    )
+
+
+def _is_sound(block: bytes) -> bool:
+    """Return whether the checksum of a header is right; old programs added signed bytes."""
+    stored = _number(block[148:156])
+    summed = block[:148] + b" " * 8 + block[156:]
+    unsigned = sum(summed)
+    return stored in (unsigned, unsigned - 256 * sum(byte > 127 for byte in summed))
+
+
+def _name(block: bytes) -> bytes:
+    name = block[:100].partition(b"\0")[0]
+    prefix = block[345:500].partition(b"\0")[0] if block[257:263] == b"ustar\0" else b""
+    return prefix + b"/" + name if prefix else name
+
+
+def _number(field: bytes, least: int | None = 0) -> int:
+    """Parse octal digits, or a binary number if the first byte marks one. ``least=None`` allows negative numbers."""
+    if field[0] in (0x80, 0xFF):
+        value = int.from_bytes(field[1:], "big") - (256 ** (len(field) - 1) if field[0] == 0xFF else 0)
+    else:
+        digits = field.partition(b"\0")[0].strip(b" ")
+        if digits.strip(b"01234567"):
+            raise ValueError("a number in a header is not octal")
+        value = int(digits or b"0", 8)
+    if least is not None and value < least:
+        raise ValueError("a number in a header is negative")
+    return value
+
+
+def _decimal(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 20:
+        raise ValueError("a size in a header is not a number")
+    return int(text)
+
+
+def _time(text: bytes) -> float:
+    if len(text) > 40 or text.strip(b"-.0123456789"):
+        raise ValueError("a time in a header is not a number")
+    return float(text)
+
+
+def _extension(fd: int, position: int, size: int) -> bytes:
+    if size > MAX_EXTENSION_BYTES:
+        raise ValueError(f"a header claims {size} bytes")
+    content = os.pread(fd, size, position)
+    if len(content) < size:
+        raise ValueError("it ends within a header")
+    return content
+
+
+def _records(content: bytes) -> dict[bytes, bytes]:
+    """Parse the records of an extended header: ``length key=value`` and a line end; the length counts all of these."""
+    found: dict[bytes, bytes] = {}
+    at = 0
+    while at < len(content) and content[at]:
+        space = content.find(b" ", at, at + 20)
+        length = _decimal(content[at : max(space, at)])
+        record = content[at : at + length]
+        key, equals, value = record[space + 1 - at : -1].partition(b"=")
+        if len(record) < length or record[-1:] != b"\n" or not equals or not key:
+            raise ValueError("an extended header is damaged")
+        found[key] = value
+        at += length
+    return found
+
+
+def _whole_blocks(size: int) -> int:
+    return -(-size // _BLOCK) * _BLOCK

@@ -1,4 +1,4 @@
-"""Finds what a program changed in a work folder: takes snapshots and compares two of them.
+"""Finds what a program changed in a work folder: takes snapshots and compares two of them, or one with given files.
 
 A snapshot is ``lstat`` of every entry; links are not followed and few files are read. Size, times, inode and mode show
 whether a file changed. They include the change time, which no program can set, so resetting the modification time hides
@@ -6,26 +6,33 @@ nothing. Times are coarse: a file that is written just before and just after a s
 content of such young files is hashed, and so is the content of a file whose earlier hash is known.
 
 When programs run on after a snapshot (``shared``), a file may be mapped, and only the first write to each page gives it
-a new time. Such a snapshot finds out for each changed file whether a process can still write to it (``writers.py``).
-While one can, every snapshot hashes its content; a file that is too large for that counts as modified.
+a new time. Such a snapshot finds out for each changed file whether a process can still write to it. While one can,
+every snapshot hashes its content; a file that is too large for that counts as modified.
 """
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import os
+import signal
+import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
+from typing import NamedTuple, TypeVar
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import FsChange
+from sandbox_kernel.model import FsChange, Limit, Note, Status, notes
+from sandbox_kernel.workspace.tree.beneath import as_owner_of, libc
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash
-from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits, is_cut
-from sandbox_kernel.workspace.writers import open_for_writing, tells_who_writes
+from sandbox_kernel.workspace.tree.walk import FILE, SYMLINK, Entry, WalkLimits, is_cut
+
+Item = TypeVar("Item")
 
 #: Longer than the coarsest kernel tick (10 ms). A file that is older than this at a snapshot shows every later change.
 TICK_NS = 20_000_000
@@ -35,6 +42,30 @@ HASHED_FILE_BYTES = MIB
 HASHED_OPEN_BYTES = 16 * MIB
 #: Most bytes that one snapshot reads.
 HASHED_BYTES = 64 * MIB
+#: How many changes a result tells of.
+MAX_CHANGES = 1000
+#: What is read to tell renamed files from new ones. A program can make any number of files that are as large as one it
+#: was given, at no cost to itself when they are holes; beyond this they are told as created and deleted.
+RENAMES_READ_BYTES = 64 * MIB
+#: File systems (magic numbers of ``statfs``) where a mapped file counts as open: tmpfs, ext2 to ext4, XFS, F2FS. On an
+#: overlay, a mapping holds the file of the lower layer instead.
+_TELLING = (0x01021994, 0xEF53, 0x58465342, 0xF2F52010)
+_F_SETSIG = 10
+
+#: Takes changed files out of a work folder; returns notes on what was not kept.
+Keep = Callable[[Rooted, Sequence[FsChange]], Sequence[Note]]
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """A file that differs between two states of a session.
+
+    ``kind`` is created, modified or deleted; ``patch`` a unified diff, empty where the content is no text or too long.
+    """
+
+    path: str
+    kind: str
+    patch: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,7 +76,7 @@ class Snapshot:
     time.
     """
 
-    entries: Mapping[str, TreeEntry] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = field(default_factory=dict)
     digests: Mapping[str, bytes] = field(default_factory=dict)
     unseen: Mapping[str, str] = field(default_factory=dict)
     taken_ns: int = 0
@@ -57,7 +88,7 @@ class Snapshot:
         """Whether part of the tree was not seen because of a limit or an unreadable folder."""
         return is_cut(self.unseen)
 
-    def is_young(self, entry: TreeEntry) -> bool:
+    def is_young(self, entry: Entry) -> bool:
         """Return whether the entry could have changed after this snapshot without new times."""
         return entry.ctime_ns > self.taken_ns - TICK_NS
 
@@ -72,6 +103,12 @@ def _folders_above(path: str) -> Iterator[str]:
     while path:
         path = path.rpartition("/")[0]
         yield path
+
+
+def merged(old: Mapping[str, Item], new: Mapping[str, Item], is_new: Callable[[str], bool]) -> dict[str, Item]:
+    """Return the new values of the paths that ``is_new`` chooses, and the old values of all others."""
+    kept = {path: item for path, item in old.items() if not is_new(path)}
+    return kept | {path: item for path, item in new.items() if is_new(path)}
 
 
 def snapshot(
@@ -113,40 +150,51 @@ def _read(rooted: Rooted, look: Snapshot, since: Snapshot, deadline: float, *, s
             if shared:
                 unasked.add(entry.inode)
             continue
-        with _opened(rooted, entry) as fd:
-            is_open = shared and (fd is None or open_for_writing(fd, tells=tells))
+        try:
+            opened = rooted.open_file(entry.names)
+        except SandboxError:
+            # It cannot be read: ``lstat`` alone decides.
+            still_open.update([entry.inode] if shared else ())
+            continue
+        with open(opened, "rb", buffering=0):
+            is_open = shared and open_for_writing(opened, tells=tells)
             if is_open:
                 still_open.add(entry.inode)
             was_open = is_open or entry.inode in since.open
             most = min(HASHED_OPEN_BYTES if was_open else HASHED_FILE_BYTES, budget)
-            if fd is not None and (hashed or was_open) and entry.size <= most:
+            if (hashed or was_open) and entry.size <= most:
                 budget -= entry.size
-                digest = _digest(fd, most)
-                if digest is not None:
-                    digests[path] = digest
+                with suppress(OSError):
+                    digests[path] = content_hash(chunks(opened, most))
     return replace(look, digests=digests, open=frozenset(still_open), unasked=frozenset(unasked))
 
 
-@contextmanager
-def _opened(rooted: Rooted, entry: TreeEntry) -> Iterator[int | None]:
-    """Yield a descriptor of a file; None when it cannot be read, so that ``lstat`` alone decides."""
-    try:
-        fd = rooted.open_file(entry.names)
-    except SandboxError:
-        yield None
-        return
-    try:
-        yield fd
-    finally:
-        os.close(fd)
+def open_for_writing(file: int, *, tells: bool) -> bool:
+    """Return whether any process has a file open for writing or mapped. ``file`` is our descriptor, open for reading.
 
-
-def _digest(fd: int, most_bytes: int) -> bytes | None:
-    """Return the hash of an open file; None when it cannot be read."""
+    Processes are not inspected, because a process can forbid that. The kernel grants a read lease only on a file that
+    no process can write to. The lease is released at once; a process that opens the file in that moment waits. Returns
+    True as well where the kernel cannot tell (``tells`` is false).
+    """
+    if not tells:
+        return True
     try:
-        return content_hash(chunks(fd, most_bytes))
+        with as_owner_of(file):
+            # If a process opens the file now, the kernel sends SIGIO, which ends a program; SIGURG is ignored.
+            fcntl.fcntl(file, _F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError:
-        return None
+        return True
+    return False
+
+
+def tells_who_writes(folder: int) -> bool:
+    """Return whether ``open_for_writing`` can tell on the file system of an open folder."""
+    if sys.platform != "linux":
+        return False
+    found = (ctypes.c_long * 64)()
+    return libc().fstatfs(folder, ctypes.byref(found)) == 0 and found[0] in _TELLING
 
 
 def compare(before: Snapshot, after: Snapshot) -> tuple[FsChange, ...]:
@@ -184,19 +232,19 @@ def compare(before: Snapshot, after: Snapshot) -> tuple[FsChange, ...]:
     return tuple(sorted(found, key=lambda change: change.path))
 
 
-def _change(entry: TreeEntry, kind: str) -> FsChange:
+def _change(entry: Entry, kind: str) -> FsChange:
     return FsChange(path=entry.path, kind=kind, type=entry.type, size=entry.size)
 
 
-def _identity(entry: TreeEntry) -> tuple[object, ...]:
+def _identity(entry: Entry) -> tuple[object, ...]:
     """Return the values that a rename keeps. The time is among them, because inode numbers are reused."""
     return entry.inode, entry.type, entry.size, entry.mtime_ns, entry.target
 
 
-def _differs(old: TreeEntry, new: TreeEntry, old_digest: bytes | None, new_digest: bytes | None) -> bool:
+def _differs(old: Entry, new: Entry, old_digest: bytes | None, new_digest: bytes | None) -> bool:
     if old.type != new.type or old.mode != new.mode or old.target != new.target:
         return True
-    if new.type == DIRECTORY or new.type == SYMLINK:
+    if new.is_dir or new.type == SYMLINK:
         return False
     if new.type != FILE:
         return old.inode != new.inode
@@ -220,3 +268,96 @@ def displayed(changes: tuple[FsChange, ...]) -> tuple[FsChange, ...]:
         )
         for change in changes
     )
+
+
+# What one run left in its folder, found when the sandbox is dead and nothing can change any more. The folder held just
+# the files that the host had put there, so no look before the start is needed.
+
+
+class Left(NamedTuple):
+    """What a run left in its folder, as its result tells it; ``here`` says how it saw the user's folder."""
+
+    changes: tuple[FsChange, ...] = ()
+    notes: tuple[Note, ...] = ()
+    here: str = ""
+
+
+def leaves_files(status: Status, limit: Limit | None) -> bool:
+    """Whether the files of a run are kept: a run is a transaction, so one that was stopped leaves nothing."""
+    return status in (Status.OK, Status.FAILED) and limit in (None, Limit.OUTPUT)
+
+
+def files_left(box_fd: int, given: Mapping[str, bytes | str], keep: Keep | None, *, kept: bool) -> Left:
+    """Compare a work folder with the files that were given.
+
+    ``keep`` may take files out of the folder, by their true names, unless the run was stopped (``kept`` is False).
+    """
+    if not given and _is_empty(box_fd):
+        return Left()
+    with Rooted(box_fd) as box:
+        changes, told = changes_since(box, given)
+        if keep is not None and changes:
+            told = (*told, *(keep(box, changes) if kept else (notes.stopped_run_keeps_no_files(),)))
+    return Left(displayed(changes), told)
+
+
+def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[FsChange, ...], tuple[Note, ...]]:
+    """The differences of the work folder, sorted by path, and notes on what could not be told."""
+    walk = box.walk()
+    entries = {entry.path: entry for entry in walk}
+    folders = {folder for name in given for folder in _folders_above(name)}
+    created = [entry for path, entry in entries.items() if path not in given and not (path in folders and entry.is_dir)]
+    changes: list[FsChange] = []
+    missing: dict[tuple[int, bytes], list[str]] = {}
+    for name, content in given.items():
+        data = content.encode() if isinstance(content, str) else content
+        entry = entries.get(name)
+        if entry is None:
+            missing.setdefault((len(data), content_hash([data])), []).append(name)
+        elif not entry.is_file or entry.size != len(data) or _digest(box, entry) != content_hash([data]):
+            changes.append(FsChange(path=name, kind="modified", type=entry.type, size=entry.size))
+    sizes = {size for size, _ in missing}
+    budget = RENAMES_READ_BYTES
+    for entry in created:
+        old = None
+        if entry.is_file and entry.size in sizes and entry.size <= budget:
+            budget -= entry.size
+            names = missing.get((entry.size, _digest(box, entry)))
+            old = names.pop() if names else None
+        kind = "created" if old is None else "renamed"
+        changes.append(FsChange(path=entry.path, kind=kind, type=entry.type, size=entry.size, renamed_from=old))
+    changes += [FsChange(path=name, kind="deleted") for names in missing.values() for name in names]
+    changes.sort(key=lambda change: change.path)
+    return tuple(changes[:MAX_CHANGES]), tuple(incomplete(is_cut(walk.unseen), len(changes)))
+
+
+def incomplete(truncated: bool, found: int) -> list[Note]:
+    """Why a list of changes does not hold all: the folder was not read in full, or too many were found."""
+    cut = [notes.changes_cut(found, MAX_CHANGES)] if found > MAX_CHANGES else []
+    return [notes.changes_incomplete(), *cut] if truncated else cut
+
+
+def _is_empty(folder_fd: int) -> bool:
+    """Whether a folder holds nothing, without a list of the million names that it may hold."""
+    with os.scandir(folder_fd) as scan:
+        return next(scan, None) is None
+
+
+def _digest(box: Rooted, entry: Entry) -> bytes:
+    """The hash of a file, read in pieces; empty where it cannot be read."""
+    with suppress(SandboxError, OSError), box.reading(entry.names) as fd:
+        return content_hash(chunks(fd, entry.size))
+    return b""
+
+
+def same_file(one: Rooted, other: Rooted, path: str) -> bool:
+    """Whether a path is a file with the same content and mode in both, or the same link."""
+    names = tuple(path.split("/"))
+    mine, theirs = one.look(names), other.look(names)
+    if mine is None or theirs is None or mine.type != theirs.type:
+        return False
+    if mine.type == SYMLINK:
+        return mine.target == theirs.target
+    if not mine.is_file or (mine.size, mine.bits) != (theirs.size, theirs.bits):
+        return False
+    return _digest(one, mine) == _digest(other, theirs) != b""

@@ -12,16 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import check_file_name
-from sandbox_kernel.workspace.here.change_log import GONE
-from sandbox_kernel.workspace.here.placing import look, place_folder, place_link, take_away
-from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, refuse_partial
-from sandbox_kernel.workspace.tree.beneath import PASS, open_folder
-from sandbox_kernel.workspace.tree.owner import as_owner_of
-from sandbox_kernel.workspace.tree.paths import Names, display_name
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, refuse_partial
+from sandbox_kernel.workspace.tree.beneath import as_owner_of, in_folder
+from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, SYMLINK, TreeEntry, WalkLimits
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, NO_TIME, SYMLINK, Entry
 
 _TYPES = (FILE, DIRECTORY, SYMLINK, GONE)
 #: The longest target of a link, and the latest time of a file: the year 2242.
@@ -31,21 +27,11 @@ MOST_LEFT_OUT = 100
 
 
 @dataclass(frozen=True)
-class SavedEntry:
-    """What is at one path: its type, permission bits, time of change (None when that is not kept), target of a link."""
-
-    type: str
-    mode: int = 0o644
-    mtime_ns: int | None = None
-    target: str | None = None
-
-
-@dataclass(frozen=True)
 class FolderState:
     """The contents of files by path, what is known of every path, and what was left out, each with the reason."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
-    entries: Mapping[str, SavedEntry] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     #: Whether these are changes of a folder of the user, and not a whole work folder.
     is_layer: bool = False
@@ -53,18 +39,16 @@ class FolderState:
 
 def take_folder(root: Rooted) -> FolderState:
     """Return everything beneath a root; raises ``InvalidRequest`` when it is too much."""
-    walk = root.walk(
-        WalkLimits(entries=MAX_PACKED_FILES, path_bytes=64 * MIB, file_bytes=MAX_PACKED_BYTES, seconds=30.0)
-    )
+    walk = root.walk(PACKED)
     entries = list(walk)
     refuse_partial(walk.unseen, "saved", MAX_PACKED_BYTES, MAX_PACKED_FILES)
     return folder_of(entries, lambda entry: root.read_part(entry.names, 0, entry.size)[0])
 
 
-def folder_of(entries: Iterable[TreeEntry], read: Callable[[TreeEntry], bytes]) -> FolderState:
+def folder_of(entries: Iterable[Entry], read: Callable[[Entry], bytes]) -> FolderState:
     """Return the state of these entries; ``read`` returns the content of a file."""
     files: dict[str, bytes] = {}
-    known: dict[str, SavedEntry] = {}
+    known: dict[str, Entry] = {}
     left_out: dict[str, str] = {}
     first: dict[int, str] = {}
     total = 0
@@ -73,7 +57,7 @@ def folder_of(entries: Iterable[TreeEntry], read: Callable[[TreeEntry], bytes]) 
         if why:
             left_out[entry.path] = why
             continue
-        if entry.type == FILE:
+        if entry.is_file:
             total += entry.size
             if total > MAX_PACKED_BYTES:
                 refuse_partial({"": "file_bytes"}, "saved", MAX_PACKED_BYTES, MAX_PACKED_FILES)
@@ -85,14 +69,16 @@ def folder_of(entries: Iterable[TreeEntry], read: Callable[[TreeEntry], bytes]) 
             one = first.setdefault(entry.inode, entry.path)
             if one != entry.path:
                 left_out[entry.path] = f"it and {display_name(one)} were one file, and are two files now"
-        known[entry.path] = SavedEntry(entry.type, _mode(entry.type, entry.mode), _time(entry.mtime_ns), entry.target)
+        known[entry.path] = Entry(
+            entry.path, entry.type, mode=_mode(entry), mtime_ns=kept_time(entry.mtime_ns), target=entry.target
+        )
     return FolderState(files, known, dict(list(left_out.items())[:MOST_LEFT_OUT]))
 
 
 def with_gone(state: FolderState, paths: Collection[str]) -> FolderState:
     """Return a state of changes to the user's folder, with the paths that were removed there."""
     unnamed = {path: why for path in paths if (why := _why_no_name(path))}
-    gone = {path: SavedEntry(GONE) for path in paths if path not in unnamed}
+    gone = {path: Entry(path, GONE) for path in paths if path not in unnamed}
     left_out = dict(list({**state.left_out, **unnamed}.items())[:MOST_LEFT_OUT])
     return replace(state, entries={**state.entries, **gone}, left_out=left_out, is_layer=True)
 
@@ -105,7 +91,7 @@ def _why_no_name(path: str) -> str:
     return ""
 
 
-def _why_not(entry: TreeEntry) -> str:
+def _why_not(entry: Entry) -> str:
     if why := _why_no_name(entry.path):
         return why
     if entry.type == SYMLINK:
@@ -123,65 +109,49 @@ def leads_out(path: str, target: str) -> bool:
     return not target or target[0] == "/" or up > path.count("/") or ".." in parts[up:] or "\0" in target
 
 
-def _mode(type_: str, mode: int) -> int:
-    return mode & 0o777 | (0o700 if type_ == DIRECTORY else 0o600)
+def _mode(entry: Entry) -> int:
+    return entry.bits | (0o700 if entry.is_dir else 0o600)
 
 
-def _time(mtime_ns: int) -> int | None:
-    return mtime_ns if 0 <= mtime_ns < _LATEST_NS else None
+def kept_time(mtime_ns: int) -> int:
+    """Return the time of a file if one can be saved."""
+    return mtime_ns if 0 <= mtime_ns < _LATEST_NS else NO_TIME
 
 
 def put_folder(state: FolderState, root: Rooted) -> dict[str, str]:
     """Make everything of a state beneath a root. Returns the paths that are not as they were, each with the reason."""
-    known = {**{path: SavedEntry(FILE) for path in state.files}, **state.entries}
+    known = {**{path: Entry(path, FILE, mode=0o644) for path in state.files}, **state.entries}
     found: dict[str, str] = {}
     for path, entry in sorted(known.items()):
-        names = tuple(path.split("/"))
-        there = look(root, names)
-        if entry.type == GONE or (there is not None and there.type != entry.type):
-            take_away(root, names)
-        if entry.type == DIRECTORY:
-            place_folder(root, names, _mode(DIRECTORY, entry.mode))
-        elif entry.type == SYMLINK:
-            place_link(root, names, entry.target or "")
-        elif entry.type == FILE:
-            root.write(names, state.files[path], _mode(FILE, entry.mode))
+        root.put(entry._replace(mode=_mode(entry), data=state.files.get(path)))
     # The time of a folder changes with what is put into it.
     for path, entry in sorted(known.items(), reverse=True):
-        if entry.mtime_ns is not None and entry.type != GONE:
+        if entry.mtime_ns != NO_TIME and not entry.is_gone:
             try:
-                _set_time(root, tuple(path.split("/")), entry.mtime_ns)
+                with in_folder(root.fileno(), entry.names[:-1]) as folder, as_owner_of(folder):
+                    times = (entry.mtime_ns, entry.mtime_ns)
+                    os.utime(entry.name, ns=times, dir_fd=folder, follow_symlinks=False)
             except OSError as error:
                 found[path] = f"its time could not be set: {error.strerror}"
     return dict(list(found.items())[:MOST_LEFT_OUT])
 
 
-def _set_time(root: Rooted, names: Names, mtime_ns: int) -> None:
-    folder = open_folder(root.fileno(), names[:-1], PASS)
-    try:
-        with as_owner_of(folder):
-            os.utime(names[-1], ns=(mtime_ns, mtime_ns), dir_fd=folder, follow_symlinks=False)
-    finally:
-        os.close(folder)
-
-
-def check_entries(entries: Mapping[str, SavedEntry], files: Iterable[str]) -> None:
+def check_entries(entries: Mapping[str, Entry], files: Iterable[str]) -> None:
     """Raise ``ValueError`` for entries of a saved file that no folder has."""
     named = set(files)
-    if {path for path, entry in entries.items() if entry.type == FILE} - named:
+    if {path for path, entry in entries.items() if entry.is_file} - named:
         raise ValueError("a file without content")
-    if any(path in entries and entries[path].type != FILE for path in named):
+    if any(path in entries and not entries[path].is_file for path in named):
         raise ValueError("a content of what is no file")
     for path, entry in entries.items():
         check_file_name(path)
-        is_time = entry.mtime_ns is None or 0 <= entry.mtime_ns < _LATEST_NS
-        if entry.type not in _TYPES or not 0 <= entry.mode <= 0o777 or not is_time:
+        if entry.type not in _TYPES or not 0 <= entry.mode <= 0o777 or not NO_TIME <= entry.mtime_ns < _LATEST_NS:
             raise ValueError("not an entry of a folder")
         if entry.type == SYMLINK and (len(entry.target or "") > _MOST_TARGET or leads_out(path, entry.target or "")):
             raise ValueError("a link that leads out")
-    closed = {path for path in (*entries, *named) if path not in entries or entries[path].type != DIRECTORY}
+    closed = {path for path in (*entries, *named) if path not in entries or not entries[path].is_dir}
     # What was removed may lie in a folder that was removed too, or has become a file or a link.
-    for path in {path for path in entries if entries[path].type != GONE} | named:
+    for path in {path for path in entries if not entries[path].is_gone} | named:
         parts = path.split("/")
         if any("/".join(parts[:count]) in closed for count in range(1, len(parts))):
             raise ValueError("a path below a file or a link")

@@ -7,17 +7,15 @@ read or written beyond the limits; holes of sparse files count.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, check_file_name
-from sandbox_kernel.workspace.tree.paths import Names
-from sandbox_kernel.workspace.tree.refusals import explained, shown
-from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
-from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, TreeEntry, WalkLimits
+from sandbox_kernel.workspace.tree.paths import shown
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, Entry, WalkLimits
 
 #: Default limits of a work folder that is copied into a sandbox.
 MAX_PACKED_BYTES = 256 * MIB
@@ -74,7 +72,7 @@ def collect(
             if reason is None:
                 _copy(source, destination, entry, give_way=delete)
                 files_left -= 1
-                bytes_left -= entry.size if entry.type == FILE else 0
+                bytes_left -= entry.size if entry.is_file else 0
         except SandboxError as error:
             reason = str(error)
         if reason is not None:
@@ -82,53 +80,34 @@ def collect(
     return tuple(skipped)
 
 
-def _why_not(entry: TreeEntry, bytes_left: int, files_left: int) -> str | None:
+def _why_not(entry: Entry, bytes_left: int, files_left: int) -> str | None:
     if entry.type not in (FILE, DIRECTORY):
         return f"a {entry.type} is not copied; only files and folders are"
     if files_left < 1:
         return "the limit on the number of files is reached"
-    if entry.type == FILE and entry.size > bytes_left:
+    if entry.is_file and entry.size > bytes_left:
         return f"its {entry.size} bytes exceed the {bytes_left} that are left of the limit on bytes"
     return None
 
 
-def _why_not_again(entry: TreeEntry) -> str | None:
+def _why_not_again(entry: Entry) -> str | None:
     try:
         check_file_name(entry.path)
     except InvalidRequest as error:
         return f"no sandbox could be given it again: {error}"
-    if entry.type == DIRECTORY and len(entry.names) >= WalkLimits().depth:
+    if entry.is_dir and len(entry.names) >= WalkLimits().depth:
         return "it is nested too deep to be looked into"
     return None
 
 
-def _copy(source: Rooted, destination: Rooted, entry: TreeEntry, give_way: bool) -> None:
-    if give_way:
-        _make_way(destination, entry)
-    if entry.type == DIRECTORY:
+def _copy(source: Rooted, destination: Rooted, entry: Entry, give_way: bool) -> None:
+    if give_way and destination.has(entry.names) and destination.stat(entry.names).type != entry.type:
+        destination.remove(entry.names)
+    if entry.is_dir:
         destination.make_folder(entry.names, entry.mode)
-        return
-    fd = source.open_file(entry.names)
-    try:
+    else:
         # The owner can always read and write the copy.
-        with destination.replacing(entry.names, entry.mode & 0o777 | 0o600) as target, explained("copy", entry.path):
-            copy_sparsely(chunks(fd, entry.size), target)
-    finally:
-        os.close(fd)
-
-
-def copy_sparsely(pieces: Iterable[bytes], target: int) -> None:
-    """Write the pieces to an empty file; pieces of zeros become holes, which take no space."""
-    size = 0
-    for piece in pieces:
-        if piece.count(0) == len(piece):
-            os.lseek(target, len(piece), os.SEEK_CUR)
-        else:
-            view = memoryview(piece)
-            while view:
-                view = view[os.write(target, view) :]
-        size += len(piece)
-    os.ftruncate(target, size)
+        destination.copy_file(source, entry, entry.bits | 0o600)
 
 
 def _follow_deletions(destination: Rooted, changes: list[FsChange]) -> Iterator[Skipped]:
@@ -136,23 +115,10 @@ def _follow_deletions(destination: Rooted, changes: list[FsChange]) -> Iterator[
     for path in sorted(filter(None, gone), reverse=True):  # the content of a folder before the folder
         names = tuple(path.split("/"))
         try:
-            if _is_there(destination, names):
+            if destination.has(names):
                 destination.remove(names)  # fails for a folder with files that the sandbox did not know
         except SandboxError as error:
             yield Skipped(path=path, type=gone[path].type, reason=str(error))
-
-
-def _make_way(destination: Rooted, entry: TreeEntry) -> None:
-    if _is_there(destination, entry.names) and destination.stat(entry.names).type != entry.type:
-        destination.remove(entry.names)
-
-
-def _is_there(destination: Rooted, names: Names) -> bool:
-    try:
-        destination.stat(names)
-    except InvalidRequest:
-        return False
-    return True
 
 
 class PackedFiles(Mapping[str, bytes]):
@@ -162,22 +128,22 @@ class PackedFiles(Mapping[str, bytes]):
     ``skipped`` the entries that are not copied.
     """
 
-    def __init__(self, rooted: Rooted, entries: Iterable[TreeEntry]) -> None:
+    def __init__(self, rooted: Rooted, entries: Iterable[Entry]) -> None:
         self._rooted = rooted
-        self._files: dict[str, TreeEntry] = {}
+        self._files: dict[str, Entry] = {}
         folders: list[str] = []
         skipped: list[Skipped] = []
         for entry in entries:
-            if entry.type == FILE:
+            if entry.is_file:
                 self._files[entry.path] = entry
-            elif entry.type == DIRECTORY:
+            elif entry.is_dir:
                 folders.append(entry.path)
             else:
                 reason = f"a {entry.type} is not copied; only files and folders are"
                 skipped.append(Skipped(path=entry.path, type=entry.type, reason=reason))
         self.folders = tuple(folders)
         self.skipped = tuple(skipped)
-        self.modes: Mapping[str, int] = {path: entry.mode & 0o777 for path, entry in self._files.items()}
+        self.modes: Mapping[str, int] = {path: entry.bits for path, entry in self._files.items()}
         self.total_bytes = sum(entry.size for entry in self._files.values())
 
     def __getitem__(self, path: str) -> bytes:

@@ -12,11 +12,9 @@ only its user can enter; else it answers itself.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import shutil
 import socket
 import threading
 import time
@@ -29,13 +27,12 @@ import msgspec
 
 from sandbox_kernel.box.files import here_folder
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown, SandboxError
-from sandbox_kernel.ground.own_folder import make_own_folder, state_root
 from sandbox_kernel.ground.wire import Frames, frame
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.here.applying.selection import select
 from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.showing.patch import MOST_PATCH
-from sandbox_kernel.workspace.kept_work import LOCK, remove_oldest
+from sandbox_kernel.workspace.here.patch import MOST_PATCH
+from sandbox_kernel.workspace.here.selection import select
+from sandbox_kernel.workspace.kept_work import LockedFolder, remove_oldest
 
 #: Kernels of one notebook that can have changes at the same time.
 MOST_AT_ONCE = 16
@@ -56,14 +53,14 @@ class PlaceFacts:
 class ChangesPlace:
     """One place on disk. A process that has its lock has the place: from ``claim`` or ``take`` until ``close``."""
 
-    def __init__(self, path: str, facts: PlaceFacts, lock_fd: int = -1) -> None:
+    def __init__(self, path: str, facts: PlaceFacts, held: LockedFolder | None = None) -> None:
         self.path = path
         self.facts = facts
         #: A short name of the place, the same for good.
         self.name = os.path.basename(path)
         #: The folder of the ``ChangeLog``.
         self.changes = os.path.join(path, _CHANGES)
-        self._lock_fd = lock_fd
+        self._held = held
 
     @property
     def shown(self) -> str:
@@ -80,17 +77,16 @@ class ChangesPlace:
 
     def take(self) -> bool:
         """Take the place for this process; False while another one has it, or when it is gone."""
-        self._lock_fd = _lock(self.path, make=False)
-        return self._lock_fd >= 0
+        self._held = LockedFolder.take(self.path)
+        return self._held is not None
 
     def close(self, *, empty: bool) -> None:
         """Let another process have the place; an empty one is removed. May be called twice."""
-        if self._lock_fd < 0:
-            return
-        if empty:
-            shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock_fd)
-        self._lock_fd = -1
+        held, self._held = self._held, None
+        if held is not None and empty:
+            held.remove()
+        elif held is not None:
+            held.close()
 
     @contextlib.contextmanager
     def socket(self) -> Iterator[str]:
@@ -118,16 +114,14 @@ def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
     try:
         for number in range(1, MOST_AT_ONCE + 1):
             path = os.path.join(_root(), name if number == 1 else f"{name}-{number}")
-            make_own_folder(path)
-            lock_fd = _lock(path, make=True)
-            if lock_fd < 0:
+            held = LockedFolder.claim(path)
+            if held is None:
                 continue
             with open(os.path.join(path, _ABOUT), "w", encoding="utf-8", opener=_private) as file:
                 json.dump(asdict(facts), file)
             os.utime(path)
-            with contextlib.suppress(OSError, SandboxError):
-                remove_oldest(_root(), keep=path)
-            return ChangesPlace(path, facts, lock_fd)
+            remove_oldest(_root(), keep=path)
+            return ChangesPlace(path, facts, held)
     except OSError as error:
         raise BackendUnavailable(
             f"changes to {facts.folder!r} cannot be kept below {_root()!r}: {error}; see to that folder, or wrap the "
@@ -151,28 +145,11 @@ def found_places() -> Iterator[ChangesPlace]:
 
 
 def _root() -> str:
-    return os.path.join(state_root(), "sandbox-kernel", "wrapped")
+    return LockedFolder.root("wrapped")
 
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-
-
-def _lock(path: str, *, make: bool) -> int:
-    """Return a descriptor of the locked place; -1 when another process has it, or it was removed meanwhile."""
-    file = os.path.join(path, LOCK)
-    try:
-        fd = os.open(file, os.O_RDWR | (os.O_CREAT if make else 0) | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
-        return -1
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(fd), os.stat(file)):
-            return fd
-    except OSError:
-        pass
-    os.close(fd)
-    return -1
 
 
 #: The longest question and answer, in bytes; and how long a user's command may take to write or read one, in seconds.

@@ -25,7 +25,6 @@ from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
-from sandbox_kernel.workspace.here.tracked_secrets import git_notes
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.wrapped.kept_changes import (
     ChangesAnswer,
@@ -148,7 +147,7 @@ class KernelFolder:
                     before, self._copy = self._copy, snapshot(box, since=self._copy, shared=True)
                     changes = compare(before, self._copy)
                     found = self._link.pull(box, changes)
-            missing = [*found, *git_notes(self._folder.project, changes)]
+            missing = [*found, *self._folder.project.git_notes(changes)]
             told = {change.path for change in displayed(changes)}
             rest = (change for change in early.changes if change.path not in told)
             return CellChanges((*rest, *displayed(changes)), (*early.missing, *missing))

@@ -71,14 +71,7 @@ def test_an_order_counts_its_blobs_and_carries_them_apart() -> None:
     assert order["files"] == [{"root": "/cell", "name": "cell.py", "mode": 0o600, "blob": 0}]
     (asked,) = order["steps"]  # type: ignore[misc]
     assert (asked["kind"], asked["argv"], asked["env"]) == ("python", ["cell.py"], {"A": "1"})
-    assert (asked["source"], asked["filter"], order["listener"]) == (1, 2, True)
-
-
-def test_an_order_without_blobs_has_none() -> None:
-    (header,) = encode_order([Step(kind="exec", argv=["/bin/true"], env={}, rlimits={}, cwd="/")], [], listener=False)
-    order = unpacked(header)
-    assert order["blobs"] == []
-    assert order["steps"][0]["source"] is None  # type: ignore[index]
+    assert (asked["source"], asked["seccomp"], order["listener"]) == (1, 2, True)
 
 
 def test_open_files_travel_behind_the_header_and_arrive_as_themselves(tmp_path: Path) -> None:
@@ -108,15 +101,7 @@ def test_a_waiting_program_is_told_its_limits_and_its_filter() -> None:
     header, filter_blob = encode_warm(Warm(("/bin/node", "x.js"), (("CPU", 3),), b"filter"))
     order = unpacked(header)
     assert (order["op"], order["argv"], order["rlimits"]) == ("warm", ["/bin/node", "x.js"], {"CPU": 3})
-    assert (order["filter"], order["blobs"], filter_blob) == (0, [6], b"filter")
-
-
-def test_messages_are_cut_out_of_the_stream_wherever_it_breaks() -> None:
-    stream = packed({"op": "ready"}) + packed(EXIT)
-    inbox = Inbox()
-    found = [message for byte in stream for message in inbox.feed(bytes([byte]))]
-    assert found == [{"op": "ready"}, EXIT]
-    assert Inbox().feed(stream) == [{"op": "ready"}, EXIT]
+    assert (order["seccomp"], order["blobs"], filter_blob) == (0, [6], b"filter")
 
 
 @pytest.mark.parametrize(
@@ -147,18 +132,6 @@ def test_whatever_comes_is_messages_or_an_error(data: bytes) -> None:
     try:
         for message in Inbox().feed(data):
             assert isinstance(message["op"], str)
-    except EnforcerFailed:
-        pass
-
-
-@quick
-@given(parts=st.lists(st.binary(max_size=40), max_size=20))
-def test_an_inbox_never_holds_more_than_one_frame_and_what_came_last(parts: list[bytes]) -> None:
-    inbox = Inbox()
-    try:
-        for part in parts:
-            inbox.feed(part)
-            assert len(inbox._buffer) <= MAX_FRAME + 4
     except EnforcerFailed:
         pass
 
@@ -344,3 +317,44 @@ def test_what_is_no_host_name_is_not_taken_for_one(said: object) -> None:
 
 def test_a_program_names_only_a_few_hosts() -> None:
     assert host_names([f"{n}.test:80" for n in range(9)]) == tuple(f"{n}.test:80" for n in range(5))
+
+
+ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+def memory(data: bytes, seals: int = ALL_SEALS) -> int:
+    fd = os.memfd_create("kept", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(fd, data)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def is_closed(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return True
+    return False
+
+
+def test_sealed_files_are_read_in_order_and_closed() -> None:
+    fds = [memory(b"program"), memory(b"")]
+    assert read_kept(fds, 100) == (b"program", b"")
+    assert all(is_closed(fd) for fd in fds)
+
+
+def test_one_that_can_still_be_written_spoils_all() -> None:
+    fds = [memory(b"program"), memory(b"more", fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)]
+    assert read_kept(fds, 100) == ()
+    assert all(is_closed(fd) for fd in fds)
+
+
+def test_one_that_is_too_large_spoils_all() -> None:
+    assert read_kept([memory(b"x" * 101)], 100) == ()
+
+
+def test_a_descriptor_that_is_no_memory_file_is_refused_unread() -> None:
+    read, write = os.pipe()
+    os.close(write)
+    assert read_kept([read], 100) == ()
+    assert is_closed(read)

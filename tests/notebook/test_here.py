@@ -143,11 +143,11 @@ def test_changes_that_wait_are_told_when_the_next_kernel_does_not_work_on_the_fo
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "state").mkdir(mode=0o700)
     monkeypatch.chdir(project)
-    notebooks = [Notebook(KeptWork.claim("/home/me/a.ipynb"))]
+    notebooks = [Notebook(KeptWork.of("/home/me/a.ipynb"))]
     notebooks[0].run("%sandbox --here --mount data:/data\nopen('new', 'w').close()")
     notebooks[0].state.sandboxes.close()
     options = "--mount data:/data --here"
-    notebooks.append(Notebook(KeptWork.claim("/home/me/a.ipynb")))
+    notebooks.append(Notebook(KeptWork.of("/home/me/a.ipynb")))
     (note,) = notebooks[1].state.take_news()
     assert note == (
         f"1 change of this notebook's last kernel is kept, not applied: %sandbox {options} has it again "
@@ -155,7 +155,7 @@ def test_changes_that_wait_are_told_when_the_next_kernel_does_not_work_on_the_fo
     )
     assert notebooks[1].state.take_news() == ()
     notebooks[1].state.sandboxes.close()
-    notebooks.append(Notebook(KeptWork.claim("/home/me/a.ipynb")))
+    notebooks.append(Notebook(KeptWork.of("/home/me/a.ipynb")))
     # The line that asks for them is not answered with the advice to write it.
     assert "kept, not applied" not in str(notebooks[2].run(f"%sandbox {options}"))
     notebooks[2].state.sandboxes.box(parse_cell(f"%sandbox {options}", CellOptions()).defaults)

@@ -13,7 +13,7 @@ import pytest
 from sandbox_kernel import Sandbox
 from sandbox_kernel.guest.session import safe_files
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace import writers
+from sandbox_kernel.workspace import changes as writers
 from sandbox_kernel.workspace.changes import compare, snapshot
 from sandbox_kernel.workspace.tree.rooted import Rooted
 

@@ -217,8 +217,8 @@ def test_only_young_files_are_read_and_each_only_until_it_has_settled(
     rooted: Rooted, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    real = changes._digest
-    monkeypatch.setattr(changes, "_digest", lambda fd, most: (read.append(name_of(fd)), real(fd, most))[1])
+    real = changes.chunks
+    monkeypatch.setattr(changes, "chunks", lambda fd, most: (read.append(name_of(fd)), real(fd, most))[1])
     (folder / "young").write_text("x")
     first = snapshot(rooted)
     assert read == ["young"]

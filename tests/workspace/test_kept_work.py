@@ -20,7 +20,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def claimed(notebook: str) -> KeptWork:
-    found = KeptWork.claim(notebook)
+    found = KeptWork.of(notebook)
     assert found is not None
     return found
 
@@ -29,7 +29,7 @@ def test_files_outlive_their_sandbox() -> None:
     kept = claimed("/home/me/a.ipynb")
     assert kept.found == 0
     with Sandbox() as box:
-        box.keep_files_in(kept.path)
+        box.keep_files_in(kept.files)
         assert box.run("open('fresh.txt', 'w').write('1')").ok
         with box.session() as session:
             assert session.run(
@@ -39,7 +39,7 @@ def test_files_outlive_their_sandbox() -> None:
     kept = claimed("/home/me/a.ipynb")
     assert kept.found == 2
     with Sandbox() as box:
-        box.keep_files_in(kept.path)
+        box.keep_files_in(kept.files)
         assert {change.path for change in box.diff() if change.type == "file"} == {"fresh.txt", "out/cell.txt"}
         with box.session() as session:
             assert session.run("print(open('out/cell.txt').read())").stdout == "1\n"
@@ -47,13 +47,13 @@ def test_files_outlive_their_sandbox() -> None:
             session.clear_files()
             assert session.run("import os; print(os.listdir('.'))").stdout == "[]\n"
         assert box.diff() == ()
-    assert os.listdir(kept.path) == []
+    assert os.listdir(kept.files) == []
     kept.close()
 
 
 def test_two_kernels_of_one_notebook_do_not_share_a_folder() -> None:
     first = claimed("/a.ipynb")
-    assert KeptWork.claim("/a.ipynb") is None
+    assert KeptWork.of("/a.ipynb") is None
     other = claimed("/b.ipynb")
     assert other.path != first.path
     first.close()
@@ -65,12 +65,12 @@ def test_two_kernels_of_one_notebook_do_not_share_a_folder() -> None:
 def test_copies_that_the_user_allowed_one_kernel_are_not_there_for_the_next() -> None:
     kept = claimed("/a.ipynb")
     for name in ("copy.csv", "own.csv"):
-        (Path(kept.path) / name).write_text(name)
+        (Path(kept.files) / name).write_text(name)
     kept.note_copies(["copy.csv", "missing.csv", "../lock"])
     kept.close()
     kept = claimed("/a.ipynb")
-    assert os.listdir(kept.path) == ["own.csv"]
-    assert KeptWork.claim("/a.ipynb") is None, "the lock is not a copy"
+    assert os.listdir(kept.files) == ["own.csv"]
+    assert KeptWork.of("/a.ipynb") is None, "the lock is not a copy"
     kept.close()
 
 
@@ -80,12 +80,12 @@ def test_a_link_that_a_program_left_is_not_followed(tmp_path: Path) -> None:
     outside.mkdir()
     (outside / "precious").write_text("1")
     kept = claimed("/a.ipynb")
-    (Path(kept.path) / "way").symlink_to(outside)
+    (Path(kept.files) / "way").symlink_to(outside)
     kept.note_copies(["way/precious"])
     kept.close()
     kept = claimed("/a.ipynb")
     with Sandbox() as box:
-        box.keep_files_in(kept.path)
+        box.keep_files_in(kept.files)
         box.clear_files()
     kept.remove()
     assert (outside / "precious").read_text() == "1"
@@ -96,20 +96,20 @@ def test_a_folder_that_others_could_change_is_not_used(state: Path) -> None:
     claimed("/a.ipynb").close()
     (folder,) = state.iterdir()
     folder.chmod(0o777)
-    assert KeptWork.claim("/a.ipynb") is None
+    assert KeptWork.of("/a.ipynb") is None
     folder.chmod(0o700)
     (folder / "files").rmdir()
     (folder / "files").symlink_to("/etc")
-    assert KeptWork.claim("/a.ipynb") is None
+    assert KeptWork.of("/a.ipynb") is None
 
 
 def test_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
-    monkeypatch.setattr(kept_work, "MOST_NOTEBOOKS", 2)
+    monkeypatch.setattr(kept_work, "MOST_KEPT", 2)
     used = claimed("/used.ipynb")
-    os.utime(os.path.dirname(used.path), (1, 1))
+    os.utime(used.path, (1, 1))
     for number in range(4):
         kept = claimed(f"/{number}.ipynb")
-        os.utime(os.path.dirname(kept.path), (100 + number, 100 + number))
+        os.utime(os.path.dirname(kept.files), (100 + number, 100 + number))
         kept.close()
     claimed("/last.ipynb").close()
     assert KeptWork.exists("/used.ipynb"), "a kernel uses it"

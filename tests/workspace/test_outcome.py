@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.workspace import outcome
-from sandbox_kernel.workspace.outcome import RENAMES_READ_BYTES, changes_since
+from sandbox_kernel.workspace import changes as outcome
+from sandbox_kernel.workspace.changes import RENAMES_READ_BYTES, changes_since
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 

@@ -24,8 +24,7 @@ from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.ground.wire import decode, frame
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Limit, Note, NoteKind, Status, Violation
-from sandbox_kernel.workspace.here.sent_folder import SentEntry
-from sandbox_kernel.workspace.tree.walk import FILE
+from sandbox_kernel.workspace.tree.walk import FILE, Entry
 
 #: Most bytes of files that a run sends back. The rest stays on the worker, and the result says so.
 MAX_FILES_BYTES = 64 << 20
@@ -55,7 +54,7 @@ class Delivery:
     result: ExecResult
     files: Mapping[str, bytes]
     pieces: int
-    changed: tuple[SentEntry, ...] = ()
+    changed: tuple[Entry, ...] = ()
 
 
 class _Change(Struct, frozen=True):
@@ -139,9 +138,9 @@ def encode_delivery(delivery: Delivery) -> bytes:
         "texts": [len(text) for text in texts],
         "files": [[path, len(data)] for path, data in delivery.files.items()],
         "pieces": delivery.pieces,
-        "changed": [[one.path, one.type, one.mode, one.target, len(one.data)] for one in delivery.changed],
+        "changed": [[one.path, one.type, one.mode, one.target, len(one.data or b"")] for one in delivery.changed],
     }
-    contents = (*delivery.files.values(), *(one.data for one in delivery.changed))
+    contents = (*delivery.files.values(), *(one.data or b"" for one in delivery.changed))
     return b"".join([_packed(header), *texts, *contents])
 
 
@@ -233,7 +232,7 @@ def _delivery(header: _Delivered, rest: bytes, request: ExecRequest) -> Delivery
     if not files.keys() <= changed:
         raise ValueError("files that did not change")
     contents = zip(header.changed, parts[2 + len(header.files) :], strict=True)
-    left = tuple(SentEntry(one.path, one.type, one.mode, one.target, data) for one, data in contents)
+    left = tuple(Entry(one.path, one.type, mode=one.mode, target=one.target, data=data) for one, data in contents)
     result = _result(header, request)
     return Delivery(replace(result, stdout=stdout, stderr=stderr), files, header.pieces, left)
 

@@ -20,10 +20,9 @@ from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecRequest, FsChange, Note, notes
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.sent_folder import SentEntry, pack_changes, unpack
+from sandbox_kernel.workspace.here.here_folder import HereFolder, pack_changes
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import FILE
+from sandbox_kernel.workspace.tree.walk import FILE, Entry
 
 #: Name of the event that a run has begun. Events of output have the name of their stream.
 BEGAN = "began"
@@ -41,7 +40,7 @@ def run_on_worker(
     name: str,
     tell: bool,
     bring_files: bool,
-    folder: Sequence[SentEntry] | None = None,
+    folder: Sequence[Entry] | None = None,
 ) -> bytes:
     """Run a request on this worker. Returns an encoded delivery or error.
 
@@ -79,7 +78,8 @@ def run_on_worker(
         if folder is not None:
             with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as copy:
                 with Rooted.at(copy) as root:
-                    unpack(folder, root)
+                    for error in root.put_tree(folder).values():
+                        raise error
                 with closing(HereFolder(copy)) as here:
                     result = setup.backend().run(request, replace(context, here=here))
                     changed, missing = pack_changes(here, MAX_FILES_BYTES)

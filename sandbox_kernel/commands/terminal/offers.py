@@ -24,7 +24,7 @@ def hints_of(result: ExecResult) -> ExecResult:
 
 
 def _is_hidden(path: str) -> bool:
-    from sandbox_kernel.workspace.here.hidden import is_hidden  # only runs on a folder need it
+    from sandbox_kernel.workspace.hidden import is_hidden  # only runs on a folder need it
 
     return is_hidden(path)
 

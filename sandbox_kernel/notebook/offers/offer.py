@@ -17,7 +17,7 @@ from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.notes import Wanted, WantedKind
 from sandbox_kernel.policy.network_rule import lacked_domains, parse_rule, rule_text
-from sandbox_kernel.workspace.here.hidden import is_hidden
+from sandbox_kernel.workspace.hidden import is_hidden
 
 MIME = "application/vnd.sandbox-kernel.offers+json"
 #: Most offers of one cell: how many hosts a program tries, the program decides.

@@ -33,8 +33,8 @@ def kept_work(connection_file: str, environment: Mapping[str, str] = os.environ)
         return None
     notebook = environment.get(NOTEBOOK_VARIABLE, "")
     if notebook:
-        return KeptWork.claim(notebook)
-    return KeptWork.claim(connection_file) if connection_file and KeptWork.exists(connection_file) else None
+        return KeptWork.of(notebook)
+    return KeptWork.of(connection_file) if connection_file and KeptWork.exists(connection_file) else None
 
 
 def before_shutdown(
@@ -48,9 +48,9 @@ def before_shutdown(
             sandboxes.kept.remove()
     elif sandboxes.kept is None and connection_file:
         files, changed = sandboxes.box(CellOptions()).files, [box for box in sandboxes.boxes_on_folders() if box.diff()]
-        kept = KeptWork.claim(connection_file) if files or changed else None
+        kept = KeptWork.of(connection_file) if files or changed else None
         if kept is not None:
-            with Rooted.at(kept.path) as root:
+            with Rooted.at(kept.files) as root:
                 for path in files:
                     root.write(path, files[path])
             for box in changed:

@@ -3,6 +3,9 @@
 Takes the place of ``BoxFolder``. Every run gets a layer over the user's folder, into which the host puts what earlier
 runs changed; what the run changes is kept here (``kept_changes.py``). Where no layer can be mounted, a run gets a
 private copy of the folder instead. The user's folder itself is written by ``apply`` alone.
+
+What is hidden from programs is hidden from every method here too, with everything below it: they answer programs and
+agents. For a program that runs on another machine (``backends/dask``), the folder and its changes are packed as values.
 """
 
 from __future__ import annotations
@@ -15,24 +18,17 @@ from typing import NoReturn
 from sandbox_kernel.errors import InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.changes import displayed
-from sandbox_kernel.workspace.here.applying.apply import apply_changes
-from sandbox_kernel.workspace.here.applying.recovery import recover_all, strange_stages
-from sandbox_kernel.workspace.here.applying.selection import select, select_to_apply
-from sandbox_kernel.workspace.here.change_log import ChangeLog
-from sandbox_kernel.workspace.here.hidden import is_hidden
-from sandbox_kernel.workspace.here.kept_changes import KeptChanges
-from sandbox_kernel.workspace.here.layer_look import LayerChanges, LayerLook, Now
-from sandbox_kernel.workspace.here.placing import place, take_away
-from sandbox_kernel.workspace.here.private_copy import CopyLook, copy_folder
+from sandbox_kernel.workspace.changes import MAX_CHANGES, Left, displayed, incomplete
+from sandbox_kernel.workspace.here.apply import apply_changes, recover_all, strange_stages
+from sandbox_kernel.workspace.here.kept_changes import ChangeLog, KeptChanges
+from sandbox_kernel.workspace.here.layer_look import CopyLook, LayerChanges, LayerLook, Now, copy_folder
+from sandbox_kernel.workspace.here.patch import WholePatch, make_patch, make_whole_patch
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
-from sandbox_kernel.workspace.here.seen_files import SeenFiles
-from sandbox_kernel.workspace.here.showing.patch import WholePatch, make_patch, make_whole_patch
-from sandbox_kernel.workspace.here.tracked_secrets import git_notes
-from sandbox_kernel.workspace.outcome import MAX_CHANGES, Left, incomplete
-from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.here.selection import select, select_to_apply
+from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.tree.paths import display_name, names_beneath
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
-from sandbox_kernel.workspace.tree.walk import DirEntry
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, SYMLINK, Entry
 
 
 class HereFolder(BoxFolder):
@@ -119,7 +115,7 @@ class HereFolder(BoxFolder):
             recover_all(self.project.root)
             chosen = select_to_apply(self.kept.entries, paths, self.project, by_user=by_user)
             told = tuple(change for change in self.kept.listed() if change.path in chosen.entries)
-            apply_changes(self.project.root, self.kept.root, chosen)
+            apply_changes(self.project.root, self.kept.root, chosen.entries)
             for path in sorted(chosen.entries, reverse=True):
                 self.kept.forget(path)
             self.generation += 1
@@ -144,22 +140,51 @@ class HereFolder(BoxFolder):
 
     def read(self, path: str) -> bytes:
         """See ``BoxFolder``: the changed version of a file, else the user's."""
-        return self._seen.where(path).read(path)
+        return self._where(path).read(path)
 
     def read_part(self, path: str, offset: int, most: int) -> tuple[bytes, int]:
         """See ``BoxFolder``."""
-        return self._seen.where(path).read_part(path, offset, most)
+        return self._where(path).read_part(path, offset, most)
+
+    def _where(self, path: str) -> Rooted:
+        """Return the folder that has the version of a file that programs see. Raises ``InvalidRequest``."""
+        name = "/".join(names_beneath(path))
+        with self.lock:
+            if name in self.kept.entries:
+                return self.kept.root
+            if is_hidden(name):
+                raise InvalidRequest(
+                    f"{display_name(name)!r} is hidden from programs, as other names under which secrets are kept: "
+                    "%sandbox policy and the report list them; read a copy of another name"
+                )
+            return self.project.root
 
     def write(self, path: str, data: bytes | str) -> None:
         """See ``BoxFolder``: a change like one of a program; a file that is there keeps its mode."""
+        name, content = "/".join(names_beneath(path)), encoded(path, data)
         with self.lock:
-            self._seen.write(path, encoded(path, data))
+            known, users = self.kept.entries.get(name), self.project.look(name)
+            if known is not None and known.is_gone:
+                self.kept.clear(name)
+            elif known is not None:
+                users = known.entry
+            self.kept.root.write(name, content, 0o644 if users is None or users.is_dir else users.bits)
+            self.kept.note_written(name)
             self.generation += 1
 
     def remove(self, path: str) -> None:
-        """See ``BoxFolder``: a change like one of a program."""
+        """See ``BoxFolder``: a change like one of a program; what is hidden stays."""
+        name = "/".join(names_beneath(path))
         with self.lock:
-            self._seen.remove(path)
+            below = [entry.path for entry in self.project.beneath(name) if not is_hidden(entry.path)]
+            below += [known for known in self.kept.entries if known == name or known.startswith(f"{name}/")]
+            if not below and (is_hidden(name) or self.project.look(name) is None):
+                raise InvalidRequest(f"there is no {display_name(name)!r} in the folder; box.list_dir() shows what is")
+            for known in sorted({name, *below}, reverse=True):
+                if is_hidden(known):
+                    self.kept.forget(known)
+                else:
+                    self.kept.remove(known)
             self.generation += 1
 
     def changing(self) -> NoReturn:
@@ -168,13 +193,23 @@ class HereFolder(BoxFolder):
             f"this sandbox works on {self.path!r}; a manifest or a tar file fills a new one: Sandbox()"
         )
 
-    def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
+    def list_dir(self, path: str = ".") -> tuple[Entry, ...]:
         """See ``BoxFolder``: the user's folder with the changes in it."""
-        return self._seen.list_dir(path)
-
-    @property
-    def _seen(self) -> SeenFiles:
-        return SeenFiles(self.lock, self.kept, self.project)
+        folder = "/".join(names_beneath(path, folder=True))
+        with self.lock:
+            kept = self.kept.entries
+            own = {name: each.entry for name, each in kept.items() if name and name.rpartition("/")[0] == folder}
+            found = {name: entry for name, entry in own.items() if not entry.is_gone}
+            if folder and is_hidden(folder) and folder not in kept:
+                raise InvalidRequest(f"there is no folder {display_name(path)!r}")
+            try:
+                users = self.project.root.list_dir(path)
+            except SandboxError:
+                if not found:
+                    raise
+                users = ()
+            found |= {entry.path: entry for entry in users if entry.path not in own and not is_hidden(entry.path)}
+            return tuple(sorted(found.values()))
 
     # One run.
 
@@ -215,7 +250,7 @@ class HereFolder(BoxFolder):
         look = LayerLook(layer, self.project, shared=shared)
         hidden = self.project.hidden_files.find()
         for path in hidden:
-            take_away(box, tuple(path.split("/")))
+            box.take_away(tuple(path.split("/")))
         look.hidden = frozenset(hidden)
         self._give_kept(box, look.not_given)
         look.settle()
@@ -242,21 +277,22 @@ class HereFolder(BoxFolder):
         kept = None if users else self.kept.entries.get(path)
         if kept is None:
             # A hidden file of the user is never put in, whatever took its place before.
-            if is_hidden(path) or self.project.mark(path) is None:
-                take_away(box, names)
+            there = None if is_hidden(path) else self.project.look(path)
+            if there is None:
+                box.take_away(names)
             else:
-                place(self.project.root, self.project.root.stat(names), box)
+                box.put(there, self.project.root)
         elif kept.is_gone:
-            take_away(box, names)
+            box.take_away(names)
         else:
-            place(self.kept.root, self.kept.root.stat(names)._replace(mode=kept.mode), box)
+            box.put(self.kept.present(path), self.kept.root)
 
     def keep_run(self, look: LayerLook | CopyLook, began_ns: int, *, kept: bool) -> Left:
         """Tell what a finished run changed, and keep it unless the run was stopped (``kept`` is False)."""
         found = look.changes()
         told = displayed(found.changes[:MAX_CHANGES])
         more: list[Note] = [*look.not_given[:5], *incomplete(found.truncated, len(found.changes))]
-        more += git_notes(self.project, found.changes)
+        more += self.project.git_notes(found.changes)
         if told and not kept:
             more.append(notes.stopped_run_keeps_no_files())
         else:
@@ -281,3 +317,46 @@ class HereFolder(BoxFolder):
                     missing.append(notes.file_not_kept(display_name(path), skipped.type, skipped.reason))
             self.generation += 1
         return missing[:20]
+
+
+def pack_folder(here: HereFolder) -> list[Entry]:
+    """Return the folder with its changes, without what is hidden. Raises ``InvalidRequest`` when it is too large."""
+    with here.lock:
+        found = {entry.path: _packed(here.project.root, entry) for entry in here.project.copied()}
+        for path, kept in here.kept.entries.items():
+            found.pop(path, None)
+            if not kept.is_gone:
+                found[path] = _packed(here.kept.root, here.kept.present(path))
+    return [entry for _, entry in sorted(found.items()) if entry.type in (FILE, DIRECTORY, SYMLINK)]
+
+
+def pack_changes(here: HereFolder, most: int) -> tuple[list[Entry], list[Note]]:
+    """Return the changes of a folder, up to ``most`` bytes of files together, and a note on what did not fit."""
+    sent: list[Entry] = []
+    with here.lock:
+        for path, kept in sorted(here.kept.entries.items()):
+            if kept.is_gone:
+                sent.append(Entry(path, GONE))
+                continue
+            if kept.entry.is_file and kept.entry.size > most:
+                return sent, [notes.files_stayed_on_worker(display_name(path))]
+            sent.append(_packed(here.kept.root, here.kept.present(path)))
+            most -= len(sent[-1].data or b"")
+    return sent, []
+
+
+def take_changes(here: HereFolder, sent: Iterable[Entry], place: Rooted, began_ns: int) -> list[Note]:
+    """Keep changes that were made elsewhere since ``began_ns``; ``place`` is an empty folder for their contents.
+
+    Returns notes on what could not be kept.
+    """
+    entries = list(sent)
+    for error in place.put_tree(entries).values():
+        raise error
+    now = {entry.path: Now.GONE if entry.is_gone else Now.CHANGED for entry in entries}
+    return here.take(place, LayerChanges((), now, False), began_ns)
+
+
+def _packed(root: Rooted, entry: Entry) -> Entry:
+    data = root.read(entry.names) if entry.is_file else None
+    return Entry(entry.path, entry.type, entry.size, entry.bits, target=entry.target, data=data)

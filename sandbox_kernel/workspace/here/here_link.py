@@ -8,14 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.layer_look import LayerChanges
-from sandbox_kernel.workspace.here.private_copy import as_found, copy_folder
-from sandbox_kernel.workspace.here.project_folder import Mark
+from sandbox_kernel.workspace.here.layer_look import LayerChanges, as_found, copy_folder
 from sandbox_kernel.workspace.here.session_layer import SessionLayer
-from sandbox_kernel.workspace.others_files import MOST_FILE, NO_STATES, OlderStates, OthersFiles, PutAgain, Version
-from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.shared_folder import NO_STATES, FolderLink, OlderStates, PutAgain, with_content
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import FILE
+from sandbox_kernel.workspace.tree.walk import Entry
 
 
 class HereLink(FolderLink):
@@ -32,7 +29,7 @@ class HereLink(FolderLink):
         self._began_ns = time.time_ns()
         self._layer: SessionLayer | None = None
         #: Versions of the user's files that the session has as copies, and not through its layer.
-        self._copied: dict[str, Mark | None] = {}
+        self._copied: dict[str, Entry | None] = {}
 
     def another(self) -> HereLink:
         """See ``FolderLink``."""
@@ -44,7 +41,7 @@ class HereLink(FolderLink):
         self._seen_stamps = dict(layer.given) if layer is not None else {}
         self._layer = layer
         self._copied = {}
-        self._others = OthersFiles(self)
+        self._others = {}
 
     def bring_in(
         self, box: Rooted, before: Callable[[], None], states: OlderStates = NO_STATES
@@ -69,9 +66,8 @@ class HereLink(FolderLink):
             if layer is not None:
                 layer.hide(secrets)
                 layer.let_go()
-            now = {path: kept.stamp for path, kept in folder.kept.entries.items()}
             if differing:
-                self._seen_stamps = now
+                self._seen_stamps = folder.kept.stamps()
             self._seen = folder.generation
             for path in sorted(differing):
                 try:
@@ -79,7 +75,7 @@ class HereLink(FolderLink):
                 except (SandboxError, OSError) as error:
                     missing.append(notes.no_files_brought_in(error))
             self._show_folders_above(differing)
-            self._others.came(differing, states)
+            self._came(differing, states)
             if differing and layer is not None:
                 layer.renew()
         return [*differing, *secrets], missing[:5]
@@ -91,27 +87,25 @@ class HereLink(FolderLink):
         kept = self.here.kept.entries
         above = {path[:at] for path in paths for at, sign in enumerate(path) if sign == "/"}
         for folder in sorted(above):
-            mark = self.here.project.mark(folder)
-            if mark is not None and mark.is_folder and not any(path.startswith(f"{folder}/") for path in kept):
+            if self.here.project.has_folder(folder) and not any(path.startswith(f"{folder}/") for path in kept):
                 self._layer.show_through(folder)
 
     def waiting(self) -> set[str]:
         """See ``FolderLink``: also what was applied or dropped."""
         if self.here.generation == self._seen:
             return set()
-        now = {path: kept.stamp for path, kept in self.here.kept.entries.items()}
+        now = self.here.kept.stamps()
         return {path for path in {*now, *self._seen_stamps} if now.get(path) != self._seen_stamps.get(path)}
 
     def _of_user(self) -> list[str]:
         """Return the copies of the user's files of which the user has another version by now."""
         kept = self.here.kept.entries
         if self._layer is None:
-            entries = self.here.project.copied()
-            marks: dict[str, Mark | None] = {entry.path: Mark.of_entry(entry) for entry in entries}
+            users: dict[str, Entry | None] = {entry.path: entry for entry in self.here.project.copied()}
         else:
-            marks = {path: self.here.project.mark(path) for path in self._copied}
-        paths = [path for path in {*marks, *self._copied} if path not in kept]
-        return [path for path in paths if not _same(marks.get(path), self._copied.get(path))]
+            users = {path: self.here.project.look(path) for path in self._copied}
+        paths = [path for path in {*users, *self._copied} if path not in kept]
+        return [path for path in paths if not _same(users.get(path), self._copied.get(path))]
 
     def put_again(self, box: Rooted, node: int, written: Mapping[str, int] | None = None) -> PutAgain:
         """See ``FolderLink``."""
@@ -122,30 +116,25 @@ class HereLink(FolderLink):
         return put
 
     def stamp(self, path: str) -> object:
-        """See ``SharedFiles``: None for a path that is as the user has it."""
+        """See ``FolderLink``: None for a path that is as the user has it."""
         kept = self.here.kept.entries.get(path)
         return None if kept is None else kept.stamp
 
-    def version(self, path: str) -> Version | None:
-        """See ``SharedFiles``."""
+    def version(self, path: str) -> Entry | None:
+        """See ``FolderLink``."""
         kept = self.here.kept.entries[path]
-        if kept.type == FILE and kept.size > MOST_FILE:
-            return None
-        data = self.here.kept.root.read(tuple(path.split("/")), MOST_FILE) if kept.type == FILE else b""
-        return Version(kept.type, kept.mode, kept.target, data)
+        return kept.entry if kept.is_gone else with_content(self.here.kept.root, self.here.kept.present(path))
 
     def give(self, path: str, box: Rooted, *, kept: bool = True) -> None:
-        """See ``SharedFiles``: without ``kept``, the user's own version."""
+        """See ``FolderLink``: without ``kept``, the user's own version."""
         folder = self.here
         self._copied.pop(path, None)
         if not kept or path not in folder.kept.entries:
-            mark = folder.project.mark(path)
-            below = f"{path}/"
-            if self._layer is not None and mark is not None and mark.is_folder:
-                if not any(known.startswith(below) for known in folder.kept.entries):
+            if self._layer is not None and folder.project.has_folder(path):
+                if not any(known.startswith(f"{path}/") for known in folder.kept.entries):
                     self._layer.show_through(path)
             else:
-                self._copied[path] = mark
+                self._copied[path] = folder.project.look(path)
         folder.give(path, box, users=not kept)
 
     def copy_in(self, box: Rooted) -> list[Note]:
@@ -159,7 +148,7 @@ class HereLink(FolderLink):
         folder = self.here
         with folder.lock:
             alone = folder.generation == self._seen
-            self._others.will_change(found.now)
+            self._will_change(found.now)
             missing = folder.take(source, found, self._began_ns)
             for path in found.now:
                 kept = folder.kept.entries.get(path)
@@ -180,10 +169,8 @@ class HereLink(FolderLink):
         return as_found(changes, box, self.here.project)
 
 
-def _same(one: Mark | None, other: Mark | None) -> bool:
+def _same(one: Entry | None, other: Entry | None) -> bool:
     """Whether two versions are the same for a session; a folder changes with what is in it, which is looked at too."""
     if one is None or other is None:
         return one is other
-    if one.is_folder and other.is_folder:
-        return one.mode == other.mode
-    return one == other
+    return one.mode == other.mode if one.is_dir and other.is_dir else one == other

@@ -1,56 +1,30 @@
-"""``ProjectFolder``: the user's folder on the host, as it is on disk. Only ``applying/`` ever writes to it."""
+"""``ProjectFolder``: the user's folder on the host, as it is on disk. Only ``apply.py`` ever writes to it."""
 
 from __future__ import annotations
 
 import os
-import stat
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.limits import quoted
-from sandbox_kernel.policy.sandbox_policy import path_text
+from sandbox_kernel.limits import MIB, quoted
+from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.policy.places import path_text
 from sandbox_kernel.policy.written_folders import absolute, real_path
-from sandbox_kernel.workspace.here.hidden import HiddenFiles
-from sandbox_kernel.workspace.tree.beneath import PASS, open_folder
+from sandbox_kernel.workspace.hidden import HiddenFiles
+from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import FILE, SYMLINK, TreeEntry, WalkLimits
+from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry, WalkLimits
 
 #: The most that is copied where a folder cannot be shown copy-on-write.
 MOST_COPIED_FILES = 5000
-MOST_COPIED_BYTES = 128 << 20
+MOST_COPIED_BYTES = 128 * MIB
+#: The list of tracked files of a repository; git writes it anew with most of what it does.
+_INDEX = ".git/index"
+_MOST_INDEX_BYTES = 64 * MIB
+#: How many files a note names.
+_NAMED = 5
 #: Where no project lies: showing all of it would show the user's secrets, or the system.
 _TOO_MUCH = ("/", "/proc", "/sys", "/dev", "/etc", "/root", "/home", "/usr", "/var", "/run", "/boot")
-
-
-@dataclass(frozen=True)
-class Mark:
-    """What tells one version of a file of the host from another: type and mode, inode, size and both times."""
-
-    mode: int
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-
-    @classmethod
-    def of(cls, info: os.stat_result) -> Mark:
-        """Return the mark for a result of ``lstat``."""
-        return cls(info.st_mode, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
-
-    @classmethod
-    def of_entry(cls, entry: TreeEntry) -> Mark:
-        """Return the mark for an entry of a tree."""
-        return cls(entry.mode, entry.inode, entry.size, entry.mtime_ns, entry.ctime_ns)
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether it is a folder."""
-        return stat.S_ISDIR(self.mode)
-
-    def same_content(self, other: Mark) -> bool:
-        """Whether both are the same version; a rename changes nothing but the change time."""
-        mine = (self.mode, self.inode, self.size, self.mtime_ns)
-        return mine == (other.mode, other.inode, other.size, other.mtime_ns)
 
 
 class ProjectFolder:
@@ -90,38 +64,33 @@ class ProjectFolder:
             "it anew, with Sandbox(here=…), %sandbox restart --here, or a new kernel"
         )
 
-    def mark(self, path: str) -> Mark | None:
-        """Return the mark of a path; None when nothing is there that can be seen. Follows no link."""
-        *above, name = path.split("/")
-        try:
-            folder = open_folder(self.root.fileno(), tuple(above), PASS)
-        except OSError:
-            return None
-        try:
-            return Mark.of(os.stat(name, dir_fd=folder, follow_symlinks=False))
-        except OSError:
-            return None
-        finally:
-            os.close(folder)
+    def look(self, path: str) -> Entry | None:
+        """Return what is at a path; None when nothing is there that can be seen. Follows no link."""
+        return self.root.look(tuple(path.split("/")))
 
-    def beneath(self, path: str) -> list[TreeEntry]:
+    def has_folder(self, path: str) -> bool:
+        """Whether the user has a folder at a path."""
+        there = self.look(path)
+        return there is not None and there.is_dir
+
+    def read_link(self, path: str) -> str | None:
+        """Return the target of a link; None for anything else."""
+        there = self.look(path)
+        return None if there is None else there.target
+
+    def beneath(self, path: str) -> list[Entry]:
         """Return everything below a folder, each folder before its content; bounded, and empty for a file."""
         try:
-            fd = open_folder(self.root.fileno(), tuple(path.split("/")), cross_mounts=False)
-        except OSError:
+            return self.root.below(tuple(path.split("/")))
+        except SandboxError:
             return []
-        try:
-            with Rooted(fd) as folder:
-                return [entry._replace(path=f"{path}/{entry.path}") for entry in folder.walk()]
-        finally:
-            os.close(fd)
 
-    def copied(self) -> list[TreeEntry]:
+    def copied(self) -> list[Entry]:
         """Return all entries, without hidden ones, for a private copy. Raises ``InvalidRequest`` beyond the limits."""
         hidden = self.hidden_files.find()
         walk = self.root.walk(WalkLimits(entries=MOST_COPIED_FILES + len(hidden), seconds=10.0))
         found = [entry for entry in walk if not covered(entry.path, hidden)]
-        size = sum(entry.size for entry in found if entry.type == FILE)
+        size = sum(entry.size for entry in found if entry.is_file)
         if "entries" in walk.unseen.values() or len(found) > MOST_COPIED_FILES or size > MOST_COPIED_BYTES:
             raise InvalidRequest(
                 f"{self.path!r} can only be copied here, not shown copy-on-write, and holds more than the "
@@ -136,15 +105,33 @@ class ProjectFolder:
         below = [entry.path for path in hidden for entry in self.beneath(path) if entry.type == SYMLINK]
         return [path for path in (*hidden, *self.hidden_files.marked()) if self.read_link(path) is not None] + below
 
-    def read_link(self, path: str) -> str | None:
-        """Return the target of a link; None for anything else."""
+    def git_notes(self, changes: Iterable[FsChange]) -> list[Note]:
+        """Return a note when git was used inside and the user's repository tracks files that are hidden there.
+
+        Git inside does not see them, and takes them for deleted.
+        """
+        if not any(change.path == _INDEX for change in changes):
+            return []
+        hidden = [path for path in self.hidden_files.find() if not path.startswith(".git/")]
         try:
-            return self.root.stat(tuple(path.split("/"))).target
+            index = self.root.read(_INDEX, _MOST_INDEX_BYTES)
         except SandboxError:
-            return None
+            return []
+        tracked = [display_name(path) for path in hidden if _is_tracked(path, index)]
+        return [notes.git_sees_deleted(tracked[:_NAMED], len(tracked))] if tracked else []
 
 
-def covered(path: str, roots: tuple[str, ...] | frozenset[str]) -> bool:
+def _is_tracked(path: str, index: bytes) -> bool:
+    """Whether an index lists a file, or a file in a folder of this path.
+
+    Before the name of a file stands its length in two bytes. Versions of the format that shorten names list it
+    otherwise: nothing is found then.
+    """
+    name = path.encode(errors="surrogateescape")
+    return len(name).to_bytes(2, "big") + name + b"\0" in index or name + b"/" in index
+
+
+def covered(path: str, roots: Collection[str]) -> bool:
     """Whether a path is one of these, or lies below one of them."""
     parts = path.split("/")
     return any("/".join(parts[: depth + 1]) in roots for depth in range(len(parts)))

@@ -1,4 +1,4 @@
-"""Opens folders beneath a descriptor; no link, race or ``..`` leads out of it.
+"""Opens folders beneath a descriptor, where no link, race or ``..`` leads out of it, and makes files as their owner.
 
 The kernel does it in one step (``openat2`` with RESOLVE_BENEATH, Linux 5.6). Where the kernel lacks that call or the
 filter of a container refuses it, each name is opened on its own without following links, with the same result.
@@ -13,6 +13,8 @@ import os
 import stat
 import struct
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sandbox_kernel.workspace.tree.paths import Names
 
@@ -39,6 +41,16 @@ def open_folder(root_fd: int, names: Names, flags: int = SCAN, *, cross_mounts: 
     return _step_by_step(root_fd, names, flags, cross_mounts)
 
 
+@contextmanager
+def in_folder(root_fd: int, names: Names, flags: int = PASS, *, cross_mounts: bool = True) -> Iterator[int]:
+    """Within the block, have a folder open; see ``open_folder``."""
+    fd = open_folder(root_fd, names, flags, cross_mounts=cross_mounts)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 @functools.cache
 def openat2_works() -> bool:
     """Return whether this kernel has ``openat2`` and no syscall filter refuses it (some answer EPERM)."""
@@ -54,8 +66,14 @@ def openat2_works() -> bool:
 
 
 @functools.cache
+def libc() -> ctypes.CDLL:
+    """Return the C library."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@functools.cache
 def _syscall() -> ctypes._NamedFuncPointer:
-    function = ctypes.CDLL(None, use_errno=True).syscall
+    function = ctypes.CDLL(None, use_errno=True).syscall  # a library of its own: argtypes are kept by it
     function.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     function.restype = ctypes.c_long
     return function
@@ -107,3 +125,25 @@ def mount_of(fd: int) -> tuple[int, str]:
     except FileNotFoundError:
         pass  # no /proc (macOS): the device alone decides
     return os.fstat(fd).st_dev, number
+
+
+@contextmanager
+def as_owner_of(folder_fd: int) -> Iterator[None]:
+    """Within the block, this *thread* makes files as the owner of ``folder_fd``. Does nothing unless the host is root.
+
+    A host that runs as root must not leave files of root in the folder of a sandbox, and often cannot: a tmpfs of
+    another user namespace answers EOVERFLOW for an owner that it does not know. Meanwhile it has no right to ignore
+    permissions. The file-system identity belongs to the thread, so code in the block must not wait, switch tasks or
+    call back.
+    """
+    owner = os.fstat(folder_fd)
+    if sys.platform != "linux" or os.geteuid() != 0 or (owner.st_uid, owner.st_gid) == (0, os.getegid()):
+        yield
+        return
+    libc().setfsgid(owner.st_gid)
+    libc().setfsuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        libc().setfsuid(os.geteuid())
+        libc().setfsgid(os.getegid())

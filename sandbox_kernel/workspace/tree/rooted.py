@@ -16,14 +16,12 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
-from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed
+from sandbox_kernel.errors import InvalidRequest, SandboxDestroyed, SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, open_folder
-from sandbox_kernel.workspace.tree.owner import as_owner_of
-from sandbox_kernel.workspace.tree.paths import Names, names_beneath
-from sandbox_kernel.workspace.tree.refusals import explained, shown
+from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, as_owner_of, in_folder, open_folder
+from sandbox_kernel.workspace.tree.paths import Names, explained, names_beneath, shown
 from sandbox_kernel.workspace.tree.removal import empty_folder, remove_tree
-from sandbox_kernel.workspace.tree.walk import DirEntry, TreeEntry, Walk, WalkLimits, type_name
+from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry, Walk, WalkLimits, type_name
 
 #: Largest file that is read into memory unless the caller gives another limit.
 MAX_READ_BYTES = 64 * MIB
@@ -33,6 +31,8 @@ MAX_LISTED = 100_000
 REMOVAL_SECONDS = 120.0
 
 _CHUNK = MIB
+#: Flags to make a file that is not there yet.
+MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: How the name of a file begins while it is being written.
 TEMPORARY = ".sk-"
 
@@ -92,14 +92,10 @@ class Rooted:
 
     def read(self, path: str | Names, max_bytes: int = MAX_READ_BYTES) -> bytes:
         """Return the content of a regular file. A file above ``max_bytes``, holes included, is refused unread."""
-        fd = self.open_file(path)
-        try:
-            with explained("read", path):
-                size = os.fstat(fd).st_size
-                # One byte more than its size: a file that grows meanwhile is noticed.
-                content = b"".join(chunks(fd, size + 1)) if size <= max_bytes else b""
-        finally:
-            os.close(fd)
+        with self.reading(path) as fd, explained("read", path):
+            size = os.fstat(fd).st_size
+            # One byte more than its size: a file that grows meanwhile is noticed.
+            content = b"".join(chunks(fd, size + 1)) if size <= max_bytes else b""
         if max(size, len(content)) > max_bytes:
             raise InvalidRequest(
                 f"file {shown(path)} holds {max(size, len(content))} bytes, more than the {max_bytes} that are read; "
@@ -109,10 +105,15 @@ class Rooted:
 
     def read_part(self, path: str | Names, offset: int, most: int) -> tuple[bytes, int]:
         """Return at most ``most`` bytes of a regular file from ``offset`` on, and the size of the whole file."""
+        with self.reading(path) as fd, explained("read", path):
+            return os.pread(fd, most, offset), os.fstat(fd).st_size
+
+    @contextmanager
+    def reading(self, path: str | Names) -> Iterator[int]:
+        """Yield a descriptor of a regular file, open for reading; see ``open_file``."""
         fd = self.open_file(path)
         try:
-            with explained("read", path):
-                return os.pread(fd, most, offset), os.fstat(fd).st_size
+            yield fd
         finally:
             os.close(fd)
 
@@ -137,9 +138,7 @@ class Rooted:
             raise InvalidRequest(f"content of {shown(path)} must be bytes, got {type(data).__name__}; encode it first")
         with self.replacing(path, mode) as fd:
             with explained("write", path):
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(fd, view) :]
+                write_all(fd, data)
 
     @contextmanager
     def replacing(self, path: str | Names, mode: int = 0o644) -> Iterator[int]:
@@ -152,10 +151,8 @@ class Rooted:
             parent = self._make_folders(names[:-1])
         temporary = f"{TEMPORARY}{os.urandom(8).hex()}"
         try:
-            with explained("write", path):
-                with as_owner_of(parent):
-                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                    fd = os.open(temporary, flags, 0o600, dir_fd=parent)
+            with explained("write", path), as_owner_of(parent):
+                fd = os.open(temporary, MAKE, 0o600, dir_fd=parent)
             try:
                 try:
                     yield fd
@@ -177,32 +174,118 @@ class Rooted:
         with explained("make folder", path):
             os.close(self._make_folders(names_beneath(path, folder=True), mode & 0o777 | 0o700))
 
-    def list_dir(self, path: str | Names = ".") -> tuple[DirEntry, ...]:
-        """Return the entries of a folder, sorted by name."""
+    def put(self, entry: Entry, source: Rooted | None = None, *, in_place: bool = False) -> None:
+        """Make a path what an entry says, in place of what is there; special files are left out.
+
+        Args:
+            entry: What shall stand at its path. The content of a file is in the entry, or comes from ``source``.
+            source: The tree that has the file at the same path.
+            in_place: Write into a file that is there, so that descriptors that programs hold stay valid.
+
+        """
+        names, there = entry.names, self.look(entry.names)
+        if there is not None and there.type != entry.type:
+            self.remove(names, tree=True)
+        if entry.is_dir:
+            self.make_folder(names, entry.mode)
+            with self._folder(names, SCAN) as fd:
+                if os.fstat(fd).st_mode & 0o777 != entry.bits:
+                    os.fchmod(fd, entry.bits)
+        elif entry.type == SYMLINK and entry.target is not None:
+            self._link(names, entry.target)
+        elif entry.is_file and source is not None:
+            self.copy_file(source, entry, entry.bits)
+        elif entry.is_file and not (in_place and there is not None and self._overwrite(entry)):
+            self.write(names, entry.data or b"", entry.bits)
+
+    def put_tree(self, entries: Iterable[Entry], source: Rooted | None = None) -> dict[str, Exception]:
+        """Put many entries; returns those that could not be put. A folder gets its mode when everything is in it."""
+        made = sorted(entries, key=lambda entry: entry.path)
+        failed: dict[str, Exception] = {}
+        for entry in made:
+            try:
+                self.put(entry._replace(mode=entry.mode | 0o700) if entry.is_dir else entry, source)
+            except (SandboxError, OSError) as error:
+                failed[entry.path] = error
+        for entry in reversed(made):
+            if entry.is_dir and entry.mode & 0o700 != 0o700 and entry.path not in failed:
+                self.put(entry)
+        return failed
+
+    def copy_file(self, source: Rooted, entry: Entry, mode: int) -> None:
+        """Copy a regular file of another tree to the same path, at most its known size; zeros become holes."""
+        with source.reading(entry.names) as fd, self.replacing(entry.names, mode) as target:
+            with explained("copy", entry.path):
+                copy_sparsely(chunks(fd, entry.size), target)
+
+    def _link(self, names: Names, target: str) -> None:
+        if len(names) > 1:
+            self.make_folder(names[:-1])
+        with self._folder(names[:-1]) as folder:
+            with suppress(FileNotFoundError):
+                os.unlink(names[-1], dir_fd=folder)
+            with as_owner_of(folder):
+                os.symlink(target, names[-1], dir_fd=folder)
+
+    def _overwrite(self, entry: Entry) -> bool:
+        """Write into the file that is there; returns whether that is allowed."""
+        with self._folder(entry.names[:-1]) as folder:
+            try:
+                fd = os.open(entry.name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            except PermissionError:
+                return False
+        try:
+            os.ftruncate(fd, 0)
+            write_all(fd, entry.data or b"")
+            os.fchmod(fd, entry.bits)
+        finally:
+            os.close(fd)
+        return True
+
+    def list_dir(self, path: str | Names = ".") -> tuple[Entry, ...]:
+        """Return the entries of a folder, sorted by name; links without their targets."""
         names = names_beneath(path, folder=True)
-        found: list[DirEntry] = []
+        prefix = "".join(f"{name}/" for name in names)
+        found: list[Entry] = []
         with explained("list", path), self._folder(names, SCAN) as folder, os.scandir(folder) as scan:
             for item in scan:
                 if len(found) == MAX_LISTED:
                     raise InvalidRequest(f"folder {shown(path)} holds more than {MAX_LISTED} entries; walk it instead")
-                try:
-                    status = item.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                found.append(DirEntry(item.name, type_name(status.st_mode), status.st_size))
-        return tuple(sorted(found, key=lambda entry: entry.name))
+                with suppress(FileNotFoundError):
+                    found.append(Entry.of(prefix + item.name, item.stat(follow_symlinks=False)))
+        return tuple(sorted(found))
 
-    def stat(self, path: str | Names) -> TreeEntry:
+    def stat(self, path: str | Names) -> Entry:
         """Return type, size and times of a path; a link as the last name is not followed."""
         names = names_beneath(path, folder=True)
         with explained("look at", path):
             if not names:
                 with self._folder(()) as folder:
-                    return TreeEntry.of(".", os.fstat(folder))
+                    return Entry.of(".", os.fstat(folder))
             with self._folder(names[:-1]) as folder:
                 status = os.stat(names[-1], dir_fd=folder, follow_symlinks=False)
                 target = os.readlink(names[-1], dir_fd=folder) if stat.S_ISLNK(status.st_mode) else None
-                return TreeEntry.of("/".join(names), status, target)
+                return Entry.of("/".join(names), status, target)
+
+    def look(self, path: str | Names) -> Entry | None:
+        """Return the entry at a path; None when nothing is there that can be seen."""
+        try:
+            return self.stat(path)
+        except SandboxError:
+            return None
+
+    def has(self, path: str | Names) -> bool:
+        """Whether something is at a path. Raises ``PathTraversal`` when a link stands in the way."""
+        try:
+            self.stat(path)
+        except InvalidRequest:
+            return False
+        return True
+
+    def take_away(self, path: str | Names) -> None:
+        """Remove what is at a path, with everything in it; nothing there is as well."""
+        if self.look(path) is not None:
+            self.remove(path, tree=True)
 
     def remove(self, path: str | Names, *, tree: bool = False) -> None:
         """Remove a file, a link (not its target) or an empty folder; with ``tree`` also a folder with content."""
@@ -226,6 +309,13 @@ class Rooted:
                 return open_folder(self.fileno(), names, SCAN, cross_mounts=False)
 
         return Walk(open_to_scan, limits or WalkLimits())
+
+    def below(self, path: str | Names, limits: WalkLimits | None = None, *, cross_mounts: bool = False) -> list[Entry]:
+        """Return everything below a folder, by its path from the root, each folder before its content."""
+        names = names_beneath(path, folder=True)
+        with explained("look into", path), in_folder(self.fileno(), names, SCAN, cross_mounts=cross_mounts) as fd:
+            with Rooted(fd) as folder:
+                return [entry._replace(path="/".join((*names, entry.path))) for entry in folder.walk(limits)]
 
     def clear(self, seconds: float = REMOVAL_SECONDS) -> None:
         """Remove everything beneath the root and nothing outside. Mounts are not removed; the error names them."""
@@ -274,6 +364,25 @@ def chunks(fd: int, limit: int) -> Iterator[bytes]:
             return
         limit -= len(piece)
         yield piece
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of the data."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def copy_sparsely(pieces: Iterable[bytes], target: int) -> None:
+    """Write the pieces to an empty file; pieces of zeros become holes, which take no space."""
+    size = 0
+    for piece in pieces:
+        if piece.count(0) == len(piece):
+            os.lseek(target, len(piece), os.SEEK_CUR)
+        else:
+            write_all(target, piece)
+        size += len(piece)
+    os.ftruncate(target, size)
 
 
 def content_hash(pieces: Iterable[bytes]) -> bytes:

@@ -19,8 +19,12 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.tree.paths import MAX_PATH_BYTES, Names
 
 FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, DEVICE = "file", "directory", "symlink", "fifo", "socket", "device"
+#: The type where something was removed: nothing shall stand there.
+GONE = "gone"
 #: Why a folder was not entered that has a file system of its own.
 MOUNT = "mount"
+#: The time of an entry whose time is not known.
+NO_TIME = -1
 
 _TYPES = {
     stat.S_IFREG: FILE,
@@ -38,25 +42,59 @@ def type_name(mode: int) -> str:
     return _TYPES.get(mode & 0o170000, DEVICE)
 
 
-class TreeEntry(NamedTuple):
-    """One entry of a tree, with values of ``lstat``. A tuple, because a comparison makes tens of thousands of them."""
+class Entry(NamedTuple):
+    """What stands at a path: in a work folder, a layer, a copy, a saved session, an archive or the user's folder.
+
+    Values of ``lstat``, as far as they are known. A tuple, because a comparison makes tens of thousands of them.
+    ``DirEntry`` is its public name. ``type`` is file, directory, symlink, fifo, socket or device; or gone.
+    """
 
     path: str
     type: str
-    size: int
-    mode: int
-    inode: int
-    mtime_ns: int
-    ctime_ns: int
+    size: int = 0
+    mode: int = 0
+    inode: int = 0
+    mtime_ns: int = NO_TIME
+    ctime_ns: int = 0
+    #: Where a link leads.
     target: str | None = None
+    #: The content of a file, where it was read.
+    data: bytes | None = None
+    #: Whether a folder of a layer was made anew, so that nothing of the folder below shows through.
+    opaque: bool = False
+
+    @property
+    def name(self) -> str:
+        """The last name of the path."""
+        return self.path.rpartition("/")[2]
 
     @property
     def names(self) -> Names:
         """The path as exact names."""
         return tuple(self.path.split("/"))
 
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a folder (false for a link to one)."""
+        return self.type == DIRECTORY
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file (false for a link to one)."""
+        return self.type == FILE
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the path shall not be there."""
+        return self.type == GONE
+
+    @property
+    def bits(self) -> int:
+        """The permission bits."""
+        return self.mode & 0o777
+
     @classmethod
-    def of(cls, path: str, status: os.stat_result, target: str | None = None) -> TreeEntry:
+    def of(cls, path: str, status: os.stat_result, target: str | None = None) -> Entry:
         """Return the entry of ``path`` for the result of ``lstat``."""
         mode = status.st_mode
         return cls(
@@ -70,29 +108,17 @@ class TreeEntry(NamedTuple):
             target,
         )
 
+    def is_version(self, other: Entry) -> bool:
+        """Whether both are the same version of a file; a rename changes nothing but the change time."""
+        return self[1:6] == other[1:6]
+
+
+DirEntry = Entry
+
 
 def is_cut(unseen: Mapping[str, str]) -> bool:
     """Whether a walk left out a part of its tree; a mount inside is no part of it."""
     return any(reason != MOUNT for reason in unseen.values())
-
-
-@dataclass(frozen=True)
-class DirEntry:
-    """One entry of ``list_dir``; ``type`` is file, directory, symlink, fifo, socket or device."""
-
-    name: str
-    type: str
-    size: int
-
-    @property
-    def is_dir(self) -> bool:
-        """Whether it is a folder (false for a link to one)."""
-        return self.type == DIRECTORY
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it is a regular file (false for a link to one)."""
-        return self.type == FILE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +141,7 @@ class WalkLimits:
     seconds: float = 10.0
 
 
-class Walk(Iterator[TreeEntry]):
+class Walk(Iterator[Entry]):
     """Iterates over the entries beneath a root, each folder before its content. Made by ``Rooted.walk``.
 
     After the last entry, ``unseen`` maps folders that were not seen completely (``""`` is the root) to the reason: the
@@ -137,13 +163,13 @@ class Walk(Iterator[TreeEntry]):
         """Whether the tree may hold more entries than were yielded."""
         return bool(self.unseen)
 
-    def __iter__(self) -> Iterator[TreeEntry]:
+    def __iter__(self) -> Iterator[Entry]:
         return self._source
 
-    def __next__(self) -> TreeEntry:
+    def __next__(self) -> Entry:
         return next(self._source)
 
-    def _walk(self) -> Iterator[TreeEntry]:
+    def _walk(self) -> Iterator[Entry]:
         while self._stack:
             folder = self._stack.pop()
             try:
@@ -159,7 +185,7 @@ class Walk(Iterator[TreeEntry]):
                 self.unseen.update(dict.fromkeys((folder, *self._stack), stopped_by))
                 return
 
-    def _look_into(self, folder: str, fd: int) -> Generator[TreeEntry, None, str | None]:
+    def _look_into(self, folder: str, fd: int) -> Generator[Entry, None, str | None]:
         """Yield the entries of one folder, sorted by name. Returns the limit that stopped it, or None."""
         try:
             with os.scandir(fd) as scan:
@@ -182,12 +208,12 @@ class Walk(Iterator[TreeEntry]):
             except OSError:
                 self.unseen[folder] = "unreadable"
                 continue
-            entry = TreeEntry.of(prefix + name, status, target)
+            entry = Entry.of(prefix + name, status, target)
             self._entries += 1
             self._path_bytes += len(entry.path) + len(target or "")
-            if entry.type == DIRECTORY:
+            if entry.is_dir:
                 folders.append(entry.path)
-            elif entry.type == FILE:
+            elif entry.is_file:
                 self._file_bytes += entry.size
             yield entry
         too_deep = folder.count("/") + (2 if folder else 1) >= self._limits.depth

@@ -22,7 +22,7 @@ from sandbox_kernel.backends.dask.dask_delivery import (
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest, SandboxError
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Status, Violation
-from sandbox_kernel.workspace.here.sent_folder import SentEntry
+from sandbox_kernel.workspace.tree.walk import Entry
 
 REQUEST = ExecRequest(language=Language.PYTHON, code="1", timeout=7, memory_limit_mb=99)
 RESULT = ExecResult(
@@ -50,10 +50,10 @@ CHANGED = Delivery(
     {},
     4,
     (
-        SentEntry("a", "directory", 0o750),
-        SentEntry("a/b", "file", 0o755, None, b"abc"),
-        SentEntry("link", "symlink", 0o777, "../x"),
-        SentEntry("old", "gone"),
+        Entry("a", "directory", mode=0o750, data=b""),
+        Entry("a/b", "file", mode=0o755, data=b"abc"),
+        Entry("link", "symlink", mode=0o777, target="../x", data=b""),
+        Entry("old", "gone", data=b""),
     ),
 )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import BackendUnavailable, Conflict, Limits, Sandbox
-from sandbox_kernel.workspace.here.change_log import ChangeLog
 from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.here.kept_changes import ChangeLog
 
 
 @pytest.fixture

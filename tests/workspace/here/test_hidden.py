@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.workspace.here.hidden import HiddenFiles, is_hidden
+from sandbox_kernel.workspace.hidden import HiddenFiles, is_hidden
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.workspace.here import hidden
+from sandbox_kernel.workspace import hidden
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 
 

@@ -12,7 +12,7 @@ from sandbox_kernel import InvalidRequest, Sandbox
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.model import NoteKind
 from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.hidden import is_hidden
+from sandbox_kernel.workspace.hidden import is_hidden
 
 LOOK = "import os\nfor p in ('.env', '.git/config', '.ssh/k'): print(os.path.exists(p) and open(p).read())"
 

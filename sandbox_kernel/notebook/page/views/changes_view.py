@@ -19,7 +19,7 @@ from sandbox_kernel.notebook.render import Message, ShowOutput, one_line
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.media import check_image
 from sandbox_kernel.untrusted.tex import defused
-from sandbox_kernel.workspace.here.hidden import is_hidden
+from sandbox_kernel.workspace.hidden import is_hidden
 
 #: The most changes that are shown in full, and characters of the diff.
 MOST_SHOWN = 50

@@ -1,1 +1,0 @@
-"""Changes as people read them: patches, and the difference of two states."""
