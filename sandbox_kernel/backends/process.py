@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
 from sandbox_kernel.backends.checks import Listener, check_command, check_files_fit, check_request, host_trouble
 from sandbox_kernel.backends.crowd import shared_crowd
-from sandbox_kernel.backends.functions.inside import served, with_hatch
 from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes, run_facts
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.ground.values import dataclass
@@ -155,16 +154,17 @@ class ProcessBackend(BlockingBackend):
 
         This process has the files that were granted, and a runner would open their paths anew.
         """
-        lent = (context.on_input, context.stdin_from, context.here, context.functions)
-        granted = self._lets_out or self.policy.mounts or self.policy.allowed_paths
-        return not granted and all(each is None for each in lent)
+        if self._lets_out or self.policy.mounts or self.policy.allowed_paths:
+            return False
+        asks = context.on_input is not None or context.stdin_from is not None
+        return not asks and context.here is None and context.functions is None
 
     def _run_here(self, request: ExecRequest, context: RunContext) -> ExecResult:
         """Run a request in a jail of this process: over the layer of the user's folder, else on a private copy."""
         recipe, here = self._recipe(request), context.here
         check_files_fit(request)
         walls = self.walls(request, recipe)
-        with self.egress() as proxy, served(context.functions, context.loop) as calls:
+        with self.egress() as proxy, _served(context) as calls:
             run = _Run(request, context, recipe, proxy, calls)
             if here is None:
                 return self._in_jail(run, walls)
@@ -415,6 +415,8 @@ class ProcessBackend(BlockingBackend):
         )
         if run.calls is None:
             return plan, job
+        from sandbox_kernel.backends.functions.inside import with_hatch
+
         return plan, with_hatch(job, run.calls, places, find_python(self.config.python_path).executable)
 
 
@@ -428,6 +430,15 @@ class _Run:
     proxy: EgressProxy | None
     calls: CallServer | None
     first: Note | None = None
+
+
+def _served(context: RunContext) -> AbstractContextManager[CallServer | None]:
+    """Serve the host functions of a run inside the block; None without functions, as in most runs."""
+    if context.functions is None:
+        return contextlib.nullcontext()
+    from sandbox_kernel.backends.functions.inside import served
+
+    return served(context.functions, context.loop)
 
 
 def _fill(over: HereFolder, jail: Jail, request: ExecRequest) -> LayerLook | CopyLook:
