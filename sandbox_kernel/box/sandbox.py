@@ -238,10 +238,8 @@ class Sandbox(BoxSessions):
         if name == "wasm":
             wasm = self._backends.wasm()
             wasm.measure(again=again or fresh, on_progress=on_progress)
-            from sandbox_kernel.report.wasm_python_lines import python_lines
-
             weaknesses = (*wasm.enforcer.weaknesses, *group_notes())
-            report = summed_report(wasm, weaknesses=weaknesses, more=python_lines(wasm)).require(*require)
+            report = summed_report(wasm, weaknesses=weaknesses).require(*require)
             return replace(report, again=lambda progress: self.report(again=True, on_progress=progress, backend="wasm"))
         if name == "dask":
             report = summed_report(self._backends.dask(), host="a worker of the cluster")

@@ -154,16 +154,10 @@ def make_report(
     )
 
 
-def summed_report(
-    backend: SandboxBackend,
-    *,
-    host: str = "",
-    weaknesses: tuple[str, ...] = (),
-    more: tuple[Measurement, ...] = (),
-) -> CapabilityReport:
-    """Return the report of a backend that summarises its own measurements (wasm, dask); ``more`` are further lines."""
+def summed_report(backend: SandboxBackend, *, host: str = "", weaknesses: tuple[str, ...] = ()) -> CapabilityReport:
+    """Return the report of a backend that summarises its own measurements (wasm, dask)."""
     found = backend.capabilities()
-    lines = list(more)
+    lines = []
     for name, promise in found.enforced_limits.items():
         area, tried = _PROMISES[name]
         lines.append(
