@@ -52,8 +52,8 @@ from sandbox_kernel.workspace.given_grants import GivenGrants
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
     from sandbox_kernel.jail.jail import Jail
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.workspace.here.here_folder import HereFolder
     from sandbox_kernel.workspace.here.layer_look import CopyLook, LayerLook
 
@@ -237,7 +237,7 @@ class ProcessBackend(BlockingBackend):
         """Return a proxy for one run or session; None inside the block without network or without walls."""
         if self.enforcer is None or not self._lets_out:
             return contextlib.nullcontext()
-        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
 
         return self.make_proxy(FetchPolicy.from_sandbox_policy(self.policy))
 

@@ -119,7 +119,7 @@ class BoxRuns(BoxFiles):
         - ``on_usage``: Called a few times a second, on another thread, as ``on_usage(used_bytes, limit_bytes)``.
         - ``on_input``: Called as ``on_input(prompt, password)`` when the program waits for standard input and no
           ``stdin`` was given; returns the line. Where a waiting program cannot be detected
-          (``jail/streams/input_watch.py``), the input is empty instead.
+          (``jail/input_prompts.py``), the input is empty instead.
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.measured.canaries import OnProgress as OnMeasured
     from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.backends.wasm.wheels import Wheels
-    from sandbox_kernel.net.audit import AuditRecord, AuditSink
-    from sandbox_kernel.net.client.fetch_messages import FetchRequest, FetchResponse
-    from sandbox_kernel.net.client.safe_client import SafeClient
+    from sandbox_kernel.net.egress import AuditRecord, AuditSink
+    from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse
     from sandbox_kernel.net.resolve import Resolver
+    from sandbox_kernel.net.safe_client import SafeClient
     from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.report.capability_report import CapabilityReport
 
@@ -197,7 +197,7 @@ class Sandbox(BoxSessions):
                 f"networking disabled: {quoted(asked)} cannot be fetched; allow it with policy.allow_domain(…) first"
             )
         if self._client is None:
-            from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+            from sandbox_kernel.net.fetch_policy import FetchPolicy
 
             self._client = self._egress.client(FetchPolicy.from_sandbox_policy(self.policy))
         return self._client
@@ -293,7 +293,7 @@ def _fetch_request(
     headers: Mapping[str, str] | Iterable[tuple[str, str]],
     body: bytes | str | None,
 ) -> FetchRequest:
-    from sandbox_kernel.net.client.fetch_messages import FetchRequest
+    from sandbox_kernel.net.fetch_messages import FetchRequest
 
     if not isinstance(url, FetchRequest):
         return FetchRequest(url=url, method=method, headers=headers, body=body)

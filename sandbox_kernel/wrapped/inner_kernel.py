@@ -30,7 +30,7 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, run_job
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls, sizes, with_gpu
-from sandbox_kernel.languages.command import shell
+from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.recipe import ProcessConfig, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import Events

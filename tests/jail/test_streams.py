@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 import tracemalloc
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox_kernel.jail.streams import CHUNK, NOTICE, Capture
+from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
+from sandbox_kernel.jail.rules.landlock import landlock_abi
+from sandbox_kernel.jail.streams import CHUNK, NOTICE, Capture, Feeder, readable
+from sandbox_kernel.session.opening.open_session import open_session
 
 quick = settings(deadline=None, max_examples=60)
 
@@ -134,3 +142,105 @@ def test_two_gigabytes_take_no_more_memory_than_the_cap() -> None:
         tracemalloc.stop()
     assert found.total == 2 << 30
     assert peak < 16 << 20
+
+
+@pytest.fixture
+def pipe() -> tuple[int, int]:
+    return os.pipe()
+
+
+def test_input_of_any_size_is_written_as_it_is_taken(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    data = os.urandom(3 << 20)
+    feeder, got = Feeder(write, data), b""
+    while feeder.write_some():
+        got += os.read(read, 1 << 20)
+    while part := os.read(read, 1 << 20):
+        got += part
+    os.close(read)
+    assert got == data
+    assert not feeder.open
+
+
+def test_no_input_is_end_of_file_at_once(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    for nothing in (None, b""):
+        feeder = Feeder(os.dup(write), nothing)
+        assert not feeder.open
+    os.close(write)
+    assert os.read(read, 1) == b""
+    os.close(read)
+
+
+def test_a_reader_that_went_away_is_no_error(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    feeder = Feeder(write, b"x" * (4 << 20))
+    os.close(read)
+    assert feeder.write_some() is False
+    assert not feeder.open
+    feeder.close()
+
+
+def test_a_reader_that_does_not_read_does_not_block(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    feeder = Feeder(write, b"x" * (4 << 20))
+    assert feeder.write_some() is True
+    assert feeder.write_some() is True
+    feeder.close()
+    feeder.close()
+    os.close(read)
+
+
+def test_input_that_is_held_open_waits_for_more(pipe: tuple[int, int]) -> None:
+    read, write = pipe
+    feeder = Feeder(write, None, held=True)
+    assert (feeder.open, feeder.idle) == (True, True)
+    feeder.add(b"one\n")
+    assert not feeder.idle
+    feeder.write_some()
+    assert (os.read(read, 100), feeder.idle) == (b"one\n", True)
+    os.close(read)
+    feeder.add(b"two\n")
+    assert feeder.write_some() is False
+    assert (feeder.open, feeder.idle) == (False, False)
+
+
+_MANY = 1100
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * _MANY:
+        pytest.skip("so many files cannot be opened here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * _MANY), hard))
+    with contextlib.ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(_MANY):
+            held.callback(os.close, os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+        yield
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_descriptor_above_a_thousand_can_be_waited_for() -> None:
+    read, write = os.pipe()
+    try:
+        assert read > 1024
+        assert not readable(read, 0)
+        os.write(write, b"x")
+        assert readable(read, 0)
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+@pytest.mark.usefixtures("many_descriptors")
+@pytest.mark.parametrize("enforcer", ["bubblewrap", *(["landlock"] if landlock_abi() else [])])
+@pytest.mark.one_case
+def test_runs_and_sessions_work_there(enforcer: str) -> None:
+    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer=enforcer)
+    assert backend.run(ExecRequest(language=Language.PYTHON, code="print(1)", timeout=30)).stdout == "1\n"
+    with open_session(backend) as session:
+        session.run("x = 1")
+        assert session.run("while True: pass", timeout=0.2).rolled_back
+        assert session.run("print(x)").stdout == "1\n"

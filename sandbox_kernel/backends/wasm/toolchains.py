@@ -23,6 +23,7 @@ from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run_job import Job, run_job
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.jail.walls import Places, Walls, sizes
+from sandbox_kernel.languages.c_family import REMEDY, Zig, find_zig
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.compiled import Compilation, cache_key, compiler_identity, parts_beside
 from sandbox_kernel.languages.recipe import (
@@ -34,7 +35,6 @@ from sandbox_kernel.languages.recipe import (
     search_path,
 )
 from sandbox_kernel.languages.rust import Rustc, find_rustc, wrap
-from sandbox_kernel.languages.zig_toolchain import REMEDY, Zig, find_zig
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant

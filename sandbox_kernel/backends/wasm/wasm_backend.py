@@ -61,8 +61,8 @@ from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
 
 class WasmBackend(WasmLanguages, BlockingBackend):
@@ -199,8 +199,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         """Return the proxy of one run or session; None inside the block when the policy allows no network."""
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
         from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
         return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 

@@ -23,8 +23,8 @@ from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run_job import OWN_PROCESSES
 from sandbox_kernel.jail.template import NoLayer
 from sandbox_kernel.jail.walls import Places, Walls, sizes, with_gpu
-from sandbox_kernel.languages.command import shell
 from sandbox_kernel.languages.guest_catalogue import catalogue
+from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.recipe import rlimits, search_path
 from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language

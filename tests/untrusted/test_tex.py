@@ -1,0 +1,77 @@
+"""A formula draws and does nothing else, whatever page or program reads it next."""
+
+import pytest
+
+from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.html import clean_html
+from sandbox_kernel.untrusted.tex import MAX_DELIMITERS, check_latex, defused
+
+ACTING = [
+    "\\href{javascript:1}{x}", "\\class{jp-Dialog}{x}", "\\style{position:fixed}{x}", "\\cssId{main}{x}", "\\def\\a{b}",
+    "\\gdef\\frac{y}", "\\newcommand{\\x}{y}", "\\definecolor{red}{RGB}{0,200,0}", "\\require{html}", "\\label{eq:one}", "\\ref{a}",
+    "\\fcolorbox{red;position:fixed}{red}{x}", "\\color{red;x:y}{a}", "\\unicode[x]{65}", "\\bbox[x]{y}", "\\mmlToken{mi}[a=b]{x}",
+    "\\raise500em{x}", "\\kern-500em", "\\llap{x}", "\\rule{9em}{9em}", "\\hspace{-500em}", "\\\\[-500em]", "^^5chref{x}{y}",
+    "\\input{/etc/passwd}", "\\write18{x}", "\\csname href\\endcsname", "\\begin{filecontents}{x}", "\\lstinputlisting{/etc/passwd}",
+    "\\directlua{x}", "\\toggle{x}{y}\\endtoggle", "\\ce{\\href{x}{y}}", "\\setOptions{x}", "\\newcolumntype{x}{y}", "\\unheardof",
+]  # fmt: skip
+
+
+@pytest.mark.attack("O01", "kernel")
+@pytest.mark.parametrize("command", ACTING)
+def test_a_command_that_does_more_than_draw_is_not_typeset(command: str) -> None:
+    with pytest.raises(ContentRefused, match="is not typeset"):
+        check_latex(f"${command}$")
+    # An element within ends the formula for a typesetter; the reader sees the source.
+    html = clean_html(f"<p>a ${command}$ b</p>")[0]
+    assert command not in html
+    assert "<span>\\</span>" in html or "<span>^</span>" in html
+    assert clean_html(f"<p>a $&#92;{command[1:]}$ b</p>")[0].count("<span>") >= html.count("<span>\\</span>") - 1
+    assert command not in defused(command)
+
+
+@pytest.mark.attack("O01", "kernel")
+@pytest.mark.parametrize(
+    "hidden", ["\\hr<x-y>ef{a}{b}", "\\hr<!-- -->ef{a}{b}", "\\hr<script>1</script>ef{a}{b}", "&bsol;href{a}{b}"]
+)
+def test_a_command_in_pieces_is_seen_whole(hidden: str) -> None:
+    assert "<span>\\</span>href{a}{b}" in clean_html(f"<p>${hidden}$</p>")[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$\\displaystyle \\int_0^\\infty e^{-x^2}\\,dx = \\frac{\\sqrt{\\pi}}{2}$",
+        "$\\left[\\begin{matrix}1 & 2\\\\3 & 4\\end{matrix}\\right]$",
+        "\\begin{align*} a &= b \\\\[2ex] \\textcolor{red}{c} &\\leq \\operatorname{sinc}(d) \\end{align*}",
+        "$\\sum_{i=1}^{n} \\mathbb{E}\\left[X_i\\right] \\hspace{1em} \\text{for all } \\vec{v}, \\bra{\\psi}$",
+        "a\\\\b",
+    ],
+)
+def test_honest_formulas_pass(text: str) -> None:
+    assert check_latex(text) == text
+
+
+def test_many_formulas_without_an_end_are_no_formulas() -> None:
+    html = clean_html("${" * MAX_DELIMITERS)[0]
+    assert html.count("<span>$</span>") == MAX_DELIMITERS
+    assert clean_html("&dollar;{" * 1000)[0].count("<span>$</span>") == 1000
+    with pytest.raises(ContentRefused, match="signs of formulas"):
+        clean_html("$" * 50_000)
+    with pytest.raises(ContentRefused, match="braces"):
+        check_latex("{" * 1000)
+
+
+@pytest.mark.parametrize(
+    "far", [r"\\[999em]", r"\\ [ 9.9pt ]", r"\genfrac{}{}{9pt}{}{n}{k}", r"\genfrac{(}{)}{}{}{n}{k}"]
+)
+def test_a_space_or_a_line_is_as_high_as_it_says_up_to_a_page(far: str) -> None:
+    assert check_latex(f"${far}$") == f"${far}$"
+
+
+@pytest.mark.parametrize(
+    "far",
+    [r"\\[9999em]", r"\\[ 0999em]", r"\above 9000pt", r"\abovewithdelims() 9000pt", r"\genfrac{}{}{9000pt}{}{n}{k}"],
+)
+def test_a_space_or_a_line_is_never_higher_than_a_page(far: str) -> None:
+    with pytest.raises(ContentRefused):
+        check_latex(f"${far}$")
