@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from sandbox_kernel.backends.choice import BACKENDS, Backends, known_backend
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sessions import BoxSessions, checked_functions
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
 from sandbox_kernel.jail.spawner import wait_buried
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import FunctionLimits, quoted
 from sandbox_kernel.model import Language
 from sandbox_kernel.net.egress import Egress, with_placeholders

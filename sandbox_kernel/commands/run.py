@@ -8,6 +8,7 @@ import os
 import sys
 from typing import BinaryIO
 
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.options.argument_types import duration, megabytes, names
 from sandbox_kernel.commands.options.grants import add_policy_options, make_env, make_policy, make_secrets
@@ -16,7 +17,6 @@ from sandbox_kernel.commands.terminal.echo import Echo, say
 from sandbox_kernel.commands.terminal.offers import gave_more, hints_of
 from sandbox_kernel.commands.terminal.progress import show_bar
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
 from sandbox_kernel.receipt import describe_isolation

@@ -11,11 +11,10 @@ from benchmarks.soak_faults import without_descriptors
 from sandbox_kernel.backends import async_bridge  # noqa: F401 - imported before descriptors are taken away
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.checks import Listener, host_trouble
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, Language
 
 

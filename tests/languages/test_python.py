@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import BackendUnavailable, InvalidRequest, ProcessBackend, Sandbox
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.jail import interpreter
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.outcome import make_result, run_facts
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.backends.wasm.wasm_result import read_file
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
@@ -26,14 +27,7 @@ from sandbox_kernel.jail.walls import Places, Walls, sizes
 from sandbox_kernel.languages.c_family import REMEDY, Zig, find_zig
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.compiled import Compilation, cache_key, compiler_identity, parts_beside
-from sandbox_kernel.languages.recipe import (
-    Availability,
-    ProcessConfig,
-    ProgramPlan,
-    StepBuilder,
-    rlimits,
-    search_path,
-)
+from sandbox_kernel.languages.recipe import Availability, ProgramPlan, StepBuilder, rlimits, search_path
 from sandbox_kernel.languages.rust import Rustc, find_rustc, wrap
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status

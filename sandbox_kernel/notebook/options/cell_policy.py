@@ -9,8 +9,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.policy import PRESETS, AllowedPath, Mount, SandboxPolicy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.gate_messages import JobFile
@@ -11,7 +12,6 @@ from sandbox_kernel.jail.interpreter import Interpreter
 from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.node import OVERHEAD_MB, RESERVED_MB, find_node, node_runtime
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.session.worker.matplotlib_fonts import FOLDER as FONTS
