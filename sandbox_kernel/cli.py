@@ -21,22 +21,8 @@ if sys.argv[1:2] == ["run"]:
     import_late("inspect")
 
 from sandbox_kernel import __version__
-from sandbox_kernel.commands.options.argument_types import duration, megabytes
-from sandbox_kernel.commands.options.grants import make_env, make_policy, make_secrets
 from sandbox_kernel.commands.terminal.echo import say
 from sandbox_kernel.errors import SandboxError
-
-__all__ = [
-    "duration",
-    "enter",
-    "main",
-    "make_env",
-    "make_parser",
-    "make_policy",
-    "make_secrets",
-    "megabytes",
-    "split_arguments",
-]
 
 #: The commands and their help texts. Each has a module of that name in ``commands``.
 _COMMANDS = {

@@ -17,7 +17,9 @@ import pytest
 import wasmtime
 
 from sandbox_kernel import InvalidRequest, SandboxPolicy
-from sandbox_kernel.cli import _COMMANDS, duration, main, make_env, make_parser, make_policy, megabytes, split_arguments
+from sandbox_kernel.cli import _COMMANDS, main, make_parser, split_arguments
+from sandbox_kernel.commands.options.argument_types import duration, megabytes
+from sandbox_kernel.commands.options.grants import make_env, make_policy
 
 ROOT = Path(__file__).resolve().parents[1]
 
