@@ -160,11 +160,7 @@ def summed_report(backend: SandboxBackend, *, host: str = "", weaknesses: tuple[
     lines = []
     for name, promise in found.enforced_limits.items():
         area, tried = _PROMISES[name]
-        lines.append(
-            Measurement(
-                area=area, name=tried, enforced=promise.enforced, mechanism=promise.mechanism, evidence=promise.evidence
-            )
-        )
+        lines.append(Measurement(area, tried, promise.enforced, promise.mechanism, promise.evidence))
     return CapabilityReport(
         backend=backend.name,
         isolation=found.isolation_class,
