@@ -18,7 +18,7 @@ from benchmarks.checkpoint_cost import checkpoint_cost, heap_of, settle
 from benchmarks.measure import interleaved, machine, table
 from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig, shared_pool
 from sandbox_kernel.jail.accounting.processes import proportional_bytes, tree
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 
 _MB = 1 << 20

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -50,7 +50,7 @@ class _Document(Struct, rename="camel", forbid_unknown_fields=True):
     allow_process_spawn: bool = False
     env: dict[str, str] = field(default_factory=dict)
     mounts: list[_Mount] = field(default_factory=list)
-    gpu: Literal["all"] | list[int] | None = None
+    gpu: str | list[int] | None = None
 
 
 def to_json(policy: SandboxPolicy) -> str:

@@ -9,8 +9,8 @@ import pytest
 from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.model import Status
-from sandbox_kernel.session.opening import language_workers
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session import language_workers
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 
 
