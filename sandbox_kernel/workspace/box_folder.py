@@ -26,10 +26,7 @@ from sandbox_kernel.workspace.tree.walk import FILE, DirEntry
 class BoxFolder:
     """Thread-safe: runs that end at the same time bring their files in one after the other.
 
-    Args:
-        place: A private folder of the host that is used and stays when the sandbox ends; None for a new one that does
-            not.
-
+    ``place`` is a private folder of the host that is used and stays when the sandbox ends; None for a new one.
     """
 
     def __init__(self, place: str | None = None) -> None:

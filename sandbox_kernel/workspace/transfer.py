@@ -43,21 +43,12 @@ def collect(
     delete: bool = False,
     reusable: bool = False,
 ) -> tuple[Skipped, ...]:
-    """Copy created, modified and renamed files and folders. Returns what was not copied.
+    """Copy created, modified and renamed files and folders of ``changes``. Returns what was not copied.
 
-    Set-user, set-group and sticky bits are dropped. Sizes count as shown: holes of a sparse file count.
-
-    Args:
-        source: The tree to copy from.
-        destination: The tree to copy into.
-        changes: Changes of ``source``, as ``compare`` returns them.
-        max_bytes: Most bytes that are copied.
-        max_files: Most files and folders that are copied.
-        delete: Apply deletions and renames to ``destination`` too, and let a file replace a folder or the other way
-            round. A folder that holds files which the sandbox did not know stays.
-        reusable: Skip what cannot be copied into a sandbox again. It would make every later run fail, because a folder
-            that does not fit as a whole is refused.
-
+    Set-user, set-group and sticky bits are dropped. Sizes count as shown: holes of a sparse file count. With
+    ``delete``, deletions and renames are applied too, and a file may replace a folder or the other way round; a folder
+    that holds files which the sandbox did not know stays. With ``reusable``, what cannot be copied into a sandbox again
+    is skipped: it would make every later run fail, because a folder that does not fit as a whole is refused.
     """
     order = sorted(changes, key=lambda change: change.path)
     skipped: list[Skipped] = list(_follow_deletions(destination, order)) if delete else []
@@ -124,8 +115,7 @@ def _follow_deletions(destination: Rooted, changes: list[FsChange]) -> Iterator[
 class PackedFiles(Mapping[str, bytes]):
     """The regular files of a tree by path; each is read when it is accessed. Made by ``pack_files``.
 
-    Host memory holds one file at a time. ``folders`` are all folders, ``modes`` the permission bits of the files,
-    ``skipped`` the entries that are not copied.
+    Host memory holds one file at a time. ``folders`` are all folders, ``skipped`` the entries that are not copied.
     """
 
     def __init__(self, rooted: Rooted, entries: Iterable[Entry]) -> None:
@@ -143,7 +133,6 @@ class PackedFiles(Mapping[str, bytes]):
                 skipped.append(Skipped(path=entry.path, type=entry.type, reason=reason))
         self.folders = tuple(folders)
         self.skipped = tuple(skipped)
-        self.modes: Mapping[str, int] = {path: entry.bits for path, entry in self._files.items()}
         self.total_bytes = sum(entry.size for entry in self._files.values())
 
     def __getitem__(self, path: str) -> bytes:
@@ -155,13 +144,6 @@ class PackedFiles(Mapping[str, bytes]):
 
     def __len__(self) -> int:
         return len(self._files)
-
-    def put_into(self, destination: Rooted) -> None:
-        """Write all files beneath another root, with folders and permission bits."""
-        for folder in self.folders:
-            destination.make_folder(tuple(folder.split("/")))
-        for entry in self._files.values():
-            _copy(self._rooted, destination, entry, give_way=False)
 
 
 def pack_files(

@@ -38,9 +38,14 @@ def tar(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def test_snapshot_creates_a_tar_archive(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
+def test_snapshot_creates_a_private_tar_and_lists_the_links_and_fifos_that_it_leaves_out(
+    rooted: Rooted, folder: Path, tmp_path: Path, outside: Path
+) -> None:
     (folder / "a").write_text("x")
-    assert save(rooted, tmp_path / "s.tar") == ()
+    (folder / "link").symlink_to(outside / "secret.txt")
+    os.mkfifo(folder / "pipe")
+    left = save(rooted, tmp_path / "s.tar")
+    assert [(item.path, item.type) for item in left] == [("link", "symlink"), ("pipe", "fifo")]
     with tarfile.open(tmp_path / "s.tar") as archive:
         assert archive.getnames() == ["a"]
     assert stat.S_IMODE((tmp_path / "s.tar").stat().st_mode) == 0o600
@@ -71,24 +76,6 @@ def test_resume_restores_the_workspace_with_modes_times_and_hostile_names(
     assert (folder / "run").read_bytes() == bytes(range(256))
 
 
-def test_snapshot_resume_roundtrip_preserves_modified_files(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
-    rooted.write("a", b"one")
-    rooted.write("a", b"two")
-    save(rooted, tmp_path / "s.tar")
-    rooted.write("a", b"three")
-    restore(tmp_path / "s.tar", rooted)
-    assert rooted.read("a") == b"two"
-
-
-def test_links_and_fifos_are_left_out_and_listed(rooted: Rooted, folder: Path, tmp_path: Path, outside: Path) -> None:
-    (folder / "link").symlink_to(outside / "secret.txt")
-    os.mkfifo(folder / "pipe")
-    assert [(item.path, item.type) for item in save(rooted, tmp_path / "s.tar")] == [
-        ("link", "symlink"),
-        ("pipe", "fifo"),
-    ]
-
-
 def test_a_terabyte_of_holes_is_refused_and_leaves_no_file(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
     with open(folder / "s", "wb") as file:
         file.truncate(1 << 40)
@@ -109,15 +96,12 @@ def test_a_failed_save_keeps_the_archive_that_was_there(rooted: Rooted, tmp_path
     assert sorted(os.listdir(tmp_path)) == ["root", "s.tar"]
 
 
-def test_resume_nonexistent_snapshot_returns_error(rooted: Rooted, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequest, match=r"none\.tar"):
-        restore(tmp_path / "none.tar", rooted)
-
-
-def test_a_fifo_or_folder_as_archive_is_refused_and_not_waited_for(rooted: Rooted, tmp_path: Path) -> None:
+def test_a_missing_file_a_fifo_or_a_folder_as_archive_is_refused_and_not_waited_for(
+    rooted: Rooted, tmp_path: Path
+) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name in ("pipe", "root"):
-        with pytest.raises(InvalidRequest):
+    for name, says in {"none.tar": "none.tar", "pipe": "fifo", "root": "directory"}.items():
+        with pytest.raises(InvalidRequest, match=says):
             restore(tmp_path / name, rooted)
 
 
@@ -185,16 +169,6 @@ def test_a_sparse_member_that_would_unfold_is_refused(rooted: Rooted, folder: Pa
     with tarfile.open(tmp_path / "s.tar", "w", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(info, io.BytesIO(b"x" * 512))
     with pytest.raises(InvalidRequest, match="plain file"):
-        restore(tmp_path / "s.tar", rooted)
-    assert os.listdir(folder) == []
-
-
-def test_a_header_of_megabytes_is_not_read_into_memory(rooted: Rooted, folder: Path, tmp_path: Path) -> None:
-    info = tarfile.TarInfo("a")
-    info.pax_headers = {"comment": "x" * (3 << 20)}
-    with tarfile.open(tmp_path / "s.tar", "w", format=tarfile.PAX_FORMAT) as archive:
-        archive.addfile(info)
-    with pytest.raises(InvalidRequest, match="header claims"):
         restore(tmp_path / "s.tar", rooted)
     assert os.listdir(folder) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -64,50 +65,27 @@ def left_behind(tmp_path: Path) -> Iterator[tuple[Path, Rooted]]:
         yield tmp_path, box
 
 
-def test_files_of_holes_that_one_run_leaves_end_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
+def test_what_runs_and_cells_leave_ends_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
     path, box = left_behind
     monkeypatch.setattr(box_folder, "MAX_PACKED_BYTES", 100)
-    for name in ("a", "b", "c"):
+    monkeypatch.setattr(box_folder, "MAX_PACKED_FILES", 3)
+    monkeypatch.setattr(shared_folder, "MAX_SHARED_FILES", 3)
+    for name in ("a", "b"):
         with open(path / name, "wb") as file:
             file.truncate(60)
-    folder = BoxFolder()
-    try:
+    for number in range(5):
+        (path / f"f{number}").touch()
+    with closing(BoxFolder()) as folder:
         assert folder.keep(box, made("a")) == []
         (note,) = folder.keep(box, made("b"))
         assert "b (file) was not kept" in note
         assert folder.keep(box, made("a")) == [], "a file that is replaced makes room for itself"
-        assert set(folder.files()) == {"a"}
-    finally:
-        folder.close()
-
-
-def test_many_runs_that_leave_few_files_each_end_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
-    path, box = left_behind
-    monkeypatch.setattr(box_folder, "MAX_PACKED_FILES", 3)
-    for number in range(5):
-        (path / f"f{number}").touch()
-    folder = BoxFolder()
-    try:
-        told = [folder.keep(box, made(f"f{number}")) for number in range(5)]
-        assert [len(notes) for notes in told] == [0, 0, 0, 1, 1]
+        assert [len(folder.keep(box, made(f"f{number}"))) for number in range(4)] == [0, 0, 1, 1]
+        assert set(folder.files()) == {"a", "f0", "f1"}
+    with closing(BoxFolder()) as folder:
+        link = folder.link()
+        assert [bool(link.pull(box, made(f"f{number}"))) for number in range(5)] == [False] * 3 + [True] * 2
         assert len(folder.files()) == 3
-    finally:
-        folder.close()
-
-
-def test_cells_that_share_few_files_each_end_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
-    path, box = left_behind
-    monkeypatch.setattr(shared_folder, "MAX_SHARED_FILES", 3)
-    folder = BoxFolder()
-    link = folder.link()
-    try:
-        for number in range(5):
-            (path / f"f{number}").touch()
-            notes = link.pull(box, made(f"f{number}"))
-            assert bool(notes) == (number >= 3)
-        assert len(folder.files()) == 3
-    finally:
-        folder.close()
 
 
 def test_part_of_a_file_is_read_without_the_rest(left_behind):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -58,17 +57,6 @@ def test_two_files_with_the_same_content_may_both_be_renamed(tmp_path: Path):
         (tmp_path / name).write_bytes(b"same")
     kinds = {(path, kind) for path, kind, _ in told(tmp_path, {"a": b"same", "b": b"same"})}
     assert kinds == {("x", "renamed"), ("y", "renamed")}
-
-
-def test_an_empty_folder_is_recognised_and_its_descriptor_stays_as_it_was(tmp_path: Path):
-    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        assert outcome._is_empty(fd)
-        (tmp_path / "a").touch()
-        assert not outcome._is_empty(fd)
-        assert os.listdir(fd) == ["a"]
-    finally:
-        os.close(fd)
 
 
 def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path):

@@ -78,11 +78,6 @@ def test_any_bytes_are_headers_or_a_value_error(data: bytes) -> None:
         return
 
 
-@pytest.mark.parametrize("kind", [b"1", b"2", b"3", b"4", b"6", b"S", b"V", b"M", b"z"])
-def test_links_devices_and_unknown_members_are_neither_files_nor_folders(kind: bytes) -> None:
-    assert [entry.type for entry, _ in read(header(kind=kind) + END)] == ["device"]
-
-
 @pytest.mark.parametrize(
     "data",
     [

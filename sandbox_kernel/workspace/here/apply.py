@@ -146,13 +146,9 @@ class ApplyRecord(LockedFolder):
 
 
 def apply_changes(root: Rooted, contents: Rooted, entries: Mapping[str, Kept]) -> None:
-    """Apply the changes. Raises ``Conflict``, and leaves the folder as it was, when it is not what they are based on.
+    """Apply the changes to the user's folder; ``contents`` has the new contents, at the same paths.
 
-    Args:
-        root: The user's folder.
-        contents: The private folder with the new contents, at the same paths.
-        entries: What to apply.
-
+    Raises ``Conflict``, and leaves the folder as it was, when it is not what they are based on.
     """
     if not entries:
         return

@@ -32,13 +32,7 @@ from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, SYMLINK, E
 
 
 class HereFolder(BoxFolder):
-    """See the module; thread-safe like ``BoxFolder``.
-
-    Args:
-        path: The user's folder.
-        log: Where the changes stay when the sandbox ends; None for a place that is removed with it.
-
-    """
+    """See the module; thread-safe like ``BoxFolder``. Changes end with the sandbox unless there is a ``log``."""
 
     def __init__(self, path: str | os.PathLike[str], log: ChangeLog | None = None) -> None:
         super().__init__(None if log is None else log.files)

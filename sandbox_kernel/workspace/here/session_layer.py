@@ -20,6 +20,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.changes import FileDiff, open_for_writing, tells_who_writes
 from sandbox_kernel.workspace.here.here_folder import HereFolder
 from sandbox_kernel.workspace.here.layer_look import LOOK, is_opaque
+from sandbox_kernel.workspace.here.patch import compare_layers
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder, libc
@@ -49,6 +50,15 @@ def forget_names(settings_fd: int) -> bool:
     return settings_fd >= 0 and libc().syscall(_FSCONFIG, settings_fd, _RECONFIGURE, None, None, 0) == 0
 
 
+@dataclass
+class LayerCopy:
+    """A layer at one moment, with the contents of its files. ``problem`` says why it has none; empty when it has."""
+
+    taken_ns: int = 0
+    entries: dict[str, Entry] = field(default_factory=dict)
+    problem: str = ""
+
+
 class SessionLayer:
     """The layer of one worker: the looks at it, and its copies for rollback. Belongs to the worker's jail."""
 
@@ -61,27 +71,22 @@ class SessionLayer:
         #: The stamps of the changes that were put in when the worker started.
         self.given = folder.kept.stamps()
         self.look = folder.fill_layer(self._box, layer, shared=True)
-        self._copies = LayerCopies(self._box, layer, folder.project)
         self._project = folder.project
+        #: The copies of the layer, by the number of the cell after which they were taken, and the last one.
+        self._copies: dict[int, LayerCopy] = {}
+        self._last = LayerCopy()
+        #: Inodes of files that a process could write to when the last copy was taken: their times tell nothing.
+        self._open: set[int] = set()
+        self._tells = tells_who_writes(layer.fileno())
         self._hidden_at = time.monotonic()
         #: The number of the last look at the user's folder after which held names were let go.
         self._looked = 0
         #: The secrets that were found when they were hidden last.
         self._found: tuple[str, ...] | None = None
 
-    def take(self, cell: int, others: Collection[int]) -> None:
-        """Copy the layer for the checkpoint of a cell; ``others`` are the cells whose copies are kept."""
-        self._copies.take(cell, others)
-
-    def restore(self, cell: int) -> str:
-        """Restore the folder as it was after a cell. Returns why not; empty when it was restored."""
-        return self._copies.restore(cell)
-
     def compare(self, before: int, after: int) -> tuple[list[FileDiff], str]:
         """Return how the folder differs between the states after two cells, and what could not be found out."""
-        from sandbox_kernel.workspace.here.patch import compare_layers  # brings difflib
-
-        first, second = self._copies.of(before), self._copies.of(after)
+        first, second = self._copy_of(before), self._copy_of(after)
         problem = first.problem or second.problem
         return ([], problem) if problem else compare_layers(self._project, first.entries, second.entries)
 
@@ -136,29 +141,8 @@ class SessionLayer:
                 os.removexattr(fd, "user.overlay.opaque")
             self._found = None
 
-
-@dataclass
-class LayerCopy:
-    """A layer at one moment, with the contents of its files. ``problem`` says why it has none; empty when it has."""
-
-    taken_ns: int = 0
-    entries: dict[str, Entry] = field(default_factory=dict)
-    problem: str = ""
-
-
-class LayerCopies:
-    """The copies of one layer, by the number of the cell after which they were taken."""
-
-    def __init__(self, box: Rooted, layer: Rooted, project: ProjectFolder) -> None:
-        self._box, self._layer, self._project = box, layer, project
-        self._copies: dict[int, LayerCopy] = {}
-        self._last = LayerCopy()
-        #: Inodes of files that a process could write to when the last copy was taken: their times tell nothing.
-        self._open: set[int] = set()
-        self._tells = tells_who_writes(layer.fileno())
-
     def take(self, cell: int, others: Collection[int]) -> None:
-        """Copy the layer as it is now, and delete the copies of all cells but this one and ``others``.
+        """Copy the layer for the checkpoint of a cell, and delete the copies of all cells but this one and ``others``.
 
         Files that did not change since the last copy are not read again.
         """
@@ -178,8 +162,8 @@ class LayerCopies:
             self._copies[number] = LayerCopy(problem=problem)
 
     def restore(self, cell: int) -> str:
-        """Restore the folder from the copy of a cell. Returns an empty string, or why it could not be restored."""
-        copy = self.of(cell)
+        """Restore the folder as it was after a cell. Returns an empty string, or why it could not be restored."""
+        copy = self._copy_of(cell)
         if copy.problem:
             return copy.problem
         now = LayerCopy(time.time_ns())
@@ -192,14 +176,14 @@ class LayerCopies:
             self._last = LayerCopy()
         return ""
 
-    def of(self, cell: int) -> LayerCopy:
+    def _copy_of(self, cell: int) -> LayerCopy:
         """Return the copy of a cell; one with a problem when there is none."""
         return self._copies.get(cell) or LayerCopy(problem=_NO_COPY)
 
     def _read(self, copy: LayerCopy) -> None:
         size = 0
         still_open: set[int] = set()
-        walk = self._layer.walk(LOOK)
+        walk = self.look.layer.walk(LOOK)
         for entry in walk:
             if entry.is_file:
                 size += entry.size
@@ -207,7 +191,7 @@ class LayerCopies:
                     raise OSError(f"the changed files are larger than {MOST_COPY_BYTES >> 20} MB")
                 entry = entry._replace(data=self._content(entry, still_open))
             elif entry.is_dir:
-                entry = entry._replace(opaque=is_opaque(self._layer, entry.path))
+                entry = entry._replace(opaque=is_opaque(self.look.layer, entry.path))
             copy.entries[entry.path] = entry
         if walk.truncated:
             raise OSError("there are too many")
@@ -219,10 +203,10 @@ class LayerCopies:
         same = before is not None and before._replace(data=None) == entry
         if same and before is not None and before.data is not None and not young and entry.inode not in self._open:
             return before.data
-        with self._layer.reading(entry.names) as fd:
+        with self.look.layer.reading(entry.names) as fd:
             if open_for_writing(fd, tells=self._tells):
                 still_open.add(entry.inode)
-        return self._layer.read(entry.names, max_bytes=MOST_COPY_BYTES)
+        return self.look.layer.read(entry.names, max_bytes=MOST_COPY_BYTES)
 
 
 class _Restoring:
