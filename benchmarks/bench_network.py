@@ -17,9 +17,9 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks.measure import interleaved, machine, table
-from sandbox_kernel.net.client.safe_client import SafeClient
+from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+from sandbox_kernel.net.safe_client import SafeClient
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nConnection: close\r\n\r\n" + b"x" * 1000
 NOTE = (

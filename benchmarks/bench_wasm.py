@@ -27,7 +27,7 @@ from benchmarks.start_peers import Peers
 from benchmarks.wasm_peers import find_wasm_peers
 from sandbox_kernel import ExecRequest, Language
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-from sandbox_kernel.jail.meter.process_tree import proportional_bytes, tree
+from sandbox_kernel.jail.accounting.processes import proportional_bytes, tree
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.session.opening.open_wasm import load_wasm_session, open_wasm_session
 

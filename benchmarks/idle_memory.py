@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from benchmarks.checkpoint_cost import settle
 from sandbox_kernel import Sandbox
-from sandbox_kernel.jail.meter.process_tree import proportional_bytes, tree, usage
+from sandbox_kernel.jail.accounting.processes import proportional_bytes, tree, usage
 from sandbox_kernel.session.session import Session
 
 _MB = 1 << 20

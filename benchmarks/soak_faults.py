@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.cgroups.cgroup import GROUP_PREFIX, find_hierarchies
-from sandbox_kernel.jail.cgroups.cgroup_place import mounts, own_folder, own_groups
-from sandbox_kernel.jail.meter.process_tree import tree
+from sandbox_kernel.jail.accounting.cgroup_place import mounts, own_folder, own_groups
+from sandbox_kernel.jail.accounting.cgroups import GROUP_PREFIX, find_hierarchies
+from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
 
 #: A second host with the same cache; its arguments are the folder and the number of programs to run.

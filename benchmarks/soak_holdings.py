@@ -10,9 +10,9 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox_kernel.jail.cgroups.cgroup_leaf import own_leaves
-from sandbox_kernel.jail.kinds.reaper import wait_buried
-from sandbox_kernel.jail.meter.process_tree import tree
+from sandbox_kernel.jail.accounting.meter import own_leaves
+from sandbox_kernel.jail.accounting.processes import tree
+from sandbox_kernel.jail.spawner import wait_buried
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ STEPS = (
     (3, 4, "evaluate the cell", "guest/session/worker.py"),
     (4, 3, "value, displays, error", "guest/python/python_session.py"),
     (3, 2, "messages and output, read as hostile", "session/worker/message_reader.py"),
-    (2, 2, "watch every limit and the stop sign", "jail/run/watch_loop.py"),
+    (2, 2, "watch every limit and the stop sign", "jail/watch_loop.py"),
     (2, 2, "clean every display", "untrusted/sanitize.py"),
     (2, 3, "ended by itself: fork a checkpoint", "session/worker/worker.py"),
     (2, 3, "else: kill it, wake the last checkpoint", "guest/session/checkpoint_gate.py"),

@@ -57,10 +57,9 @@ if TYPE_CHECKING:
         Status,
         Violation,
     )
-    from sandbox_kernel.net.client.fetch_messages import FetchRequest, FetchResponse
-    from sandbox_kernel.net.client.safe_client import SafeClient
-    from sandbox_kernel.net.rules.domain_pattern import DomainPattern
-    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+    from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse
+    from sandbox_kernel.net.fetch_policy import DomainPattern, FetchPolicy
+    from sandbox_kernel.net.safe_client import SafeClient
     from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.policy import AccessMode, AllowedPath, Mount, SandboxPolicy
     from sandbox_kernel.policy.network_rule import NetworkRule
@@ -147,10 +146,9 @@ _HOMES = {
     "languages.recipe": "Availability ProcessConfig",
     "limits": "FunctionLimits Limits",
     "model": "Call CallOutcome CellError Display ExecRequest ExecResult FsChange Language Status Violation",
-    "net.rules.domain_pattern": "DomainPattern",
-    "net.rules.fetch_policy": "FetchPolicy",
-    "net.client.fetch_messages": "FetchRequest FetchResponse",
-    "net.client.safe_client": "SafeClient",
+    "net.fetch_messages": "FetchRequest FetchResponse",
+    "net.fetch_policy": "DomainPattern FetchPolicy",
+    "net.safe_client": "SafeClient",
     "net.secret_headers": "Secret",
     "policy.network_rule": "NetworkRule",
     "policy": "AccessMode AllowedPath Mount SandboxPolicy",

@@ -17,7 +17,7 @@ from typing import NoReturn, Protocol, cast
 from sandbox_kernel.ground.late_import import import_late
 
 if sys.argv[1:2] == ["run"]:
-    # ``dataclasses`` imports it for what no run needs, and it takes as long as thirty modules of ours.
+    # ``dataclasses`` imports it for what no run needs: 7 of the 113 ms of processor time until a run can begin.
     import_late("inspect")
 
 from sandbox_kernel import __version__

@@ -144,7 +144,7 @@ class Limits:
     def given(cls, limits: object) -> Limits:
         """Return the limits that a caller gave; None means the defaults. Raises ``InvalidRequest`` for other types."""
         if limits is None:
-            return cls()
+            return _USUAL
         if not isinstance(limits, cls):
             raise InvalidRequest(f"limits must be a Limits(...), got {quoted(limits)}; for example Limits(processes=8)")
         return limits
@@ -155,6 +155,9 @@ class Limits:
         if self.gpu_memory_mb is None:
             del found["gpu_memory_mb"]
         return found
+
+
+_USUAL = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -153,7 +153,7 @@ def descendants(pid: int) -> set[int]:
 
 def cgroup_leaves() -> set[str]:
     """Groups that sandboxes of this very process hold."""
-    from sandbox_kernel.jail.cgroups.cgroup_leaf import own_leaves
+    from sandbox_kernel.jail.accounting.meter import own_leaves
 
     return own_leaves()
 
@@ -262,7 +262,7 @@ def descriptors_by_kind() -> set[tuple[str, int]]:
 
 def holdings() -> tuple[set[object], ...]:
     """Processes, control groups, descriptors, mounts and temporary folders of this process; its spares are ended."""
-    from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
+    from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 
     find_hierarchies()  # the process's own place for control groups, which it keeps, and the locks on it
     end_spares()

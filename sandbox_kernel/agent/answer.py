@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from sandbox_kernel.errors import MemoryExceeded, SandboxError, SandboxTimeout
-from sandbox_kernel.jail.streams.output import NOTICE, Capture
+from sandbox_kernel.jail.streams import NOTICE, Capture
 from sandbox_kernel.model import ExecResult, Status, describe_end
 from sandbox_kernel.model.hints import Spelling, Stumble, hints
 from sandbox_kernel.workspace.hidden import is_hidden

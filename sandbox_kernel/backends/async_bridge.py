@@ -21,8 +21,8 @@ from typing import ParamSpec
 
 from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.streams.input_prompts import takes_prompt_alone
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.input_prompts import takes_prompt_alone
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import AnyOnInput, ExecResult, OnInput, check_listener
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import AnyOnInput, Events, ExecRequest, ExecResult, Language, OnOutput, check_listener
 from sandbox_kernel.policy import SandboxPolicy

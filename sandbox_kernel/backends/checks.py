@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from sandbox_kernel.errors import BackendUnavailable, CommandNotFound, InvalidRequest
-from sandbox_kernel.jail.core.interpreter import is_system
-from sandbox_kernel.jail.core.walls import CELL, TMP, WORK, sizes
+from sandbox_kernel.jail.interpreter import is_system
+from sandbox_kernel.jail.walls import CELL, TMP, WORK, sizes
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, OnOutput
 from sandbox_kernel.policy import Grant

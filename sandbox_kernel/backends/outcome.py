@@ -1,4 +1,4 @@
-"""The result of a run, from what its jail saw. Pure; ``jail/run/ending.py`` has the order in which evidence counts."""
+"""The result of a run, from what its jail saw. Pure; ``jail/ending.py`` has the order in which evidence counts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import signal
 from collections.abc import Iterable
 
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.gate_messages import StepExit
-from sandbox_kernel.jail.core.job import Job, JobOutcome
-from sandbox_kernel.jail.run import ending
-from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Evidence, Verdict
+from sandbox_kernel.jail import ending
+from sandbox_kernel.jail.ending import HEAP_SIGNALS, Evidence, Verdict
+from sandbox_kernel.jail.gate_messages import StepExit
+from sandbox_kernel.jail.run_job import Job, JobOutcome
 from sandbox_kernel.languages.recipe import ProgramPlan
 from sandbox_kernel.model import (
     Call,
@@ -42,7 +42,7 @@ OUT_OF_MEMORY_WORDS = {
 
 
 def judge_run(outcome: JobOutcome, job: Job) -> Verdict:
-    """Status and limit of a run; see ``jail/run/ending.py`` for what counts first."""
+    """Status and limit of a run; see ``jail/ending.py`` for what counts first."""
     last = outcome.exits[-1] if outcome.exits else None
     own, limit = _own_ending(outcome, last, job)
     return ending.judge(

@@ -13,23 +13,20 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
 from sandbox_kernel.backends.checks import Listener, check_command, check_files_fit, check_request, host_trouble
 from sandbox_kernel.backends.crowd import shared_crowd
-from sandbox_kernel.backends.functions.served_run import served, with_hatch
 from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes, run_facts
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome, SpareGone
-from sandbox_kernel.jail.core.walls import Places, Walls, Warm, sizes, with_gpu
-from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-from sandbox_kernel.jail.kinds.reaper import bury
-from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
-from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer, has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.start import has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, SpareGone, run_job
+from sandbox_kernel.jail.spawner import bury
+from sandbox_kernel.jail.template import NoLayer, Templates
+from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes, with_gpu
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import (
     ProcessConfig,
@@ -54,9 +51,9 @@ from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
-    from sandbox_kernel.jail.core.jail import Jail
+    from sandbox_kernel.jail.jail import Jail
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
     from sandbox_kernel.workspace.here.here_folder import HereFolder
     from sandbox_kernel.workspace.here.layer_look import CopyLook, LayerLook
 
@@ -157,16 +154,17 @@ class ProcessBackend(BlockingBackend):
 
         This process has the files that were granted, and a runner would open their paths anew.
         """
-        lent = (context.on_input, context.stdin_from, context.here, context.functions)
-        granted = self._lets_out or self.policy.mounts or self.policy.allowed_paths
-        return not granted and all(each is None for each in lent)
+        if self._lets_out or self.policy.mounts or self.policy.allowed_paths:
+            return False
+        asks = context.on_input is not None or context.stdin_from is not None
+        return not asks and context.here is None and context.functions is None
 
     def _run_here(self, request: ExecRequest, context: RunContext) -> ExecResult:
         """Run a request in a jail of this process: over the layer of the user's folder, else on a private copy."""
         recipe, here = self._recipe(request), context.here
         check_files_fit(request)
         walls = self.walls(request, recipe)
-        with self.egress() as proxy, served(context.functions, context.loop) as calls:
+        with self.egress() as proxy, _served(context) as calls:
             run = _Run(request, context, recipe, proxy, calls)
             if here is None:
                 return self._in_jail(run, walls)
@@ -239,7 +237,7 @@ class ProcessBackend(BlockingBackend):
         """Return a proxy for one run or session; None inside the block without network or without walls."""
         if self.enforcer is None or not self._lets_out:
             return contextlib.nullcontext()
-        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
 
         return self.make_proxy(FetchPolicy.from_sandbox_policy(self.policy))
 
@@ -417,6 +415,8 @@ class ProcessBackend(BlockingBackend):
         )
         if run.calls is None:
             return plan, job
+        from sandbox_kernel.backends.functions.inside import with_hatch
+
         return plan, with_hatch(job, run.calls, places, find_python(self.config.python_path).executable)
 
 
@@ -430,6 +430,15 @@ class _Run:
     proxy: EgressProxy | None
     calls: CallServer | None
     first: Note | None = None
+
+
+def _served(context: RunContext) -> AbstractContextManager[CallServer | None]:
+    """Serve the host functions of a run inside the block; None without functions, as in most runs."""
+    if context.functions is None:
+        return contextlib.nullcontext()
+    from sandbox_kernel.backends.functions.inside import served
+
+    return served(context.functions, context.loop)
 
 
 def _fill(over: HereFolder, jail: Jail, request: ExecRequest) -> LayerLook | CopyLook:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange
 from sandbox_kernel.workspace.tree.rooted import Rooted
 

@@ -22,7 +22,7 @@ from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.process import ProcessBackend, ProcessSetup
 from sandbox_kernel.backends.runner import LeftFiles, Order, Printed, Uses
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecResult, FsChange, Note
 from sandbox_kernel.workspace.changes import Keep
 from sandbox_kernel.workspace.tree.rooted import Rooted

@@ -12,7 +12,7 @@ from sandbox_kernel.backends.choice import Backends
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.box.files import BoxFiles
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits, quoted
 from sandbox_kernel.model import AnyOnInput, ExecRequest, ExecResult, Language, OnOutput, OnUsage, check_listener
 
@@ -119,7 +119,7 @@ class BoxRuns(BoxFiles):
         - ``on_usage``: Called a few times a second, on another thread, as ``on_usage(used_bytes, limit_bytes)``.
         - ``on_input``: Called as ``on_input(prompt, password)`` when the program waits for standard input and no
           ``stdin`` was given; returns the line. Where a waiting program cannot be detected
-          (``jail/streams/input_watch.py``), the input is empty instead.
+          (``jail/input_prompts.py``), the input is empty instead.
         """
         request = self._request(code, language, timeout, memory_mb, stdin, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from sandbox_kernel.backends.choice import BACKENDS, Backends, known_backend
 from sandbox_kernel.box.sessions import BoxSessions, checked_functions
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
-from sandbox_kernel.jail.kinds.reaper import wait_buried
+from sandbox_kernel.jail.spawner import wait_buried
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import FunctionLimits, quoted
 from sandbox_kernel.model import Language
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.measured.canaries import OnProgress as OnMeasured
     from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.backends.wasm.wheels import Wheels
-    from sandbox_kernel.net.audit import AuditRecord, AuditSink
-    from sandbox_kernel.net.client.fetch_messages import FetchRequest, FetchResponse
-    from sandbox_kernel.net.client.safe_client import SafeClient
+    from sandbox_kernel.net.egress import AuditRecord, AuditSink
+    from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse
     from sandbox_kernel.net.resolve import Resolver
+    from sandbox_kernel.net.safe_client import SafeClient
     from sandbox_kernel.net.secret_headers import Secret
     from sandbox_kernel.report.capability_report import CapabilityReport
 
@@ -197,7 +197,7 @@ class Sandbox(BoxSessions):
                 f"networking disabled: {quoted(asked)} cannot be fetched; allow it with policy.allow_domain(…) first"
             )
         if self._client is None:
-            from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+            from sandbox_kernel.net.fetch_policy import FetchPolicy
 
             self._client = self._egress.client(FetchPolicy.from_sandbox_policy(self.policy))
         return self._client
@@ -257,11 +257,11 @@ class Sandbox(BoxSessions):
         """Return what a model needs to know about the host functions: declarations and documentation.
 
         Args:
-            language: The language of the programs: Python gets signatures, JavaScript and TypeScript get types, the
-                shell gets command lines.
+            language: The language of the programs: Python gets signatures, JavaScript and TypeScript names with such a
+                signature in a comment, the shell command lines.
 
         """
-        from sandbox_kernel.backends.functions.describe import describe_functions
+        from sandbox_kernel.backends.functions.host_function import describe_functions
 
         return describe_functions(self._functions, Language.parse(language))
 
@@ -295,7 +295,7 @@ def _fetch_request(
     headers: Mapping[str, str] | Iterable[tuple[str, str]],
     body: bytes | str | None,
 ) -> FetchRequest:
-    from sandbox_kernel.net.client.fetch_messages import FetchRequest
+    from sandbox_kernel.net.fetch_messages import FetchRequest
 
     if not isinstance(url, FetchRequest):
         return FetchRequest(url=url, method=method, headers=headers, body=body)

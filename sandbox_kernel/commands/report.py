@@ -12,7 +12,7 @@ from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.options.argument_types import names
 from sandbox_kernel.commands.options.grants import add_policy_options, make_policy
 from sandbox_kernel.commands.terminal.progress import show_measuring
-from sandbox_kernel.report.browser.measure import measure_page
+from sandbox_kernel.report.browser_attempts import measure_page
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -36,8 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """See ``Command``."""
-    from sandbox_kernel.policy.document import make_policy
-    from sandbox_kernel.policy.sandbox_policy import parse_mount
+    from sandbox_kernel.policy.sandbox_policy import make_policy, parse_mount
     from sandbox_kernel.wrapped.kernelspecs import command_of, find_original, wrap
     from sandbox_kernel.wrapped.needed_files import needed_files
     from sandbox_kernel.wrapped.record import check_path

@@ -67,7 +67,7 @@ def _facts(kernel: WrappedKernel) -> dict[str, object]:
     """Return what a wrapped kernel is and may touch: files, network, memory, time."""
     from sandbox_kernel.errors import SandboxError
     from sandbox_kernel.policy import PRESETS
-    from sandbox_kernel.policy.document import make_policy
+    from sandbox_kernel.policy.sandbox_policy import make_policy
     from sandbox_kernel.wrapped.needed_files import needed_files
 
     options = kernel.options

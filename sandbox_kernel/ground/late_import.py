@@ -6,6 +6,7 @@ still has its submodules: they are found without running the package's own code.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from importlib import import_module
@@ -45,3 +46,19 @@ def import_late(name: str) -> None:
         if spec.submodule_search_locations is not None:
             module.__path__ = list(spec.submodule_search_locations)
         sys.modules[name] = module
+
+
+# Keeps modules beside a notebook out of our own processes, which are outside the jail.
+
+
+def leave_present_folder() -> None:
+    """Stop importing from the present folder. Called before anything else is imported.
+
+    A kernel is started in the folder of its notebook, where anybody may have put a ``secrets.py``. ``python -m`` puts
+    that folder first unless ``-P`` is given, and an empty part of ``PYTHONPATH`` means it too.
+    """
+    try:
+        here = os.path.realpath(os.getcwd())
+    except OSError:  # the folder is gone: nothing can be imported from it
+        here = ""
+    sys.path[:] = [path for path in sys.path if path and os.path.realpath(path) != here]

@@ -1,15 +1,17 @@
 """The library's ``dataclass``, made quickly: its methods are not compiled while modules are imported.
 
-``dataclasses.dataclass`` compiles six methods for each class, 0.6 ms of a start; the modules of one run
-have 50 such classes. Here the comparison, the hash, the text and the refusals are functions that all classes share, and
-``__init__`` is compiled at the first object. ``fields``, ``replace``, ``asdict`` and pickling work as always. Import
-``dataclass`` from here in modules that a start imports; type checkers see the library's own.
+``dataclasses.dataclass`` compiles six methods for each class, and the modules of one run have 50 such classes: with the
+library's own, importing them takes 153 ms of a processor, with this one 104. Here the comparison, the hash, the text
+and the refusals are functions that all classes share, and ``__init__`` is compiled at the first object. ``fields``,
+``replace``, ``asdict`` and pickling work as always. Import ``dataclass`` from here in modules that a start imports;
+type checkers see the library's own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -105,24 +107,23 @@ def _compiled_init(cls: type) -> Callable[..., None]:
     return made
 
 
-def _compared(self: object, hashed: bool = False) -> tuple[object, ...]:
-    """Return the values of the fields that make two objects equal."""
-    names = _names_compared(self.__class__, hashed)  # type: ignore[arg-type]
-    return tuple([getattr(self, name) for name in names])
-
-
 @functools.cache
-def _names_compared(cls: type, hashed: bool) -> tuple[str, ...]:
+def _values(cls: type, hashed: bool) -> Callable[[object], object]:
+    """Return the function that reads the fields of an object that make it equal to another."""
     fields = dataclasses.fields(cls)
-    return tuple(field.name for field in fields if (field.compare if not hashed or field.hash is None else field.hash))
+    names = [each.name for each in fields if (each.compare if not hashed or each.hash is None else each.hash)]
+    return operator.attrgetter(*names) if names else lambda _: ()
 
 
 def _equal(self: object, other: object) -> object:
-    return _compared(self) == _compared(other) if other.__class__ is self.__class__ else NotImplemented
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    read = _values(self.__class__, False)  # type: ignore[arg-type]
+    return read(self) == read(other)
 
 
 def _hash(self: object) -> int:
-    return hash(_compared(self, hashed=True))
+    return hash(_values(self.__class__, True)(self))  # type: ignore[arg-type]
 
 
 def _text(self: object) -> str:

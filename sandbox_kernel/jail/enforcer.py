@@ -8,19 +8,63 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.proof_record import proof_facts, recall_proof, remember_proof
-from sandbox_kernel.jail.core.walls import LANDLOCK, Walls, sizes
-from sandbox_kernel.jail.root.sandbox_user import CAP_SETPCAP, has_own_user, held_capabilities
+from sandbox_kernel.jail.accounting.meter import counts_processes
+from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.jail.gate_messages import Step
+from sandbox_kernel.jail.guest_programs import guest_folder
+from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.proof_record import proof_facts, recall_proof, remember_proof
+from sandbox_kernel.jail.root_user import CAP_SETPCAP, has_own_user, held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
-from sandbox_kernel.jail.start import start_jail
-from sandbox_kernel.limits import Limits
+from sandbox_kernel.jail.run_job import Job, run_job
+from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls, sizes
+from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import SandboxPolicy
+
+# Starts a jail for given walls, and answers questions about a kind of jail before one is started.
+
+
+def start_jail(walls: Walls) -> Jail:
+    """Start a jail. Returns before its walls are up; call ``Jail.wait_ready``.
+
+    Raises ``EnforcerFailed`` when the host lacks something now: descriptors, memory, the enforcer's program.
+    """
+    try:
+        if walls.enforcer == bubblewrap.NAME:
+            return BubblewrapJail(walls)
+        from sandbox_kernel.jail.open_jail import OpenJail  # few hosts need it
+
+        return OpenJail(walls)
+    except OSError as error:
+        raise EnforcerFailed(walls.enforcer or "none", f"no sandbox can be started now: {error}") from None
+
+
+def places_ahead(enforcer: str | None) -> Places:
+    """Return the paths in a jail that is not started yet. Of these only ``guest`` is reliable for every kind."""
+    return Places() if enforcer == bubblewrap.NAME else Places(guest=guest_folder())
+
+
+def has_own_disk(enforcer: str | None) -> bool:
+    """Whether the work folder is its own file system with a size limit of the kernel."""
+    return enforcer == bubblewrap.NAME
+
+
+def process_rlimit(enforcer: str | None, processes: int) -> int | None:
+    """Return RLIMIT_NPROC for this many processes; None where it would also count processes outside the sandbox.
+
+    The kernel counts processes for each user. That is exact in a user namespace, and for a user that no other sandbox
+    has. Elsewhere a control group or the watchdog counts.
+    """
+    if counts_processes():
+        return None
+    return processes if enforcer == bubblewrap.NAME or has_own_user(enforcer) else None
+
 
 #: Best first: ``auto`` takes the first that works on this host.
 LADDER = (bubblewrap.NAME, LANDLOCK)
@@ -114,7 +158,6 @@ def _prove_bubblewrap() -> Enforcer:
 
 
 def _prove_landlock() -> Enforcer:
-    from sandbox_kernel.jail.landlock_proof import prove_walls  # imported where bubblewrap does not work
     from sandbox_kernel.jail.rules.landlock import landlock_abi, landlock_weaknesses
 
     _need_linux(LANDLOCK)
@@ -172,3 +215,36 @@ def _remedy(name: str) -> str:
         "in a container, allow user namespaces (docker run --user 1000 --security-opt seccomp=unconfined "
         "--security-opt systempaths=unconfined), or run on the host"
     )
+
+
+# Tests that a Landlock jail holds on this host: a program tries each wall once, and works normally inside.
+
+_PROGRAM = b"""
+import os, socket, sys
+outside = sys.argv[1]
+def refused(what, act):
+    try: act()
+    except OSError: return
+    sys.exit(what)
+with open("inside", "w") as file: file.write("x")
+with open("inside") as file: file.read()
+refused("a file outside could be read", lambda: open(outside).close())
+refused("a file outside could be written", lambda: open(outside, "r+").close())
+refused("a file could be made outside", lambda: open(outside + ".new", "x").close())
+refused("a socket could be opened", lambda: socket.socket().close())
+refused("a socket could be opened", lambda: socket.socket(socket.AF_UNIX).close())
+"""
+
+
+def prove_walls(jail: Jail) -> None:
+    """Run the test program in a waiting jail. Raises ``EnforcerUnavailable`` that names the wall that did not hold."""
+    with tempfile.NamedTemporaryFile(prefix="sandbox-kernel-proof-") as outside:
+        # Every user may access the file, so only Landlock can refuse it.
+        os.chmod(outside.name, 0o666)
+        work = jail.places.work
+        step = Step(kind="python", argv=["proof.py", outside.name], env={}, rlimits={}, cwd=work, source=_PROGRAM)
+        job = Job(steps=(step,), timeout_s=30.0, memory_bytes=256 * MIB, processes=16, output_bytes=4096)
+        outcome = run_job(jail, job)
+    if not outcome.exits or outcome.exits[-1].code != 0:
+        said = outcome.stderr.text.strip() or f"the test program failed ({outcome.stopped_by or outcome.exits})"
+        raise EnforcerUnavailable(LANDLOCK, f"its walls do not hold on this host: {said}")

@@ -2,21 +2,218 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import hashlib
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
+from sandbox_kernel.errors import BackendUnavailable, install_line
+from sandbox_kernel.ground.own_folder import make_own_folder
+from sandbox_kernel.jail.interpreter import is_system, runtime_grants
+from sandbox_kernel.jail.walls import TMP
+from sandbox_kernel.languages.compile_cache import default_folder
 from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
-from sandbox_kernel.languages.zig_toolchain import REMEDY, Zig, find_zig
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
+
+# Zig from the registry package ``ziglang`` (the extra ``c``): a language, and a C and C++ compiler for any machine.
+#
+# Zig builds the C and C++ libraries from source at their first use, which takes from seconds (C) to minutes (C++). This
+# is done once for each version, on the host and with a program of ours, into a private folder. Jails see that folder
+# read-only and put their own cache over it (``guest/scripts/run_compiler.py``).
+
+REMEDY = install_line("c")
+_PREPARE_TIMEOUT_S = 1800
+
+#: Programs that are compiled in advance, one for each command; they use every library that cells need.
+_FIRST_C = """
+#include <math.h>
+#include <stdio.h>
+int main(int count, char **words) { printf("%f", cos(count)); return !words; }
+"""
+_FIRST_CPP = """
+#include <iostream>
+#include <stdexcept>
+int main(int count, char **) { if (count > 9) throw std::runtime_error("many"); std::cout << count; }
+"""
+_FIRST_ZIG = """
+const std = @import("std");
+pub fn main(init: std.process.Init) !void {
+    try std.Io.File.stdout().writeStreamingAll(init.io, "first");
+}
+"""
+_FIRST = {"cc": ("first.c", _FIRST_C), "c++": ("first.cpp", _FIRST_CPP), "build-exe": ("first.zig", _FIRST_ZIG)}
+
+
+@dataclass(frozen=True)
+class Zig:
+    """The executable and its version."""
+
+    executable: str
+    version: str
+
+    def runtime(self, command: str, target: str = "") -> tuple[Grant, ...]:
+        """Return grants for Zig, its library sources, and what was built for a target (default: this machine)."""
+        built = prepared(self, command, target)
+        return runtime_grants([os.path.dirname(self.executable), built])
+
+    def readiness(self, command: str) -> str:
+        """Return the version, with a warning if the first cell has to build libraries."""
+        ready = self.is_prepared(command)
+        return f"zig {self.version}" + ("" if ready else " (the first cell builds its libraries, once: minutes)")
+
+    def is_prepared(self, command: str, target: str = "") -> bool:
+        """Whether the libraries for ``command`` are built."""
+        return os.path.isdir(_folder(self, command, target))
+
+    def environment(self, command: str, tmp: str = TMP, target: str = "") -> Mapping[str, str]:
+        """Return variables with the folders that Zig writes; ``run_compiler.py`` puts these over the built ones."""
+        cache = f"{tmp}/zig"
+        built = os.path.realpath(prepared(self, command, target))
+        return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, "SANDBOX_PREPARED": built}
+
+
+@functools.lru_cache(maxsize=1)
+def find_zig() -> Zig | None:
+    """Return Zig, or None when the package is not installed or does not start."""
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    executable = os.path.realpath(os.path.join(next(iter(spec.submodule_search_locations)), "zig"))
+    if not os.access(executable, os.X_OK):
+        return None
+    answer = subprocess.run([executable, "version"], capture_output=True, text=True, timeout=30, check=False, env={})
+    return Zig(executable, answer.stdout.strip()) if answer.returncode == 0 else None
+
+
+def _folder(zig: Zig, command: str, target: str) -> str:
+    """Return the folder for the libraries of a command.
+
+    Its name contains the release of the system, because Zig compiles for the exact system it runs on. It also contains
+    the time of Zig's installation: Zig compares inodes and times of its sources with those of the last build, and
+    builds everything again if they differ.
+    """
+    found = os.stat(zig.executable)
+    identity = f"{zig.executable} {zig.version} {os.uname().release} {found.st_ino} {found.st_mtime_ns}"
+    identity = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    parent = os.path.join(os.path.dirname(default_folder()), "zig")
+    return os.path.join(parent, f"{command.replace('+', 'x')}-{target}{zig.version}-{identity}")
+
+
+@functools.lru_cache(maxsize=8)
+def prepared(zig: Zig, command: str, target: str = "") -> str:
+    """Return the folder with the libraries for ``command``. The first call builds them; other processes wait for it."""
+    folder = _folder(zig, command, target)
+    parent = os.path.dirname(folder)
+    try:
+        make_own_folder(parent)
+        if os.path.isdir(folder):
+            return folder
+        with open(os.path.join(parent, "lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.isdir(folder):
+                _prepare(zig, command, target, folder)
+    except OSError as error:
+        raise BackendUnavailable(
+            f"the libraries of zig {command} cannot be kept in {parent}: {error}; name a folder of your own that "
+            "can be written in the environment variable XDG_CACHE_HOME, or install a C compiler"
+        ) from None
+    return folder
+
+
+def _prepare(zig: Zig, command: str, target: str, folder: str) -> None:
+    name, source = _FIRST[command]
+    flags = ["-femit-bin=first"] if command == "build-exe" else ["-O1", "-o", "first"]
+    if target:
+        # WebAssembly has no exceptions and no threads, so the program for it uses none.
+        source = source.replace('throw std::runtime_error("many")', "return 1")
+        flags += ["-target", target, "-fno-exceptions"] if command == "c++" else ["-target", target]
+    elif command != "build-exe":
+        flags.append("-pthread")
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(folder)) as aside:
+        cache = os.path.join(aside, "cache")
+        with open(os.path.join(aside, name), "w") as file:
+            file.write(source)
+        env = {"PATH": os.defpath, "HOME": aside, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
+        argv = [zig.executable, command, *flags, name]
+        try:
+            subprocess.run(
+                argv, cwd=aside, env=env, capture_output=True, text=True, timeout=_PREPARE_TIMEOUT_S, check=True
+            )
+        except (subprocess.SubprocessError, OSError) as error:
+            said = (getattr(error, "stderr", "") or str(error)).strip()[-500:]
+            raise BackendUnavailable(f"zig {command} cannot build its libraries here: {said}") from None
+        # Zig locks its cache of parsed sources, so a jail cannot share it, and copying it is slower than parsing.
+        for name in ("tmp", "z"):
+            shutil.rmtree(os.path.join(cache, name), ignore_errors=True)
+        os.rename(cache, folder)
+
+
+# Zig, from the registry package: one file with a ``main``, compiled as a debug build: a crash names its line.
+
+ZIG_SCRIPT = "cell.zig"
+ZIG_COMMAND = "build-exe"
+#: Everything that can refer to another file.
+_OTHER_ZIG_FILES = re.compile(rb'@import(?!\("(?:std|builtin|root)"\))|@embedFile|@c|asm')
+
+
+def the_zig() -> Zig:
+    """Return Zig. Raises ``BackendUnavailable`` when the package is not installed."""
+    zig = find_zig()
+    if zig is None:
+        raise BackendUnavailable(f"the package ziglang is not installed; {REMEDY}")
+    return zig
+
+
+class ZigLanguage(Recipe):
+    """The Zig compiler, which also serves as a C compiler."""
+
+    language = Language.ZIG
+    minimum_memory_mb = 512
+    reserved_mb = 512
+
+    def probe(self, config: ProcessConfig) -> Availability:
+        """See ``Recipe``."""
+        zig = find_zig()
+        if zig is None:
+            return Availability(available=False, reason="the package ziglang is not installed", remedy=REMEDY)
+        return Availability(available=True, version=zig.readiness(ZIG_COMMAND), origin=zig.executable)
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """See ``Recipe``."""
+        return the_zig().runtime(ZIG_COMMAND)
+
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``."""
+        zig = the_zig()
+        argv = [
+            zig.executable,
+            ZIG_COMMAND,
+            "--color",
+            "off",
+            f"-femit-bin={builder.places.cell}/{PROGRAM}",
+            ZIG_SCRIPT,
+        ]
+        work = Compilation(
+            name=ZIG_SCRIPT,
+            source=request.source,
+            argv=argv,
+            identity=compiler_identity(zig.executable, zig.version),
+            env=zig.environment(ZIG_COMMAND, builder.places.tmp),
+            parts=".zig",
+            alone=not _OTHER_ZIG_FILES.search(request.source),
+        )
+        return compiled_plan(request, builder, work)
+
 
 #: Macros with a different value at every compilation.
 _TIME_MACROS = re.compile(rb"__(DATE|TIME|TIMESTAMP)__")

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sandbox_kernel.jail.core.gate_messages import JobFile
+from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.languages.recipe import ProgramPlan, StepBuilder
 from sandbox_kernel.model import ExecRequest, notes
 

@@ -10,8 +10,9 @@ import subprocess
 from collections.abc import Sequence
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.interpreter import is_system, runtime_grants
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.interpreter import is_system, runtime_grants
+from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
@@ -159,3 +160,85 @@ class R(Scripted):
         """See ``Scripted``. Run as a plain file, R would not print values and not say where an error was."""
         start = f"local({{ cell <- '{path}'; source('{builder.places.guest}/scripts/r_run.R', local = TRUE) }})"
         return [self.program(), "--vanilla", "-e", start]
+
+
+# Go, if the host has it: one file of package main, compiled with the standard library only.
+
+GO_SCRIPT = "cell.go"
+GO_REMEDY = "apt install golang-go (or your system's package of it)"
+_FIND_GO = (("go",), ("version",))
+_PACKAGE = re.compile(rb"^[^\S\n]*+package\s", re.MULTILINE)
+#: No network, no modules, no C; few threads, because they count as processes.
+_GO_ENV = {
+    "CGO_ENABLED": "0", "GO111MODULE": "off", "GOFLAGS": "-p=2", "GOMAXPROCS": "2", "GOTELEMETRY": "off",
+    "GOTOOLCHAIN": "local",
+}  # fmt: skip
+
+
+class Go(Recipe):
+    """The Go toolchain of the host."""
+
+    language = Language.GO
+    minimum_memory_mb = 192
+    reserved_mb = 512
+
+    def probe(self, config: ProcessConfig) -> Availability:
+        """See ``Recipe``."""
+        try:
+            program, version = find_program(*_FIND_GO)
+        except BackendUnavailable as error:
+            return Availability(available=False, reason=str(error), remedy=GO_REMEDY)
+        return Availability(available=True, version=version, origin=program)
+
+    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+        """See ``Recipe``."""
+        return program_runtime(find_program(*_FIND_GO)[0])
+
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``. The package clause may be left out."""
+        program, version = find_program(*_FIND_GO)
+        source = request.source if _PACKAGE.search(request.source) else b"package main; " + request.source
+        argv = [program, "build", "-o", f"{builder.places.cell}/{PROGRAM}", GO_SCRIPT]
+        identity = compiler_identity(program, version)
+        tmp = builder.places.tmp
+        env = {**_GO_ENV, "GOCACHE": f"{tmp}/go-cache", "GOPATH": f"{tmp}/go"}
+        work = Compilation(
+            name=GO_SCRIPT, source=source, argv=argv, identity=identity, env=env, alone=b"go:embed" not in source
+        )
+        return compiled_plan(request, builder, work)
+
+
+# Shell commands: bash if the host has it, else sh, with the system's tools.
+
+SHELL_SCRIPT = "cell.sh"
+
+
+def shell() -> str:
+    """Return the path of the shell. System folders are the same inside, so the host's path is valid there."""
+    return next((path for path in ("/usr/bin/bash", "/bin/bash") if os.path.exists(path)), "/bin/sh")
+
+
+class CommandLanguage(Recipe):
+    """A shell script. Its exit code or signal becomes the result's."""
+
+    language = Language.COMMAND
+    minimum_memory_mb = 16
+
+    def probe(self, config: ProcessConfig) -> Availability:
+        """See ``Recipe``."""
+        program = shell()
+        if not os.path.exists(program):
+            return Availability(available=False, reason="no shell was found", remedy="install bash")
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False, env={})
+        lines = answer.stdout.splitlines()
+        version = lines[0] if answer.returncode == 0 and lines else os.path.basename(os.path.realpath(program))
+        if config.pipefail and not program.endswith("/bash"):
+            return Availability(available=False, reason=f"{program} has no pipefail", remedy="install bash")
+        return Availability(available=True, version=version, origin=program)
+
+    def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
+        """See ``Recipe``. The script is a file, because an argument may not be longer than 128 KiB."""
+        file = JobFile(root=builder.places.cell, name=SHELL_SCRIPT, data=request.source)
+        options = ["-o", "pipefail"] if builder.config.pipefail else []
+        step = builder.program(request, [shell(), *options, f"{builder.places.cell}/{SHELL_SCRIPT}", *request.args])
+        return ProgramPlan(steps=(step,), files=(file,))

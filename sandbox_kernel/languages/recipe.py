@@ -13,9 +13,9 @@ from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.interpreter import interpreter_name
-from sandbox_kernel.jail.core.walls import Places, sizes
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.interpreter import interpreter_name
+from sandbox_kernel.jail.walls import Places, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits, quoted
 from sandbox_kernel.model import ExecRequest, Language, Note
@@ -110,7 +110,7 @@ class ProgramPlan:
 
 
 #: Imported and not passed as source, because imports use the compiled bytecode.
-_COMPILE = b"import os, sys; from sandbox_guest.gate import run_compiler; os._exit(run_compiler.main(sys.argv))"
+_COMPILE = b"import os, sys; from sandbox_guest.scripts import run_compiler; os._exit(run_compiler.main(sys.argv))"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,14 +169,14 @@ class StepBuilder:
         Args:
             argv: The compiler's command.
             toolchain: Variables that the compiler needs.
-            style: How ``guest/gate/run_compiler.py`` shows what the compiler prints.
+            style: How ``guest/scripts/run_compiler.py`` shows what the compiler prints.
             keeps: Files that the host receives when the step succeeded.
 
         """
         messages = f"{self.places.cell}/{MESSAGES}"
         return Step(
             kind="python",
-            argv=[f"{self.places.guest}/gate/run_compiler.py", style, messages, *argv],
+            argv=[f"{self.places.guest}/scripts/run_compiler.py", style, messages, *argv],
             source=_COMPILE,
             cwd=self.places.cell,
             env={**self._own_variables(self.places.tmp), **(toolchain or {})},

@@ -16,19 +16,19 @@ from sandbox_kernel.model import Language
 _ALL = {
     Language.PYTHON: ("python", "PythonLanguage"),
     Language.JAVASCRIPT: ("node", "JavaScriptLanguage"),
-    Language.TYPESCRIPT: ("typescript", "TypeScript"),
+    Language.TYPESCRIPT: ("node", "TypeScript"),
     Language.RUST: ("rust", "Rust"),
     Language.C: ("c_family", "C"),
     Language.CPP: ("c_family", "Cpp"),
-    Language.ZIG: ("zig_toolchain", "ZigLanguage"),
-    Language.COMMAND: ("command", "CommandLanguage"),
-    Language.SQL: ("sql", "Sql"),
+    Language.ZIG: ("c_family", "ZigLanguage"),
+    Language.COMMAND: ("interpreters", "CommandLanguage"),
+    Language.SQL: ("python", "Sql"),
     Language.RUBY: ("interpreters", "Ruby"),
     Language.LUA: ("interpreters", "Lua"),
     Language.PERL: ("interpreters", "Perl"),
     Language.PHP: ("interpreters", "Php"),
     Language.R: ("interpreters", "R"),
-    Language.GO: ("go", "Go"),
+    Language.GO: ("interpreters", "Go"),
 }
 
 

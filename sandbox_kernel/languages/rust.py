@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.core.interpreter import runtime_grants
+from sandbox_kernel.jail.interpreter import runtime_grants
 from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
 from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
 from sandbox_kernel.model import ExecRequest, Language

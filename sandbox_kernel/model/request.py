@@ -5,6 +5,7 @@ The constructor of a request checks every field, so code that receives a request
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field, fields
@@ -249,7 +250,7 @@ class ExecRequest:
         if not isinstance(self.limits, Limits):
             raise InvalidRequest(f"limits must be a Limits(...), got {quoted(self.limits)}")
 
-    @property
+    @functools.cached_property
     def memory_mb(self) -> int:
         """The memory limit that applies: the caller's, or the default."""
         return self.memory_limit_mb if self.memory_limit_mb is not None else DEFAULT_MEMORY_MB

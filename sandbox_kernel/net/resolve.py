@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from sandbox_kernel.errors import FetchError
-from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-from sandbox_kernel.net.rules.refusal import FetchRefused
-from sandbox_kernel.net.rules.targets import Target
+from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused
+from sandbox_kernel.net.targets import Target
 
 #: A function from host name and port to numeric addresses. It may block and may raise OSError.
 Resolver = Callable[[str, int], list[str]]

@@ -18,10 +18,9 @@ from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import check_env
-from sandbox_kernel.net.client.fetch_messages import Headers
-from sandbox_kernel.net.rules.domain_pattern import DomainPattern
-from sandbox_kernel.net.rules.refusal import refused
-from sandbox_kernel.net.rules.targets import DEFAULT_PORTS, Target
+from sandbox_kernel.net.fetch_messages import Headers
+from sandbox_kernel.net.fetch_policy import DomainPattern, refused
+from sandbox_kernel.net.targets import DEFAULT_PORTS, Target
 
 #: Values that a header can carry without changing the rest of the request.
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,4094}[\x21-\x7e])?\Z")

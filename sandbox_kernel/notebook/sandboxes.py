@@ -38,7 +38,7 @@ from sandbox_kernel.session.session import Session
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
-    from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
+    from sandbox_kernel.session.debug_link import DebugLink, OnEvent
     from sandbox_kernel.workspace.kept_work import KeptWork
 
 

@@ -19,7 +19,7 @@ from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.receipt import describe_isolation
-from sandbox_kernel.report.page import MARK, WORD, report_page
+from sandbox_kernel.report.page import MARK, WORD, report_explorer, report_page
 
 AREAS = ("files", "processes", "network", "kernel", "limits", "gpu", "page")
 
@@ -126,8 +126,6 @@ class CapabilityReport:
 
     def as_widget(self) -> object:
         """Return the report as an ipywidget: lines can be filtered, and the button *Run again* measures again."""
-        from sandbox_kernel.report.widget import report_explorer
-
         again = self.again
         if again is None:
             return report_explorer(self.to_dict())

@@ -1,16 +1,24 @@
 """The capability report as static HTML: no scripts, every value escaped; a row unfolds to show its evidence.
 
 Used in a notebook's output, in the widget and by ``sandbox-kernel report --html``. It contains nothing that changes
-from one measurement to the next on the same host, so that saved notebooks can be compared. Takes the value of
-``CapabilityReport.to_dict``; parts of another shape are left out.
+from one measurement to the next on the same host, so that saved notebooks can be compared.
 """
+
+# mypy: disallow-untyped-calls=False
+# ipywidgets has no types.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from html import escape
+from typing import Any
 
 from sandbox_kernel.receipt import describe_isolation
+from sandbox_kernel.report.browser_attempts import AREA, measure_page
+from sandbox_kernel.untrusted.markup.tex import defused
 
 MARK = {True: "✓", False: "✗", None: "?"}
 WORD = {True: "enforced", False: "not enforced", None: "not testable here"}
@@ -18,43 +26,31 @@ _COLOUR = {True: "#2e7d32", False: "#c62828", None: "#9e6c00"}
 _CELL = 'style="text-align:left;vertical-align:top"'
 _EVIDENCE = 'style="padding-left:1em;opacity:.8"'
 
-Row = Mapping[object, object]
 
-
-def report_page(document: Mapping[str, object], *, open_only: bool = False) -> str:
-    """Return the report as HTML; with ``open_only`` only lines that are not enforced or not available."""
-    lines = [row for row in _rows(document.get("lines")) if not (open_only and _enforced(row) is True)]
-    languages = [
-        (str(name), row)
-        for name, row in _items(document.get("languages"))
-        if not (open_only and row.get("available") is True)
-    ]
+def report_page(document: Mapping[str, Any], *, open_only: bool = False) -> str:
+    """Return a ``CapabilityReport.to_dict`` as HTML; with ``open_only`` only lines that are not enforced."""
+    tried = document["lines"]
+    lines = [row for row in tried if not open_only or row["enforced"] is not True]
+    languages = [(name, row) for name, row in document["languages"].items() if not open_only or not row["available"]]
     parts = [_heading(document)]
     if lines:
         parts.append(f"<table>{_head('area', 'tried', 'stopped', 'by')}{''.join(_lines(lines))}</table>")
-    elif open_only and _rows(document.get("lines")):
-        parts.append("<p><i>Everything that was tried was stopped.</i></p>")
     else:
-        parts.append("<p><i>Nothing was measured.</i></p>")
+        parts.append(f"<p><i>{'Everything that was tried was stopped' if tried else 'Nothing was measured'}.</i></p>")
     if languages:
         head = _head("language", "runs", "version", "from")
         parts.append(f"<table>{head}{''.join(_language(name, row) for name, row in languages)}</table>")
-    weaknesses = document.get("weaknesses")
-    if isinstance(weaknesses, Sequence) and not isinstance(weaknesses, str) and weaknesses:
-        parts.append(
-            f"<p>Known weaknesses</p><ul>{''.join(f'<li>{escape(str(text))}</li>' for text in weaknesses)}</ul>"
-        )
-    hidden = document.get("hidden")
-    if isinstance(hidden, Sequence) and not isinstance(hidden, str) and hidden:
-        parts.append(f"<p>Hidden in the folder that programs work on: {escape(', '.join(map(str, hidden)))}</p>")
+    if weaknesses := document["weaknesses"]:
+        parts.append(f"<p>Known weaknesses</p><ul>{''.join(f'<li>{escape(text)}</li>' for text in weaknesses)}</ul>")
+    if hidden := document.get("hidden"):
+        parts.append(f"<p>Hidden in the folder that programs work on: {escape(', '.join(hidden))}</p>")
     # The evidence quotes output of a sandbox. It must not be typeset as a formula: formulas can contain links.
     return f'<div class="mathjax_ignore tex2jax_ignore" style="font-size:90%">{"".join(parts)}</div>'
 
 
-def _heading(document: Mapping[str, object]) -> str:
-    given = {**document, "isolation": describe_isolation(str(document.get("isolation") or ""))}
-    title = " · ".join(str(given[key]) for key in ("backend", "isolation", "host") if given.get(key))
-    counted = [_enforced(row) for row in _rows(document.get("lines"))]
+def _heading(document: Mapping[str, Any]) -> str:
+    title = " · ".join((document["backend"], describe_isolation(document["isolation"]), document["host"]))
+    counted = [row["enforced"] for row in document["lines"]]
     sums = [(word, counted.count(state)) for state, word in WORD.items()]
     text = ", ".join(f"{number} {word}" for word, number in sums if number)
     return f"<div><b>{escape(title)}</b></div><div>{text}</div>"
@@ -64,30 +60,26 @@ def _head(*names: str) -> str:
     return f"<tr>{''.join(f'<th {_CELL}>{name}</th>' for name in names)}</tr>"
 
 
-def _lines(rows: Iterable[Row]) -> Iterable[str]:
+def _lines(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     area = None
     for row in rows:
-        here, state = str(row.get("area", "")), _enforced(row)
-        shown, area = ("" if here == area else here), here
+        state = row["enforced"]
+        shown, area = ("" if row["area"] == area else row["area"]), row["area"]
         opened = "" if state is True else " open"
-        name, evidence = escape(str(row.get("name", ""))), escape(str(row.get("evidence", "")))
+        name, evidence = escape(row["name"]), escape(row["evidence"])
         yield (
             f"<tr><td {_CELL}>{escape(shown)}</td>"
             f"<td {_CELL}><details{opened}><summary>{name}</summary><div {_EVIDENCE}>{evidence}</div></details></td>"
-            f"{_mark(state, WORD[state])}<td {_CELL}>{escape(str(row.get('mechanism', '')))}</td></tr>"
+            f"{_mark(state, WORD[state])}<td {_CELL}>{escape(row['mechanism'])}</td></tr>"
         )
 
 
-def _language(name: str, row: Row) -> str:
-    available = row.get("available") is True
-    text = (
-        str(row.get("origin", ""))
-        if available
-        else "; ".join(str(row[key]) for key in ("reason", "remedy") if row.get(key))
-    )
+def _language(name: str, row: Mapping[str, Any]) -> str:
+    available = row["available"]
+    text = row["origin"] if available else "; ".join(row[key] for key in ("reason", "remedy") if row[key])
     return (
         f"<tr><td {_CELL}>{escape(name)}</td>{_mark(available, 'available' if available else 'not available')}"
-        f"<td {_CELL}>{escape(str(row.get('version', '')))}</td><td {_CELL}>{escape(text)}</td></tr>"
+        f"<td {_CELL}>{escape(row['version'])}</td><td {_CELL}>{escape(text)}</td></tr>"
     )
 
 
@@ -96,15 +88,78 @@ def _mark(state: bool | None, word: str) -> str:
     return f'<td style="{style}" title="{word}">{MARK[state]}</td>'
 
 
-def _enforced(row: Row) -> bool | None:
-    value = row.get("enforced")
-    return value if isinstance(value, bool) else None
+_SHOW_ALL, _SHOW_OPEN = "everything", "only what is not enforced"
+
+#: Measures again and returns a new ``to_dict()``. Its argument is a progress callback ``(done, total)``.
+Measure = Callable[[Callable[[int, int], None]], Mapping[str, object]]
 
 
-def _rows(value: object) -> list[Row]:
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, Sequence) else []
+def report_explorer(document: Mapping[str, object], measure: Measure | None = None) -> Any:
+    """Return a widget that filters the lines of a report and, unless ``measure`` is None, can measure again."""
+    import ipywidgets
+
+    current = dict(document)
+    choice = ipywidgets.ToggleButtons(options=[_SHOW_ALL, _SHOW_OPEN], style={"button_width": "auto"})
+    again = ipywidgets.Button(description="Run again", icon="refresh", disabled=measure is None)
+    browser = ipywidgets.Button(description="Try this browser", icon="window-maximize")
+    browser.tooltip = "Frames in a page of ours try to reach this machine, as an output of a sandbox could"
+    attempts = ipywidgets.HTML()
+    bar = ipywidgets.IntProgress(value=0, min=0, max=1, layout={"width": "160px", "display": "none"})
+    when = ipywidgets.Label(_when(current))
+    page = ipywidgets.HTML(_page(current, _SHOW_ALL))
+
+    def draw(_: object = None) -> None:
+        page.value, when.value = _page(current, choice.value), _when(current)
+
+    def progress(done: int, total: int) -> None:
+        bar.max, bar.value = total, done
+
+    def remeasure() -> None:
+        assert measure is not None
+        try:
+            current.update(measure(progress))
+            draw()
+        except Exception as error:  # no caller waits for this thread, so the page shows the error
+            when.value = f"Measuring failed: {error}"
+        finally:
+            again.disabled, bar.layout.display = False, "none"
+
+    def show(address: str) -> None:
+        attempts.value = f'<iframe src="{escape(address)}" style="width:100%;height:90px;border:0"></iframe>'
+
+    def try_browser() -> None:
+        try:
+            lines = measure_page(show)
+            before = current.get("lines")
+            kept = [line for line in before if line.get("area") != AREA] if isinstance(before, list) else []
+            current["lines"] = [*kept, *map(asdict, lines)]
+            draw()
+        except OSError as error:
+            when.value = f"Trying the browser failed: {error}"
+        finally:
+            browser.disabled, attempts.value = False, ""
+
+    def asked_for_browser(_: object) -> None:
+        browser.disabled = True
+        threading.Thread(target=try_browser, name="sandbox-report-page", daemon=True).start()
+
+    def clicked(_: object) -> None:
+        # Measuring takes seconds, so it runs in a thread and does not block the kernel.
+        again.disabled, bar.value, bar.layout.display = True, 0, ""
+        threading.Thread(target=remeasure, name="sandbox-report", daemon=True).start()
+
+    choice.observe(draw, "value")
+    again.on_click(clicked)
+    browser.on_click(asked_for_browser)
+    return ipywidgets.VBox([choice, ipywidgets.HBox([again, browser, bar, when]), attempts, page])
 
 
-def _items(value: object) -> list[tuple[object, Row]]:
-    found = value.items() if isinstance(value, Mapping) else ()
-    return [(name, row) for name, row in found if isinstance(row, Mapping)]
+def _page(document: Mapping[str, object], choice: str) -> str:
+    return defused(report_page(document, open_only=choice == _SHOW_OPEN))
+
+
+def _when(document: Mapping[str, object]) -> str:
+    at = document.get("measured_at")
+    if not isinstance(at, int | float) or at <= 0:
+        return ""
+    return f"Measured on {time.strftime('%Y-%m-%d at %H:%M', time.localtime(at))}"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import PolicyViolation, SessionError
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, Language, OnInput, OnOutput, OnUsage
 from sandbox_kernel.policy import Mount
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandbox_kernel.model import AnyOnInput
-    from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
+    from sandbox_kernel.session.debug_link import DebugLink, OnEvent
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
 ASK_S = 5.0
@@ -342,7 +342,7 @@ class Session(TimeTravel):
 
         Args:
             domain: A domain that its programs may reach, ``example.org`` or ``example.org:8443``.
-            mount: A folder that it is shown, as ``HOST:GUEST``, at a place of ``jail/late_places.py``: read-only, or
+            mount: A folder that it is shown, as ``HOST:GUEST``, at a place of ``jail/late_grants.py``: read-only, or
                 ``HOST:GUEST:rw`` for a session that began with a folder of the host.
             env: Variables of its environment.
             memory_mb: A higher memory limit.

@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from sandbox_kernel.errors import CheckpointGone, SandboxError, SessionError
-from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.ending import Ending
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.session.between_cells import BetweenCells

@@ -19,8 +19,8 @@ from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import only_colours
 from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.json_value import check_json, encodable
-from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
-from sandbox_kernel.untrusted.markup.tex import MAX_LATEX, check_latex
+from sandbox_kernel.untrusted.markup.css import TABLE_STYLE
+from sandbox_kernel.untrusted.markup.tex import MAX_LATEX, check_latex, letters_of_formulas
 
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32
@@ -79,10 +79,12 @@ class SanitizedBundle:
     @property
     def work(self) -> int:
         """About how many elements, colours and commands of formulas a page draws; drawings and frames count little."""
-        is_frame = any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data)
-        texts = [text for text in self.data.values() if isinstance(text, str) and not is_frame]
-        formula = 0 if is_frame else _LETTER * len(str(self.data.get("text/latex", "")))
-        return formula + sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
+        if any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data):
+            return 0
+        letters = sum(letters_of_formulas(str(self.data.get(mime, ""))) for mime in ("text/latex", "text/html"))
+        texts = [text for text in self.data.values() if isinstance(text, str)]
+        drawn = sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
+        return _LETTER * letters + drawn
 
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:

@@ -21,18 +21,16 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.outcome import judge_run
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.handed_over import receive_with_files
-from sandbox_kernel.jail.core.interpreter import find_python, runtime_grants
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import OWN_PROCESSES, Job, JobOutcome
-from sandbox_kernel.jail.core.walls import LANDLOCK, Places, Walls, sizes, with_gpu
-from sandbox_kernel.jail.run.ending import Verdict
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.start import has_own_disk, process_rlimit, start_jail
-from sandbox_kernel.jail.streams.stop import Stop
-from sandbox_kernel.languages.command import shell
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.ending import Verdict
+from sandbox_kernel.jail.enforcer import has_own_disk, process_rlimit, start_jail
+from sandbox_kernel.jail.gate_messages import JobFile, Step, receive_with_files
+from sandbox_kernel.jail.interpreter import find_python, runtime_grants
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, run_job
+from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls, sizes, with_gpu
+from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.recipe import ProcessConfig, rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import Events
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
 # Brings the relay a connection to each of the kernel's five channels, out of the jail.
 #
 # Behind bubblewrap the jail has a network of its own, which the host cannot enter: a program of ours inside
-# (``guest/kernel/run_kernel.py``) connects to the kernel's ports and passes the open sockets. Behind Landlock there is
+# (``guest/scripts/run_kernel.py``) connects to the kernel's ports and passes the open sockets. Behind Landlock there is
 # no such network. The kernel listens on unix sockets in the jail's private folder, the program inside says which are
 # there, and the host connects.
 
@@ -56,7 +54,7 @@ if TYPE_CHECKING:
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")
 #: Ports in the jail's own network, below those that the kernel gives out by itself; also the ends of socket names.
 PORTS = (5001, 5002, 5003, 5004, 5005)
-#: The host's answers to an offered unix socket, as in ``guest/kernel/run_kernel.py``.
+#: The host's answers to an offered unix socket, as in ``guest/scripts/run_kernel.py``.
 _YES, _NO = b"y", b"n"
 _SOCKET_NAME = "kernel"
 #: The longest path of a unix socket, without its closing zero.
@@ -206,7 +204,7 @@ _RESERVED_MB = 8192
 _MOST_PRINTED, _MOST_WORDS = 8192, 300
 _CONNECTION_FILE, _FILTER, _IPYTHON = "connection.json", "filter", ".ipython"
 _STARTUP = f"{_IPYTHON}/profile_default/startup"
-_PROGRAM = b"import os, sys; from sandbox_guest.kernel import run_kernel; os._exit(run_kernel.main(sys.argv))"
+_PROGRAM = b"import os, sys; from sandbox_guest.scripts import run_kernel; os._exit(run_kernel.main(sys.argv))"
 _INTERRUPT = b"i"
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from sandbox_kernel.box.files import here_folder
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import Places, Walls
-from sandbox_kernel.jail.kinds.template_cache import NoLayer, Templates
+from sandbox_kernel.jail.enforcer import start_jail
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules import bubblewrap
-from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.template import NoLayer, Templates
+from sandbox_kernel.jail.walls import Places, Walls
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
 from sandbox_kernel.workspace.here.here_folder import HereFolder

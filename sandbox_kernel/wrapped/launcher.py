@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.policy.document import make_policy
+from sandbox_kernel.policy.sandbox_policy import make_policy
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.wrap_options import from_arguments
 

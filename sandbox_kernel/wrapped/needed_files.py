@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.core.interpreter import find_python, runtime_grants
+from sandbox_kernel.jail.interpreter import find_python, runtime_grants
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
 

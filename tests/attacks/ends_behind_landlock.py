@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sandbox_kernel.jail.meter.meter import counts_processes
+from sandbox_kernel.jail.accounting.meter import counts_processes
 from tests.attacks.harness import Attack
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from sandbox_kernel import ExecRequest, ExecResult, Language, Limits, ProcessBackend, ProcessConfig, SandboxPolicy
 from sandbox_kernel.backends.process import shared_pool
-from sandbox_kernel.jail.kinds.reaper import wait_buried
-from sandbox_kernel.jail.kinds.template_jail import TemplateJail
+from sandbox_kernel.jail.spawner import wait_buried
+from sandbox_kernel.jail.template import TemplateJail
 from sandbox_kernel.model import describe_end
 
 SECRET = f"SBX_SENTINEL_{secrets.token_hex(8)}"

@@ -17,7 +17,7 @@ from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest, SandboxError
 from sandbox_kernel.jail.rules.landlock import landlock_abi
-from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+from sandbox_kernel.net.fetch_policy import FetchPolicy
 from tests.attacks.harness import SECRET, listeners, make_sentinels, running, sentinel_state, wait_for_fork
 from tests.attacks.titles import LINES
 

@@ -15,8 +15,8 @@ import pytest
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.languages import node
 from sandbox_kernel.net.egress import Egress
+from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 from tests.conftest import need
 from tests.loopback_server import QuietHandler, serving
 

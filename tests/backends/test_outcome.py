@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from sandbox_kernel.backends.outcome import judge_run, make_result, run_facts
-from sandbox_kernel.jail.core.gate_messages import Step, StepExit
-from sandbox_kernel.jail.core.job import Job, JobOutcome
-from sandbox_kernel.jail.meter.reading import Reading
-from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.jail.streams.output import Capture
+from sandbox_kernel.jail.accounting.meter import Reading
+from sandbox_kernel.jail.ending import Ending
+from sandbox_kernel.jail.gate_messages import Step, StepExit
+from sandbox_kernel.jail.run_job import Job, JobOutcome
+from sandbox_kernel.jail.streams import Capture
 from sandbox_kernel.languages.recipe import ProgramPlan
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 

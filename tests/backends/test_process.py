@@ -33,8 +33,8 @@ from sandbox_kernel import (
     validate_policy,
 )
 from sandbox_kernel.backends.base import RunContext
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import Walls
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

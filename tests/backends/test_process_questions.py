@@ -11,8 +11,8 @@ import pytest
 from sandbox_kernel import ExecRequest, ExecResult, Language, ProcessBackend, Status
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.streams import input_watch
-from sandbox_kernel.jail.streams.input_watch import CannotTell
+from sandbox_kernel.jail import input_prompts
+from sandbox_kernel.jail.input_prompts import CannotTell
 from tests.conftest import need
 
 PROGRAMS = {
@@ -135,7 +135,7 @@ def test_where_nobody_can_tell_whether_a_program_waits_its_input_ends(
     def refused(init_pid: int, pipe_fd: int) -> bool:
         raise CannotTell
 
-    monkeypatch.setattr(input_watch, "waits_for_input", refused)
+    monkeypatch.setattr(input_prompts, "waits_for_input", refused)
     user = User("never")
     result = run(backend, user, "print(repr(__import__('sys').stdin.read()))")
     assert (result.stdout, user.seen) == ("''\n", [])

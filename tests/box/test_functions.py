@@ -141,7 +141,7 @@ def test_without_functions_there_is_no_module_and_no_hatch() -> None:
     ("call", "error"),
     [
         ("broken()", "KeyError: 'no such thing'"),
-        ("search(5)", "TypeError: search() argument 'query' must be str, got int"),
+        ("search(5)", "TypeError: search() argument 'query': Expected `str`, got `int`"),
         ("search()", "TypeError: search() missing a required argument: 'query'"),
         ("wrong_result()", "TypeError: the result of wrong_result() cannot be sent: it holds a set"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from sandbox_kernel import ExecResult
 from sandbox_kernel.box.runs import MOST_WORKERS, check_workers, run_each
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.streams.stop import Stop, readable
+from sandbox_kernel.jail.streams import Stop, readable
 
 
 def test_results_come_in_the_order_of_the_runs_whichever_ends_first() -> None:

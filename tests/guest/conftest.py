@@ -15,7 +15,7 @@ import pytest
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.guest.wasm.compile_module import compile_module
 from sandbox_kernel.guest.wasm.plan import CompilePlan, read_plan
-from sandbox_kernel.jail.core.guest_programs import guest_folder, start_of
+from sandbox_kernel.jail.guest_programs import guest_folder, start_of
 from sandbox_kernel.session.opening.open_session import open_session
 from sandbox_kernel.session.session import Session
 
@@ -30,7 +30,6 @@ class Outcome:
     fuel_used: int | None
     memory_bytes: int | None
     refused: int
-    defect: str
     stdout: bytes
     stderr: bytes
     returncode: int

@@ -12,17 +12,17 @@ import json
 import sys
 from dataclasses import dataclass
 
-from sandbox_kernel.jail.rules.bpf import (
+from sandbox_kernel.jail.rules.seccomp import (
     ALLOW,
     Code,
     give,
+    host_arch,
     load_argument,
     load_number,
     refuse,
     when_any_bit,
     when_equal,
 )
-from sandbox_kernel.jail.rules.seccomp import host_arch
 from sandbox_kernel.jail.rules.syscalls import number
 from tests.jail.degraded import CONTAINER, run_without
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import sandbox_kernel
-from sandbox_kernel.jail.rules.bpf import (
+from sandbox_kernel.jail.guest_programs import memory_file
+from sandbox_kernel.jail.rules.seccomp import (
     ALLOW,
     Code,
+    build_filter,
     give,
+    host_arch,
     load_argument,
     load_number,
     refuse,
     when_equal,
 )
-from sandbox_kernel.jail.rules.lockdown_spec import LockdownSpec
-from sandbox_kernel.jail.rules.seccomp import build_filter, host_arch
 
 ROOT = Path(sandbox_kernel.__file__).parent.parent
 _ARM = host_arch() == "aarch64"
@@ -30,7 +32,7 @@ _LOADER = """
 import marshal, os, sys
 sys.path.insert(0, sys.argv[1])
 import lockdown
-with open(int(sys.argv[2]), "rb") as file: programs = marshal.load(file)["seccomp"]
+with open(int(sys.argv[2]), "rb") as file: programs = marshal.load(file)
 lockdown.no_new_privs()
 for program in programs: lockdown.load_seccomp(program)
 os.execv(sys.argv[3], sys.argv[3:])
@@ -60,10 +62,8 @@ def _program(*code: bytes) -> bytes:
 
 def run_without(program: str, *filters: bytes, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Run Python code in a child that lacks what the filters take away."""
-    spec_fd = os.memfd_create("filters", 0)
+    spec_fd = memory_file("filters", marshal.dumps(filters))
     try:
-        os.write(spec_fd, LockdownSpec(seccomp=filters).to_bytes())
-        os.lseek(spec_fd, 0, os.SEEK_SET)
         guest = str(ROOT / "sandbox_kernel" / "guest" / "gate")
         # The filter that bars seccomp comes last: it would bar the others too.
         argv = [*before, sys.executable, "-c", _LOADER, guest, str(spec_fd), sys.executable, "-c", program]

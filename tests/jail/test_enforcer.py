@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from sandbox_kernel import EnforcerUnavailable, InvalidRequest
-from sandbox_kernel.jail import enforcer, landlock_proof
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.walls import Walls, sizes
-from sandbox_kernel.jail.enforcer import LADDER, get_enforcer
-from sandbox_kernel.jail.landlock_proof import prove_walls
+from sandbox_kernel import (
+    EnforcerFailed,
+    EnforcerUnavailable,
+    ExecRequest,
+    InvalidRequest,
+    Language,
+    ProcessBackend,
+    ProcessConfig,
+)
+from sandbox_kernel.jail import bubblewrap_jail, enforcer
+from sandbox_kernel.jail.enforcer import LADDER, get_enforcer, prove_walls, start_jail
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.rules.landlock import landlock_abi
-from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
 from tests.jail.degraded import (
     no_landlock,
@@ -139,7 +146,7 @@ def test_walls_that_do_not_hold_are_not_taken(fresh: None, monkeypatch: pytest.M
     def gives_way(jail: object) -> None:
         raise EnforcerUnavailable("landlock", "its walls do not hold on this host: a socket could be opened")
 
-    monkeypatch.setattr(landlock_proof, "prove_walls", gives_way)
+    monkeypatch.setattr(enforcer, "prove_walls", gives_way)
     with pytest.raises(EnforcerUnavailable, match=r"a socket could be opened"):
         get_enforcer("landlock")
 
@@ -170,7 +177,7 @@ def test_with_namespaces_used_up_and_a_single_user_the_landlock_tier_is_taken_an
 
 #: What a policy can ask for, without control groups.
 CLAIMS = """
-from sandbox_kernel.jail import meter
+from sandbox_kernel.jail.accounting import meter
 from sandbox_kernel.backends import process; from sandbox_kernel.backends.measured import capabilities
 for room in (meter, process, capabilities): room.find_hierarchies = lambda: None
 from sandbox_kernel import *
@@ -249,3 +256,29 @@ def test_without_user_namespaces_the_report_shows_the_landlock_tier_for_what_it_
     # Measured, not known: whatever does not hold there is told as such.
     assert set(broken.split("|")) <= {"", "see host processes"}, broken
     assert "process" in weaknesses
+
+
+REQUEST = ExecRequest(language=Language.PYTHON, code="print(1)", timeout=20)
+
+
+def test_a_bwrap_that_is_gone_in_the_middle_is_a_typed_error(
+    monkeypatch: pytest.MonkeyPatch, nothing_left: None
+) -> None:
+    backend = ProcessBackend(ProcessConfig(pool_size=0), enforcer="bubblewrap")
+    monkeypatch.setattr(bubblewrap_jail, "find_bwrap", lambda: "/nowhere/bwrap")
+    with pytest.raises(EnforcerFailed, match="nowhere"):
+        backend.run(REQUEST)
+    monkeypatch.undo()
+    assert backend.run(REQUEST).stdout == "1\n"
+
+
+def test_a_host_without_free_descriptors_says_so_and_works_again_when_it_has_some(nothing_left: None) -> None:
+    backend = ProcessBackend(ProcessConfig(pool_size=0))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(EnforcerFailed, match="Too many open files"):
+            backend.run(REQUEST)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert backend.run(REQUEST).stdout == "1\n"

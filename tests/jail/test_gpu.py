@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox_kernel import Limits, Sandbox, SandboxPolicy, Status
-from sandbox_kernel.jail.meter.gpu_meter import Nvml, open_counts
+from sandbox_kernel.jail.accounting.gpu_meter import Nvml, open_counts
 from sandbox_kernel.model import NoteKind
 
 pytestmark = pytest.mark.skipif(

@@ -16,13 +16,13 @@ from benchmarks.soak_faults import empty_groups
 from sandbox_kernel import EnforcerFailed, ExecRequest, Language, ProcessBackend, ProcessConfig
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.jail import pool as room
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import Walls, sizes
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.enforcer import start_jail
+from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.pool import MAX_SPARES, Pool
 from sandbox_kernel.jail.rules.landlock import landlock_abi
-from sandbox_kernel.jail.start import start_jail
+from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.limits import Limits
 
 WALLS = Walls("python", (), (), 1, 1, 1)

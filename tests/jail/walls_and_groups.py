@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from sandbox_kernel.errors import EnforcerUnavailable
-from sandbox_kernel.jail.cgroups.cgroup import Hierarchies, find_hierarchies
+from sandbox_kernel.jail.accounting.cgroups import Hierarchies, find_hierarchies
 from sandbox_kernel.jail.enforcer import get_enforcer
 
 

@@ -11,12 +11,11 @@ import pytest
 from sandbox_kernel import ExecResult, ProcessBackend, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.languages import zig_toolchain
-from sandbox_kernel.languages.c_family import find_compiler
+from sandbox_kernel.languages import c_family
+from sandbox_kernel.languages.c_family import Zig, find_compiler
 from sandbox_kernel.languages.compiled import CACHED
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
-from sandbox_kernel.languages.zig_toolchain import Zig
 from sandbox_kernel.model import ExecRequest, Language
 
 
@@ -240,9 +239,9 @@ def test_without_any_compiler_the_one_from_the_registry_serves(monkeypatch: pyte
 def test_the_report_warns_while_the_first_cell_would_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "zig-program").touch()
     zig = Zig(str(tmp_path / "zig-program"), "0.16.0")
-    monkeypatch.setattr("sandbox_kernel.languages.zig_toolchain.default_folder", lambda: str(tmp_path / "compiled"))
+    monkeypatch.setattr("sandbox_kernel.languages.c_family.default_folder", lambda: str(tmp_path / "compiled"))
     assert "builds its libraries" in zig.readiness("c++")
-    os.makedirs(zig_toolchain._folder(zig, "c++", ""))
+    os.makedirs(c_family._folder(zig, "c++", ""))
     assert zig.readiness("c++") == "zig 0.16.0"
 
 
@@ -250,10 +249,10 @@ def test_a_zig_that_was_installed_anew_does_not_use_what_the_old_one_built(tmp_p
     program = tmp_path / "zig"
     program.touch()
     zig = Zig(str(program), "0.16.0")
-    before = zig_toolchain._folder(zig, "cc", "")
-    assert zig_toolchain._folder(zig, "cc", "") == before
+    before = c_family._folder(zig, "cc", "")
+    assert c_family._folder(zig, "cc", "") == before
     os.utime(program, (1, 1))
-    assert zig_toolchain._folder(zig, "cc", "") != before
+    assert c_family._folder(zig, "cc", "") != before
 
 
 @pytest.mark.timeout(600)

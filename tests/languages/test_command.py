@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel import ProcessBackend, Sandbox, Status
-from sandbox_kernel.languages import command
+from sandbox_kernel.languages import interpreters
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, Language
 
@@ -21,8 +21,8 @@ def test_a_pipe_fails_with_any_of_its_programs_only_when_asked_to() -> None:
 
 
 def test_a_shell_without_pipefail_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "shell", lambda: "/bin/sh")
-    found = command.CommandLanguage().probe(ProcessConfig(pipefail=True))
+    monkeypatch.setattr(interpreters, "shell", lambda: "/bin/sh")
+    found = interpreters.CommandLanguage().probe(ProcessConfig(pipefail=True))
     assert (found.available, found.remedy) == (False, "install bash")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import BackendUnavailable, InvalidRequest, ProcessBackend, Sandbox
-from sandbox_kernel.jail.core import interpreter
-from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.jail import interpreter
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.languages import go
+from sandbox_kernel.languages import interpreters
+from sandbox_kernel.languages.node import has_decorators
 from sandbox_kernel.languages.rust import wrap
-from sandbox_kernel.languages.typescript import has_decorators
 
 #: Read anew from each of its marks, each of these takes hours, in which no other thread of the host runs.
 _MANY = 500_000
@@ -23,5 +23,5 @@ def test_what_is_never_closed_is_read_once(code: str) -> None:
 
 
 def test_empty_lines_before_a_package_are_read_once() -> None:
-    assert go._PACKAGE.search(b"\n" * _MANY) is None
-    assert go._PACKAGE.search(b"\n" * _MANY + b" package main\n") is not None
+    assert interpreters._PACKAGE.search(b"\n" * _MANY) is None
+    assert interpreters._PACKAGE.search(b"\n" * _MANY + b" package main\n") is not None

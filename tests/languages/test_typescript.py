@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel import ExecResult, InvalidRequest, ProcessBackend, Sandbox, Status
-from sandbox_kernel.languages import typescript
+from sandbox_kernel.languages import node as room
+from sandbox_kernel.languages.node import has_decorators
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
-from sandbox_kernel.languages.typescript import has_decorators
 from sandbox_kernel.model import ExecRequest, Language
 
 
@@ -96,7 +96,7 @@ def test_what_only_looks_like_a_decorator_is_none(code: str) -> None:
 
 
 def test_without_deno_a_decorated_cell_is_told_what_it_needs(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typescript, "find_deno", lambda: None)
+    monkeypatch.setattr(room, "find_deno", lambda: None)
     result = box.run(DECORATED, "ts")
     assert result.status is Status.FAILED
     assert result.notes == ("decorators need another package: pip install 'sandbox-kernel[typescript]'",)
@@ -139,7 +139,7 @@ def test_only_typescript_is_checked(box: Sandbox) -> None:
 
 
 def test_checking_that_cannot_be_had_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typescript, "find_deno", lambda: None)
+    monkeypatch.setattr(room, "find_deno", lambda: None)
     availability.cache_clear()
     found = availability(ProcessConfig(check_types=True), Language.TYPESCRIPT)
     availability.cache_clear()

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel import Sandbox, Status
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.languages import zig_toolchain
+from sandbox_kernel.languages import c_family
 from sandbox_kernel.languages.compiled import CACHED
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Language
@@ -91,10 +91,10 @@ def test_too_little_memory_is_refused_with_what_is_needed(box: Sandbox) -> None:
 
 
 def test_without_the_package_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zig_toolchain, "find_zig", lambda: None)
-    found = zig_toolchain.ZigLanguage().probe(ProcessConfig())
-    assert (found.available, found.remedy) == (False, zig_toolchain.REMEDY)
-    assert zig_toolchain.ZigLanguage.language is Language.ZIG
+    monkeypatch.setattr(c_family, "find_zig", lambda: None)
+    found = c_family.ZigLanguage().probe(ProcessConfig())
+    assert (found.available, found.remedy) == (False, c_family.REMEDY)
+    assert c_family.ZigLanguage.language is Language.ZIG
 
 
 def test_a_cache_that_cannot_be_written_is_said_with_the_remedy(
@@ -102,16 +102,16 @@ def test_a_cache_that_cannot_be_written_is_said_with_the_remedy(
 ) -> None:
     # A file where the folder would be: that stops root too.
     (tmp_path / "file").touch()
-    monkeypatch.setattr(zig_toolchain, "default_folder", lambda: str(tmp_path / "file" / "compiled"))
-    found = zig_toolchain.find_zig()
+    monkeypatch.setattr(c_family, "default_folder", lambda: str(tmp_path / "file" / "compiled"))
+    found = c_family.find_zig()
     assert found is not None
     with pytest.raises(BackendUnavailable, match=r"cannot be kept in .*XDG_CACHE_HOME"):
-        zig_toolchain.prepared.__wrapped__(found, "cc")
+        c_family.prepared.__wrapped__(found, "cc")
 
 
 @pytest.mark.parametrize(
     "code", [b'@import ("x.zig")', b'@import( "x.zig")', b'@import // c\n("x.zig")', b'@import("x")']
 )
 def test_an_import_in_any_spelling_makes_the_files_beside_it_part_of_the_cached_program(code: bytes) -> None:
-    assert zig_toolchain._OTHER_FILES.search(b"const x = " + code)
-    assert not zig_toolchain._OTHER_FILES.search(b'const std = @import("std");')
+    assert c_family._OTHER_ZIG_FILES.search(b"const x = " + code)
+    assert not c_family._OTHER_ZIG_FILES.search(b'const std = @import("std");')

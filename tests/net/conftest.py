@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import trustme
 
+from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.proxy.egress_proxy import EgressProxy, ProxyLimits
-from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
 LOOPBACK = "127.0.0.1"
 

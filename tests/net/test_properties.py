@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import FetchError
-from sandbox_kernel.net.client.fetch_messages import FetchRequest
-from sandbox_kernel.net.client.redirects import next_request
-from sandbox_kernel.net.proxy.tls_hello import parse_client_hello
-from sandbox_kernel.net.rules.addresses import is_public
-from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-from sandbox_kernel.net.rules.targets import parse_endpoint, parse_url
+from sandbox_kernel.net.fetch_messages import FetchRequest
+from sandbox_kernel.net.fetch_policy import FetchPolicy
+from sandbox_kernel.net.proxy.tls_hello import HelloReader
+from sandbox_kernel.net.safe_client import next_request
+from sandbox_kernel.net.targets import parse_endpoint, parse_url, why_not_public
 
 hosts = st.text(st.sampled_from("aA0127.x-_:[]@%\\/ü①。\t\n?#*"), max_size=20)
 urls = st.one_of(st.text(max_size=40), st.builds("http://{}/{}".format, hosts, st.text(max_size=10)))
@@ -39,7 +38,7 @@ def test_what_is_allowed_by_address_is_public(url: str):
     decision = PUBLIC.check_url(url)
     if decision.allowed:
         assert decision.target is not None
-        assert decision.target.address is None or is_public(decision.target.address)
+        assert decision.target.address is None or why_not_public(decision.target.address) is None
         assert decision.target.port in (80, 443)
 
 
@@ -66,4 +65,4 @@ def test_a_tls_hello_parses_or_is_a_value_error(data: bytes, framed: bool):
         message = b"\x01" + len(data).to_bytes(3, "big") + data
         data = b"\x16\x03\x01" + len(message).to_bytes(2, "big") + message
     with contextlib.suppress(ValueError):
-        parse_client_hello(data)
+        HelloReader().feed(data)

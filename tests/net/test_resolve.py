@@ -7,10 +7,9 @@ import threading
 import pytest
 
 from sandbox_kernel.errors import FetchError
+from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused
 from sandbox_kernel.net.resolve import lookup_threads, pin, pin_in_thread
-from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
-from sandbox_kernel.net.rules.refusal import FetchRefused
-from sandbox_kernel.net.rules.targets import parse_url
+from sandbox_kernel.net.targets import parse_url
 
 POLICY = FetchPolicy(allowed_domains=("example.org",))
 TARGET = parse_url("https://example.org/")

@@ -21,9 +21,9 @@ from sandbox_kernel import (
 )
 from sandbox_kernel.cli import make_secrets
 from sandbox_kernel.net.egress import SECRETS_VARIABLE
-from sandbox_kernel.net.rules.refusal import FetchRefused
-from sandbox_kernel.net.rules.targets import parse_url
+from sandbox_kernel.net.fetch_policy import FetchRefused
 from sandbox_kernel.net.secret_headers import Vault
+from sandbox_kernel.net.targets import parse_url
 
 VALUE = "real-value-0123456789"
 

@@ -35,7 +35,7 @@ def test_cells_of_sessions_and_fresh_ones_call_functions_of_the_notebook(noteboo
     assert notebook.run("from host import search, double\nprint(search('a', 1), double(4))") == "['a 0'] 8\n"
     assert notebook.run("%%sandbox --fresh\nimport host\nprint(host.double(2))") == "4\n"
     assert notebook.run("%%sandbox command\nhost search b limit=1") == '["b 0"]\n'
-    assert "must be str, got int" in notebook.run("search(1)")
+    assert "Expected `str`, got `int`" in notebook.run("search(1)")
 
 
 def test_a_session_that_runs_gets_them_with_restart_keep(notebook: Notebook) -> None:

@@ -23,9 +23,9 @@ from sandbox_kernel import (
 from sandbox_kernel.agent.run_code import RunCode
 from sandbox_kernel.agent.run_service import RunQueue
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.kinds import bubblewrap_jail
-from sandbox_kernel.jail.kinds.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.jail import bubblewrap_jail
+from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
 from sandbox_kernel.languages.c_family import find_compiler
 from sandbox_kernel.languages.interpreters import find_program
@@ -33,9 +33,9 @@ from sandbox_kernel.languages.node import find_node
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.rust import find_rustc
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
-from sandbox_kernel.net.audit import AuditFile
+from sandbox_kernel.net.egress import AuditFile
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.policy.document import make_policy
+from sandbox_kernel.policy.sandbox_policy import make_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.record import KernelRecord, append
@@ -191,8 +191,7 @@ def test_the_next_request_of_a_service_is_refused(place: Path) -> None:
     async def two() -> list[dict[str, object]]:
         queue = RunQueue(policy_for(place, "data"), 2, 2)
         codes = (plant("data", place / "secret"), "print(open('/g/key').read())")
-        asked = [ExecRequest(language=Language.PYTHON, code=code, timeout=20) for code in codes]
-        return [await queue.run(RunCode(request=each, run_timeout=20.0)) for each in asked]
+        return [await queue.run(RunCode(code=code, language="python", run_timeout=20.0)) for code in codes]
 
     first, second = asyncio.run(two())
     assert first["status"] == "Success"

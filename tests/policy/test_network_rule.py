@@ -3,7 +3,7 @@
 import pytest
 
 from sandbox_kernel import PolicyViolation, SandboxPolicy
-from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
+from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule, parse_rule
 
 READ = {

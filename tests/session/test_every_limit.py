@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel import ExecRequest, ExecResult, Limits, Status
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.run.ending import LIMITS, Ending
+from sandbox_kernel.jail.ending import LIMITS, Ending
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limit
 from sandbox_kernel.session.opening.open_session import open_session

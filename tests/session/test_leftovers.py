@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.meter.process_tree import tree
+from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.session.opening.open_session import open_session
 from sandbox_kernel.session.session import Session
@@ -83,7 +83,7 @@ def run_host(program: str) -> subprocess.Popen[str]:
 HOST = """
     from sandbox_kernel.backends.process import ProcessBackend
     from sandbox_kernel.session.opening.open_session import open_session
-    from sandbox_kernel.jail.meter.process_tree import tree
+    from sandbox_kernel.jail.accounting.processes import tree
     session = open_session(ProcessBackend())
     session.run("x = 1")
     print(*tree(session._supervisor.live.jail.init_pid), flush=True)
@@ -94,8 +94,8 @@ HOST = """
 CLOSED = """
     import gc, os, select
     from sandbox_kernel.backends.process import ProcessBackend
-    from sandbox_kernel.jail.cgroups.cgroup_leaf import own_leaves
-    from sandbox_kernel.jail.meter.process_tree import tree
+    from sandbox_kernel.jail.accounting.meter import own_leaves
+    from sandbox_kernel.jail.accounting.processes import tree
     from sandbox_kernel.languages.recipe import ProcessConfig
     from sandbox_kernel.session.opening.open_session import open_session
 

@@ -11,7 +11,7 @@ import pytest
 
 from sandbox_kernel import InvalidRequest, PolicyViolation, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.session.session import Session
 from tests.loopback_server import QuietHandler, serving
 

@@ -12,9 +12,9 @@ import pytest
 
 from sandbox_kernel.cli import main
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable
-from sandbox_kernel.guest.kernel import run_kernel
-from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.guest.scripts import run_kernel
 from sandbox_kernel.jail.enforcer import get_enforcer
+from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.wrapped import inner_kernel
 from sandbox_kernel.wrapped.inner_kernel import OfferedPaths
 from tests.wrapped.conftest import WrappedClient

@@ -29,7 +29,7 @@ from sandbox_kernel.backends.dask.dask_worker import (
 )
 from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, install_line
-from sandbox_kernel.jail.streams.stop import Stop, readable
+from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, OnOutput, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy

@@ -18,7 +18,7 @@ from sandbox_kernel.backends.dask.dask_delivery import (
 )
 from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecRequest, FsChange, Note, notes
 from sandbox_kernel.workspace.here.here_folder import HereFolder, pack_changes
 from sandbox_kernel.workspace.tree.rooted import Rooted

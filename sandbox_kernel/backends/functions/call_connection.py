@@ -1,7 +1,7 @@
 """One connection of a program: reads a call, checks it, calls the function, sends the answer; one after the other.
 
 Messages are a length in four bytes and then JSON (``call_values.py``). The program sends ``call`` with its arguments
-(``call_arguments.py``), or ``next`` and ``drop`` with the number of a stream, for a function that returned an iterator;
+(``CallMessage``), or ``next`` and ``drop`` with the number of a stream, for a function that returned an iterator;
 ``base64`` asks for an answer that is all text. The host answers each with ``value``, ``stream``, ``end`` or ``error``.
 Nothing of the host but the type and the message of an exception goes inside: no traceback, no path.
 """
@@ -11,19 +11,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import secrets
 import socket
 import struct
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.functions import call_values
-from sandbox_kernel.backends.functions.call_arguments import bind_message
-from sandbox_kernel.backends.functions.call_budget import ENDED, BudgetSpent, CallBudget
-from sandbox_kernel.backends.functions.call_streams import CallStream, CallStreams
-from sandbox_kernel.backends.functions.call_values import BadValue, RawBytes
+from sandbox_kernel.backends.functions.call_values import BadValue, CallMessage, RawBytes, bind_message
 from sandbox_kernel.backends.functions.host_function import HostFunctions
+from sandbox_kernel.ground.loop_thread import LoopThread
+from sandbox_kernel.ground.wire import frame
+from sandbox_kernel.limits import FunctionLimits
 from sandbox_kernel.model.result import Call, CallOutcome
 
 #: The longest message of an exception that goes inside, and the longest name of an unknown function in the record.
@@ -31,6 +33,145 @@ _MAX_MESSAGE, _MAX_NAME = 4000, 64
 #: How much is read at once. What is read is within the budget or is dropped with its connection.
 _READ_AHEAD = 4096
 _NO_STREAM = "there is no such stream: it has ended, or another thread reads it, or its thread or cell is over"
+
+
+#: Where coroutine functions run that a blocking ``run`` calls; ``arun`` has a loop already.
+_LOOP = LoopThread("sandbox-kernel-functions")
+#: What each message costs at least, so that streams of tiny items are bounded too.
+LEAST_BYTES = 64
+#: What the record says of a call that was still running, and what a program is told that calls when none may.
+ENDED = "the run or cell ended"
+OUTSIDE = "host functions can be called only while their run or cell runs"
+
+
+class BudgetSpent(Exception):
+    """A limit of the functions is reached. The message says which."""
+
+
+class CallBudget:
+    """Counts calls, bytes and time of one run or cell, until ``close``. Every call that may run is in the record."""
+
+    def __init__(self, limits: FunctionLimits) -> None:
+        self.limits = limits
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._bytes = 0
+        self._seconds = 0.0
+        #: When the functions that run now began (``time.monotonic``), by the number of the call.
+        self._began: dict[int, float] = {}
+        self._records: dict[int, Call] = {}
+        self._closed = False
+
+    def take_call(self) -> int:
+        """Count a call and return its number. Raises ``BudgetSpent`` when there were too many."""
+        with self._lock:
+            if self._calls >= self.limits.calls:
+                raise BudgetSpent(f"the limit of {self.limits.calls} calls of host functions is reached")
+            self._calls += 1
+            return self._calls
+
+    def take_bytes(self, size: int) -> None:
+        """Count a message, before it is read. Raises ``BudgetSpent`` when it does not fit any more."""
+        with self._lock:
+            if self._bytes + size > self.limits.bytes:
+                raise BudgetSpent(f"the limit of {self.limits.bytes} bytes for host functions is reached")
+            self._bytes += max(size, LEAST_BYTES)
+
+    def begin(self, number: int, call: Call) -> None:
+        """Write down a call as cancelled, which it is until its end, and count its time from now on.
+
+        Raises ``BudgetSpent`` when there is no time left, or when the run or cell has ended.
+        """
+        with self._lock:
+            if self._closed:
+                raise BudgetSpent(OUTSIDE)
+            if self._spent() >= self.limits.seconds:
+                raise BudgetSpent(self.time_text)
+            self._began[number] = time.monotonic()
+            self._records[number] = replace(call, outcome=CallOutcome.CANCELLED, error=ENDED)
+
+    def end(self, number: int) -> float:
+        """Count the time of a function that has ended or is not waited for any more; returns its seconds."""
+        with self._lock:
+            took = time.monotonic() - self._began.pop(number, time.monotonic())
+            self._seconds += took
+            return took
+
+    def time_is_up(self) -> bool:
+        """Whether the functions have used up their time, those that run now included."""
+        with self._lock:
+            return self._spent() >= self.limits.seconds
+
+    def _spent(self) -> float:
+        now = time.monotonic()
+        return self._seconds + sum(now - began for began in self._began.values())
+
+    @property
+    def time_text(self) -> str:
+        """The message for a program whose time for functions is used up."""
+        return f"the time limit of {self.limits.seconds:g} s for host functions is reached"
+
+    def note(self, number: int, call: Call) -> None:
+        """Write down a call, or replace what was written about it."""
+        with self._lock:
+            self._records[number] = call
+
+    def close(self) -> tuple[Call, ...]:
+        """Let no more functions run, and return all calls in the order in which they came."""
+        with self._lock:
+            self._closed = True
+            return tuple(self._records[number] for number in sorted(self._records))
+
+
+# Streams: functions that returned an iterator. One may be read over another connection than the one that opened it,
+# because a program has one for each thread. Its number is random, so that an iterator that outlived its cell never
+# reads the stream of another.
+
+#: The most unfinished streams of one connection.
+MAX_STREAMS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallStream:
+    """A function that returned an iterator, the record of its call, and the connection that opened it."""
+
+    number: int
+    call: Call
+    items: Iterator[object] | AsyncIterator[object]
+    owner: object
+
+
+class CallStreams:
+    """All unfinished streams. One that is being read is taken out meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._streams: dict[int, CallStream] = {}
+
+    def add(self, stream: CallStream) -> int:
+        """Keep a new stream and return the number by which the program reads it. Raises ``BudgetSpent``."""
+        with self._lock:
+            if sum(each.owner is stream.owner for each in self._streams.values()) >= MAX_STREAMS:
+                raise BudgetSpent(f"the limit of {MAX_STREAMS} unfinished streams is reached; read them to their end")
+            name = secrets.randbits(48)
+            self._streams[name] = stream
+            return name
+
+    def take(self, name: int) -> CallStream | None:
+        """Take a stream out; None when there is none of this number, or when it is being read."""
+        with self._lock:
+            return self._streams.pop(name, None)
+
+    def put_back(self, name: int, stream: CallStream) -> None:
+        """Keep a stream that was taken and has not ended."""
+        with self._lock:
+            self._streams[name] = stream
+
+    def take_all(self, owner: object) -> list[CallStream]:
+        """Take out all streams that a connection opened."""
+        with self._lock:
+            names = [name for name, stream in self._streams.items() if stream.owner is owner]
+            return [self._streams.pop(name) for name in names]
 
 
 @dataclass
@@ -125,7 +266,7 @@ class CallConnection:
             if data is None:
                 return False
             message, raw = call_values.load(data)
-            return self._streamed(message) if "call" not in message else self._called(message, raw)
+            return self._streamed(message) if message.call is None else self._called(message.call, message, raw)
         except BudgetSpent as error:
             for stream in self._streams.take_all(self):
                 self._budget.note(stream.number, replace(stream.call, outcome=CallOutcome.ERROR, error=str(error)))
@@ -134,11 +275,11 @@ class CallConnection:
             self._write_last(_error("ValueError", f"the message cannot be read: {error}"))
         return False
 
-    def _called(self, message: dict[str, object], raw: RawBytes) -> bool:
+    def _called(self, asked: str, message: CallMessage, raw: RawBytes) -> bool:
         number = self._budget.take_call()
-        asked = message["call"]
-        function = self._functions.functions.get(asked) if isinstance(asked, str) else None
-        name = function.name if function is not None else _name(asked)
+        function = self._functions.functions.get(asked)
+        # The name of a function that does not exist is one short line: it is shown to people.
+        name = function.name if function is not None else repr(asked[:_MAX_NAME])[1:-1][:_MAX_NAME]
         call = Call(name=name, outcome=CallOutcome.REFUSED)
         try:
             if function is None:
@@ -152,7 +293,7 @@ class CallConnection:
             self._budget.note(number, replace(call, error=f"{kind}: {error}"[:_MAX_MESSAGE]))
             self._write(_error(kind, str(error)[:_MAX_MESSAGE]))
             return True
-        running = _Running(number, call, text_only=bool(message.get("base64")))
+        running = _Running(number, call, text_only=message.base64)
         try:
             return self._run(running, lambda: function.call(*bound.args, **bound.kwargs))
         except BudgetSpent as error:
@@ -203,7 +344,7 @@ class CallConnection:
             self._budget.note(number, call)
             if stream is not None and not ended:
                 self._streams.put_back(name, replace(stream, call=call))
-        self._socket.sendall(struct.pack(">I", len(sent)) + sent)
+        self._socket.sendall(frame(sent))
         return True
 
     def _answer(self, running: _Running, result: object, *, in_stream: bool) -> bytes:
@@ -215,15 +356,15 @@ class CallConnection:
         )
         return call_values.dump({"stream": self._streams.add(new)})
 
-    def _streamed(self, message: dict[str, object]) -> bool:
+    def _streamed(self, message: CallMessage) -> bool:
         """Send the next item of a stream, or drop the stream."""
-        if isinstance(message.get("drop"), int):
-            self._streams.take(message["drop"])
+        if message.drop is not None:
+            self._streams.take(message.drop)
             self._write({"end": True})
             return True
-        name = message.get("next")
-        stream = self._streams.take(name)
-        if stream is None or not isinstance(name, int):
+        name = message.next
+        stream = self._streams.take(name) if name is not None else None
+        if stream is None or name is None:
             self._write(_error("ValueError", _NO_STREAM))
             return True
         items = stream.items
@@ -231,7 +372,7 @@ class CallConnection:
         def work() -> object:
             return anext(items) if isinstance(items, AsyncIterator) else next(items)
 
-        running = _Running(stream.number, stream.call, text_only=bool(message.get("base64")))
+        running = _Running(stream.number, stream.call, text_only=message.base64)
         try:
             return self._run(running, work, name, stream)
         except BudgetSpent:
@@ -242,9 +383,7 @@ class CallConnection:
         """Return a result; one that must be awaited is awaited on the caller's loop, or on ours."""
         if not inspect.isawaitable(result):
             return result
-        from sandbox_kernel.backends.functions.function_loop import function_loop
-
-        future = asyncio.run_coroutine_threadsafe(_as_coroutine(result), self._loop or function_loop())
+        future = asyncio.run_coroutine_threadsafe(_as_coroutine(result), self._loop or _LOOP.loop())
         running.future = future
         if running.answered or self._cancelled:
             future.cancel()
@@ -271,16 +410,14 @@ class CallConnection:
         self._write(message, flags)
 
     def _write(self, message: dict[str, object], flags: int = 0) -> None:
-        data = call_values.dump(message)
-        self._socket.sendall(struct.pack(">I", len(data)) + data, flags)
+        self._socket.sendall(frame(call_values.dump(message)), flags)
 
 
 def refuse(caller: socket.socket, why: str) -> None:
     """Tell a program why its connection is not served, and close it."""
     with caller, contextlib.suppress(OSError):
-        data = call_values.dump(_error("LimitReached", why))
         caller.shutdown(socket.SHUT_RD)
-        caller.send(struct.pack(">I", len(data)) + data, socket.MSG_DONTWAIT)
+        caller.send(frame(call_values.dump(_error("LimitReached", why))), socket.MSG_DONTWAIT)
 
 
 def _error(kind: str, message: str) -> dict[str, object]:
@@ -289,11 +426,6 @@ def _error(kind: str, message: str) -> dict[str, object]:
 
 async def _as_coroutine(result: Awaitable[object]) -> object:
     return await result
-
-
-def _name(asked: object) -> str:
-    """Return the name of a function that does not exist, as one short line: it is shown to people."""
-    return repr(asked[:_MAX_NAME])[1:-1][:_MAX_NAME] if isinstance(asked, str) else f"<{type(asked).__name__}>"
 
 
 def _text(error: BaseException) -> str:

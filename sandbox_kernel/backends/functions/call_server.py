@@ -21,9 +21,7 @@ import struct
 import threading
 import time
 
-from sandbox_kernel.backends.functions.call_budget import OUTSIDE, CallBudget
-from sandbox_kernel.backends.functions.call_connection import CallConnection, refuse
-from sandbox_kernel.backends.functions.call_streams import CallStreams
+from sandbox_kernel.backends.functions.call_connection import OUTSIDE, CallBudget, CallConnection, CallStreams, refuse
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.model.result import Call
 

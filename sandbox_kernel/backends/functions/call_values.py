@@ -4,18 +4,23 @@ JSON has no bytes and no infinite numbers. They are sent as objects with one key
 the program that has such a key is sent as ``$object``, so nothing is mistaken for something else. Bytes follow the JSON
 as they are, after a line break: ``{"$bytes": 5}`` means the next five of them. To a program that can read text alone
 they are sent as base64: ``{"$bytes": "aGVsbG8="}``. The program inside has the same rules in
-``guest/functions/values.py``. What comes in is hostile: size, depth and number are bounded.
+``guest/functions/calling.py``. What comes in is hostile: size, depth and number are bounded.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import inspect
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sandbox_kernel.ground.wire import MAX_PARTS, TooManyParts, has_too_many_parts, no_key_twice, parse_json
+from sandbox_kernel.backends.functions.host_function import HostFunction
+from sandbox_kernel.ground import wire
+from sandbox_kernel.ground.wire import MAX_PARTS, has_too_many_parts, no_key_twice
 
 #: The deepest nesting of lists and objects of one message.
 MAX_DEPTH = 64
@@ -49,15 +54,11 @@ class RawBytes:
             raise BadValue("it holds more bytes than it says")
 
 
-def encode(value: object, raw: list[bytes] | None = None) -> object:
+def encode(value: object, raw: list[bytes] | None = None, depth: int = 0) -> object:
     """Return a value of the host as JSON. Raises ``BadValue`` for a type that a program cannot receive.
 
     Bytes are appended to ``raw``; without it they are base64.
     """
-    return _encode(value, raw, 0)
-
-
-def _encode(value: object, raw: list[bytes] | None, depth: int) -> object:
     if depth > MAX_DEPTH:
         raise BadValue(f"it is nested deeper than {MAX_DEPTH}")
     if value is None or isinstance(value, bool | int):
@@ -72,21 +73,17 @@ def _encode(value: object, raw: list[bytes] | None, depth: int) -> object:
         raw.append(bytes(value))
         return {"$bytes": len(raw[-1])}
     if isinstance(value, list | tuple):
-        return [_encode(item, raw, depth + 1) for item in value]
+        return [encode(item, raw, depth + 1) for item in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise BadValue("it holds a dict with a key that is not text")
-        plain = {key: _encode(item, raw, depth + 1) for key, item in value.items()}
+        plain = {key: encode(item, raw, depth + 1) for key, item in value.items()}
         return {"$object": plain} if any(key.startswith("$") for key in plain) else plain
     raise BadValue(f"it holds a {type(value).__name__}; send None, bool, int, float, str, bytes, list or dict")
 
 
-def decode(value: object, raw: RawBytes | None = None) -> object:
+def decode(value: object, raw: RawBytes, depth: int = 0) -> object:
     """Return a value that a program sent. Raises ``BadValue`` for anything that ``encode`` does not make."""
-    return _decode(value, raw if raw is not None else RawBytes(), 0)
-
-
-def _decode(value: object, raw: RawBytes, depth: int) -> object:
     if depth > MAX_DEPTH:
         raise BadValue(f"it is nested deeper than {MAX_DEPTH}")
     if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
@@ -96,7 +93,7 @@ def _decode(value: object, raw: RawBytes, depth: int) -> object:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, list):
-        return [_decode(item, raw, depth + 1) for item in value]
+        return [decode(item, raw, depth + 1) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
@@ -113,7 +110,7 @@ def _decode(value: object, raw: RawBytes, depth: int) -> object:
 
 
 def _decoded_object(value: dict[str, object], raw: RawBytes, depth: int) -> dict[str, object]:
-    made = {_text(key): _decode(item, raw, depth + 1) for key, item in value.items()}
+    made = {_text(key): decode(item, raw, depth + 1) for key, item in value.items()}
     if len(made) != len(value):
         raise BadValue("it holds an object with keys that are the same as UTF-8")
     return made
@@ -135,18 +132,30 @@ def _bytes(item: object, raw: RawBytes) -> bytes:
     raise BadValue("it holds bytes that are no base64")
 
 
-def load(data: bytes) -> tuple[dict[str, object], RawBytes]:
-    """Parse one message of a program. Raises ``BadValue`` when it is no JSON object or holds too many values."""
+@dataclass(frozen=True, kw_only=True)
+class CallMessage:
+    """One message of a program: a call, or the number of a stream to read on (``next``) or to end (``drop``)."""
+
+    call: str | None = None
+    args: list[Any] | None = None
+    kwargs: dict[str, Any] | None = None
+    #: The words of a command line, in place of ``args`` and ``kwargs``.
+    words: list[str] | None = None
+    #: Whether the last argument is an object of JavaScript.
+    object: bool = False
+    #: Whether the program reads text alone, so that bytes are sent as base64.
+    base64: bool = False
+    next: int | None = None
+    drop: int | None = None
+
+
+def load(data: bytes) -> tuple[CallMessage, RawBytes]:
+    """Parse one message of a program. Raises ``BadValue`` when it has another form or holds too many values."""
     head, _, rest = data.partition(b"\n")
     try:
-        message = parse_json(head, object_pairs_hook=_object)
-    except TooManyParts as error:
+        return wire.decode(head, CallMessage, object_pairs_hook=no_key_twice), RawBytes(rest)
+    except wire.BadMessage as error:
         raise BadValue(str(error)) from None
-    except (ValueError, RecursionError) as error:
-        raise BadValue(f"it is no JSON: {error}") from None
-    if not isinstance(message, dict):
-        raise BadValue("it is no JSON object")
-    return message, RawBytes(rest)
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -160,16 +169,9 @@ def load_word(word: str) -> object:
 
     Raises ``ValueError`` when it is no JSON or a number that is too large, ``BadValue`` when it is nested too deep.
     """
-    value: object = json.loads(word, parse_int=_whole, object_pairs_hook=_object)
+    value: object = json.loads(word, parse_int=_whole, object_pairs_hook=no_key_twice)
     encode(value)  # bounds its depth
     return value
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    try:
-        return no_key_twice(pairs)
-    except ValueError as error:
-        raise BadValue(str(error)) from None
 
 
 def _whole(digits: str) -> int:
@@ -200,3 +202,96 @@ def shortened(value: object, most: int = 200) -> object:
 def _head(value: list[object] | tuple[object, ...] | dict[str, object] | set[object], most: int) -> object:
     """Return the first parts of a large collection: its whole repr would take as long as the call."""
     return [item for item, _ in zip(value, range(most), strict=False)]
+
+
+# The arguments of a call, as each language writes them, bound to the parameters of the function.
+#
+# Python sends ``args`` and ``kwargs``. JavaScript has no keyword arguments: it sends ``args``, of which the last may be
+# a plain object that is an argument or holds keyword arguments. The shell sends ``words``. The signature decides what
+# is meant, as ``describe_functions`` tells it to whoever writes the program.
+
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def bind_message(function: HostFunction, message: CallMessage, raw: RawBytes) -> inspect.BoundArguments:
+    """Return the arguments of a call after all checks.
+
+    Raises:
+        TypeError: They do not fit the function; the message is for the program.
+        BadValue: They are no values that a program may send.
+
+    """
+    if message.words is not None:
+        if message.args is not None or message.kwargs is not None:
+            raise BadValue("a call has words, or args and kwargs, not both")
+        return _bind_words(function, [_text(word) for word in message.words])
+    args = [decode(item, raw, 1) for item in message.args or ()]
+    kwargs = _decoded_object(message.kwargs or {}, raw, 0)
+    raw.check_end()
+    if message.object and args and isinstance(args[-1], dict):
+        return _bind_object(function, args, args[-1])
+    return function.bind(args, kwargs)
+
+
+def _bind_object(function: HostFunction, args: list[object], last: dict[str, object]) -> inspect.BoundArguments:
+    """An object behind the required arguments holds keyword arguments, any other is an argument, if that fits."""
+    parameters = function.signature.parameters.values()
+    required = sum(each.kind in _BY_PLACE and each.default is each.empty for each in parameters)
+    readings: list[tuple[list[object], dict[str, object]]] = [(args, {}), (args[:-1], last)]
+    if len(args) > required:
+        readings.reverse()
+    try:
+        return function.bind(*readings[0])
+    except TypeError as error:
+        try:
+            return function.bind(*readings[1])
+        except TypeError:
+            raise error from None
+
+
+def _bind_words(function: HostFunction, words: list[str]) -> inspect.BoundArguments:
+    """``NAME=VALUE`` is a keyword argument if there is such a parameter. A word is JSON where that fits, else text."""
+    parameters = function.signature.parameters
+    any_name = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    args: list[object] = []
+    kwargs: dict[str, object] = {}
+    for word in words:
+        name, mark, value = word.partition("=")
+        by_name = name in parameters and parameters[name].kind in _BY_NAME
+        if mark and name.isidentifier() and (by_name or any_name):
+            if name in kwargs:
+                raise TypeError(f"{function.name}() got the argument {name!r} twice")
+            kwargs[name] = value
+        else:
+            args.append(word)
+    check_words([str(each) for each in (*args, *kwargs.values())])
+    try:
+        bound = function.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{function.name}() {error}") from None
+    for name, value in bound.arguments.items():
+        kind = parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            bound.arguments[name] = tuple(_meant(function, name, word) for word in value)
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            bound.arguments[name] = {key: _meant(function, name, word) for key, word in value.items()}
+        else:
+            bound.arguments[name] = _meant(function, name, value)
+    return function.bind(list(bound.args), dict(bound.kwargs))
+
+
+def _meant(function: HostFunction, name: str, word: str) -> object:
+    try:
+        value = load_word(word)
+    except BadValue:
+        raise
+    except (ValueError, RecursionError):
+        return word
+    for each in (value, word):
+        try:
+            function.checked(name, each)
+        except TypeError:
+            continue
+        return each
+    return value

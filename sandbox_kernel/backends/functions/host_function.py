@@ -1,34 +1,112 @@
-"""The functions that a program may call: their names, signatures and checks. Made once, before anything runs."""
+"""The functions that a program may call: names, signatures, checks of arguments, and the text that describes them.
+
+Made once, before anything runs. Only type hints whose values can be sent as JSON or bytes are taken; another one is an
+error when the function is given to a sandbox, not when it is called.
+"""
 
 from __future__ import annotations
 
+import collections.abc as abc
 import enum
 import inspect
 import keyword
 import math
+import re
+import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sandbox_kernel.backends.functions.type_checks import Check, Mismatch, UnknownHint, check_all, hint_text, make_check
+import msgspec
+from msgspec import inspect as kinds
+
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import FunctionLimits, quoted
+from sandbox_kernel.model import Language
 
 #: Names that the module ``host`` has already.
 RESERVED_NAMES = frozenset({"HostError", "aio"})
 #: The most functions of one sandbox, and the longest name.
 MAX_FUNCTIONS, MAX_NAME = 500, 64
-_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+#: A name with its modules, and texts, in which nothing is a name.
+_MODULES = re.compile(r"'[^']*'|\"[^\"]*\"|(?:(?:[A-Za-z_]\w*|<locals>)\.)+([A-Za-z_]\w*)")
+#: What a program can send, as msgspec calls it. Lists and the like hold more of these.
+_PLAIN = (kinds.AnyType, kinds.NoneType, kinds.BoolType, kinds.IntType, kinds.FloatType, kinds.StrType, kinds.BytesType)
+_HOLDERS = (kinds.ListType, kinds.SetType, kinds.FrozenSetType, kinds.VarTupleType)
+
+
+class Mismatch(TypeError):
+    """An argument is not what the type hint says."""
+
+
+class UnknownHint(TypeError):
+    """A type hint that values from a program cannot meet."""
+
+
+def convert(value: object, hint: object) -> object:
+    """Return an argument as its type hint says: a list as a tuple, a value as a member. Raises ``Mismatch``."""
+    arms = _arms(hint)
+    for arm in arms:
+        try:
+            # Text is no base64 here: bytes are sent as bytes.
+            return msgspec.convert(value, arm, builtin_types=(bytes,))
+        except (msgspec.ValidationError, TypeError) as error:
+            if len(arms) == 1:
+                raise Mismatch(str(error)) from None
+    raise Mismatch(f"Expected `{hint_text(hint)}`, got `{type(value).__name__}`")
+
+
+def _arms(hint: object) -> tuple[typing.Any, ...]:
+    """Return the hints of which one must be met: msgspec takes no union of ``str`` and ``bytes``."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return tuple(arm for each in args for arm in _arms(each))
+    return (list[args] if origin is abc.Iterable else hint,)  # type: ignore[valid-type]
+
+
+def check_hint(hint: object) -> None:
+    """Raise ``UnknownHint`` for a hint that no JSON value can meet."""
+    todo, seen = [], set()
+    for arm in _arms(hint):
+        try:
+            todo.append(kinds.type_info(arm))
+        except TypeError as error:
+            raise UnknownHint(f"{hint_text(hint)} cannot be sent by a program: {error}") from None
+    while todo:
+        kind = todo.pop()
+        if id(kind) in seen or isinstance(kind, (*_PLAIN, kinds.EnumType, kinds.LiteralType)):
+            continue
+        seen.add(id(kind))
+        if isinstance(kind, _HOLDERS):
+            todo.append(kind.item_type)
+        elif isinstance(kind, kinds.TupleType):
+            todo += kind.item_types
+        elif isinstance(kind, kinds.UnionType):
+            todo += kind.types
+        elif isinstance(kind, kinds.TypedDictType):
+            todo += [each.type for each in kind.fields]
+        elif isinstance(kind, kinds.DictType) and isinstance(kind.key_type, kinds.StrType | kinds.AnyType):
+            todo.append(kind.value_type)
+        elif not isinstance(kind, kinds.CustomType) or kind.cls is not object:
+            raise UnknownHint(f"{hint_text(hint)} cannot be sent by a program; use JSON types or bytes")
+
+
+def hint_text(hint: object) -> str:
+    """Return a type hint as a programmer writes it."""
+    if hint is None or hint is type(None):
+        return "None"
+    if isinstance(hint, type) and not typing.get_args(hint):
+        return hint.__name__
+    return _MODULES.sub(lambda found: found[1] or found[0], str(hint)).replace("NoneType", "None")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostFunction:
-    """One function of the host. ``checks`` has one entry for each parameter."""
+    """One function of the host. ``hints`` has those of its parameters and of its result that are known."""
 
     name: str
     call: Callable[..., object]
     signature: inspect.Signature
-    checks: Mapping[str, Check]
     hints: Mapping[str, object]
 
     @property
@@ -42,19 +120,22 @@ class HostFunction:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.name}() {error}") from None
-        try:
-            for name, value in bound.arguments.items():
-                kind = self.signature.parameters[name].kind
-                if kind is inspect.Parameter.VAR_POSITIONAL:
-                    bound.arguments[name] = tuple(check_all(self.checks, {name: item})[name] for item in value)
-                elif kind is inspect.Parameter.VAR_KEYWORD:
-                    each = self.checks[name]
-                    bound.arguments[name] = check_all(dict.fromkeys(value, each), value)
-                else:
-                    bound.arguments[name] = check_all(self.checks, {name: value})[name]
-        except Mismatch as error:
-            raise TypeError(f"{self.name}() {error}") from None
+        for name, value in bound.arguments.items():
+            kind = self.signature.parameters[name].kind
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                bound.arguments[name] = tuple(self.checked(name, item) for item in value)
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                bound.arguments[name] = {key: self.checked(name, item, key) for key, item in value.items()}
+            else:
+                bound.arguments[name] = self.checked(name, value)
         return bound
+
+    def checked(self, name: str, value: object, shown: str = "") -> object:
+        """Return an argument for a parameter after its check. Raises ``TypeError`` that names it."""
+        try:
+            return convert(value, self.hints[name]) if name in self.hints else value
+        except Mismatch as error:
+            raise TypeError(f"{self.name}() argument {(shown or name)!r}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,18 +219,12 @@ def make_function(name: str, call: Callable[..., object]) -> HostFunction:
     except (TypeError, ValueError) as error:
         raise InvalidRequest(f"functions: the signature of {name} is unknown ({error}); wrap it in a def") from None
     hints = _hints(name, call)
-    checks = {}
     for parameter in signature.parameters.values():
-        hint = hints.get(parameter.name, parameter.annotation)
         try:
-            checks[parameter.name] = make_check(typing.Any if hint is parameter.empty else hint)
+            check_hint(hints.get(parameter.name, typing.Any))
         except UnknownHint as error:
             raise InvalidRequest(f"functions: parameter {parameter.name!r} of {name}: {error}") from None
-        except RecursionError:
-            raise InvalidRequest(
-                f"functions: parameter {parameter.name!r} of {name}: its type hint holds itself; use dict or list there"
-            ) from None
-    return HostFunction(name=name, call=call, signature=signature, checks=checks, hints=hints)
+    return HostFunction(name=name, call=call, signature=signature, hints=hints)
 
 
 def _hints(name: str, call: Callable[..., object]) -> dict[str, object]:
@@ -165,3 +240,88 @@ def _hints(name: str, call: Callable[..., object]) -> dict[str, object]:
         if isinstance(error, TypeError):
             return {}
         raise InvalidRequest(f"functions: a type hint of {name} cannot be resolved: {error}") from None
+
+
+def describe_functions(functions: HostFunctions | None, language: Language) -> str:
+    """Return the functions as declarations with their documentation; empty when there are none.
+
+    Python and all languages without a form of their own get Python signatures, JavaScript and TypeScript names with
+    such a signature in a comment, the shell gets command lines.
+    """
+    if functions is None:
+        return ""
+    each = functions.functions.values()
+    if language in (Language.JAVASCRIPT, Language.TYPESCRIPT):
+        body = "\n".join(f"{_comment(function)}  {function.name}(...given: any[]): any;" for function in each)
+        return f"declare const host: {{\n{body}\n}};\n"
+    if language is Language.COMMAND:
+        return "\n".join(_command(function) for function in each) + "\n"
+    head = f"from host import {', '.join(functions.functions)}\n"
+    hints = [hint for function in each for hint in function.hints.values()]
+    known = {name: text for hint in hints for name, text in _classes(hint, frozenset())}
+    return (
+        head
+        + "".join(f"\n{text}" for text in known.values())
+        + "".join(f"\ndef {each.name}{plain_signature(each)}:{_docstring(each)}\n" for each in each)
+    )
+
+
+def _classes(hint: object, within: frozenset[object]) -> Iterator[tuple[str, str]]:
+    """Yield the classes of dictionaries and choices that a type hint names, as Python writes them.
+
+    ``within`` has the dictionaries around this one: one that holds itself is told once.
+    """
+    for arg in typing.get_args(hint):
+        yield from _classes(arg, within)
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        members = "".join(f"    {member.name} = {member.value!r}\n" for member in hint)
+        yield hint.__name__, f"class {hint.__name__}(Enum):  # send the value\n{members}"
+    elif typing.is_typeddict(hint) and hint not in within:
+        hints = typing.get_type_hints(hint)
+        keys = {each.name for each in _fields(hint) if each.required}
+        for each in hints.values():
+            yield from _classes(each, within | {hint})
+        lines = [
+            f"    {name}: {hint_text(its) if name in keys else f'NotRequired[{hint_text(its)}]'}\n"
+            for name, its in hints.items()
+        ]
+        yield hint_text(hint), f"class {hint_text(hint)}(TypedDict):\n" + ("".join(lines) or "    pass\n")
+
+
+def _fields(hint: typing.Any) -> tuple[kinds.Field, ...]:
+    found = kinds.type_info(hint)
+    return found.fields if isinstance(found, kinds.TypedDictType) else ()
+
+
+def _docstring(function: HostFunction) -> str:
+    if not function.doc:
+        return " ..."
+    text = function.doc.replace('"""', "'''")
+    raw = "r" if "\\" in text else ""
+    # Quotation marks cannot follow one, or a backslash.
+    end = "\n    " if "\n" in text or text.endswith(('"', "\\")) else ""
+    lines = text.splitlines()
+    return "\n".join([f'\n    {raw}"""{lines[0]}', *(f"    {line}".rstrip() for line in lines[1:])]) + f'{end}"""'
+
+
+def _comment(function: HostFunction) -> str:
+    lines = [f"{function.name}{plain_signature(function)}", *function.doc.splitlines()]
+    return "".join(f"  /// {line}\n" for line in lines)
+
+
+def _command(function: HostFunction) -> str:
+    words = []
+    for parameter in function.signature.parameters.values():
+        name = parameter.name.upper()
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            words.append(f"[{name} ...]")
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            words.append("[NAME=VALUE ...]")
+        elif parameter.default is not parameter.empty:
+            words.append(f"[{parameter.name}={name}]")
+        elif parameter.kind is parameter.KEYWORD_ONLY:
+            words.append(f"{parameter.name}={name}")
+        else:
+            words.append(name)
+    summary = f"  # {function.doc.splitlines()[0]}" if function.doc else ""
+    return " ".join(["host", function.name, *words]) + summary

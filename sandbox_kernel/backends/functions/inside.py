@@ -1,23 +1,29 @@
-"""What a program needs inside to call host functions besides the hatch: the command ``host``, or a module. Pure."""
+"""How a run gets its host functions: a server for the run, a hatch in its job, the command ``host`` or a module."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.guest_programs import start_of
-from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.guest_programs import start_of
+from sandbox_kernel.jail.run_job import Job
+from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.recipe import HOST_TYPES
 from sandbox_kernel.model import Language
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from sandbox_kernel.backends.functions.call_server import CallServer
     from sandbox_kernel.backends.functions.host_function import HostFunctions
 
 COMMAND = "host"
-#: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/wasi/engine_overrides.py``.
+#: The descriptor that leads a Python inside WebAssembly to its runner; see ``guest/wasm/run.py``.
 _DESCRIPTOR = 6
 _ERROR = "HostError: new (type: string, message: string) => Error & { type: string };"
 
@@ -39,7 +45,7 @@ def typescript_files(functions: HostFunctions) -> Mapping[str, bytes]:
 
     The checker inside WebAssembly looks for the same name (``guest/wasm/run.py``).
     """
-    from sandbox_kernel.backends.functions.describe import describe_functions
+    from sandbox_kernel.backends.functions.host_function import describe_functions
 
     declared = describe_functions(functions, Language.TYPESCRIPT)
     return {HOST_TYPES: declared.replace("{\n", f"{{\n  {_ERROR}\n", 1).encode()}
@@ -53,7 +59,50 @@ def wasm_python_files() -> Mapping[str, bytes]:
     ours = importlib.resources.files("sandbox_kernel") / "guest" / "functions"
     main = (ours / "host_in_wasm.py").read_bytes()
     return {
-        "host/values.py": (ours / "values.py").read_bytes(),
         "host/calling.py": (ours / "calling.py").read_bytes(),
         "host/__init__.py": main + b"\n\nover_descriptor(%d)\n" % _DESCRIPTOR,
     }
+
+
+@contextlib.contextmanager
+def served(
+    functions: HostFunctions | None, loop: asyncio.AbstractEventLoop | None = None
+) -> Iterator[CallServer | None]:
+    """Serve the calls of one run inside the block; None without functions.
+
+    Args:
+        functions: The functions that the program may call.
+        loop: Where coroutine functions run; None for a loop of our own.
+
+    """
+    if functions is None:
+        yield None
+        return
+    from sandbox_kernel.backends.functions.call_server import CallServer  # most runs have no functions
+
+    server = CallServer(functions)
+    try:
+        server.begin(loop)
+        yield server
+    finally:
+        server.close()
+
+
+def with_hatch(job: Job, server: CallServer | None, places: Places, python: str) -> Job:
+    """Return the job with the hatch and the command ``host`` for its last step, the program. A compiler gets none."""
+    if server is None:
+        return job
+    *before, program = job.steps
+    steps = (*before, replace(program, env=with_command(program.env, places)))
+    files = [*job.files, command_file(places, python)]
+    if any(HOST_TYPES in step.argv for step in before):
+        types = typescript_files(server.functions)
+        files += [JobFile(root=places.cell, name=name, data=data) for name, data in types.items()]
+    return with_functions(replace(job, steps=steps, files=tuple(files)), server)
+
+
+def with_functions(job: Job, server: CallServer) -> Job:
+    """Return the job with the hatch and the list of functions for its last step."""
+    *before, program = job.steps
+    steps = (*before, replace(program, functions=server.functions.listing()))
+    return replace(job, steps=steps, hatch=server.hatch)

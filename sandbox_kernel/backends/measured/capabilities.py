@@ -12,11 +12,11 @@ from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.backends.measured.canaries import Measurement, Mechanisms, OnProgress, measure
 from sandbox_kernel.backends.measured.gpu_canaries import measure_gpu
 from sandbox_kernel.backends.measured.measured_cache import Measured, fingerprint, recall, remember
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies, shortfall
-from sandbox_kernel.jail.kinds.template_cache import unavailable
-from sandbox_kernel.jail.root.sandbox_user import has_own_user
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies, shortfall
+from sandbox_kernel.jail.enforcer import has_own_disk
+from sandbox_kernel.jail.root_user import has_own_user
 from sandbox_kernel.jail.rules import bubblewrap
-from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.jail.template import unavailable
 from sandbox_kernel.languages.registry import RECIPES, availability
 
 if TYPE_CHECKING:

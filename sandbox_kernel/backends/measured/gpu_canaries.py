@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sandbox_kernel.backends.measured.canaries import Measurement, Run
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.jail.meter.gpu_meter import open_counts
+from sandbox_kernel.jail.accounting.gpu_meter import open_counts
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy.gpu import GpuRule, find_gpu, gpu_devices

@@ -1,8 +1,7 @@
-"""Caches measurements until the next boot, because running the canaries takes seconds.
+"""Keeps measurements until the next boot, because running the canaries takes seconds.
 
-The name of an entry is a digest of everything that the measurement depends on (``measured_key.py``), so no entry is
-outdated. Entries are files in a private folder. An entry that is damaged, or that another user could have written, is
-ignored.
+The name of an entry is a digest of everything that the measurement depends on, so no entry is outdated. Entries are
+files in a folder that no other user can change; one that cannot be read counts as none.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ import os
 import platform
 import resource
 import secrets
-import stat
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +27,9 @@ from sandbox_kernel.backends.checks import selecting_variables
 from sandbox_kernel.backends.measured.canaries import Measurement
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies, groups_at_start, shortfall
-from sandbox_kernel.jail.core.interpreter import find_python
+from sandbox_kernel.ground.wire import BadMessage, decode
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies, groups_at_start, shortfall
+from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.policy.gpu import gpu_devices
@@ -38,101 +37,8 @@ from sandbox_kernel.policy.gpu import gpu_devices
 if TYPE_CHECKING:
     from sandbox_kernel.backends.process import ProcessBackend
 
-
-MAX_BYTES = 1 << 20
 #: Most entries; the oldest are removed.
 MAX_ENTRIES = 50
-_FORM = {field.name for field in fields(Measurement)}
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The measurements, and their time."""
-
-    lines: tuple[Measurement, ...]
-    at: float
-
-
-def cache_folder() -> str:
-    """Return the folder of entries, below the user's cache folder."""
-    return os.path.join(cache_root(), "sandbox-kernel", "measured")
-
-
-def recall(key: str) -> Measured | None:
-    """Return the measurements with this fingerprint; None when there are none that can be trusted."""
-    if not key:
-        return None
-    try:
-        fd = os.open(os.path.join(_folder(), key), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        kind = os.fstat(fd)
-        ours = stat.S_ISREG(kind.st_mode) and kind.st_uid == os.geteuid() and not kind.st_mode & 0o077
-        if not ours or kind.st_size > MAX_BYTES:
-            return None
-        with open(fd, "rb", closefd=False) as file:
-            content = file.read(MAX_BYTES)
-    finally:
-        os.close(fd)
-    return _unpacked(key, content)
-
-
-def remember(key: str, measured: Measured) -> None:
-    """Store measurements. A folder that cannot be used is ignored; the next report then measures again."""
-    if not key:
-        return
-    body = json.dumps({"at": measured.at, "lines": [asdict(line) for line in measured.lines]}).encode()
-    with contextlib.suppress(OSError):
-        folder = _folder()
-        aside = os.path.join(folder, f"aside-{secrets.token_hex(8)}")
-        try:
-            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(fd, "wb") as file:
-                file.write(_seal(key, body) + body)
-            os.rename(aside, os.path.join(folder, key))
-        except OSError:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(aside)
-            raise
-        by_age = sorted(os.scandir(folder), key=lambda entry: entry.stat(follow_symlinks=False).st_mtime)
-        for old in by_age[:-MAX_ENTRIES]:
-            os.unlink(old.path)
-
-
-def _folder() -> str:
-    """Return the folder, made if needed. Raises OSError when other users could change it."""
-    folder = cache_folder()
-    with contextlib.suppress(FileNotFoundError):
-        kind = os.lstat(folder)
-        if stat.S_ISDIR(kind.st_mode) and kind.st_uid == os.geteuid() and kind.st_mode & 0o077:
-            os.chmod(folder, 0o700)
-    make_own_folder(folder)
-    return folder
-
-
-def _seal(key: str, body: bytes) -> bytes:
-    return hashlib.sha256(key.encode() + body).hexdigest().encode() + b"\n"
-
-
-def _unpacked(key: str, content: bytes) -> Measured | None:
-    seal, _, body = content.partition(b"\n")
-    if seal + b"\n" != _seal(key, body):
-        return None
-    try:
-        found = json.loads(body)
-        lines = tuple(Measurement(**line) for line in found["lines"] if set(line) == _FORM)
-        return Measured(lines, float(found["at"])) if lines and len(lines) == len(found["lines"]) else None
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-# The key of a cached measurement: a digest of everything that the measurement depends on.
-#
-# A report says what is enforced in *this* process. The key therefore covers facts of the machine, the user, the process
-# and our own code. A missing fact would show an outdated measurement, and one too many only costs a new measurement, so
-# doubtful facts are included.
-
 #: Kernel settings that walls and limits depend on; a missing setting counts as absent.
 SETTINGS = (
     "/proc/sys/kernel/unprivileged_userns_clone",
@@ -154,10 +60,48 @@ SETTINGS = (
     "/sys/kernel/security/lsm",
     "/proc/self/attr/current",
 )
-#: Lines of /proc/self/status: capabilities of the process, and restrictions that it already has.
-STATUS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "Seccomp", "Seccomp_filters", "NoNewPrivs", "Umask")
+#: Beginnings of lines of /proc/self/status: capabilities of the process, and restrictions that it already has.
+STATUS = ("Cap", "Seccomp", "NoNewPrivs", "Umask")
 #: Mounts whose type and options a sandbox depends on.
 _MOUNTS = ("/", "/proc", "/sys", "/dev", "/dev/shm", "/tmp", "/run", "/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements, and their time."""
+
+    lines: tuple[Measurement, ...]
+    at: float
+
+
+def cache_folder() -> str:
+    """Return the folder of entries, below the user's cache folder."""
+    return os.path.join(cache_root(), "sandbox-kernel", "measured")
+
+
+def recall(key: str) -> Measured | None:
+    """Return the measurements with this fingerprint; None when there are none."""
+    if not key:
+        return None
+    try:
+        make_own_folder(cache_folder())
+        return decode(Path(cache_folder(), key).read_bytes(), Measured)
+    except (OSError, BadMessage):
+        return None
+
+
+def remember(key: str, measured: Measured) -> None:
+    """Store measurements. A folder that cannot be used is ignored; the next report then measures again."""
+    if not key:
+        return
+    folder = Path(cache_folder())
+    with contextlib.suppress(OSError):
+        make_own_folder(str(folder))
+        aside = folder / f"aside-{secrets.token_hex(8)}"
+        aside.write_text(json.dumps(asdict(measured)))
+        aside.rename(folder / key)
+        for old in sorted(folder.iterdir(), key=lambda entry: entry.stat().st_mtime)[:-MAX_ENTRIES]:
+            old.unlink()
 
 
 def fingerprint(backend: ProcessBackend) -> str:
@@ -169,7 +113,13 @@ def fingerprint(backend: ProcessBackend) -> str:
 
 
 def facts(backend: ProcessBackend) -> Mapping[str, object]:
-    """Return everything that a measurement depends on, by name."""
+    """Return everything that a measurement depends on, by name: the machine, the user, this process, and our own code.
+
+    A missing fact would show an outdated measurement, and one too many only costs a new measurement, so doubtful facts
+    are included.
+    """
+    status = read_fact("/proc/self/status").splitlines()
+    limits = [name for name in dir(resource) if name.startswith("RLIMIT_")]
     return {
         "boot": read_fact("/proc/sys/kernel/random/boot_id"),
         "kernel": list(platform.uname()),
@@ -178,19 +128,21 @@ def facts(backend: ProcessBackend) -> Mapping[str, object]:
         "swap": [line.split()[0] for line in read_fact("/proc/swaps").splitlines()[1:]],
         "mounts": _mounts(read_fact("/proc/self/mountinfo")),
         "user": [os.getresuid(), os.getresgid(), sorted(os.getgroups())],
-        "process": _status(read_fact("/proc/self/status")),
-        "namespaces": {name: _link(f"/proc/self/ns/{name}") for name in _names("/proc/self/ns")},
-        "rlimits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if _is_rlimit(name)},
+        "process": [line for line in status if line.startswith(STATUS)],
+        "namespaces": {path: _link(path) for path in sorted(glob.glob("/proc/self/ns/*"))},
+        "rlimits": {name: resource.getrlimit(getattr(resource, name)) for name in limits},
         "variables": selecting_variables(),
         "groups": _groups(),
         "enforcer": None if backend.enforcer is None else asdict(backend.enforcer),
-        "bubblewrap": _bubblewrap(),
+        "bubblewrap": _program(bubblewrap.find_bwrap),
         "policy": backend.policy.to_json(),
         "config": asdict(backend.config),
         "gpu": gpu_devices(),
-        "python": [sys.executable, sys.version, _guest_python(backend.config.python_path)],
+        "python": [
+            sys.executable, sys.version, _program(lambda: find_python(backend.config.python_path).executable)
+        ],
         "package": [_version(), _own_code()],
-    }
+    }  # fmt: skip
 
 
 def code_digest(package: Path) -> str:
@@ -217,14 +169,19 @@ def read_fact(path: str) -> str:
         return ""
 
 
+def _link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:  # a namespace for children that has none yet
+        return ""
+
+
 def _groups() -> object:
     """Return the parents of this process's control groups; the names of its own groups are new in each process."""
     where = find_hierarchies()
     if where is None:
         return [groups_at_start(), shortfall()]
-    places = [
-        None if folder is None else os.path.dirname(folder) for folder in (where.memory, where.pids, where.unified)
-    ]
+    places = [folder and os.path.dirname(folder) for folder in (where.memory, where.pids, where.unified)]
     return [groups_at_start(), where.version, places, where.notes]
 
 
@@ -239,45 +196,13 @@ def _mounts(mountinfo: str) -> list[list[str]]:
     return found
 
 
-def _status(text: str) -> dict[str, str]:
-    lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    return {name: lines[name].strip() for name in STATUS if name in lines}
-
-
-def _is_rlimit(name: str) -> bool:
-    return name.startswith("RLIMIT_")
-
-
-def _names(folder: str) -> list[str]:
+def _program(find: Callable[[], str]) -> object:
+    """Return which file a program is; None where there is none."""
     try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
-
-
-def _bubblewrap() -> object:
-    try:
-        return _program(bubblewrap.find_bwrap())
+        path = find()
+        info = os.stat(path)
     except (SandboxError, OSError):
         return None
-
-
-def _guest_python(name: str) -> object:
-    try:
-        return _program(find_python(name).executable)
-    except (SandboxError, OSError):
-        return None
-
-
-def _program(path: str) -> list[object]:
-    info = os.stat(path)
     return [path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_mode]
 
 

@@ -23,13 +23,12 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     compile_job,
     make_walls,
 )
-from sandbox_kernel.backends.wasm.wasm_result import GuestEnd, read_file, read_report, unfinished, with_advice
+from sandbox_kernel.backends.wasm.wasm_result import GuestEnd, read_file, read_report, unfinished
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
-from sandbox_kernel.jail.core.job import JobOutcome
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.run_job import JobOutcome, run_job
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 from sandbox_kernel.policy import SandboxPolicy
@@ -183,7 +182,7 @@ def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:
             raise BackendUnavailable(f"the engine cannot start inside the sandbox: {words[-1]}; pip install wasmtime")
         raise EnforcerFailed("compiler", f"it died on this module: {words[-1] if words else outcome.exits}")
     if ending.end is GuestEnd.INVALID:
-        reason = with_advice(ending.message, ending.defect).replace("--> <anon>:", "--> cell.wat:")
+        reason = ending.message.replace("--> <anon>:", "--> cell.wat:")
         raise InvalidRequest(f"the module cannot be run: {reason}")
     if ending.end is GuestEnd.MEMORY:
         result = unfinished(request, Status.MEMORY_EXCEEDED, Limit.MEMORY, outcome.duration_s)

@@ -2,7 +2,7 @@
 
 A name depends on everything that changes the compiled code: the module itself, the version and settings of the engine,
 the processor, and our own preparation of modules. An image of a CPython that has started is made in a jail
-(``guest/wasm/python/boot_python.py``). The hash seed is part of it, so a new one is made each month. Pure, except that
+(``guest/wasm/boot_python.py``). The hash seed is part of it, so a new one is made each month. Pure, except that
 it reads the clock and our own programs.
 """
 
@@ -18,9 +18,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.core.walls import CELL, WORK
+from sandbox_kernel.jail.walls import CELL, WORK
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.policy import Grant
 
@@ -30,7 +29,7 @@ _PREPARATION = (
     "wasm/rewrite.py",
     "wasm/compile_module.py",
     "wasm/engine.py",
-    "wasm/wasi/engine_overrides.py",
+    "wasm/engine.py",
 )
 
 
@@ -90,7 +89,7 @@ def compiled_name(prefix: str, sha256: str, switches: EngineSwitches) -> str:
 PLACES = (WORK, ".", "/", CELL)
 #: What fits into an image: mounts, bytes of a mount's name, bytes of the arguments and of the environment.
 MOST_MOUNTS, MOST_NAME_BYTES, MOST_TEXT_BYTES = 24, 255, 1 << 18
-#: The file of a store entry that says whether the module is an image.
+#: The file of a store entry that says how its image is entered.
 FACTS = "image.json"
 #: How long an image is used, in seconds.
 _LIFE_S = 30 * 86_400
@@ -99,16 +98,8 @@ _HONOURED = ("PYTHONPATH",)
 #: Guest programs whose code changes an image.
 _MAKERS = (
     "wasm/rewrite.py",
-    "wasm/python/boot_python.py",
+    "wasm/boot_python.py",
 )
-
-
-@dataclass(frozen=True)
-class ImageFacts:
-    """Whether a prepared interpreter is an image, or why not."""
-
-    booted: bool
-    reason: str = ""
 
 
 def boot_fields(guest: WasmLanguage) -> dict[str, object]:
@@ -137,14 +128,6 @@ def image_parts(guest: WasmLanguage) -> list[str]:
 def age_mark(now: float | None = None) -> str:
     """Return the part of an image's name that changes when a new one is due."""
     return f"{int((time.time() if now is None else now) // _LIFE_S)}"
-
-
-def image_facts(entry: StoreEntry) -> ImageFacts:
-    """Read what the preparation found out about an interpreter."""
-    if FACTS not in entry.files:
-        return ImageFacts(booted=False)
-    found = json.loads(entry.read(FACTS))
-    return ImageFacts(booted=bool(found.get("booted")), reason=str(found.get("reason", "")))
 
 
 def why_not_image(grants: Sequence[Grant], argv: Sequence[str], env: Mapping[str, str]) -> str | None:

@@ -23,7 +23,6 @@ from sandbox_kernel.backends.wasm.guest_images import (
     age_mark,
     compiled_name,
     engine_version,
-    image_facts,
     image_parts,
 )
 from sandbox_kernel.backends.wasm.packages import OFFLINE, find_npm, package_files, package_name
@@ -42,11 +41,10 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 )
 from sandbox_kernel.backends.wasm.wasm_result import GuestEnd, read_file, read_report
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import Job
-from sandbox_kernel.jail.core.walls import Walls
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.run_job import run_job
+from sandbox_kernel.jail.run_job import Job, run_job
+from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.limits import Limits
@@ -55,10 +53,10 @@ from sandbox_kernel.policy import SandboxPolicy
 
 #: Guest programs whose source is part of an image.
 _IMAGE_PARTS = (
-    "wasm/javascript/javascript_boot.js",
-    "wasm/javascript/quickjs.py",
+    "wasm/inside/javascript_boot.js",
+    "wasm/quickjs.py",
     "wasm/rewrite.py",
-    "wasm/javascript/embedder.py",
+    "wasm/embedder.py",
 )
 
 
@@ -124,8 +122,7 @@ class Preparer:
                 files = self._built(guest, switches, tell)
                 self._forget_old_images(guest)
                 ready = self._store.add(guest_name(guest, switches), files)
-            why = image_facts(ready).reason
-            tell(f"{guest.version} is ready" + (f", but starts anew in each run: {why}" if why else ""), 1.0)
+            tell(f"{guest.version} is ready", 1.0)
             return ready
 
     def _forget_old_images(self, guest: WasmLanguage) -> None:

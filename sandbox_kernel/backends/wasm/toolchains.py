@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from sandbox_kernel.backends.outcome import make_result, run_facts
 from sandbox_kernel.backends.wasm.wasm_result import read_file
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.interpreter import find_python, runtime_grants
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import Job
-from sandbox_kernel.jail.core.walls import Places, Walls, sizes
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.enforcer import has_own_disk
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.interpreter import find_python, runtime_grants
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.start import has_own_disk
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.run_job import Job, run_job
+from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.jail.walls import Places, Walls, sizes
+from sandbox_kernel.languages.c_family import REMEDY, Zig, find_zig
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.compiled import Compilation, cache_key, compiler_identity, parts_beside
 from sandbox_kernel.languages.recipe import (
@@ -35,7 +35,6 @@ from sandbox_kernel.languages.recipe import (
     search_path,
 )
 from sandbox_kernel.languages.rust import Rustc, find_rustc, wrap
-from sandbox_kernel.languages.zig_toolchain import REMEDY, Zig, find_zig
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant

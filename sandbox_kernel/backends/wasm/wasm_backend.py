@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, EnforcedLimits, RunContext
 from sandbox_kernel.backends.checks import Listener, check_files_fit, check_request, host_trouble, unless_terminal
-from sandbox_kernel.backends.functions.inside import typescript_files, wasm_python_files
-from sandbox_kernel.backends.functions.served_run import served, with_functions
+from sandbox_kernel.backends.functions.inside import served, typescript_files, wasm_python_files, with_functions
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.outcome import NetworkSigns, make_result, network_notes
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm.cell_modules import CellModules, WasmSource, read_source
-from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, image_facts, why_not_image
+from sandbox_kernel.backends.wasm.guest_images import EngineSwitches, why_not_image
 from sandbox_kernel.backends.wasm.prepare import OnProgress, WasmLanguages, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.toolchains import build, find_toolchain
@@ -41,12 +40,11 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 from sandbox_kernel.backends.wasm.wasm_result import unfinished, wasm_facts
 from sandbox_kernel.backends.wasm.wheels import MEMORY, PLACE, LoadedWheels, Wheels, load_wheels
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.core.job import SpareGone
-from sandbox_kernel.jail.core.walls import CELL, Walls
 from sandbox_kernel.jail.enforcer import get_enforcer
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run.run_job import run_job
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.jail.run_job import SpareGone, run_job
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.model import (
     ExecRequest,
@@ -63,8 +61,8 @@ from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
+    from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
 
 class WasmBackend(WasmLanguages, BlockingBackend):
@@ -172,7 +170,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             raise InvalidRequest(f"{why}, and wheels are part of an image of Python that has started; leave out one")
         guest = replace(guest, image={}) if why is not None else guest
         entry = self.ready(guest, switches)
-        why = why or image_facts(entry).reason
         program = self._interpreter(request, guest, switches, entry)
         if calls is not None and request.language is Language.PYTHON:
             program = replace(program, files={**program.files, **wasm_python_files()})
@@ -190,7 +187,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
 
     def loaded_wheels(self, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry) -> LoadedWheels | None:
         """Return the wheels of this backend, loaded into the image of a Python; None for another guest."""
-        if self.wheels is None or guest.language is not Language.PYTHON or not image_facts(entry).booted:
+        if self.wheels is None or guest.language is not Language.PYTHON or not guest.image:
             return None
         return load_wheels(self.store, self.enforcer.name, self.wheels, entry, switches)
 
@@ -202,8 +199,8 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         """Return the proxy of one run or session; None inside the block when the policy allows no network."""
         if not self.policy.network and not self.policy.network_rules:
             return contextlib.nullcontext()
+        from sandbox_kernel.net.fetch_policy import FetchPolicy
         from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-        from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
         return (self._proxy or EgressProxy)(FetchPolicy.from_sandbox_policy(self.policy))
 

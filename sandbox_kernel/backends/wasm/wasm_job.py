@@ -10,21 +10,21 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel.backends.wasm.guest_images import FACTS, PLAIN, EngineSwitches, boot_fields
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import REPORT_FD, JobFile, Step
-from sandbox_kernel.jail.core.interpreter import find_python
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import Job
-from sandbox_kernel.jail.core.walls import CELL, WORK, Walls, Warm, sizes
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.enforcer import has_own_disk
+from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step
+from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules import seccomp
-from sandbox_kernel.jail.start import has_own_disk
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.jail.run_job import Job
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.walls import CELL, WORK, Walls, Warm, sizes
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.languages.recipe import rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest
 from sandbox_kernel.policy import Grant, SandboxPolicy
-from sandbox_kernel.policy.sandbox_policy import ROOT
+from sandbox_kernel.policy.places import ROOT
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 #: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.
@@ -45,8 +45,6 @@ MOST_COMPILED_BYTES = 60 << 20
 MODULE, COMPILED, HANDLES = "module", "module.cwasm", "handles.json"
 #: Where a jail has the folder that a policy mounts as the root of a program.
 _ROOT_PLACE = "/mounted-root"
-#: The letter box of a Python that has no descriptor for its messages; ``guest/wasm/wasi/file_calls.py`` has it too.
-_LETTERS = "/sandbox"
 #: Guest program that waits in each jail for a plan.
 _WAITING = "sandbox_guest.wasm.run"
 
@@ -197,7 +195,7 @@ def bake_job(
     functions: Sequence[str],
     switches: EngineSwitches,
 ) -> Job:
-    """Return the job that makes an image of the JavaScript engine; see ``guest/wasm/javascript/quickjs.py``."""
+    """Return the job that makes an image of the JavaScript engine; see ``guest/wasm/quickjs.py``."""
     plan = {
         "task": "bake",
         "source": module.path,
@@ -212,7 +210,7 @@ def bake_job(
 
 
 def boot_job(jail: Jail, module: TrustedFile, guest: WasmLanguage, switches: EngineSwitches) -> Job:
-    """Return the job that makes an image of a started interpreter; see ``guest/wasm/python/boot_python.py``."""
+    """Return the job that makes an image of a started interpreter; see ``guest/wasm/boot_python.py``."""
     plan = {
         "task": "boot",
         "source": module.path,
@@ -232,7 +230,7 @@ def packages_job(
     results: tuple[str, str],
     switches: EngineSwitches,
 ) -> Job:
-    """Return the job that imports packages into an image; see ``guest/wasm/python/boot_python.py``."""
+    """Return the job that imports packages into an image; see ``guest/wasm/boot_python.py``."""
     plan = {
         "task": "packages",
         "module": image.file(COMPILED),
@@ -320,8 +318,6 @@ def check_mounts(policy: SandboxPolicy, guest: WasmLanguage) -> None:
             f"{guest.language} in WebAssembly has a root of its own, so nothing can be mounted at '/'; mount it "
             "elsewhere: policy.mount(…, '/data')"
         )
-    if guest.entry == "turn":
-        check_place_is_free(policy, _LETTERS, "the messages of the large Python")
 
 
 def check_place_is_free(policy: SandboxPolicy, place: str, owner: str) -> None:

@@ -8,53 +8,20 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from sandbox_kernel.backends.outcome import RunFacts, run_facts
 from sandbox_kernel.backends.wasm.wasm_job import PREPARE_DISK_MB
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.ground.wire import parse_json
-from sandbox_kernel.jail.core.gate_messages import readable_text
-from sandbox_kernel.jail.core.job import Job, JobOutcome
-from sandbox_kernel.jail.run import ending
-from sandbox_kernel.jail.run.ending import Evidence, Verdict
+from sandbox_kernel.ground.wire import BadMessage, decode
+from sandbox_kernel.jail import ending
+from sandbox_kernel.jail.ending import Evidence, Verdict
+from sandbox_kernel.jail.gate_messages import readable_text
+from sandbox_kernel.jail.run_job import Job, JobOutcome
 from sandbox_kernel.languages.recipe import ProgramPlan
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
-
-
-class ModuleDefect(StrEnum):
-    """What is wrong with a module, by the words of the checker inside the jail (``guest/wasm/binary.py``)."""
-
-    OTHER = "other"
-    CUT = "cut"
-    TOO_LARGE = "too_large"
-    NESTED = "nested"
-    SWITCHED_OFF = "switched_off"
-    MEMORY_RANGE = "memory_range"
-    NO_ENTRY = "no_entry"
-    UNKNOWN_IMPORT = "unknown_import"
-    OTHER_IMPORT = "other_import"
-
-
-_TARGET = "build it as a command for wasm32-wasip1"
-_STEPS = {
-    ModuleDefect.CUT: "the file is cut or damaged: build or download it again",
-    ModuleDefect.TOO_LARGE: "make it smaller: leave out what is not used (wasm-opt -Oz, --gc-sections), or split it",
-    ModuleDefect.NESTED: "make it flatter: no compiler makes such a function of a program",
-    ModuleDefect.SWITCHED_OFF: f"{_TARGET}, without threads, 64-bit memory and proposals beyond WebAssembly 2.0",
-    ModuleDefect.MEMORY_RANGE: "declare a smaller memory",
-    ModuleDefect.NO_ENTRY: f"export the function to run as _start, or {_TARGET} and not as a library",
-    ModuleDefect.UNKNOWN_IMPORT: f"only wasi_snapshot_preview1 and the module sandbox (fetch) are given; {_TARGET}",
-    ModuleDefect.OTHER_IMPORT: f"the import is declared in another way than WASI has it; {_TARGET}",
-}
-
-
-def with_advice(reason: str, defect: ModuleDefect) -> str:
-    """Return the reason with the next step, where one is known."""
-    step = _STEPS.get(defect)
-    return f"{reason}; {step}" if step is not None else reason
 
 
 class GuestEnd(StrEnum):
@@ -85,39 +52,21 @@ class WasmEnding:
     fuel_used: int | None = None
     memory_bytes: int | None = None
     refused: int = 0
-    #: What is wrong with a module that is invalid.
-    defect: ModuleDefect = ModuleDefect.OTHER
+
+    def __post_init__(self) -> None:
+        numbers = (self.code, self.fuel_used, self.memory_bytes, self.refused)
+        if any(abs(number or 0) >= 1 << 63 for number in numbers) or (self.end is GuestEnd.EXIT and self.code is None):
+            raise ValueError("a report with numbers that no guest has")
 
 
 def read_report(data: bytes) -> WasmEnding | None:
-    """Parse the report; None when it cannot be parsed, because the embedder died."""
+    """Parse the report; None when it is none, because the embedder died or is not ours any more."""
     line, newline, _ = data.partition(b"\n")
-    if not newline:
-        return None
     try:
-        fields = parse_json(line)
-    except (ValueError, RecursionError):
+        found = decode(line, WasmEnding) if newline else None
+    except BadMessage:
         return None
-    if not isinstance(fields, dict) or fields.get("end") not in list(GuestEnd):
-        return None
-    code, message = _whole(fields.get("code")), fields.get("message")
-    end = GuestEnd(fields["end"])
-    if end is GuestEnd.EXIT and code is None:
-        return None
-    return WasmEnding(
-        end=end,
-        code=code,
-        message=readable_text(message[:_MOST_MESSAGE]) if isinstance(message, str) else "",
-        fuel_used=_whole(fields.get("fuel_used")),
-        memory_bytes=_whole(fields.get("memory_bytes")),
-        refused=_whole(fields.get("refused")) or 0,
-        defect=ModuleDefect(fields["defect"]) if fields.get("defect") in list(ModuleDefect) else ModuleDefect.OTHER,
-    )
-
-
-def _whole(value: object) -> int | None:
-    good = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
-    return value if good and isinstance(value, int) else None
+    return found and replace(found, message=readable_text(found.message[:_MOST_MESSAGE]))
 
 
 #: The status of a guest by its ending, where its exit code does not decide.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.policy import PRESETS
-from sandbox_kernel.policy.document import make_policy
+from sandbox_kernel.policy.sandbox_policy import make_policy
 
 __all__ = ["add_policy_options", "make_env", "make_policy", "make_secrets"]
 

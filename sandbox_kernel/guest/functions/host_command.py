@@ -12,8 +12,7 @@ import os
 import sys
 
 from .caller import Caller
-from .calling import HostError, as_json, from_json
-from .values import encode
+from .calling import HostError, as_json, encode, from_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The module ``host`` of Python inside WebAssembly: ``from host import search``. No module imports it.
 
-Runs in the guest, as a package with ``calling`` and ``values`` of this folder. ``offer`` is called once, with
+Runs in the guest, as a package with ``calling`` of this folder. ``offer`` is called once, with
 the functions and the way to the embedder: in a session by ``cell_boot.py``, in a run by ``over_descriptor``.
 """
 
@@ -49,7 +49,7 @@ def offer(listing: list[list[str]], send: Callable[[bytes], bytes]) -> None:
 
 
 def over_descriptor(number: int) -> None:
-    """Offer the functions that the embedder lists; a descriptor leads to it (``wasi/engine_overrides.py``)."""
+    """Offer the functions that the embedder lists; a descriptor leads to it (``guest/wasm/run.py``)."""
 
     def send(message: bytes) -> bytes:
         data = message + b"\n"

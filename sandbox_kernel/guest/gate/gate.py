@@ -26,8 +26,8 @@ import stat
 import struct
 import sys
 
-from . import lockdown, python_once, quotas, steps
-from .ahead import Ahead, Waiting
+from . import lockdown, python_once, steps
+from .steps import Ahead, Waiting
 from .wire import plain_json, receive_order, send
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
@@ -180,8 +180,8 @@ def main() -> None:
     """Set up this process as a gate, then serve. When it ends, the kernel ends everything else in the jail."""
     if os.getpid() == 1:
         # We are the init of new namespaces, started by bubblewrap. Do this before anything is imported or started.
-        quotas.take_shares()
-        quotas.give_up_rights()
+        lockdown.take_shares()
+        lockdown.give_up_rights()
     number, channel = (low_number(int(given)) for given in sys.argv[1:3])
     control = socket.socket(fileno=number)
     settle_in(sys.argv[3:])

@@ -1,19 +1,13 @@
-"""Builds the walls around the calling process. Runs inside: standard library only, imported or started by path.
+"""Builds the walls around the calling process. Runs inside: standard library only.
 
-Each function takes rights away from the process for good: they stay lost over ``exec`` and in all children. The
-functions are called in the order of this file (``lock_down`` does that), because each may need a right that the next
-one takes; the syscall filter comes last, because it may refuse the calls of the others. Every failure is an ``OSError``
-that names the step; the caller must then end the process and never go on without the wall.
-
-As a program, with the arguments SPEC_FD STATUS_FD COMMAND [ARG ...], it reads a spec from one descriptor, locks itself
-down and executes the command. If the status descriptor is closed and empty, the command runs; otherwise it holds one
-line that says which step failed, and the exit code is 126. The spec is in ``marshal`` format: reading JSON would double
-the start time.
+Each function takes rights away from the process for good: they stay lost over ``exec`` and in all children. They are
+called in the order of this file, because each may need a right that the next one takes; the syscall filter comes last,
+because it may refuse the calls of the others. Every failure is an ``OSError`` that names the step; the caller must then
+end the process and never go on without the wall.
 """
 
 from __future__ import annotations
 
-import marshal
 import os
 import sys
 
@@ -21,6 +15,8 @@ TYPE_CHECKING = False  # typing and collections.abc would cost more time than al
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
 
 _NUMBERS = {
     "x86_64": {"capset": 126, "seccomp": 317},
@@ -38,13 +34,11 @@ _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_GET_NO_NEW_PRIVS = 36, 38, 39
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _SECCOMP_SET_MODE_FILTER, _SECCOMP_FILTER_FLAG_TSYNC, _SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 1, 8
-_LANDLOCK_RULE_PATH_BENEATH, _LANDLOCK_RULE_NET_PORT = 1, 2
+_LANDLOCK_RULE_PATH_BENEATH = 1
 #: Rights that only a directory can have; the kernel refuses a rule that gives them to a file.
 _DIRECTORY_RIGHTS = 0x3FF8
 _EPERM, _ESRCH, _EBUSY, _EINVAL, _ENOSYS = 1, 3, 16, 22, 38
 _CLONE_THREAD = 0x10000
-_LAST_SIGNAL = 64
-_SETUP_FAILED = 126
 
 
 class _Late:
@@ -165,24 +159,19 @@ def _empty_bounding_set(step: str, keep: Sequence[int]) -> None:
         capability += 1
 
 
-def landlock_restrict(plan: Mapping[str, object]) -> None:
-    """Restrict this process to the files, ports and peers of a plan (``LandlockPlan.to_dict``).
+def landlock_restrict(plan: Mapping[str, Any]) -> None:
+    """Restrict this process to the files and peers of a plan (``LandlockPlan``).
 
     Raises ``OSError`` when a path of the plan does not exist, or is another file than the plan says.
     """
     require_single_thread("landlock_restrict")
-    identities = _mapping(plan.get("identities") or {}, "identities")
-    handled = [_number(plan, name) for name in ("handled_fs", "handled_net", "scoped")]
+    handled = [plan[name] for name in ("handled_fs", "handled_net", "scoped")]
     # Older kernels accept a longer structure if the fields that they do not know are zero.
     attributes = (ctypes.c_uint64 * 3)(*handled)
     ruleset = _syscall("landlock_restrict: ruleset", "landlock_create", attributes, ctypes.sizeof(attributes), 0)
     try:
-        for path, access in _pairs(plan, "paths"):
-            _allow_path(ruleset, path, access, identities.get(path))
-        for port, access in _pairs(plan, "ports"):
-            rule = (ctypes.c_uint64 * 2)(access, int(port))
-            what = f"landlock_restrict: port {port}"
-            _syscall(what, "landlock_add", ruleset, _LANDLOCK_RULE_NET_PORT, rule, 0)
+        for path, access in plan["paths"]:
+            _allow_path(ruleset, path, access, plan["identities"].get(path))
         _syscall("landlock_restrict", "landlock_restrict", ruleset, 0)
     finally:
         os.close(ruleset)
@@ -249,60 +238,6 @@ def require_single_thread(step: str) -> None:
         raise OSError(_EBUSY, f"{step}: {threads} threads run; lock down before any is started")
 
 
-def lock_down(spec: Mapping[str, object]) -> None:
-    """Apply a whole spec in the right order.
-
-    Keys, all optional: ``rlimits`` (name to limit), ``parent`` (die with this process), ``subreaper`` (bool),
-    ``landlock`` (a plan), ``dumpable`` (bool), ``seccomp`` (filters, applied in this order). New privileges and
-    capabilities are always given up. An unknown key is an error, so that a misspelt wall is not left out.
-    """
-    unknown = set(spec) - {"rlimits", "parent", "subreaper", "landlock", "dumpable", "seccomp"}
-    if unknown:
-        raise OSError(_EINVAL, f"lock_down: unknown key {min(unknown)!r}")
-    rlimits, parent, landlock = spec.get("rlimits"), spec.get("parent"), spec.get("landlock")
-    if rlimits is not None:
-        set_rlimits(_mapping(rlimits, "rlimits"))  # type: ignore[arg-type]
-    if parent is not None:
-        set_pdeathsig(parent=_number(spec, "parent"))
-    if spec.get("subreaper"):
-        set_subreaper()
-    no_new_privs()
-    drop_capabilities()
-    if landlock is not None:
-        landlock_restrict(_mapping(landlock, "landlock"))
-    if "dumpable" in spec:
-        set_dumpable(bool(spec["dumpable"]))
-    filters = spec.get("seccomp") or ()
-    if not isinstance(filters, (list, tuple)):
-        raise OSError(_EINVAL, "lock_down: seccomp must be a list")
-    for program in filters:
-        load_seccomp(program)
-
-
-def main(argv: list[str]) -> int:
-    """Read the spec, lock down, execute the command; returns only when that failed.
-
-    The command gets exactly the spec's ``env``: Python may have added to its own (LC_CTYPE). All signals are set to
-    their defaults: those that Python ignores (SIGPIPE, SIGXFSZ) and those that a shell ignores in the background.
-    """
-    spec_fd, status_fd, command = int(argv[1]), int(argv[2]), argv[3:]
-    os.set_inheritable(status_fd, False)
-    step = "spec"
-    try:
-        with open(spec_fd, "rb") as file:
-            spec = dict(_mapping(marshal.load(file), "spec"))  # noqa: S302 - the host wrote it
-        env = _mapping(spec.pop("env", {}), "env")
-        step = "lockdown"
-        lock_down(spec)
-        for number in range(1, _LAST_SIGNAL + 1):
-            _libc.signal(number, None)
-        step = f"exec {command[0]!r}"
-        os.execvpe(command[0], command, env)  # type: ignore[arg-type]
-    except (OSError, ValueError, EOFError, TypeError) as error:
-        os.write(status_fd, f"{step}: {error}\n".encode("utf-8", "backslashreplace"))
-    return _SETUP_FAILED
-
-
 def _allow_path(ruleset: int, path: str, access: int, identity: object) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -310,7 +245,7 @@ def _allow_path(ruleset: int, path: str, access: int, identity: object) -> None:
         raise OSError(error.errno, f"landlock_restrict: path {path!r}: {error.strerror}") from None
     try:
         found = os.fstat(fd)
-        if identity is not None and identity != [found.st_dev, found.st_ino]:
+        if identity not in (None, (found.st_dev, found.st_ino)):
             raise OSError(_EPERM, f"landlock_restrict: path {path!r} was exchanged meanwhile")
         if found.st_mode & 0o170000 != 0o040000:
             access &= ~_DIRECTORY_RIGHTS
@@ -367,28 +302,51 @@ def _failure(step: str) -> OSError:
     return OSError(number, f"{step}: {os.strerror(number)}")
 
 
-def _mapping(value: object, name: str) -> Mapping[str, object]:
-    if not isinstance(value, dict):
-        raise OSError(_EINVAL, f"lock_down: {name} must be a table")
-    return value
+# Limits, in the sandbox's own user namespace, resources that the kernel counts for each user.
+#
+# To the kernel all sandboxes of a user are that user, so one of them could use up the user's whole quota: then file
+# watches of the host's own programs would fail. A user namespace can have lower limits of its own. Setting them takes
+# capabilities in it, so the gate does it before it gives these up.
+#
+# Resources that namespaces do not divide are limited with ``setrlimit`` (``languages/recipe.py``) or refused
+# (``jail/rules/seccomp.py``). Runs inside the jail: standard library only, Python 3.8 or later.
+
+#: Files in /proc/sys/user and their values. A user usually has 128 inotify instances and 8192 watches or more; the
+#: syscall filter refuses the calls behind the others.
+SHARES = {
+    "max_inotify_instances": 16,
+    "max_inotify_watches": 1024,
+    "max_fanotify_groups": 0,
+    "max_fanotify_marks": 0,
+    "max_user_namespaces": 0,
+}
+_CAP_SETPCAP, _CAP_SYS_RESOURCE = 8, 24
 
 
-def _number(table: Mapping[str, object], name: str) -> int:
-    value = table.get(name)
-    if not isinstance(value, int):
-        raise OSError(_EINVAL, f"lock_down: {name} must be a number, got {value!r}")
-    return value
+def take_shares() -> None:
+    """Set the limits; ``/proc`` must belong to our own namespaces. Raises ``OSError`` when one cannot be set."""
+    for name, most in SHARES.items():
+        path = f"/proc/sys/user/{name}"
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # an older kernel does not have this limit
+        try:
+            os.write(fd, str(most).encode())
+        finally:
+            os.close(fd)
 
 
-def _pairs(table: Mapping[str, object], name: str) -> Iterable[tuple[str, int]]:
-    rows = table.get(name)
-    if not isinstance(rows, (list, tuple)):
-        raise OSError(_EINVAL, f"lock_down: {name} must be a list of pairs, got {rows!r}")
-    for row in rows:
-        if not isinstance(row, (list, tuple)) or len(row) != 2 or not isinstance(row[1], int):
-            raise OSError(_EINVAL, f"lock_down: {name} holds {row!r}, which is not a pair of an object and its rights")
-        yield row[0], row[1]
+def give_up_rights() -> None:
+    """Give up the two capabilities that bubblewrap gave the gate for ``take_shares``, and every way to get more."""
+    import _ctypes
 
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+    prctl, capset = _ctypes.dlsym(library, "prctl"), _ctypes.dlsym(library, "capset")
+    header = _CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4)
+    calls = [(prctl, (_PR_CAPBSET_DROP, capability, 0, 0, 0)) for capability in (_CAP_SYS_RESOURCE, _CAP_SETPCAP)]
+    # Effective, permitted and inheritable, for the first 32 capabilities and then for the rest; clears ambient ones
+    # too.
+    for function, arguments in (*calls, (capset, (header, bytes(24)))):
+        if _ctypes.call_cdeclfunction(function, arguments) != 0:
+            raise OSError("the gate could not give up its capabilities")

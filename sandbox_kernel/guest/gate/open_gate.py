@@ -4,7 +4,7 @@ When this gate ends, the kernel does not end its descendants, so the gate kills 
 It runs outside the walls, as a separate user if the host is root. Each step builds the walls around itself before it
 becomes the program; if a wall cannot be built, the step ends, so no program ever runs without them.
 
-Its arguments are SPEC-FD CONTROL-FD CHANNEL-FD [MODULE ...]; ``jail/kinds/open_spec.py`` writes the spec.
+Its arguments are SPEC-FD CONTROL-FD CHANNEL-FD [MODULE ...]; ``jail/rules/landlock.py`` writes the spec.
 Standard library only, Python 3.8 or later.
 """
 

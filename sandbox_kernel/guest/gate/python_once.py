@@ -10,7 +10,7 @@ import gc
 import os
 import sys
 
-from ..python import file_modes, tried_names
+from ..python import os_patches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def run(source: bytes, argv: List[str], flags: mmap.mmap) -> None:
     sys.argv = list(argv)
     sys.path.insert(0, os.getcwd())
     code = 0
-    tried_names.remember(lambda name: _write_name(name, flags))
-    file_modes.change_by_descriptor()
+    os_patches.remember_names(lambda name: _write_name(name, flags))
+    os_patches.change_by_descriptor()
     try:
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as error:

@@ -11,10 +11,10 @@ have one thread, because a fork copies only one; if an import has started more, 
 
 An order is the sizes of /box, /tmp and /dev/shm, with five descriptors: control, channel, stdin, stdout, stderr. The
 child answers over its control socket: one byte (the kernel adds the sender's pid), a second one with the descriptor of
-the layer if the program works on a folder of the host (``layer.py``), then the messages of every gate. If a child
+the layer if the program works on a folder of the host (``namespaces.py``), then the messages of every gate. If a child
 cannot build its walls, it writes the reason to its stderr and ends.
 
-Its arguments are ORDERS-FD CHANNEL-FD SPEC-FD [MODULE ...]; ``jail/kinds/template.py`` writes the spec.
+Its arguments are ORDERS-FD CHANNEL-FD SPEC-FD [MODULE ...]; ``jail/template.py`` writes the spec.
 Standard library only, Python 3.8 or later.
 """
 
@@ -28,7 +28,7 @@ import stat
 import struct
 import sys
 
-from . import gate, layer, lockdown, namespaces, quotas
+from . import gate, lockdown, namespaces
 from .namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID
 from .steps import move_up
 from .wire import send
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
 
-#: The uid inside, and the size of /cell: the same as in ``jail/core/walls.py`` and ``jail/rules/bubblewrap.py``.
+#: The uid inside, and the size of /cell: the same as in ``jail/walls.py`` and ``jail/rules/bubblewrap.py``.
 INNER_UID = 1000
 CELL_BYTES = 64 << 20
 ORDER = struct.Struct(">QQQ")
@@ -161,11 +161,11 @@ def build_walls(sizes: Tuple[int, ...], spec: Dict[str, Any]) -> List[int]:
         namespaces.show_again(fd, path)
         os.close(fd)
     if spec["here"]:
-        changed = layer.mount_layer()
+        changed = namespaces.mount_layer()
     # Terminals are named by number: with a shared /dev/pts one jail could open another's.
     namespaces.mount("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     namespaces.mount("proc", "/proc", MS_NOSUID | MS_NOEXEC | MS_NODEV, "")
-    quotas.take_shares()
+    lockdown.take_shares()
     namespaces.bring_up_loopback()
     os.setsid()
     os.chdir("/box")

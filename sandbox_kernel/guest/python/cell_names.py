@@ -45,8 +45,8 @@ def murmur2(data: bytes, seed: int) -> int:
     return value ^ value >> 15
 
 
-#: The same as on the host (``session/debugging/debug_messages.py``).
-PREFIX, SUFFIX = "/sandbox-cells/", ".py"
+#: The same as on the host (``session/debug_link.py``).
+CELL_FOLDER, CELL_SUFFIX = "/sandbox-cells/", ".py"
 #: How many texts are kept, and how long one may be in characters.
 MAX_TEXTS, MAX_TEXT = 1000, 1 << 20
 #: How many cells that ran before a debugger was attached can have breakpoints.
@@ -55,7 +55,7 @@ MAX_EARLIER = 200
 
 def path_of(code: str) -> str:
     """Return the path by which a debugger knows a cell with this text."""
-    return f"{PREFIX}{murmur2(code.encode('utf-8', 'surrogatepass'), SEED)}{SUFFIX}"
+    return f"{CELL_FOLDER}{murmur2(code.encode('utf-8', 'surrogatepass'), SEED)}{CELL_SUFFIX}"
 
 
 class CellTexts:

@@ -18,7 +18,7 @@ import traceback
 from ..gate.python_once import limit_of
 from ..session import accelerator
 from ..session.worker import CellEngine, Worker
-from . import editor_answers, file_modes, loading, look, process_state, saving, tried_names
+from . import completions, loading, look, os_patches, process_state, saving
 from .background import (
     CELL,
     allow_own_loops,
@@ -29,7 +29,8 @@ from .background import (
     replace_streams,
     run_until_readable,
 )
-from .debugger.attachment import Attachment
+from .cell_names import CellTexts
+from .debugger import DebugServer
 from .display import SCREEN
 from .interactive.frame import bundle, plain
 from .interactive.widgets import COMMS
@@ -77,7 +78,8 @@ class PythonCells(CellEngine):
         self._libc = ctypes.CDLL(None)
         self._code = ""
         self._environment_set = False
-        self._debugger = Attachment(shell)
+        self._debugger: DebugServer | None = None
+        self._texts = CellTexts()
 
     def begin(self, worker: Worker) -> None:
         """See ``CellEngine``."""
@@ -89,8 +91,8 @@ class PythonCells(CellEngine):
         allow_own_loops()
         replace_streams(worker.pid, self.running_cell, self.send_late)
         plain_children()
-        tried_names.remember()
-        file_modes.change_by_descriptor()
+        os_patches.remember_names()
+        os_patches.change_by_descriptor()
 
         def ask(prompt: object = "", /) -> str:
             return worker.input(str(prompt), False)
@@ -103,6 +105,7 @@ class PythonCells(CellEngine):
         sys.path[:] = ["", *(path for path in sys.path if path != "")]
         sys.argv = [""]
         process_state.note_beginning()
+        os.register_at_fork(after_in_child=self._forget_debugger)
 
     def running_cell(self) -> int:
         """See ``CellStream``: the running cell, or minus the last one between cells."""
@@ -133,14 +136,14 @@ class PythonCells(CellEngine):
             self._environment_set = True
             for name, value in _FOR_PROGRAMS.items():
                 os.environ.setdefault(name, value)
-        self._debugger.settle()
-        tried_names.take()
+        self._settle_debugger()
+        os_patches.take_names()
         try:
             with self.as_cell():
                 end = self.run_cell(code, number)
         finally:
-            self._debugger.settle()
-        tried = tried_names.take()
+            self._settle_debugger()
+        tried = os_patches.take_names()
         return {**end, "tried": tried} if tried else end
 
     @contextlib.contextmanager
@@ -224,16 +227,46 @@ class PythonCells(CellEngine):
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
         """See ``CellEngine``."""
         if what == "debug":
-            return self._debugger.attach(self.worker.channel.take_descriptor())
+            return self._debug(self.worker.channel.take_descriptor())
         if what == "image":
             return self._save(code)
         if what == "load":
             return self._load(code)
         if what == "complete":
-            return editor_answers.complete(self.shell, code, position)
+            return completions.complete(self.shell, code, position)
         if what in ("inspect", "source"):
-            return editor_answers.inspect(self.shell, code, position, int(what == "source"))
-        return editor_answers.is_complete(self.shell, code)
+            return completions.inspect(self.shell, code, position, int(what == "source"))
+        return completions.is_complete(self.shell, code)
+
+    def _debug(self, fd: int | None) -> Dict[str, Any]:
+        """Begin to serve the debugger of a page on a socket; returns the answer to the host."""
+        if fd is None:
+            return {"ok": False, "reason": "the session got no socket"}
+        self._end_debugger()
+        try:
+            self._debugger = DebugServer(fd, self.shell, self._texts)
+        except ImportError as error:
+            os.close(fd)
+            return {"ok": False, "reason": f"this session's Python has no debugpy ({error}); install it there"}
+        return {"ok": True}
+
+    def _end_debugger(self) -> None:
+        server, self._debugger = self._debugger, None
+        if server is not None:
+            server.finish()
+
+    def _settle_debugger(self) -> None:
+        """End the debugger if its page has gone, and renew it if an interrupt has ended it; called between cells."""
+        if self._debugger is not None and self._debugger.over:
+            self._end_debugger()
+        elif self._debugger is not None:
+            self._debugger.renew()
+
+    def _forget_debugger(self) -> None:
+        """Called in each fork, of the session itself (a checkpoint) and of the user's code: it is not debugged."""
+        server, self._debugger = self._debugger, None
+        if server is not None:
+            server.forget()
 
     def _save(self, order: str) -> Dict[str, Any]:
         """Write the variables to the descriptor that came with the question; an interrupt of the host ends that."""
@@ -256,7 +289,7 @@ class PythonCells(CellEngine):
 
     def own_threads(self) -> int:
         """See ``CellEngine``."""
-        return self._debugger.threads()
+        return 0 if self._debugger is None else self._debugger.threads()
 
     def names(self) -> int:
         """See ``CellEngine``."""

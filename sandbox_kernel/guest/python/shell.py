@@ -14,15 +14,12 @@ import sys
 import traceback
 import warnings
 
-from IPython.core.autocall import IPyAutocall
-from IPython.core.macro import Macro
-
 from . import background
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any, Dict, Iterator, List, Tuple
+    from typing import Any, Dict, Iterator, List
 
 
 os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
@@ -34,8 +31,7 @@ from IPython.core.events import EventManager  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from .cell_names import CELL_FILES, cell_file  # noqa: E402
-from .cell_names import PREFIX as CELL_FOLDER  # noqa: E402
+from .cell_names import CELL_FILES, CELL_FOLDER, cell_file  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
 from .magics import TOOLS, Installer, add_magics, keep_own_history, run_command  # noqa: E402
@@ -73,7 +69,6 @@ class WorkerShell(InteractiveShell):
         #: The exception of an object that could not be shown.
         self.display_error: BaseException | None = None
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
-        self._plain = PlainCells(self)
         self.kernel = ShellKernel(self)
 
     def init_events(self) -> None:
@@ -93,14 +88,6 @@ class WorkerShell(InteractiveShell):
         self.user_ns["_exit_code"] = -(code - 128) if code > 128 else code
         if getattr(self, "system_raise_on_error", False) and code:
             raise subprocess.CalledProcessError(code, cmd)
-
-    def transform_cell(self, raw_cell: str) -> str:
-        """Replace magics and the like by Python; a cell of plain Python is left as it is, which is quicker."""
-        plain = self._plain.as_it_is(raw_cell)
-        if plain is not None:
-            return plain
-        replaced: str = super().transform_cell(raw_cell)  # type: ignore[no-untyped-call]
-        return replaced
 
     def get_parent(self) -> Dict[str, Any]:
         """Return a stand-in for the message that the front end sent for the cell to which this code belongs."""
@@ -300,65 +287,3 @@ class ShellKernel:
     def get_parent(self, channel: str | None = None) -> Dict[str, Any]:
         """Return a stand-in for the message that the front end sent for the running cell."""
         return background.parent()
-
-
-# Tells cells of plain Python from those in which IPython has something to replace: magics, commands, help, prompts.
-#
-# IPython takes every cell apart into tokens to find out. That touches half a megabyte of memory, which each checkpoint
-# then holds for itself, and takes a third of the time of a small cell. A cell is plain only if IPython would certainly
-# leave it as it is; in doubt it is asked.
-
-#: What may be more than Python: a line that begins with an escape or a prompt, ``?`` and ``!`` anywhere, a magic that
-#: is assigned, an indented beginning, a line of spaces (IPython empties it), rare ends of lines.
-_MAYBE_MORE = re.compile(
-    r"\A\s|^[ \t]*(?:[%,;/$]|>>>|\.\.|In[ ]?\[)|\?|!(?!=)|=[\s\\]*%|^[ \t]+$|[\r\v\f\x1c-\x1e\x85\u2028\u2029]",
-    re.MULTILINE,
-)
-#: A single line is looked at again by IPython, for names that stand for magics. It leaves assignments to a name.
-_ASSIGNMENT = re.compile(r"([^\W\d]\w*) *=[^=\n#][^\n#]*\n\Z")
-
-
-class PlainCells:
-    """Knows the rules by which a shell replaces parts of cells, before the first cell; the user may change each."""
-
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-        checkers = shell.prefilter_manager.checkers
-        self._assignments: Any = next(one for one in checkers if type(one).__name__ == "AssignmentChecker")
-        self._usual, self._usual_for_lines = self._rules(), self._rules_for_lines()
-
-    def _rules(self) -> Tuple[object, ...]:
-        shell = self._shell
-        found = shell.input_transformer_manager
-        return (
-            type(found),
-            vars(found).get("transform_cell"),
-            tuple(found.cleanup_transforms),
-            tuple(found.line_transforms),
-            tuple(found.token_transformers),
-            tuple(shell.input_transformers_post),
-        )
-
-    def _rules_for_lines(self) -> Tuple[object, ...]:
-        found = self._shell.prefilter_manager
-        return (
-            type(found),
-            vars(found).get("prefilter_lines"),
-            tuple(found.checkers),
-            tuple(found.transformers),
-            self._assignments.enabled,
-        )
-
-    def as_it_is(self, code: str) -> str | None:
-        """Return a cell with an end of its last line, if IPython would return just that; None if it may not be so."""
-        if not code or _MAYBE_MORE.search(code) is not None or self._rules() != self._usual:
-            return None
-        text = code if code.endswith("\n") else f"{code}\n"
-        if text.count("\n") == 1:
-            found, shell = _ASSIGNMENT.match(text), self._shell
-            if found is None or isinstance(shell.user_ns.get(found.group(1)), (Macro, IPyAutocall)):
-                return None
-            if self._rules_for_lines() != self._usual_for_lines:
-                return None
-            shell._last_input_line = text[:-1]
-        return text

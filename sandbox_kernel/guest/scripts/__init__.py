@@ -1,4 +1,4 @@
-"""Programs that run other languages: shell sessions, SQL cells, R programs.
+"""Programs that run other programs: shell sessions, SQL cells, R programs, Jupyter kernels, candidates of evaluations.
 
 Read ``shell_session.py`` first.
 """

@@ -72,10 +72,6 @@ class CellEngine:
         """Return the number of variables that the user has defined."""
         return 0
 
-    def names_at_first(self) -> int:
-        """Return ``names`` when the session begins; 0 where counting takes long and the host needs no number."""
-        return self.names()
-
     def names_asleep(self) -> int | None:
         """Return ``names`` in a checkpoint that is not set right yet; None where that would run code of others."""
         return None
@@ -104,9 +100,6 @@ class CellEngine:
 
     def take_over(self) -> None:
         """Set right what a fork shares; called when a checkpoint has become the worker."""
-
-    def end_threads(self) -> None:
-        """End threads that wait for the next cell: a checkpoint is a fork, and a fork must find one thread."""
 
     def touch(self) -> None:
         """Write to the memory pages that every cell writes to, so that the kernel copies them before the next cell.
@@ -141,7 +134,7 @@ class Worker:
     @with_room
     def serve(self) -> None:
         """Receive and carry out the host's messages; never returns."""
-        self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names_at_first()})
+        self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
         while True:
             op = ""
             try:
@@ -235,7 +228,6 @@ class Worker:
     def freeze(self, cell: int, *, sealed: bool) -> None:
         """Fork a checkpoint of this process. The worker sends ``frozen``; the checkpoint, once woken, ``restored``."""
         self.observer.expect(cell)
-        self.engine.end_threads()
         with self.channel.lock:
             try:
                 pid, marks = self.freezer.freeze(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 MAGIC = b"\0asm"
 MODULE_VERSION = b"\x01\0\0\0"
@@ -25,26 +24,19 @@ ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, TAG, GLOBAL, EXPORT, START, ELEM
 MOST_SECTIONS = 10_000
 
 
-class Defect(StrEnum):
-    """What kind of thing is wrong with a module; ``backends/wasm/wasm_result.py`` has the next step for each."""
-
-    OTHER = "other"
-    CUT = "cut"
-    TOO_LARGE = "too_large"
-    NESTED = "nested"
-    SWITCHED_OFF = "switched_off"
-    MEMORY_RANGE = "memory_range"
-    NO_ENTRY = "no_entry"
-    UNKNOWN_IMPORT = "unknown_import"
-    OTHER_IMPORT = "other_import"
+#: What to do next about a module that is refused.
+TARGET = "build it as a command for wasm32-wasip1"
+CUT = "the file is cut or damaged: build or download it again"
+TOO_LARGE = "make it smaller: leave out what is not used (wasm-opt -Oz, --gc-sections), or split it"
+NESTED = "make it flatter: no compiler makes such a function of a program"
+SWITCHED_OFF = f"{TARGET}, without threads, 64-bit memory and proposals beyond WebAssembly 2.0"
 
 
 class Malformed(ValueError):
-    """Raised when bytes are not a module that we run; the message says what is wrong and where."""
+    """Raised when bytes are not a module that we run; the message says what is wrong, where, and what to do next."""
 
-    def __init__(self, message: str, defect: Defect = Defect.OTHER) -> None:
-        super().__init__(message)
-        self.defect = defect
+    def __init__(self, message: str, step: str = "") -> None:
+        super().__init__(f"{message}; {step}" if step else message)
 
 
 @dataclass(frozen=True)
@@ -69,7 +61,7 @@ class Reader:
     def byte(self) -> int:
         """Return the next byte."""
         if self.position >= self.end:
-            raise Malformed(f"unexpected end at byte {self.position}", Defect.CUT)
+            raise Malformed(f"unexpected end at byte {self.position}", CUT)
         value = self.data[self.position]
         self.position += 1
         return value
@@ -78,7 +70,7 @@ class Reader:
         """Skip ``count`` bytes; returns where they began."""
         start = self.position
         if count > self.end - start:
-            raise Malformed(f"{count} bytes announced at byte {start}, only {self.end - start} left", Defect.CUT)
+            raise Malformed(f"{count} bytes announced at byte {start}, only {self.end - start} left", CUT)
         self.position = start + count
         return start
 
@@ -115,7 +107,7 @@ class Reader:
         start = self.position
         size = self.unsigned()
         if size > longest:
-            raise Malformed(f"name of {size} bytes at byte {start}; at most {longest} are accepted", Defect.TOO_LARGE)
+            raise Malformed(f"name of {size} bytes at byte {start}; at most {longest} are accepted", TOO_LARGE)
         try:
             return self.take(size).decode()
         except UnicodeDecodeError:
@@ -244,7 +236,7 @@ def _skip_operands(reader: Reader, opcode: int, offset: int) -> None:
     else:
         raise Malformed(
             f"instruction 0x{opcode:02x} at byte {offset} belongs to a proposal that is switched off",
-            Defect.SWITCHED_OFF,
+            SWITCHED_OFF,
         )
 
 
@@ -285,7 +277,7 @@ def _skip_vector(reader: Reader, offset: int) -> None:
     elif number > 255:
         raise Malformed(
             f"relaxed vector instruction {number} at byte {offset} belongs to a proposal that is off",
-            Defect.SWITCHED_OFF,
+            SWITCHED_OFF,
         )
 
 
@@ -365,7 +357,7 @@ KINDS = ("func", "table", "memory", "global", "tag")
 def inspect(data: bytes, caps: Caps) -> ModuleFacts:
     """Measure a module; raises ``Malformed`` when it is broken or larger than the caps."""
     if len(data) > caps.module_bytes:
-        raise Malformed(f"module of {len(data)} bytes; at most {caps.module_bytes} are compiled", Defect.TOO_LARGE)
+        raise Malformed(f"module of {len(data)} bytes; at most {caps.module_bytes} are compiled", TOO_LARGE)
     found = sections(data)
     place = {section.id: section for section in found if section.id != CUSTOM}
 
@@ -376,7 +368,7 @@ def inspect(data: bytes, caps: Caps) -> ModuleFacts:
         reader = Reader(data, section.start, section.end)
         number = reader.unsigned()
         if number > most:
-            raise Malformed(f"{number} {what}; at most {most} are compiled", Defect.TOO_LARGE)
+            raise Malformed(f"{number} {what}; at most {most} are compiled", TOO_LARGE)
         return number, reader
 
     types, _ = count(TYPE, "types", caps.types)
@@ -411,7 +403,7 @@ def inspect(data: bytes, caps: Caps) -> ModuleFacts:
 def _limits(reader: Reader) -> tuple[int, int | None]:
     flags = reader.byte()
     if flags > 1:
-        raise Malformed("shared or 64-bit memories and tables are switched off", Defect.SWITCHED_OFF)
+        raise Malformed("shared or 64-bit memories and tables are switched off", SWITCHED_OFF)
     least = reader.unsigned()
     return least, reader.unsigned() if flags else None
 
@@ -447,20 +439,18 @@ def _check_tables(number: int, reader: Reader | None, caps: Caps) -> None:
         return
     for _ in range(number):
         if reader.data[reader.position : reader.position + 1] == b"\x40":
-            raise Malformed(
-                "a table with an initial value belongs to a proposal that is switched off", Defect.SWITCHED_OFF
-            )
+            raise Malformed("a table with an initial value belongs to a proposal that is switched off", SWITCHED_OFF)
         reader.skip_signed(33)
         least, _most = _limits(reader)
         if least > caps.table_elements:
-            raise Malformed(f"a table of {least} elements; at most {caps.table_elements} are allowed", Defect.TOO_LARGE)
+            raise Malformed(f"a table of {least} elements; at most {caps.table_elements} are allowed", TOO_LARGE)
 
 
 def _memory(reader: Reader) -> tuple[int, int | None]:
     least, most = _limits(reader)
     if least > PAGE_BYTES or (most is not None and most > PAGE_BYTES):
         raise Malformed(
-            f"a memory of {max(least, most or 0)} pages; the format allows {PAGE_BYTES}", Defect.MEMORY_RANGE
+            f"a memory of {max(least, most or 0)} pages; the format allows {PAGE_BYTES}", "declare a smaller memory"
         )
     return least, most
 
@@ -487,7 +477,7 @@ def _bodies(data: bytes, number: int, reader: Reader | None, *, caps: Caps) -> t
         size = reader.unsigned()
         if size > caps.body_bytes:
             raise Malformed(
-                f"function {index} has {size} bytes of code; at most {caps.body_bytes} are compiled", Defect.TOO_LARGE
+                f"function {index} has {size} bytes of code; at most {caps.body_bytes} are compiled", TOO_LARGE
             )
         start = reader.skip(size)
         end = start + size
@@ -506,7 +496,7 @@ def skip_locals(data: bytes, start: int, end: int, most: int) -> int:
     for _ in range(reader.unsigned()):
         total += reader.unsigned()
         if total > most:
-            raise Malformed(f"a function with {total} local variables; at most {most} are compiled", Defect.TOO_LARGE)
+            raise Malformed(f"a function with {total} local variables; at most {most} are compiled", TOO_LARGE)
         reader.skip_signed(33)
     return reader.position
 
@@ -517,6 +507,9 @@ def _check_nesting(data: bytes, start: int, end: int, index: int, most: int) -> 
         if opcode in OPENERS:
             depth += 1
             if depth > most:
-                raise Malformed(f"function {index} nests more than {most} blocks", Defect.NESTED)
+                raise Malformed(
+                    f"function {index} nests more than {most} blocks",
+                    "make it flatter: no compiler makes such a function of a program",
+                )
         elif opcode == END:
             depth -= 1

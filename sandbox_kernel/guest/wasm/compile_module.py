@@ -10,13 +10,15 @@ import os
 
 import wasmtime
 
-from .binary import PAGE_BYTES, TRUSTED, Caps, Defect, Import, Malformed, ModuleFacts, inspect
-from .engine import GuestEnding, describe_error, make_engine
+from .binary import PAGE_BYTES, TARGET, TRUSTED, Caps, Import, Malformed, ModuleFacts, inspect
+from .engine import GuestEnding, describe_error, make_engine, make_linker
 from .plan import CompilePlan
 from .rewrite import prepare
-from .wasi.engine_overrides import make_linker
 
 ENTRY = "_start"
+_NO_ENTRY = f"export the function to run as {ENTRY}, or {TARGET} and not as a library"
+_UNKNOWN_IMPORT = f"only wasi_snapshot_preview1 and the module sandbox (fetch) are given; {TARGET}"
+_OTHER_IMPORT = f"the import is declared in another way than WASI has it; {TARGET}"
 
 
 def compile_module(plan: CompilePlan) -> GuestEnding:
@@ -44,7 +46,7 @@ def compile_module(plan: CompilePlan) -> GuestEnding:
             _check_imports(engine, module, facts)
         compiled = module.serialize()
     except Malformed as error:
-        return GuestEnding(end="invalid", message=str(error), defect=error.defect)
+        return GuestEnding(end="invalid", message=str(error))
     except wasmtime.WasmtimeError as error:
         return GuestEnding(end="invalid", message=describe_error(error))
     return _written(plan, compiled, (facts.memory_pages or 0) * PAGE_BYTES)
@@ -63,7 +65,7 @@ def _check_entry(facts: ModuleFacts, plan: CompilePlan) -> None:
     if facts.exports.get(ENTRY, ("", 0))[0] != "func":
         names = ", ".join(sorted(repr(name) for name, (kind, _) in facts.exports.items() if kind == "func")[:5])
         found = f"; it exports {names}" if names else ""
-        raise Malformed(f"the module exports no {ENTRY} function, so there is nothing to run{found}", Defect.NO_ENTRY)
+        raise Malformed(f"the module exports no {ENTRY} function, so there is nothing to run{found}", _NO_ENTRY)
 
 
 def _check_imports(engine: wasmtime.Engine, module: wasmtime.Module, facts: ModuleFacts) -> None:
@@ -73,8 +75,7 @@ def _check_imports(engine: wasmtime.Engine, module: wasmtime.Module, facts: Modu
         linker.instantiate_pre(module)
     except wasmtime.WasmtimeError as error:
         offered = all(_offers(linker, wasmtime.Store(engine), item) for item in facts.imports)
-        defect = Defect.OTHER_IMPORT if offered else Defect.UNKNOWN_IMPORT
-        raise Malformed(describe_error(error), defect) from None
+        raise Malformed(describe_error(error), _OTHER_IMPORT if offered else _UNKNOWN_IMPORT) from None
 
 
 def _offers(linker: wasmtime.Linker, store: wasmtime.Store, item: Import) -> bool:

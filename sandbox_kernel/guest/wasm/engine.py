@@ -1,4 +1,4 @@
-"""The engine that compiles and runs guests, and how a guest ended.
+"""The engine that compiles and runs guests, its own WASI, and how a guest ended.
 
 Only this module decides which WebAssembly proposals are on. A compiled module loads only into an engine with the same
 switches, so the compile step, the embedder and the cache key all use this module. Wrong combinations of switches do not
@@ -12,10 +12,20 @@ escapes them again.
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Protocol
 
 import wasmtime
 from wasmtime import _ffi as ffi
+
+from .guest_fetch import define_fetch
+
+WASI = "wasi_snapshot_preview1"
+_SUCCESS, _FAULT, _INVALID = 0, 21, 28
+_MOST_RANDOM_BYTES = 1 << 20
+_REALTIME = 0
 
 #: Proposals that are off for every guest: each is attack surface that programs compiled for WASI do not need.
 _OFF = (
@@ -86,8 +96,6 @@ class GuestEnding:
     memory_bytes: int | None = None
     #: How often the memory limit refused to grow the guest's memory, also when the guest went on.
     refused: int = 0
-    #: What kind of thing is wrong with a module that is invalid; see ``binary.py``.
-    defect: str = ""
 
     def line(self) -> bytes:
         """Return the report as one line of JSON."""
@@ -148,3 +156,88 @@ def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> Gues
     # wasmtime has no code for this error, so its message is matched.
     # A growth that is refused later is counted by the module (rewrite.py).
     return GuestEnding(end="memory" if "exceeds memory limits" in message else "trap", message=message)
+
+
+class DefinesWasi(Protocol):
+    """WASI of our own (``wasi.py``)."""
+
+    def define(self, linker: wasmtime.Linker) -> None:
+        """Define its calls."""
+        ...
+
+
+def make_linker(engine: wasmtime.Engine, wasi: DefinesWasi | None = None) -> wasmtime.Linker:
+    """Make a linker for one guest, with the given WASI or the engine's own.
+
+    A guest that sleeps or waits for input blocks inside the engine's calls, where the epoch cannot stop it. Then the
+    embedder ends the whole process. The engine makes links too: it refuses absolute targets and read-only folders, and
+    resolves every link beneath the folder in which the path began.
+    """
+    linker = wasmtime.Linker(engine)
+    linker.allow_shadowing = True
+    if wasi is not None:
+        wasi.define(linker)
+    else:
+        linker.define_wasi()
+        # The engine's own proc_exit does not report exit codes of 126 and above.
+        _define(linker, "proc_exit", [wasmtime.ValType.i32()], 0, _proc_exit)
+    define_fetch(linker)
+    return linker
+
+
+def make_repeatable(linker: wasmtime.Linker, clock_ns: int | None, seed: int | None) -> None:
+    """Replace the clock and the random numbers where a run fixes them."""
+    i32, i64 = wasmtime.ValType.i32(), wasmtime.ValType.i64()
+    if clock_ns is not None:
+        _define(linker, "clock_time_get", [i32, i64, i32], 1, _fixed_clock(clock_ns))
+    if seed is not None:
+        _define(linker, "random_get", [i32, i32], 1, _seeded_random(seed))
+
+
+def _define(
+    linker: wasmtime.Linker,
+    name: str,
+    parameters: list[wasmtime.ValType],
+    results: int,
+    function: Callable[..., object],
+) -> None:
+    kind = wasmtime.FuncType(parameters, [wasmtime.ValType.i32()] * results)
+    linker.define_func(WASI, name, kind, function, access_caller=True)
+
+
+def _proc_exit(_caller: wasmtime.Caller, code: int) -> None:
+    raise GuestExit(code)
+
+
+def _write(caller: wasmtime.Caller, address: int, data: bytes) -> int:
+    memory = caller.get("memory")
+    start = address & 0xFFFFFFFF
+    if not isinstance(memory, wasmtime.Memory) or start + len(data) > memory.data_len(caller):
+        return _FAULT
+    memory.write(caller, data, start)
+    return _SUCCESS
+
+
+def _fixed_clock(start_ns: int) -> Callable[..., int]:
+    """Return a clock that starts at ``start_ns`` and advances by one microsecond at each call, so it is repeatable."""
+    ticks = 0
+
+    def clock_time_get(caller: wasmtime.Caller, clock: int, _precision: int, address: int) -> int:
+        nonlocal ticks
+        ticks += 1
+        now = (start_ns if clock == _REALTIME else 0) + ticks * 1000
+        return _write(caller, address, (now & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little"))
+
+    return clock_time_get
+
+
+def _seeded_random(seed: int) -> Callable[..., int]:
+    source = random.Random(seed)  # noqa: S311 - asked for by name: the same numbers at every run
+
+    def random_get(caller: wasmtime.Caller, address: int, size: int) -> int:
+        size &= 0xFFFFFFFF
+        if size > _MOST_RANDOM_BYTES:
+            return _INVALID
+        return _write(caller, address, source.randbytes(size))
+
+    return random_get

@@ -26,8 +26,7 @@ import wasmtime
 from ..functions.caller import Caller, CallStopped
 from ..functions.calling import HostError
 from ..gate.wire import receive_descriptors
-
-TYPE_CHECKING = False
+from .plan import GuestPlan, SessionPlan, read_fields
 
 _FUNCTIONS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "functions")
 
@@ -63,7 +62,7 @@ def failed(kind: str, message: str) -> bytes:
 
 def python_sources() -> dict[str, str]:
     """Return the modules of ``import host`` in a guest, by name; those that others import come first."""
-    files = {"host.values": "values.py", "host.calling": "calling.py", "host": "host_in_wasm.py"}
+    files = {"host.calling": "calling.py", "host": "host_in_wasm.py"}
     return {name: _text(os.path.join(_FUNCTIONS, file)) for name, file in files.items()}
 
 
@@ -123,7 +122,7 @@ def wait(order: int, arguments: list[str]) -> None:
     name, known = arguments
     engine = importlib.import_module(name)
     try:
-        loaded = engine.load(json.loads(known))
+        loaded = engine.load(read_fields(GuestPlan, json.loads(known)))
         given = receive_order(order)
         nothing = os.open("/dev/null", os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -131,7 +130,7 @@ def wait(order: int, arguments: list[str]) -> None:
         os.chdir(given.cwd)
         os.environ.clear()
         os.environ.update(given.env)
-        plan = json.loads(given.argv[0])
+        plan = read_fields(SessionPlan, json.loads(given.argv[0]))
         made = engine.make(loaded, plan, given.descriptors[0] if given.descriptors else None)
         if given.line is not None:
             made.offer(given.line)

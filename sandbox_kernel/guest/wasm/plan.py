@@ -1,16 +1,18 @@
-"""The plan that the host gives the embedder, parsed from JSON and checked once.
+"""The plans that the host gives the embedder as JSON.
 
-The host writes the plan, so an error in it is a bug and not an attack: it ends the embedder with a ``ValueError``.
+The host writes them, so an error in one is a bug and not an attack: it ends the embedder with a ``ValueError``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .engine import PLAIN, Switches
-from .host_line import HostLine
+
+if TYPE_CHECKING:
+    from .host_line import HostLine
 
 _Kind = TypeVar("_Kind")
 
@@ -41,9 +43,9 @@ class RunPlan:
     memory_exit: int | None = None
     #: A file that is mapped as the memory of the module when it is instantiated; None for the module's own memory.
     memory: str | None = None
-    argv: tuple[str, ...] = ("guest",)
-    env: tuple[tuple[str, str], ...] = ()
-    preopens: tuple[Preopen, ...] = ()
+    argv: Sequence[str] = ("guest",)
+    env: Mapping[str, str] = field(default_factory=dict)
+    preopens: Sequence[Preopen] = ()
     memory_bytes: int = 256 << 20
     table_elements: int = 200_000
     fuel: int | None = None
@@ -86,8 +88,8 @@ class LibraryPlan:
     path: str
     kind: str
     name: str | None = None
-    imports: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    patches: tuple[tuple[str, str], ...] = ()
+    imports: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    patches: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +99,10 @@ class BakePlan:
     source: str
     out: str
     handles: str
-    libraries: tuple[LibraryPlan, ...] = ()
+    libraries: Sequence[LibraryPlan] = ()
     #: A script beside this program that gets the libraries and returns the functions named in ``glue_names``.
     glue: str | None = None
-    glue_names: tuple[str, ...] = ()
+    glue_names: Sequence[str] = ()
     switches: Switches = PLAIN
 
 
@@ -114,7 +116,7 @@ class BootPlan:
     #: Programs beside this one that become modules of the image, by their names there; ``_boot`` is one of them.
     programs: dict[str, str]
     #: The names of the folders that every run has, in the order of their descriptors.
-    places: tuple[str, ...]
+    places: Sequence[str]
     #: How many more folders a run may have, and how long their names may be.
     spares: int
     spare_bytes: int
@@ -131,102 +133,68 @@ class PackagesPlan:
     module: str
     handles: str
     #: The folders of the guest; ``path`` is the zip with the packages, as the guest sees it.
-    preopens: tuple[Preopen, ...]
+    preopens: Sequence[Preopen]
     path: str
-    modules: tuple[str, ...]
+    modules: Sequence[str]
     out: str
     facts: str
     switches: Switches = PLAIN
 
 
-#: The plans, by the field ``task`` of their documents.
+@dataclass(frozen=True, kw_only=True)
+class GuestPlan:
+    """Load the guest of a session, before the session is known."""
+
+    module: str
+    #: The file with the handles or the record of an image; None for the large Python, which is none.
+    handles: str | None = None
+    #: A file that is mapped as the memory of the module when it is loaded; None for the module's own memory.
+    base: str | None = None
+    switches: Switches = PLAIN
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionPlan:
+    """Make a session of a loaded guest."""
+
+    memory_bytes: int
+    preopens: Sequence[Preopen]
+    #: A folder of the jail for files of ours.
+    scratch: str
+    env: Mapping[str, str]
+    #: The age of the session whose memory this one begins with, and whether only its changed pages are given.
+    elapsed_s: float = 0.0
+    changes: bool = False
+    #: The package indexes of ``%pip``.
+    indexes: Sequence[str] = ()
+
+
+#: The plans of a jail, by the field ``task`` of their documents.
 Plan = RunPlan | CompilePlan | BakePlan | BootPlan | PackagesPlan
-_TASKS: dict[object, type[Plan]] = {
+_TASKS: dict[str, type[Plan]] = {
     "run": RunPlan, "compile": CompilePlan, "bake": BakePlan, "boot": BootPlan, "packages": PackagesPlan,
 }  # fmt: skip
+_PARTS = {"preopens": Preopen, "libraries": LibraryPlan}
 
 
-def read_plan(document: object) -> Plan:
+def read_plan(document: dict[str, Any]) -> Plan:
     """Turn the JSON document into a plan; its field ``task`` decides which."""
-    task = _table(document).get("task")
+    fields = dict(document)
+    task = fields.pop("task", None)
     if task not in _TASKS:
-        raise ValueError(f"plan has the task {task!r}; expected {', '.join(map(str, _TASKS))}")
-    return _read(_TASKS[task], document)
+        raise ValueError(f"plan has the task {task!r}; expected {', '.join(_TASKS)}")
+    return read_fields(_TASKS[task], fields)
 
 
-def read_switches(fields: object) -> Switches:
-    """Return the engine switches of a plan; absent ones are off."""
-    return _read(Switches, fields)
-
-
-def _read(kind: type[_Kind], document: object) -> _Kind:
-    """Make a dataclass of the fields that a document has, each read by its annotation."""
-    found = _table(document)
-    known = [each for each in fields(kind) if each.name in found]  # type: ignore[arg-type]
-    given = {each.name: _READERS[str(each.type)](found[each.name]) for each in known}
+def read_fields(kind: type[_Kind], fields: dict[str, Any]) -> _Kind:
+    """Make a plan of the fields of a document."""
+    given = {
+        name: [read_fields(_PARTS[name], each) for each in value] if name in _PARTS else value
+        for name, value in fields.items()
+    }
+    if "switches" in given:
+        given["switches"] = Switches(**given["switches"])
     try:
         return kind(**given)
     except TypeError as error:
         raise ValueError(f"plan for {kind.__name__} is not whole: {error}") from None
-
-
-def _table(value: object) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise ValueError(f"plan holds {value!r} where a table belongs")
-    return value
-
-
-def _list(value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise ValueError(f"plan holds {value!r} where a list belongs")
-    return value
-
-
-def _text(value: object) -> str:
-    # The engine would silently cut arguments and variables at a NUL.
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"plan holds {value!r} where a text without NUL belongs")
-    return value
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"plan holds {value!r} where a whole number belongs")
-    return value
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"plan holds {value!r} where a number belongs")
-    return float(value)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(_text(each) for each in _list(value))
-
-
-def _pairs(value: object) -> tuple[tuple[str, str], ...]:
-    pairs = [_texts(each) for each in (map(list, value.items()) if isinstance(value, dict) else _list(value))]
-    return tuple((first, second) for first, second in pairs)
-
-
-def _or_none(read: Callable[[object], object]) -> Callable[[object], object]:
-    return lambda value: None if value is None else read(value)
-
-
-#: How a field is read, by its annotation.
-_READERS: dict[str, Callable[[object], object]] = {
-    "str": _text,
-    "str | None": _or_none(_text),
-    "bool": bool,
-    "int": _whole,
-    "int | None": _or_none(_whole),
-    "float": _number,
-    "tuple[str, ...]": _texts,
-    "tuple[tuple[str, str], ...]": _pairs,
-    "dict[str, str]": lambda value: dict(_pairs(_table(value))),
-    "dict[str, tuple[str, ...]]": lambda value: {name: _texts(names) for name, names in _table(value).items()},
-    "tuple[Preopen, ...]": lambda value: tuple(_read(Preopen, each) for each in _list(value)),
-    "tuple[LibraryPlan, ...]": lambda value: tuple(_read(LibraryPlan, each) for each in _list(value)),
-    "Switches": read_switches,
-}

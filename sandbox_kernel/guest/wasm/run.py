@@ -24,25 +24,25 @@ import wasmtime
 
 from .binary import PAGE_BYTES
 from .compile_module import ENTRY, compile_module
-from .engine import PLAIN, GuestEnding, GuestExit, Switches, ending_of, make_engine
+from .embedder import JavaScriptEmbedder, Untranslated
+from .engine import (
+    PLAIN,
+    GuestEnding,
+    GuestExit,
+    Switches,
+    ending_of,
+    make_engine,
+    make_linker,
+    make_repeatable,
+)
 from .guest_fetch import WHERE
 from .guest_files import Folders
 from .host_line import receive_order
-from .javascript.embedder import JavaScriptEmbedder, Untranslated
-from .javascript.quickjs import QuickJs, make_image
 from .memory import map_memory
-from .plan import BootPlan, CompilePlan, PackagesPlan, Plan, RunPlan, read_plan, read_switches
+from .plan import BootPlan, CompilePlan, PackagesPlan, Plan, RunPlan, read_fields, read_plan
+from .quickjs import QuickJs, make_image
 from .rewrite import REFUSED, START
-from .wasi.engine_overrides import (
-    INSTANCES,
-    AskedInput,
-    HostDescriptor,
-    ask,
-    can_call,
-    make_linker,
-    make_repeatable,
-    reads_input,
-)
+from .wasi import PlainWasi
 
 #: How long a stopped guest may take to return, in seconds, before the process exits.
 _GRACE_S = 0.1
@@ -53,6 +53,9 @@ _TABLES, _INSTANCES, _MEMORIES = 8, 1, 1
 HOST_TYPES = "host.d.ts"
 #: The descriptor of the channel to the host, for the report and for questions.
 _CHANNEL = 3
+#: The descriptor that leads a Python to host functions: that of the folder with the program, which can be neither read
+#: nor written otherwise. ``backends/functions/inside.py`` has it too.
+_LETTER_BOX, _PROGRAM_FOLDER = 6, "/cell"
 #: A start value so low that refusals by the module's own maximum never reach zero and count as ours.
 _NEVER = -(1 << 31)
 
@@ -103,31 +106,26 @@ class GuestThread:
         store.set_limits(
             memory_size=plan.memory_bytes,
             table_elements=plan.table_elements,
-            instances=_INSTANCES + INSTANCES * (bool(plan.asks) + bool(plan.line)),
+            instances=_INSTANCES,
             tables=_TABLES,
             memories=_MEMORIES,
         )
         store.set_epoch_deadline(1)
         if plan.fuel is not None:
             store.set_fuel(plan.fuel)
-        asked = AskedInput(_CHANNEL) if plan.asks and plan.program is None and reads_input(module) else None
-        store.set_wasi(_wasi(plan))
-        make_repeatable(self.parts.linker, plan)
+        wasi = self._own_wasi(module)
+        linker = self.parts.linker if wasi is None else make_linker(self.parts.engine, wasi)
+        if wasi is None:
+            store.set_wasi(_wasi(plan))
+        make_repeatable(linker, plan.clock_ns, plan.seed)
         if plan.program is not None:
             return self._javascript(module)
-        engine, linker = self.parts.engine, self.parts.linker
-        places = [folder.guest for folder in plan.preopens]
-        calls = HostDescriptor(plan.line) if plan.line is not None and can_call(module, places) else None
-        for part in (asked, calls):
-            if part is not None:
-                part.link(store, linker, engine)
         exports = linker.instantiate(store, module).exports(store)
         self._watch(exports.get("memory"), exports.get(REFUSED))
+        if self.memory is not None and wasi is not None:
+            wasi.memory, wasi.store = self.memory, store
         if plan.memory is not None and self.memory is not None:
             map_memory(MappedGuest(self.memory, store), os.open(plan.memory, os.O_RDONLY | os.O_CLOEXEC))
-        for part in (asked, calls):
-            if part is not None and self.memory is not None:
-                part.join(store, self.memory, engine)
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
                 if count := len(function.type(store).params):
@@ -136,6 +134,24 @@ class GuestThread:
                     )
                 function(store)
         return GuestEnding(end="exit", code=0)
+
+    def _own_wasi(self, module: wasmtime.Module) -> PlainWasi | None:
+        """Return WASI of our own for a guest that asks its user or calls host functions; None for the engine's."""
+        plan, line = self.plan, self.plan.line
+        if plan.program is not None or not (plan.asks or line is not None):
+            return None
+        if not any(item.name == "memory" and isinstance(item.type, wasmtime.MemoryType) for item in module.exports):
+            return None
+        calls = line is not None and [folder.guest for folder in plan.preopens][3:4] == [_PROGRAM_FOLDER]
+
+        def answer(message: bytes) -> bytes:
+            assert line is not None
+            return json.dumps({"functions": line.listing}).encode() if message == b"{}" else line.answer(message)
+
+        wasi = PlainWasi(plan.argv, plan.env, letter_box=_LETTER_BOX if calls else -1, letter=answer)
+        wasi.give(plan.preopens)
+        wasi.read_input = _AskedInput().read if plan.asks else _read_input
+        return wasi
 
     def _javascript(self, module: wasmtime.Module) -> GuestEnding:
         plan = self.plan
@@ -151,7 +167,7 @@ class GuestThread:
             guest.offer(plan.line)
         program = plan.program or ""
         source = folders.read(program).decode("utf-8", "replace")
-        guest.begin([plan.argv[0], program, *plan.argv[1:]], dict(plan.env))
+        guest.begin([plan.argv[0], program, *plan.argv[1:]], plan.env)
         try:
             code = guest.run_translated(
                 source, os.path.basename(program), plan.translate, _host_types(folders, program)
@@ -196,16 +212,48 @@ def _host_types(folders: Folders, program: str) -> str:
 
 
 def _asked(prompt: str) -> str:
-    answer = ask(_CHANNEL, prompt)
-    if answer is None:
+    """Ask the user for a line over the report's channel; raises ``EOFError`` where the host has no user to ask."""
+    try:
+        os.write(_CHANNEL, json.dumps({"ask": prompt}).encode() + b"\n")
+        answer = b""
+        while not answer.endswith(b"\n"):
+            part = os.read(_CHANNEL, 1 << 16)
+            if not part:
+                raise EOFError
+            answer += part
+    except OSError:
+        raise EOFError from None
+    value = json.loads(answer)["answer"]
+    if not isinstance(value, str):
         raise EOFError
-    return answer
+    return value
+
+
+class _AskedInput:
+    """Standard input whose lines come from the user, who is asked when the guest has used up the last one."""
+
+    def __init__(self) -> None:
+        self._line = b""
+        self._ended = False
+
+    def read(self, size: int) -> bytes:
+        if not self._line and not self._ended and size:
+            try:
+                self._line = (_asked("") + "\n").encode("utf-8", "replace")
+            except EOFError:
+                self._ended = True
+        part, self._line = self._line[:size], self._line[size:]
+        return part
+
+
+def _read_input(size: int) -> bytes:
+    return os.read(0, size)
 
 
 def _wasi(plan: RunPlan) -> wasmtime.WasiConfig:
     config = wasmtime.WasiConfig()
     config.argv = list(plan.argv)
-    config.env = list(plan.env)
+    config.env = list(plan.env.items())
     config.inherit_stdin()
     config.inherit_stdout()
     config.inherit_stderr()
@@ -257,11 +305,11 @@ def carry_out(plan: Plan, status: str, ahead: Parts | None = None) -> int:
     elif isinstance(plan, CompilePlan):
         ending = compile_module(plan)
     elif isinstance(plan, BootPlan):
-        from .python.boot_python import boot_on_a_thread
+        from .boot_python import boot_on_a_thread
 
         ending = boot_on_a_thread(plan)
     elif isinstance(plan, PackagesPlan):
-        from .python.boot_python import load_packages
+        from .boot_python import load_packages
 
         ending = load_packages(plan)
     else:
@@ -318,7 +366,9 @@ def wait(order: int, arguments: list[str]) -> None:
     if that is known.
     """
     warm_up()
-    ahead = make_parts(read_switches(json.loads(arguments[1])), arguments[0]) if len(arguments) == 2 else make_parts()
+    ahead = make_parts()
+    if len(arguments) == 2:
+        ahead = make_parts(read_fields(Switches, json.loads(arguments[1])), arguments[0])
     given = receive_order(order)
     os.chdir(given.cwd)
     if WHERE in given.env:

@@ -14,8 +14,7 @@ import subprocess
 from collections.abc import Iterable
 
 from sandbox_kernel.errors import BackendUnavailable, EnforcerUnavailable
-from sandbox_kernel.jail.core.walls import CELL, GUEST, HERE, INNER_UID, WORK, Walls
-from sandbox_kernel.jail.late_places import LATE_PLACES
+from sandbox_kernel.jail.walls import CELL, GUEST, HERE, INNER_UID, LATE_PLACES, WORK, Walls
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
 
@@ -31,7 +30,7 @@ WEAKNESSES = (
 HOST_ETC = ("ld.so.cache", "alternatives", "localtime", "ssl/certs", "ssl/openssl.cnf", "mime.types", "fonts")
 _OWN_ETC = ("passwd", "group", "hosts", "nsswitch.conf")
 #: Capabilities in the sandbox's own user namespace. The gate uses them to set the sandbox's share of the user's quotas,
-#: and drops them before it does anything else (``guest/gate/quotas.py``).
+#: and drops them before it does anything else (``guest/gate/lockdown.py``).
 _GATE_RIGHTS = ("--cap-add", "CAP_SYS_RESOURCE", "--cap-add", "CAP_SETPCAP")
 #: Space for the program's source; nothing else is put there.
 _CELL_BYTES = 64 << 20
@@ -110,7 +109,7 @@ def bubblewrap_args(
         seccomp_fd: The descriptor of the syscall filter. None makes a template's root (``guest/gate/template.py``):
             no program runs there. Its forks make their own namespaces, load the filter and refuse further namespaces.
         info_fd: The descriptor to which bubblewrap writes the pid of the init.
-        sources: Where a host path really is, if a root stage has moved it (``root_stage.py``).
+        sources: Where a host path really is, if a root stage has moved it (``guest/root/root_stage.py``).
 
     """
     place = sources or {}
@@ -132,7 +131,7 @@ def bubblewrap_args(
     ]  # fmt: skip
     args += system_layout()
     args += etc_layout(place.get(guest_dir, guest_dir))
-    # Empty folders that programs list or expect, or where a running session is shown more (``late_places.py``). No
+    # Empty folders that programs list or expect, or where a running session is shown more (``late_grants.py``). No
     # user's home is shown.
     for folder in (*LATE_PLACES, "/run"):
         args += ["--perms", "0755", "--dir", folder]
@@ -152,7 +151,7 @@ def bubblewrap_args(
         flag = "--bind" if grant.writable else "--ro-bind"
         args += [flag, place.get(grant.source, grant.source), grant.target]
     if walls.here is not None:
-        # Only in the root of a template. Each jail mounts a layer over it and hides this path (``layer.py``).
+        # Only in the root of a template. Each jail mounts a layer over it and hides this path (``namespaces.py``).
         args += ["--ro-bind", place.get(walls.here, walls.here), HERE]
     args += ["--remount-ro", "/", "--chdir", WORK]
     if seccomp_fd is not None:

@@ -8,11 +8,19 @@ Landlock cannot take rights away further down a path, so a read-only path inside
 from __future__ import annotations
 
 import ctypes
+import marshal
+import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
+from sandbox_kernel.jail.root_user import held_capabilities, is_closed, reachable_by_all
+from sandbox_kernel.jail.rules import seccomp
+from sandbox_kernel.jail.rules.bubblewrap import HOST_ETC
+from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls
+from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import own_places
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
@@ -72,20 +80,8 @@ class LandlockPlan:
     handled_net: int
     scoped: int
     paths: tuple[tuple[str, int], ...]
-    ports: tuple[tuple[int, int], ...]
     #: Device and inode that some of the paths must have.
-    identities: tuple[tuple[str, tuple[int, int]], ...] = ()
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the plan as plain JSON values, the form that ``guest/gate/lockdown.py`` reads."""
-        return {
-            "handled_fs": self.handled_fs,
-            "handled_net": self.handled_net,
-            "scoped": self.scoped,
-            "paths": [list(pair) for pair in self.paths],
-            "ports": [list(pair) for pair in self.ports],
-            "identities": {path: list(identity) for path, identity in self.identities},
-        }
+    identities: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def landlock_abi() -> int:
@@ -105,7 +101,6 @@ def landlock_plan(
     writes: Sequence[str],
     *,
     abi: int,
-    allow_tcp_ports: Sequence[int] = (),
     devices: Sequence[str] = (),
 ) -> LandlockPlan:
     """Return a plan that allows reading and executing below ``reads``, and all but device nodes below ``writes``.
@@ -116,7 +111,6 @@ def landlock_plan(
         reads: Absolute, resolved files and folders (see ``in_place_paths``).
         writes: The same, for writing.
         abi: The Landlock version of the kernel.
-        allow_tcp_ports: The only TCP ports that may be connected to.
         devices: Device files that may be read, written and controlled.
 
     """
@@ -130,8 +124,6 @@ def landlock_plan(
         _check_path(path)
     _check_nesting(reads, writes)
     handled_fs, handled_net = _known(_FS_SINCE, abi), _known(_NET_SINCE, abi)
-    for port in allow_tcp_ports:
-        _check_port(port, handled_net)
     write_rights = handled_fs & ~(MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV | RESOLVE_UNIX)
     rights = dict.fromkeys(reads, READ_RIGHTS & handled_fs) | dict.fromkeys(writes, write_rights)
     rights |= dict.fromkeys(devices, (READ_FILE | WRITE_FILE | IOCTL_DEV) & handled_fs)
@@ -140,7 +132,6 @@ def landlock_plan(
         handled_net=handled_net,
         scoped=_known(_SCOPE_SINCE, abi),
         paths=tuple(rights.items()),
-        ports=tuple((port, CONNECT_TCP) for port in dict.fromkeys(allow_tcp_ports)),
     )
 
 
@@ -183,10 +174,128 @@ def _check_nesting(reads: Sequence[str], writes: Sequence[str]) -> None:
                 )
 
 
-def _check_port(port: int, handled_net: int) -> None:
-    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-        raise PolicyViolation(f"port {port!r} must be a number from 1 to 65535")
-    if not handled_net & CONNECT_TCP:
-        raise PolicyViolation(
-            f"port {port} cannot be the only one allowed: this kernel's Landlock does not control TCP (needs Linux 6.7)"
-        )
+# The specification for ``guest/gate/open_gate.py``: which user to become, and the walls that each step puts up.
+
+#: The system, and the parts of /etc without secrets. /proc is needed by sessions and many programs; what it shows of
+#: other processes is in the list of weaknesses.
+_SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/dev/random", "/dev/urandom"),
+    *(f"/etc/{name}" for name in (*HOST_ETC, "passwd", "group", "nsswitch.conf")),
+)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
+
+CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 1, 2
+#: Landlock controls truncation since this version. Before, a process that overrides permissions could empty any file.
+_ABI_TRUNCATE = 3
+#: How many more tasks than now the user may have between two ticks of the watchdog.
+_TASK_ROOM = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenSpec:
+    """One jail without namespaces. ``uid`` is its own user; ``capabilities`` are rights that this user gets."""
+
+    parent: int
+    work: str
+    cell: str
+    tmp: str
+    uid: int | None = None
+    capabilities: tuple[int, ...] = ()
+    landlock: LandlockPlan | None = None
+    seccomp: tuple[bytes, ...] = ()
+    task_room: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Encode it for the guest, which reads it from a descriptor, in the oldest format that every Python reads."""
+        return marshal.dumps(asdict(self), 2)
+
+
+def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -> OpenSpec:
+    """Return the specification for these walls.
+
+    Args:
+        walls: The walls.
+        places: The paths of the jail.
+        uid: The jail's own user; None for the host's.
+        counted: Whether the kernel counts the processes of this sandbox alone.
+
+    Raises:
+        PolicyViolation: A grant needs a mount, or Landlock cannot enforce it.
+        EnforcerUnavailable: This host lacks something that the walls need.
+
+    """
+    room = 0 if counted or uid is not None or os.geteuid() == 0 else _TASK_ROOM
+    spec = OpenSpec(parent=os.getpid(), work=places.work, cell=places.cell, tmp=places.tmp, task_room=room)
+    if walls.enforcer is None:
+        return spec
+    abi = landlock_abi()
+    reads, writes = in_place_paths((*walls.runtime, *walls.grants), LANDLOCK)
+    plan = landlock_plan(
+        tuple(dict.fromkeys((*existing(_SYSTEM), places.guest, *reads, *own_places(writes)))),
+        (*existing(_DEVICES), places.work, places.cell, places.tmp, *writes),
+        abi=abi,
+        devices=walls.devices,
+    )
+    known = {grant.source: grant.identity for grant in walls.grants if grant.identity is not None}
+    plan = replace(plan, identities=known)
+    capabilities = _capabilities(walls, places, writes, abi) if uid is not None else ()
+    arch = seccomp.host_arch()
+    # An own user can change modes and times of its own files only, unless it may override permissions.
+    shared = uid is None or CAP_DAC_OVERRIDE in capabilities
+    program = seccomp.build_filter(
+        arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=shared, serves_unix=walls.serves
+    )
+    filters = (program, seccomp.build_no_watch_filter(arch)) if capabilities else (program,)
+    return replace(spec, uid=uid, capabilities=capabilities, landlock=plan, seccomp=filters)
+
+
+def existing(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the real paths of those that exist, each once."""
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in paths if os.path.exists(path)))
+
+
+def _capabilities(walls: Walls, places: Places, writes: Sequence[str], abi: int) -> tuple[int, ...]:
+    """Return the capabilities that the jail's own user needs to read what root can read, where Landlock allows it.
+
+    Interpreters are often below a home that only root may enter, and allowed files often belong to root.
+    """
+    # The private folder belongs to this user; the folders above it matter.
+    way = os.path.dirname(os.path.dirname(places.work))
+    hidden = [path for path in (way, places.guest, *(g.source for g in walls.runtime)) if not reachable_by_all(path)]
+    if not walls.grants and not hidden:
+        return ()
+    held = held_capabilities()
+    # A file that others may not execute needs the stronger capability; the one for reading is not enough.
+    closed = any(os.path.exists(g.source) and is_closed(g.source) for g in walls.runtime)
+    if not writes and not closed and CAP_DAC_READ_SEARCH in held:
+        return (CAP_DAC_READ_SEARCH,)
+    if CAP_DAC_OVERRIDE in held and abi >= _ABI_TRUNCATE:
+        return (CAP_DAC_OVERRIDE,)
+    raise EnforcerUnavailable(
+        LANDLOCK,
+        f"the sandbox's own user cannot reach {', '.join(hidden) or 'the allowed paths'}, and root lacks the "
+        "capability (CAP_DAC_READ_SEARCH, or CAP_DAC_OVERRIDE on Linux 6.2 or later) to let it; "
+        "use an interpreter that all users can read, for example in /usr or /opt, or install bubblewrap",
+    )
+
+
+# Paths for an enforcer that cannot mount (Landlock): a host path appears inside at the same path, or not at all.
+
+
+def in_place_paths(grants: Iterable[Grant], enforcer: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the paths that may be read and those that may be written. Raises ``PolicyViolation`` if one needs a mount.
+
+    A target that is a link to its source needs none: the program follows the link.
+    """
+    reads: list[str] = []
+    writes: list[str] = []
+    for grant in grants:
+        if os.path.realpath(grant.target) != grant.source:
+            method = "allow_read_write" if grant.writable else "allow_read"
+            option = f"--mount {grant.source}:{grant.source}{':rw' if grant.writable else ''}"
+            raise PolicyViolation(
+                f"{grant.source!r} cannot be shown at {grant.target!r}: the enforcer '{enforcer}' cannot mount; "
+                f"allow it where it is: {option}, policy.{method}({grant.source!r}), or use bubblewrap on Linux"
+            )
+        (writes if grant.writable else reads).append(grant.source)
+    return tuple(dict.fromkeys(reads)), tuple(dict.fromkeys(writes))

@@ -14,15 +14,12 @@ from dataclasses import replace
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.model import Note, Violation, notes
-from sandbox_kernel.net.audit import AuditSink, audit_sink
+from sandbox_kernel.net.egress import AuditSink, audit_sink
+from sandbox_kernel.net.fetch_policy import DEFAULT_METHODS, FetchPolicy, RateLimit, ViolationLog
 from sandbox_kernel.net.proxy.connection import ProxyConnection
 from sandbox_kernel.net.proxy.jail_server import JailServer
-from sandbox_kernel.net.proxy.link import ProxyLimits, ProxyRules
-from sandbox_kernel.net.proxy.relay import CHUNK, Traffic
+from sandbox_kernel.net.proxy.relay import CHUNK, ProxyLimits, ProxyRules, Traffic
 from sandbox_kernel.net.resolve import Resolver, lookup_threads, system_resolver
-from sandbox_kernel.net.rules.fetch_policy import DEFAULT_METHODS, FetchPolicy
-from sandbox_kernel.net.rules.rate_limit import RateLimit
-from sandbox_kernel.net.rules.violation_log import ViolationLog
 from sandbox_kernel.net.secret_headers import Vault
 
 __all__ = ["EgressProxy", "ProxyLimits"]

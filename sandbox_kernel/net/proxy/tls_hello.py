@@ -103,11 +103,6 @@ class HelloReader:
         return length
 
 
-def parse_client_hello(data: bytes) -> ClientHello | None:
-    """Return the hello at the start of ``data``; None when more bytes are needed."""
-    return HelloReader().feed(data)
-
-
 def _read_body(body: bytes) -> ClientHello:
     hello = _Cursor(body)
     hello.take(2 + 32)  # version, random

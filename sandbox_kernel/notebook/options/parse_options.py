@@ -24,7 +24,8 @@ from sandbox_kernel.notebook.options.option_table import BY_NAME
 from sandbox_kernel.notebook.options.units import parse_bytes, parse_count, parse_duration, parse_megabytes
 from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import parse_rule
-from sandbox_kernel.policy.sandbox_policy import parse_mount, path_text
+from sandbox_kernel.policy.places import path_text
+from sandbox_kernel.policy.sandbox_policy import parse_mount
 
 #: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
 HERE_VARIABLE = "SANDBOX_KERNEL_HERE"

@@ -24,7 +24,7 @@ from IPython.display import clear_output, display, update_display
 from sandbox_kernel.notebook.page.stdin_channel import PROMPT_MARK
 from sandbox_kernel.notebook.page.widgets import RunPanel, report_widget, view
 from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, ReportPanel, ShowOutput, Value, one_line
-from sandbox_kernel.report.widget import Measure
+from sandbox_kernel.report.page import Measure
 
 
 class SandboxValue:

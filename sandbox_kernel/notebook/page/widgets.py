@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.report.widget import Measure, report_explorer
+from sandbox_kernel.report.page import Measure, report_explorer
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 

@@ -11,16 +11,18 @@ import threading
 from collections.abc import Callable, Mapping
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.session.debugging.debug_link import DebuggerGone, DebugLink, OnEvent
-from sandbox_kernel.session.debugging.debug_messages import (
+from sandbox_kernel.session.debug_link import (
     CELL_FOLDER,
     CELL_SUFFIX,
     COMMANDS,
     HASH_SEED,
     MAX_THREADS,
     DebugEvent,
+    DebuggerGone,
+    DebugLink,
     DebugReply,
     DebugRequest,
+    OnEvent,
     read_request,
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.run.ending import Ending
+from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.model import Call, OnInput, OnOutput, OnUsage
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd

@@ -8,7 +8,7 @@ import fcntl
 import os
 import termios
 
-from sandbox_kernel.jail.streams.output import CHUNK, Capture
+from sandbox_kernel.jail.streams import CHUNK, Capture
 from sandbox_kernel.model import OnOutput
 from sandbox_kernel.session.cell.listeners import ListenerFailed, emitter
 

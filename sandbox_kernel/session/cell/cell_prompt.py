@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.jail.streams.input_prompts import MAX_INPUT, takes_prompt_alone
-from sandbox_kernel.jail.streams.input_prompts import InputPrompt as _Asking
+from sandbox_kernel.jail.input_prompts import MAX_INPUT, takes_prompt_alone
+from sandbox_kernel.jail.input_prompts import InputPrompt as _Asking
 from sandbox_kernel.model import OnInput
 from sandbox_kernel.session.worker.messages import Question
 
@@ -11,7 +11,7 @@ __all__ = ["MAX_INPUT", "CellPrompt", "OnInput", "takes_prompt_alone"]
 
 
 class CellPrompt(_Asking):
-    """See ``jail/streams/input_prompts.py``."""
+    """See ``jail/input_prompts.py``."""
 
     def __init__(self, question: Question, ask: OnInput) -> None:
         self.number = question.question

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.run import ending
-from sandbox_kernel.jail.run.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
-from sandbox_kernel.jail.streams.output import Capture
+from sandbox_kernel.jail import ending
+from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
+from sandbox_kernel.jail.streams import Capture
 from sandbox_kernel.model import Display, ExecResult, Language, Limit, Note, Status, Violation, notes
 from sandbox_kernel.session.cell.cell_order import CellEnd
 from sandbox_kernel.session.worker.worker import RolledBack
@@ -61,7 +61,7 @@ def ended_by_its_heap(end: CellEnd, frame: Frame, peak_bytes: int | None) -> boo
 
 
 def judge_cell(end: CellEnd, facts: CellFacts, frame: Frame) -> Verdict:
-    """Status and limit of a cell; see ``jail/run/ending.py`` for what counts first."""
+    """Status and limit of a cell; see ``jail/ending.py`` for what counts first."""
     killed = end.how in (Ending.DIED, Ending.LOST) and facts.oom_kills > 0
     return ending.judge(
         Evidence(

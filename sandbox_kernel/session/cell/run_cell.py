@@ -1,5 +1,5 @@
 """Run one cell in a worker that waits for it, and return how it ended. One loop on the calling thread
-(``jail/run/watch_loop.py``).
+(``jail/watch_loop.py``).
 
 The loop never waits for the worker alone: every limit, the stop sign, the death of the worker, of the gate and of the
 jail end it too. It ends with the worker alive and idle (``done``) or with the reason why the worker must be ended; the
@@ -14,10 +14,9 @@ from collections.abc import Iterable
 
 from sandbox_kernel.backends.checks import told
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.jail.run.limit_watch import LimitWatch
-from sandbox_kernel.jail.run.watch_loop import Alarm, WatchLoop
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.ending import Ending
+from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, WatchLoop
 from sandbox_kernel.model import Call
 from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
 from sandbox_kernel.session.cell.cell_output import CellOutput

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.gate_messages import JobFile
-from sandbox_kernel.jail.core.interpreter import Interpreter
-from sandbox_kernel.jail.core.walls import Places
-from sandbox_kernel.languages.command import shell
+from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.interpreter import Interpreter
+from sandbox_kernel.jail.walls import Places
+from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.node import OVERHEAD_MB, RESERVED_MB, find_node, node_runtime
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Language

@@ -13,18 +13,18 @@ from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.functions.inside import command_file, with_command
 from sandbox_kernel.backends.process import ProcessBackend, shared_pool
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
-from sandbox_kernel.jail.core.gate_messages import Step
-from sandbox_kernel.jail.core.interpreter import Interpreter, find_python, interpreter_name
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import OWN_PROCESSES
-from sandbox_kernel.jail.core.walls import Places, Walls, sizes, with_gpu
-from sandbox_kernel.jail.kinds.template_cache import NoLayer
-from sandbox_kernel.jail.meter.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
+from sandbox_kernel.jail.enforcer import has_own_disk, process_rlimit
+from sandbox_kernel.jail.gate_messages import Step
+from sandbox_kernel.jail.interpreter import Interpreter, find_python, interpreter_name
+from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.start import has_own_disk, process_rlimit
-from sandbox_kernel.languages.command import shell
+from sandbox_kernel.jail.run_job import OWN_PROCESSES
+from sandbox_kernel.jail.template import NoLayer
+from sandbox_kernel.jail.walls import Places, Walls, sizes, with_gpu
 from sandbox_kernel.languages.guest_catalogue import catalogue
+from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.recipe import rlimits, search_path
 from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
 from sandbox_kernel.model import Language

@@ -12,7 +12,7 @@ from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.outcome import NetworkSigns, network_notes
-from sandbox_kernel.backends.wasm.guest_images import FACTS, image_facts
+from sandbox_kernel.backends.wasm.guest_images import FACTS
 from sandbox_kernel.backends.wasm.packages import package_files, usual_indexes
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry
@@ -27,11 +27,11 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     preopens,
 )
 from sandbox_kernel.backends.wasm.wheels import INSTALLED, MEMORY, LoadedWheels, Wheels, load_installed, wheels_mark
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import Walls, Warm
-from sandbox_kernel.jail.start import has_own_disk
+from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.jail.enforcer import has_own_disk
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls, Warm
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
 from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb, quoted
 from sandbox_kernel.model import Language
@@ -51,9 +51,9 @@ from sandbox_kernel.workspace.shared_folder import FolderLink
 #: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
 _WORKER, _GATE = "sandbox_guest.wasm.host_line", "sandbox_guest.session.checkpoint_gate"
 _ENGINES = {
-    "quickjs": "sandbox_guest.wasm.javascript.js_session",
-    "turn": "sandbox_guest.wasm.python.python_session",
-    "command": "sandbox_guest.wasm.python.python_session",
+    "quickjs": "sandbox_guest.wasm.js_session",
+    "turn": "sandbox_guest.wasm.python_session",
+    "command": "sandbox_guest.wasm.python_session",
 }
 #: The file of a prepared guest that its engine reads.
 _KNOWN = {"quickjs": HANDLES, "command": FACTS}
@@ -137,11 +137,6 @@ class _Opening:
         if entry is None:
             with host_trouble():
                 entry = backend.ready(guest, self._switches)
-        if guest.image and not image_facts(entry).booted:
-            raise BackendUnavailable(
-                f"{guest.language} sessions in WebAssembly need an image of {guest.version}, and it could not be made: "
-                f"{image_facts(entry).reason}; prepare the large Python instead: sandbox-kernel prepare science"
-            )
         self._entry = entry
         #: The packages that the present worker began with; those of another one if its state is this one's beginning.
         self.wheels = wheels

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.receipt import one_line

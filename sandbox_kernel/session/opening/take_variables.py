@@ -17,8 +17,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
-from sandbox_kernel.jail.streams.stop import Stop, readable
+from sandbox_kernel.jail.sealed_memory import SealedMemory
+from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.opening.saved_file import INTERRUPTED, MOST_MEMORY

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.opening.saved_file import MOST_MEMORY, check_elapsed

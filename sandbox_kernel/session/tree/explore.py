@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.session.cell.cell_check import make_order
 from sandbox_kernel.session.cell.cell_order import CellRequest

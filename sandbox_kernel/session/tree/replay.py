@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecResult, FsChange, Language, notes
 from sandbox_kernel.session.cell.cell_check import make_order
 from sandbox_kernel.session.cell.cell_order import CellRequest

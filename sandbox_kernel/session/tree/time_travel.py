@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.session.tree import explore, replay

@@ -14,9 +14,8 @@ import struct
 from collections import deque
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.cgroups.kept_files import KeptFiles, read_once
-from sandbox_kernel.jail.meter.process_tree import goes_on_without_main_thread
-from sandbox_kernel.jail.streams.stop import readable
+from sandbox_kernel.jail.accounting.processes import goes_on_without_main_thread, read_once
+from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.worker.message_reader import Cutter
 from sandbox_kernel.session.worker.messages import DisplayShown, FromWorker, LateText, ToWorker, encode
 
@@ -46,8 +45,6 @@ class WorkerChannel:
         #: The worker's pid as the host sees it; 0 until its first message.
         self.speaker = 0
         self._speaker_fd = -1
-        #: The files of /proc that show the speaker; read around every cell, and while one runs.
-        self.files = KeptFiles()
         self._kept: list[FromWorker] = []
         self._problem: SessionError | None = None
         #: No more data can come: a cell has shut the socket down, or every process that held it has ended.
@@ -66,9 +63,8 @@ class WorkerChannel:
         self._kept, self._problem = [], None
 
     def forget_speaker(self) -> None:
-        """Accept no messages until the next speaker is found; closes the descriptors of the last one."""
+        """Accept no messages until the next speaker is found; closes the descriptor of the last one."""
         self.speaker = 0
-        self.files.close()
         if self._speaker_fd >= 0:
             os.close(self._speaker_fd)
             self._speaker_fd = -1
@@ -95,7 +91,7 @@ class WorkerChannel:
     @property
     def speaker_goes_on_headless(self) -> bool:
         """Whether the worker's main thread has ended and other threads of it go on."""
-        return self.speaker > 0 and goes_on_without_main_thread(self.speaker, self.files)
+        return self.speaker > 0 and goes_on_without_main_thread(self.speaker)
 
     def put(self, message: ToWorker) -> None:
         """Send a message now, or later when the socket has room (``wants_to_write``).
@@ -189,6 +185,5 @@ class WorkerChannel:
             self._speaker_fd = os.pidfd_open(pid)
             if inner_pid(pid) == self._inner:
                 self.speaker = pid
-                self.files = KeptFiles()
             else:
                 self.forget_speaker()

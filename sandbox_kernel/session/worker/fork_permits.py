@@ -24,7 +24,7 @@ import threading
 import time
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.streams.stop import readable
+from sandbox_kernel.jail.streams import readable
 
 #: struct seccomp_notif: id, pid, flags, then struct seccomp_data; struct seccomp_notif_resp: id, value, error, flags.
 _ASKED, _ANSWER = struct.Struct("=QII64x"), struct.Struct("=QqiI")

@@ -2,7 +2,7 @@
 
 The gate (``guest/session/checkpoint_gate.py``) answers an order with a message of the same name. It sends two messages
 unasked: ``gone`` (the worker has ended) and ``lost`` (checkpoints have ended). The gate is our program, but it shares
-the jail with hostile code, so its messages are checked (``jail/core/gate_messages.py``). A checkpoint is named by its
+the jail with hostile code, so its messages are checked (``jail/gate_messages.py``). A checkpoint is named by its
 cell.
 """
 
@@ -14,11 +14,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import EnforcerFailed, SessionError
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step, exit_code, frame, number, send_order
-from sandbox_kernel.jail.core.handed_over import receive_listener
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import OnListener
-from sandbox_kernel.jail.streams.stop import readable
+from sandbox_kernel.jail.gate_messages import JobFile, Step, exit_code, frame, number, receive_listener, send_order
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.run_job import OnListener
+from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.worker.message_reader import clean_text
 from sandbox_kernel.workspace.changes import FileDiff
 

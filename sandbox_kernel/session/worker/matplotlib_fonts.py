@@ -10,7 +10,7 @@ import glob
 import os
 from collections.abc import Mapping
 
-from sandbox_kernel.jail.core.gate_messages import JobFile
+from sandbox_kernel.jail.gate_messages import JobFile
 
 #: matplotlib's folder inside the jail, below the folder for temporary files.
 FOLDER = ".matplotlib"

@@ -11,9 +11,8 @@ from __future__ import annotations
 import contextlib
 
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.cgroups.kept_files import KeptFiles, read_once
-from sandbox_kernel.jail.meter.process_tree import speaker, tree
-from sandbox_kernel.jail.root.sandbox_user import held_capabilities
+from sandbox_kernel.jail.accounting.processes import read_once, speaker, tree
+from sandbox_kernel.jail.root_user import held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.session.worker.channel import inner_pid
 
@@ -61,13 +60,10 @@ def can_be_sealed(enforcer: str | None) -> bool:
     return enforcer == bubblewrap.NAME or _CAP_SYS_PTRACE in held_capabilities()
 
 
-def anonymous_bytes(pid: int, files: KeptFiles | None = None) -> int:
-    """Return the memory of a process that no file backs; 0 when the process is gone. ``files``: see ``stat``."""
-    place = speaker(pid, files)
-    # A thread comes and goes: its files are not worth keeping.
-    read = files.read if files is not None and place == str(pid) else read_once
+def anonymous_bytes(pid: int) -> int:
+    """Return the memory of a process that no file backs; 0 when the process is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(read(f"/proc/{place}/status").partition(b"RssAnon:")[2].split(None, 1)[0]) << 10
+        return int(read_once(f"/proc/{speaker(pid)}/status").partition(b"RssAnon:")[2].split(None, 1)[0]) << 10
     return 0
 
 

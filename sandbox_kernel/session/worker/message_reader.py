@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.ground.wire import TooManyParts, parse_json
-from sandbox_kernel.jail.core.gate_messages import host_names
+from sandbox_kernel.jail.gate_messages import host_names
 from sandbox_kernel.model import CellError
 from sandbox_kernel.session.tree.looks import MOST_SEEN
 from sandbox_kernel.session.worker.messages import (

@@ -13,9 +13,9 @@ import shutil
 import subprocess
 import tempfile
 
-from sandbox_kernel.jail.core.guest_programs import guest_folder
+from sandbox_kernel.jail.guest_programs import guest_folder
+from sandbox_kernel.languages.c_family import REMEDY, find_zig
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.zig_toolchain import REMEDY, find_zig
 from sandbox_kernel.policy.written_folders import host_program
 
 #: The addon's file name inside the jail, in the folder of the cell's source.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from sandbox_kernel.jail.meter.process_tree import speaker, tree
+from sandbox_kernel.jail.accounting.processes import speaker, tree
 from sandbox_kernel.session.worker.channel import inner_pid
 
 

@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, TypeVar
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.errors import EnforcerFailed, SessionError
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.core.gate_messages import JobFile, Step
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.job import OWN_PROCESSES
-from sandbox_kernel.jail.meter.meter import counts_processes
-from sandbox_kernel.jail.streams.stop import Stop, readable
+from sandbox_kernel.jail.accounting.meter import counts_processes
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.run_job import OWN_PROCESSES
+from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.session.cell.late_output import LateOutput
-from sandbox_kernel.session.debugging.debug_link import DebugLink, OnEvent
-from sandbox_kernel.session.debugging.pause_clock import PauseClock
+from sandbox_kernel.session.debug_link import DebugLink, OnEvent, PauseClock
 from sandbox_kernel.session.tree.node import CellText
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.channel import WorkerChannel
@@ -193,7 +192,7 @@ class JailedWorker:
         self.channel.listen_to(self.gate.worker)
         ready = self._await(Ready)
         self.names = ready.names
-        self._budget = replace(self._budget, worker_bytes=anonymous_bytes(self.channel.speaker, self.channel.files))
+        self._budget = replace(self._budget, worker_bytes=anonymous_bytes(self.channel.speaker))
 
     def take_history(self, past: StateTree) -> None:
         """Go on with the history of a worker that was lost: none of its states lives, and this is its beginning."""
@@ -411,7 +410,7 @@ class JailedWorker:
 
     def _relimit(self) -> None:
         budget = self._budget
-        beside_checkpoints = budget.ceiling(anonymous_bytes(self.channel.speaker, self.channel.files))
+        beside_checkpoints = budget.ceiling(anonymous_bytes(self.channel.speaker))
         self._ceiling = beside_checkpoints if self.tree.keep > 0 else budget.limit_bytes
         self.jail.meter.relimit(self._ceiling, self._processes + self._copies())
 
@@ -426,7 +425,7 @@ class JailedWorker:
         if limit_bytes > before.limit_bytes:
             self._relimit()
             return
-        held = anonymous_bytes(self.channel.speaker, self.channel.files), self.jail.meter.files_bytes()
+        held = anonymous_bytes(self.channel.speaker), self.jail.meter.files_bytes()
         if self._budget.exceeded(*held):
             self._budget = before
             raise SessionError(
@@ -622,7 +621,7 @@ class JailedWorker:
             return True
         if meter.usage_bytes() <= budget.limit_bytes:
             return False
-        return budget.exceeded(anonymous_bytes(self.channel.speaker, self.channel.files), meter.files_bytes())
+        return budget.exceeded(anonymous_bytes(self.channel.speaker), meter.files_bytes())
 
     def memory_alarm(self) -> None:
         """Do nothing: which process the kernel killed for memory is looked up after the cell."""
@@ -631,7 +630,7 @@ class JailedWorker:
         """Return the current memory use of the session in bytes, for display."""
         if self.jail.meter.exact:
             return max(0, self.jail.meter.usage_bytes() - self._budget.copies_bytes)
-        return anonymous_bytes(self.channel.speaker, self.channel.files)
+        return anonymous_bytes(self.channel.speaker)
 
     @property
     def limit_bytes(self) -> int:

@@ -19,7 +19,7 @@ from sandbox_kernel.untrusted.frames.frame_output import (
     check_library,
 )
 from sandbox_kernel.untrusted.json_value import encodable
-from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
+from sandbox_kernel.untrusted.markup.css import TABLE_STYLE
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, in_page, sanitize_bundle, windows
 
 #: Elements that the page does not show, and handlers of events in any element.

@@ -24,6 +24,8 @@ _DRAWING = (
 )
 HTML_PROPERTIES = frozenset(f"{_TEXT} {_BOX}".split())
 SVG_PROPERTIES = frozenset(_DRAWING.split())
+#: The style sheet that pandas and polars add to every table. It only aligns text, so it is removed without a note.
+TABLE_STYLE = re.compile(r"<style(?: scoped)?>\s*\.dataframe [^<@]{0,800}</style>")
 
 _MAX_STYLE = 4096
 _MAX_DECLARATIONS = 40

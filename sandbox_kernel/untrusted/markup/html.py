@@ -1,31 +1,29 @@
 """Cleans HTML: keeps text, tables, lists and embedded pictures; removes all that acts, loads or covers other output.
 
-``html_tokens`` reads the markup once, and ``html_tree`` writes the elements and attributes on the lists below anew.
-``nh3``, a full HTML parser with the same lists, then cleans the result: only what both keep is shown. ``id`` is
-removed, and so is every ``class`` but those of pandas' tables and JupyterLab's coloured boxes, because classes give
-access to the page's styles and commands. Styles are cleaned by ``css``. Pictures must be ``data:`` URLs: a remote
-picture would report when it is viewed, so a word stands in its place. Links must be http, https or mailto: a relative
-link could send a request to the Jupyter server. Formulas are checked by ``tex``.
+``html_reader`` counts the markup and writes its tags in their plainest form; ``nh3``, a full HTML parser, keeps the
+elements and attributes on the lists below. ``id`` is removed, and so is every ``class`` but those of pandas' tables and
+JupyterLab's coloured boxes, because classes give access to the page's styles and commands. Styles are cleaned by
+``css``. Pictures must be ``data:`` URLs: a remote picture would report when it is viewed, so a word stands in its
+place. Links must be http, https or mailto: a relative link could send a request to the Jupyter server. Formulas are
+checked by ``tex``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Set
-from html import escape
+from collections.abc import Callable, Iterable, Mapping, Set
+from html import unescape
 
 import nh3
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import check_data_url
-from sandbox_kernel.untrusted.markup.css import HTML_PROPERTIES, clean_style
-from sandbox_kernel.untrusted.markup.html_tokens import End, Start, Token, tokens
-from sandbox_kernel.untrusted.markup.html_tree import Tree
-from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
-from sandbox_kernel.untrusted.markup.tex import MAX_LATEX, as_html, may_be_typeset
-from sandbox_kernel.untrusted.taken_out import in_words
+from sandbox_kernel.untrusted.markup.css import HTML_PROPERTIES, TABLE_STYLE, clean_style
+from sandbox_kernel.untrusted.markup.html_reader import HtmlReader
+from sandbox_kernel.untrusted.markup.tex import MAX_LATEX, TAG, as_html, may_be_typeset
 
 MAX_HTML = 4 << 20
+MAX_ELEMENTS = 50_000
 #: Most places that the cells and columns of tables span together.
 MAX_SPANNED = 100_000
 
@@ -60,160 +58,125 @@ CLASSES = {
     "table": {"dataframe"},
     "div": {"alert", "alert-info", "alert-success", "alert-warning", "alert-danger"},
 }
-_KEPT = {tag: ATTRIBUTES["*"] | ATTRIBUTES.get(tag, set()) for tag in TAGS}
 _SPANS = frozenset(("colspan", "rowspan", "span"))
 _SPAN = re.compile(r"[1-9][0-9]{0,4}\Z", re.ASCII)
+_SPANNING = re.compile(r"<[^>]*span=[^>]*>")
+_SPANNED = re.compile(r'span="([0-9]+)"')
 _SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
-_HOST = re.compile(r"\s*(?:https?:)?//([A-Za-z0-9.-]{1,100})", re.IGNORECASE)
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\\x00-\x1f]{1,2000}\Z", re.IGNORECASE)
+#: A picture that would have to be loaded, in what the reader wrote.
+_ELSEWHERE = re.compile(r'<img (?=[^>]*src="(?!\s*data:)[^"]+")[^>]*>', re.IGNORECASE)
+_ALT = re.compile(r' alt="([^"]{0,1000})')
+_KINDS = {
+    "scripts": "script noscript template",
+    "style sheets": "style link",
+    "embedded pages": "iframe frame frameset object embed applet portal",
+    "forms and buttons": "form input button select option textarea fieldset legend label datalist",
+    "sound and video": "audio video source track",
+    "drawings inside HTML (display them as SVG)": "svg",
+    "MathML formulas": "math",
+    "canvases": "canvas",
+    "its start by itself (press play)": "autoplay",
+    "reactions to events": "on",
+    "pictures from elsewhere": "img",
+}
+_KIND_OF = {tag: kind for kind, tags in _KINDS.items() for tag in tags.split()}
+#: Elements that are removed without a note, because their content is still shown.
+_QUIET_NAMES = (
+    "html body head article main header footer nav aside hgroup address font wbr optgroup big nobr time data output "
+    "ruby rb rt rp rtc strike acronym dir title meta picture search meter"
+)
+QUIET = frozenset(_QUIET_NAMES.split())
+_MOST_WORDS = 8
 
 
 def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
-    """Return clean HTML, and a description of each kind of thing that was removed."""
-    if len(markup) > MAX_HTML:
-        raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
-    markup = TABLE_STYLE.sub("", markup)
-    reader = HtmlReader(typeset=may_be_typeset(markup))
-    written = reader.read(markup)
-    if reader.typeset and not may_be_typeset(written):  # some formula signs were character references
-        reader = HtmlReader(typeset=False)
-        written = reader.read(markup)
-    if len(written) > 2 * MAX_HTML:
-        raise ContentRefused(f"it is larger than {2 * MAX_HTML >> 20} MB once its tags are closed")
-    attributes = {tag: set(names) - {"class"} for tag, names in ATTRIBUTES.items()}
-    cleaned = parsed_again(written, TAGS, GONE_WITH_CONTENT, attributes, CLASSES)
-    return cleaned, in_words(reader.tags, reader.handlers, reader.pictures)
+    """Return clean HTML, and the kinds of things that were removed."""
+    cleaner = HtmlCleaner(TAGS, GONE_WITH_CONTENT, ATTRIBUTES, clean_attribute)
+    return cleaner.clean(TABLE_STYLE.sub("", markup)), in_words(cleaner.removed)
 
 
-def parsed_again(
-    written: str,
-    tags: frozenset[str],
-    gone: frozenset[str],
-    attributes: dict[str, set[str]],
-    classes: dict[str, set[str]] | None = None,
-) -> str:
-    """Return what ``nh3``, a full HTML parser, keeps of markup that was written here, by the same lists."""
-    return nh3.clean(
-        written,
-        tags=set(tags),
-        clean_content_tags=set(gone),
-        attributes=attributes,
-        allowed_classes=classes,
-        url_schemes={"http", "https", "mailto", "data"},
-        url_relative="deny",
-        link_rel="noopener noreferrer nofollow",
-        strip_comments=True,
-    )
+def in_words(removed: Iterable[str]) -> tuple[str, ...]:
+    """Return the kinds of removed elements, sorted, at most ``_MOST_WORDS``."""
+    return tuple(sorted({_KIND_OF.get(tag, f"<{tag}>") for tag in removed if tag not in QUIET})[:_MOST_WORDS])
 
 
-class HtmlReader:
-    """Reads tokens, writes allowed elements and attributes, and collects the names of removed ones."""
+class HtmlCleaner:
+    """Cleans one markup by lists: elements, elements that go with their content, attributes, and values of these."""
 
-    allowed = TAGS
-    gone = GONE_WITH_CONTENT
-    kept: Mapping[str, Set[str]] = _KEPT
+    def __init__(
+        self,
+        tags: frozenset[str],
+        gone: frozenset[str],
+        attributes: Mapping[str, Set[str]],
+        attribute: Callable[[str, str, str], str | None],
+        see: Callable[[str, dict[str, str]], None] = lambda name, attributes: None,
+    ) -> None:
+        self._tags = tags
+        self._gone = gone
+        self._attributes = {tag: set(names) for tag, names in attributes.items()}
+        self._attribute = attribute
+        self._reader = HtmlReader({tag: attributes["*"] | attributes.get(tag, set()) for tag in tags}, gone, see)
+        #: The names of elements that were left out, and words for other things.
+        self.removed = self._reader.removed
+        #: The texts of style elements.
+        self.sheets = self._reader.sheets
 
-    def __init__(self, *, typeset: bool) -> None:
-        self.tags: set[str] = set()
-        self.handlers: set[str] = set()
-        #: Where pictures would come from that are not shown.
-        self.pictures: set[str] = set()
-        self.typeset = typeset
-        self._tree = Tree()
-        self._words: list[str] = []
-        self._spanned = self._formulas = 0
-        self._skipped = ""
-        self._skip_depth = 0
-
-    def read(self, markup: str) -> str:
-        """Return the markup, written anew."""
-        for token in self.split(markup):
-            if self._skipped:
-                self._skip(token)
-            elif isinstance(token, str):
-                self._words.append(token)
-            elif token.name not in self.allowed:
-                self._leave_out(token)
-            elif token.name == "img" and isinstance(token, Start) and self._is_elsewhere(token):
-                self._words.append(f"[{token.attributes.get('alt', '')[:1000] or 'picture'}]")
-            else:
-                self._say()
-                if isinstance(token, Start):
-                    self._tree.start(token.name, self._attributes(token))
-                else:
-                    self._tree.end(token.name)
-        self._say()
-        return self._tree.finish()
-
-    def _say(self) -> None:
-        """Write the collected text as one piece, across removed tags, so that a formula is checked as a whole."""
-        if self._words:
-            text = "".join(self._words)
-            self._words = []
-            self._formulas += len(text) if "$" in text or "\\" in text else 0
-            typeset = self.typeset and self._formulas <= MAX_LATEX
-            self._tree.text(as_html(text, typeset=typeset), is_space=not text.strip(" \t\n\r\f"))
-
-    def _is_elsewhere(self, token: Start) -> bool:
-        """Whether a picture would have to be loaded; notes from where."""
-        source = token.attributes.get("src", "")
-        if source.lstrip()[:5].lower() in ("", "data:"):
-            return False
-        self._note_handlers(token)
-        host = _HOST.match(source)
-        self.pictures.add(host[1].lower() if host else "another file")
-        return True
-
-    def _leave_out(self, token: Start | End) -> None:
-        self.tags.add(token.name[:30])
-        if isinstance(token, Start):
-            self._note_handlers(token)
-            if token.name in self.gone:
-                self._skipped, self._skip_depth = token.name, 1
-
-    def _skip(self, token: Start | End | str) -> None:
-        if isinstance(token, str):
-            return
-        if isinstance(token, Start):
-            self._note_handlers(token)
-        if token.name == self._skipped:
-            self._skip_depth += 1 if isinstance(token, Start) else -1
-            if not self._skip_depth:
-                self._skipped = ""
-
-    def _note_handlers(self, token: Start) -> None:
-        self.handlers.update(name for name in token.attributes if name.startswith("on") and name.isalpha())
-
-    def split(self, markup: str) -> Iterable[Token]:
-        """Return the tokens of the markup."""
-        return tokens(markup)
-
-    def attribute(self, tag: str, name: str, value: str) -> str | None:
-        """Return the value of an allowed attribute, None if it is left out."""
-        if name == "class":
-            return " ".join(dict.fromkeys(word for word in value.split() if word in CLASSES[tag])) or None
-        return _clean_attribute(name, value)
-
-    def _attributes(self, token: Start) -> str:
-        if not token.attributes:
-            return ""
-        kept, written, spanned = self.kept[token.name], "", 1
-        for name, value in token.attributes.items():
-            if name not in kept:
-                if name.startswith("on") and name.isalpha():
-                    self.handlers.add(name[:30])
-                continue
-            clean = self.attribute(token.name, name, value)
-            if clean is not None:
-                written += f' {name}="{escape(clean)}"'
-                spanned *= int(clean) if name in _SPANS else 1
-        self._spanned += spanned if spanned > 1 else 0
-        if self._spanned > MAX_SPANNED:
+    def clean(self, markup: str) -> str:
+        """Return clean HTML. Raises ``ContentRefused`` for markup that is too large, or too much work for a page."""
+        if len(markup) > MAX_HTML:
+            raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
+        written = _ELSEWHERE.sub(self._instead, self._reader.read(markup))
+        cleaned = nh3.clean(
+            written,
+            tags=set(self._tags),
+            clean_content_tags=set(self._gone),
+            attributes=self._attributes,
+            attribute_filter=lambda tag, name, value: value if name == "rel" else self._attribute(tag, name, value),
+            url_schemes={"http", "https", "mailto", "data"},
+            url_relative="deny",
+            link_rel="noopener noreferrer nofollow",
+            strip_comments=True,
+        )
+        if cleaned.count("<") > 2 * MAX_ELEMENTS or len(cleaned) > 2 * MAX_HTML:
+            raise ContentRefused(f"it has more than {MAX_ELEMENTS} elements once its tags are closed")
+        if _spanned(cleaned) > MAX_SPANNED:
             raise ContentRefused(f"the cells of its tables span more than {MAX_SPANNED} places")
-        return written
+        return _with_formulas(cleaned)
+
+    def _instead(self, picture: re.Match[str]) -> str:
+        self.removed.add("img")
+        alt = _ALT.search(picture[0])
+        return f"[{alt[1] if alt and alt[1] else 'picture'}]"
 
 
-def _clean_attribute(name: str, value: str) -> str | None:
+def _spanned(cleaned: str) -> int:
+    total = 0
+    for tag in _SPANNING.findall(cleaned):
+        places = 1
+        for number in _SPANNED.findall(tag):
+            places *= int(number)
+        total += places
+    return total
+
+
+def _with_formulas(cleaned: str) -> str:
+    """Return clean HTML in which formulas only draw, and are no longer together than one of ``text/latex``."""
+    typeset, letters = may_be_typeset(cleaned), 0
+    if not any(sign in cleaned for sign in ("$", "\\", "^^")):
+        return cleaned
+    pieces = TAG.split(cleaned)
+    for at in range(0, len(pieces), 2):  # the texts between the tags
+        text = unescape(pieces[at])
+        letters += len(text) if "$" in text or "\\" in text else 0
+        pieces[at] = as_html(text, typeset=typeset and letters <= MAX_LATEX)
+    return "".join(pieces)
+
+
+def clean_attribute(tag: str, name: str, value: str) -> str | None:
+    """Return the value of an allowed attribute, None if it is left out."""
+    if name == "class":
+        return " ".join(dict.fromkeys(word for word in value.split() if word in CLASSES[tag])) or None
     if name == "style":
         return clean_style(value, HTML_PROPERTIES)
     if name == "src":

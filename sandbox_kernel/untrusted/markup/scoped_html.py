@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import re
 from base64 import b32encode
-from collections.abc import Iterator
 from hashlib import sha256
 
 from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.markup.css import TABLE_STYLE
 from sandbox_kernel.untrusted.markup.html import (
     ATTRIBUTES,
     GONE_WITH_CONTENT,
     MAX_HTML,
+    QUIET,
     TAGS,
-    HtmlReader,
-    parsed_again,
+    HtmlCleaner,
+    clean_attribute,
+    in_words,
 )
-from sandbox_kernel.untrusted.markup.html_tokens import Start, Token, tokens
 from sandbox_kernel.untrusted.markup.styles import NotScoped
 from sandbox_kernel.untrusted.markup.styles.selectors import NAME
 from sandbox_kernel.untrusted.markup.styles.sheet import scoped_sheet
-from sandbox_kernel.untrusted.markup.table_style import TABLE_STYLE
-from sandbox_kernel.untrusted.markup.tex import may_be_typeset
 from sandbox_kernel.untrusted.media import MAX_MEDIA_BYTES, check_media_url
-from sandbox_kernel.untrusted.taken_out import in_words, is_worth_a_word
 
 _MORE_TAGS = frozenset(("label", "input", "audio", "video", "source"))
 _TAGS = TAGS | _MORE_TAGS
@@ -44,7 +42,6 @@ _ATTRIBUTES = {
     "video": _PLAYER,
     "source": {"src", "type"},
 }
-_KEPT = {tag: _ATTRIBUTES["*"] | _ATTRIBUTES.get(tag, set()) for tag in _TAGS}
 #: Sound and video are put aside while the markup is read: parsers take long for megabytes of base64.
 _MEDIA = re.compile(r"\ssrc=(?:\"(data:(?:audio|video)/[^\"<>]*+)\"|'(data:(?:audio|video)/[^'<>]*+)')")
 _ASIDE = re.compile(r' src="data:,([0-9]{1,4})"')
@@ -62,100 +59,80 @@ def scoped_html(markup: str) -> tuple[str, tuple[str, ...]]:
         ContentRefused: it is too large.
 
     """
-    media: list[str] = []
-
-    def aside(match: re.Match[str]) -> str:
-        media.append(match[1] or match[2])
-        return f' src="data:,{len(media) - 1}"'
-
-    markup = TABLE_STYLE.sub("", _MEDIA.sub(aside, markup))
-    if len(markup) > MAX_HTML or sum(map(len, media)) > MAX_MEDIA_BYTES * 3 // 2:
-        raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
-    name = _name(markup)
-    reader = _ScopedReader(name, media, typeset=may_be_typeset(markup))
-    written = reader.read(markup)
-    if reader.typeset and not may_be_typeset(written):
-        raise NotScoped("too many formulas")
-    lost = {tag for tag in reader.tags - {"style", _AUTOPLAY} if is_worth_a_word(tag)}
-    if lost or reader.handlers:
-        raise NotScoped(f"it would lose {', '.join(sorted(lost | reader.handlers))}")
-    sheet = scoped_sheet("\n".join(reader.sheets), name, markup.count("<")) if reader.sheets else ""
-    cleaned = parsed_again(written, _TAGS, _GONE, {tag: set(names) for tag, names in _ATTRIBUTES.items()})
-    cleaned = _ASIDE.sub(reader.put_back, cleaned)
-    words = in_words(reader.tags & {_AUTOPLAY}, (), reader.pictures)
-    if not sheet:
-        return cleaned, words
-    return f'<div class="{name}"><style>{sheet}</style>{cleaned}</div>', words
+    return _ScopedHtml().clean(markup)
 
 
-def _name(markup: str) -> str:
-    """Return a class that no other output has, the same at every run. It stands before each name, so it is short."""
-    digest = sha256(markup.encode("utf-8", "replace")).digest()
-    return f"sk{b32encode(digest).decode().lower()[:12]}"
+class _ScopedHtml:
+    """Cleans one markup."""
 
+    def __init__(self) -> None:
+        self._cleaner = HtmlCleaner(_TAGS, _GONE, _ATTRIBUTES, self._attribute, self._see)
+        self._lost = self._cleaner.removed
+        #: The prefix of classes and ids.
+        self._name = ""
+        #: Sound and video that were put aside, and their checked URLs by number.
+        self._media: list[str] = []
+        self._checked: dict[int, str] = {}
 
-class _ScopedReader(HtmlReader):
-    """Reads markup with style sheets, which it collects in ``sheets``."""
+    def clean(self, markup: str) -> tuple[str, tuple[str, ...]]:
+        markup = TABLE_STYLE.sub("", _MEDIA.sub(self._put_aside, markup))
+        if sum(map(len, self._media)) > MAX_MEDIA_BYTES * 3 // 2:
+            raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
+        # A class that no other output has, the same at every run. It stands before each name, so it is short.
+        digest = sha256(markup.encode("utf-8", "replace")).digest()
+        self._name = f"sk{b32encode(digest).decode().lower()[:12]}"
+        cleaned = self._cleaner.clean(markup)
+        if lost := self._lost - QUIET - {"style", "img", _AUTOPLAY}:
+            raise NotScoped(f"it would lose {', '.join(sorted(lost))}")
+        sheet = scoped_sheet("\n".join(self._cleaner.sheets), self._name, markup.count("<"))
+        cleaned = _ASIDE.sub(self._put_back, cleaned)
+        words = in_words(self._lost & {"img", _AUTOPLAY})
+        return (f'<div class="{self._name}"><style>{sheet}</style>{cleaned}</div>' if sheet else cleaned), words
 
-    allowed = _TAGS
-    gone = _GONE
-    kept = _KEPT
+    def _put_aside(self, match: re.Match[str]) -> str:
+        self._media.append(match[1] or match[2])
+        return f' src="data:,{len(self._media) - 1}"'
 
-    def __init__(self, name: str, media: list[str], *, typeset: bool) -> None:
-        super().__init__(typeset=typeset)
-        self.sheets: list[str] = []
-        #: The checked URLs of sound and video, by their number in ``media``.
-        self.checked: dict[int, str] = {}
-        self._name = name
-        self._media = media
+    def _put_back(self, match: re.Match[str]) -> str:
+        url = self._checked.get(int(match[1]))
+        return match[0] if url is None else f' src="{url}"'
 
-    def split(self, markup: str) -> Iterator[Token]:
-        for token in tokens(markup, self.sheets):
-            if isinstance(token, Start):
-                self._note_losses(token)
-            yield token
-
-    def _note_losses(self, token: Start) -> None:
+    def _see(self, tag: str, attributes: dict[str, str]) -> None:
         """Note the elements that are allowed but would lose something here."""
-        found = token.attributes
-        if token.name == "style" and not set(found) <= _STYLE_ATTRIBUTES:
-            self.tags.add("style with conditions")
-        elif token.name == "input" and found.get("type", "").lower() != "checkbox":
-            self.tags.add("input")
-        elif token.name in ("audio", "video"):
-            if "controls" not in found:
-                self.tags.add(token.name)
-            if _AUTOPLAY in found and token.name == "audio":
-                self.tags.add(_AUTOPLAY)
-                del found[_AUTOPLAY]
-            elif _AUTOPLAY in found:
-                found["muted"] = ""
+        if tag == "style" and not set(attributes) <= _STYLE_ATTRIBUTES:
+            self._lost.add("style with conditions")
+        elif tag == "input" and attributes.get("type", "").lower() != "checkbox":
+            self._lost.add("input")
+        elif tag in ("audio", "video"):
+            if "controls" not in attributes:
+                self._lost.add(tag)
+            if _AUTOPLAY in attributes and tag == "audio":
+                self._lost.add(_AUTOPLAY)
+                del attributes[_AUTOPLAY]
+            elif _AUTOPLAY in attributes:
+                attributes["muted"] = ""
+        if tag in ("audio", "video", "source") and "src" in attributes and not self._is_media(attributes["src"]):
+            self._lost.add("video")
 
-    def attribute(self, tag: str, name: str, value: str) -> str | None:
+    def _attribute(self, tag: str, name: str, value: str) -> str | None:
         if name in ("id", "for"):
             return f"{self._name}-{value}" if NAME.match(value) else None
         if name == "class":
             return self._classes(tag, value)
         if name == "src" and tag != "img":
-            return self._source(value)
+            return value  # the place of a sound or video, else the markup is refused
         if name == "type" and tag == "source":
             return value if re.fullmatch(r"(?:audio|video)/[a-z0-9.+-]{1,20}", value) else None
-        return super().attribute(tag, name, value)
+        return clean_attribute(tag, name, value)
 
-    def put_back(self, match: re.Match[str]) -> str:
-        """Return the attribute for one that was put aside."""
-        url = self.checked.get(int(match[1]))
-        return match[0] if url is None else f' src="{url}"'
-
-    def _source(self, value: str) -> str | None:
-        number = re.fullmatch(r"data:,([0-9]{1,4})", value)
+    def _is_media(self, source: str) -> bool:
+        """Whether a source stands for sound or video that was put aside, and that is what it says."""
+        number = re.fullmatch(r"data:,([0-9]{1,4})", source)
         index = int(number[1]) if number else len(self._media)
         url = check_media_url(self._media[index]) if index < len(self._media) else None
-        if url is None:
-            self.tags.add("video")
-            return None
-        self.checked[index] = url
-        return value
+        if url is not None:
+            self._checked[index] = url
+        return url is not None
 
     def _classes(self, tag: str, value: str) -> str | None:
         names = [f"{self._name}-{part}" for part in value.split()[:_MOST_CLASSES] if NAME.match(part)]

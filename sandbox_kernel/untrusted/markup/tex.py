@@ -10,6 +10,7 @@ a formula with any other name is shown as its source.
 from __future__ import annotations
 
 import re
+from html import escape
 
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.markup.tex_names import COMMANDS, ENVIRONMENTS
@@ -32,6 +33,8 @@ _SPACE = re.compile(r"\*?\s*\{\s*[0-9.]{1,4}\s*(?:em|ex|mu|pt|px|mm|cm|in)\s*\}"
 _FAR = re.compile(r"\s*\[\s*(?:-|[0-9.]{4})")
 _THICKNESS = re.compile(r"(?:\s*\{[^{}]{0,20}\}){2}\s*\{\s*(?:[0-9.]{1,3}\s*(?:em|ex|mu|pt|px|mm|cm|in)\s*)?\}")
 _GAP = "\u200b"
+#: A tag of HTML that was cleaned: there is no other < or > in it.
+TAG = re.compile(r"(<[^>]*>)")
 
 
 def check_latex(text: str) -> str:
@@ -76,8 +79,15 @@ def may_be_typeset(markup: str) -> bool:
     return len(_DELIMITER.findall(markup)) <= MAX_DELIMITERS and _deepest(markup) <= MAX_BRACES
 
 
+def letters_of_formulas(html: str) -> int:
+    """Return how many letters the texts of clean HTML have that a page searches for formulas."""
+    if "$" not in html and "\\" not in html:
+        return 0
+    return sum(len(text) for text in TAG.split(html)[::2] if "$" in text or "\\" in text)
+
+
 def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+    return escape(text, quote=False)
 
 
 def defused(html: str) -> str:

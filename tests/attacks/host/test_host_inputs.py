@@ -24,8 +24,8 @@ from sandbox_kernel.guest.wasm.binary import Caps, Malformed, inspect
 from sandbox_kernel.guest.wasm.rewrite import prepare
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled
 from sandbox_kernel.model import Language
+from sandbox_kernel.net.fetch_policy import FetchRefused
 from sandbox_kernel.net.proxy.http_messages import read_request, refusal_reply
-from sandbox_kernel.net.rules.refusal import FetchRefused
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.images import MAX_PIXELS, check_image
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle

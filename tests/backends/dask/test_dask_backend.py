@@ -15,7 +15,7 @@ from sandbox_kernel.backends.dask import dask_backend as ours
 from sandbox_kernel.backends.dask import dask_worker
 from sandbox_kernel.backends.dask.dask_backend import DaskBackend
 from sandbox_kernel.backends.dask.dask_delivery import decode_delivery
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from tests.conftest import need
 from tests.workspace.here.conftest import project as project
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel.backends.functions import call_values
-from sandbox_kernel.backends.functions.call_values import BadValue
-from sandbox_kernel.guest.functions import values as inside
+from sandbox_kernel.backends.functions.call_values import BadValue, CallMessage, RawBytes, bind_message
+from sandbox_kernel.backends.functions.host_function import make_function
+from sandbox_kernel.guest.functions import calling as inside
 from sandbox_kernel.guest.functions.calling import Calls
 
 _PLAIN = st.recursive(
@@ -31,7 +33,7 @@ class _Mirror(Calls):
 
     def exchange(self, data: bytes) -> bytes:
         message, sent = call_values.load(data)
-        value = call_values.decode(message.get("args", []), sent)
+        value = [call_values.decode(item, sent) for item in message.args or ()]
         sent.check_end()
         raw: list[bytes] = []
         return call_values.dump({"value": call_values.encode(value, raw)}, raw)
@@ -45,26 +47,26 @@ def test_a_value_arrives_at_the_host_and_comes_back(value: object) -> None:
 @given(_PLAIN)
 def test_a_value_arrives_as_text_alone_in_both_directions(value: object) -> None:
     assert inside.decode(json.loads(json.dumps(call_values.encode(value)))) == value
-    assert call_values.decode(json.loads(json.dumps(inside.encode(value)))) == value
+    assert call_values.decode(json.loads(json.dumps(inside.encode(value))), RawBytes()) == value
 
 
 @pytest.mark.parametrize("sizes", [[6], [3, 3], [-1, 5], [1 << 70], [5, 0, 1], [4], []], ids=str)
 def test_bytes_that_a_message_does_not_have_or_has_twice_are_refused(sizes: list[int]) -> None:
     message, raw = call_values.load(json.dumps({"args": [{"$bytes": size} for size in sizes]}).encode() + b"\nab\ncd")
     with pytest.raises(BadValue, match=r"bytes than it says"):
-        call_values.decode(message["args"], raw)
+        call_values.decode(message.args, raw)
         raw.check_end()
 
 
 def test_a_dict_that_looks_like_bytes_stays_a_dict() -> None:
     for value in ({"$bytes": "AA=="}, {"$object": {"$float": "nan"}}, {"$x": 1, "y": 2}):
         assert inside.decode(call_values.encode(value)) == value
-        assert call_values.decode(inside.encode(value)) == value
+        assert call_values.decode(inside.encode(value), RawBytes()) == value
 
 
 def test_numbers_that_json_lacks_arrive_in_both_directions() -> None:
-    assert call_values.decode(inside.encode([math.inf, -math.inf])) == [math.inf, -math.inf]
-    assert math.isnan(call_values.decode(inside.encode(math.nan)))  # type: ignore[arg-type]
+    assert call_values.decode(inside.encode([math.inf, -math.inf]), RawBytes()) == [math.inf, -math.inf]
+    assert math.isnan(call_values.decode(inside.encode(math.nan), RawBytes()))  # type: ignore[arg-type]
     assert math.isnan(inside.decode(call_values.encode(math.nan)))  # type: ignore[arg-type]
 
 
@@ -93,7 +95,7 @@ def nested(depth: int) -> object:
 )
 def test_a_value_that_no_client_of_ours_sends_is_refused(value: object) -> None:
     with pytest.raises(BadValue):
-        call_values.decode(value)
+        call_values.decode(value, RawBytes())
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,11 @@ def test_a_value_that_no_client_of_ours_sends_is_refused(value: object) -> None:
         b'{"a":' * 100_000,
         b'{"call":[' + b"[]," * 300_000 + b"0]}",
         b'{"n":' + b"9" * 10_000 + b"}",
+        b'{"call": 3}',
+        b'{"call": "f", "args": {}}',
+        b'{"call": "f", "kwargs": []}',
+        b'{"next": "x"}',
+        b'{"drop": []}',
     ],
     ids=lambda data: repr(data[:12]),
 )
@@ -117,8 +124,8 @@ def test_a_message_that_is_no_bounded_json_object_is_refused(data: bytes) -> Non
 
 
 def test_a_long_text_full_of_commas_is_one_value() -> None:
-    message, _ = call_values.load(json.dumps({"text": ",[{" * 200_000}).encode())
-    assert message["text"] == ",[{" * 200_000
+    message, _ = call_values.load(json.dumps({"call": ",[{" * 200_000}).encode())
+    assert message.call == ",[{" * 200_000
 
 
 def test_a_text_that_is_never_closed_is_read_once_and_not_once_for_each_of_its_quotation_marks() -> None:
@@ -145,7 +152,7 @@ def test_the_record_of_a_call_keeps_short_values_and_cuts_long_ones() -> None:
 
 
 def test_keys_without_utf8_arrive_as_text_that_can_be_written_down() -> None:
-    found = call_values.decode({"\ud800": 1, "b": {"$object": {"$\udfff": 2}}})
+    found = call_values.decode({"\ud800": 1, "b": {"$object": {"$\udfff": 2}}}, RawBytes())
     assert found == {"?": 1, "b": {"$?": 2}}
 
 
@@ -160,6 +167,116 @@ def test_keys_without_utf8_arrive_as_text_that_can_be_written_down() -> None:
 def test_a_key_that_stands_twice_is_refused(message: bytes) -> None:
     with pytest.raises(BadValue, match="stands twice"):
         call_values.load(message)
-    with pytest.raises(BadValue, match="stands twice"):
+    with pytest.raises(ValueError, match="stands twice"):
         call_values.load_word(message.decode())
-    assert call_values.load(b'{"call": "a", "args": [{"x": 1}, {"x": 2}]}')[0]["call"] == "a"
+    assert call_values.load(b'{"call": "a", "args": [{"x": 1}, {"x": 2}]}')[0].call == "a"
+
+
+def save(data: dict[str, Any]) -> None: ...
+def put(name: str, data: dict[str, Any], flag: bool = False) -> None: ...
+def search(query: str, limit: int = 5) -> None: ...
+def anything(value: object = None, *rest: int, **named: str) -> None: ...
+def only(*, key: str) -> None: ...
+
+
+def bound(call: Any, **message: object) -> dict[str, object]:
+    return dict(bind_message(make_function("f", call), CallMessage(**message), RawBytes()).arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "args", "expected"),
+    [
+        (save, [{"a": 1}], {"data": {"a": 1}}),
+        (save, [{"data": {"a": 1}}], {"data": {"data": {"a": 1}}}),
+        (save, [{"a": 1}, {}], {"data": {"a": 1}}),
+        (put, ["n", {"a": 1}], {"name": "n", "data": {"a": 1}}),
+        (put, ["n", {"a": 1}, {"flag": True}], {"name": "n", "data": {"a": 1}, "flag": True}),
+        (search, ["x", {"limit": 3}], {"query": "x", "limit": 3}),
+        (search, [{"query": "x", "limit": 3}], {"query": "x", "limit": 3}),
+        (anything, [{"value": 1}], {"value": 1}),
+        (anything, [{"1": 1}], {"value": {"1": 1}}),
+        (only, [{"key": "x"}], {"key": "x"}),
+    ],
+)
+def test_an_object_behind_the_required_arguments_holds_keyword_arguments(
+    call: object, args: list[object], expected: dict[str, object]
+) -> None:
+    assert bound(call, args=args, object=True) == expected
+
+
+def test_an_object_that_fits_in_no_way_is_told_as_the_types_have_it() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'more'"):
+        bound(search, args=["x", {"more": 3}], object=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "words", "expected"),
+    [
+        (search, ["2024", "limit=3"], {"query": "2024", "limit": 3}),
+        (search, ["true", "7"], {"query": "true", "limit": 7}),
+        (search, ["query=null"], {"query": "null"}),
+        (search, ["a=b"], {"query": "a=b"}),
+        (search, ['"quoted"'], {"query": "quoted"}),
+        (search, [""], {"query": ""}),
+        (save, ['{"a": [1]}'], {"data": {"a": [1]}}),
+        (anything, ["1", "2", "3", "x=4"], {"value": 1, "rest": (2, 3), "named": {"x": "4"}}),
+        (anything, ["[" * 9999], {"value": "[" * 9999}),
+        (only, ["key=a=b"], {"key": "a=b"}),
+    ],
+)
+def test_a_word_is_json_where_that_fits_the_function_and_else_text(
+    call: object, words: list[str], expected: dict[str, object]
+) -> None:
+    assert bound(call, words=words) == expected
+
+
+def test_words_that_fit_in_no_way_are_told() -> None:
+    with pytest.raises(TypeError, match="argument 'limit': Expected `int`, got `str`"):
+        bound(search, words=["x", "limit=many"])
+    with pytest.raises(TypeError, match="missing a required argument: 'query'"):
+        bound(search, words=[])
+    with pytest.raises(BadValue, match="nested"):
+        bound(anything, words=["[" * 100 + "]" * 100])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["[" + "[]," * 200_000 + "[]]"],
+        ["value=[" + "[]," * 200_000 + "[]]"],
+        [" [" + "[]," * 60_000 + "[]]"] * 4,
+        ['{"a":[' + "1," * 400_000 + "1]}"],
+    ],
+    ids=["one", "by name", "several", "numbers"],
+)
+def test_a_word_that_becomes_too_many_values_is_refused_before_it_is_parsed(words: list[str]) -> None:
+    with pytest.raises(BadValue, match="more than 320000"):
+        bound(anything, words=words)
+
+
+def test_a_long_word_that_is_text_stays_text() -> None:
+    table = "name,age\n" * 200_000
+    assert bound(search, words=[table]) == {"query": table}
+
+
+def test_a_number_in_a_word_is_no_larger_than_one_in_an_argument() -> None:
+    assert bound(anything, words=["9" * 400]) == {"value": "9" * 400}
+    with pytest.raises(TypeError, match="Expected `int`, got `str`"):
+        bound(search, words=["x", "limit=" + "9" * 400])
+
+
+def test_an_argument_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(TypeError, match="'limit' twice"):
+        bound(search, words=["x", "limit=1", "limit=2"])
+
+
+@pytest.mark.parametrize("other", ["args", "kwargs"])
+def test_words_beside_other_arguments_are_refused(other: str) -> None:
+    with pytest.raises(BadValue, match="not both"):
+        bound(search, words=["x"], **{other: ["y"] if other == "args" else {"query": "y"}})
+
+
+@pytest.mark.parametrize("sent", [{"\ud800": 1, "?": 2}, {"$object": {"\ud800": 1, "?": 2}}])
+def test_keys_that_become_one_are_refused(sent: dict[str, object]) -> None:
+    with pytest.raises(BadValue, match="same as UTF-8"):
+        bound(anything, args=[sent])

@@ -1,14 +1,27 @@
-"""Functions that a caller gives to a sandbox: checked before anything runs."""
+"""Functions that a caller gives to a sandbox: checked before anything runs, and described to a model."""
 
 from __future__ import annotations
 
+import ast
+import enum
 import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Any, Literal, NewType, NotRequired, TypedDict, TypeVar
 
 import pytest
 
-from sandbox_kernel import FunctionLimits, InvalidRequest
-from sandbox_kernel.backends.functions.host_function import make_function, make_functions, plain_signature
+from sandbox_kernel import FunctionLimits, InvalidRequest, Sandbox
+from sandbox_kernel.backends.functions.host_function import (
+    Mismatch,
+    UnknownHint,
+    check_hint,
+    convert,
+    make_function,
+    make_functions,
+    plain_signature,
+)
 
 
 def search(query: str, *, limit: int = 10) -> list[str]:
@@ -35,8 +48,8 @@ def test_arguments_are_bound_by_position_and_name_and_checked() -> None:
         ([], {}, "search() missing a required argument: 'query'"),
         (["a", 3], {}, "search() too many positional arguments"),
         (["a"], {"more": 1}, "search() got an unexpected keyword argument 'more'"),
-        ([1], {}, "search() argument 'query' must be str, got int"),
-        (["a"], {"limit": "b"}, "search() argument 'limit' must be int, got str"),
+        ([1], {}, "search() argument 'query': Expected `str`, got `int`"),
+        (["a"], {"limit": "b"}, "search() argument 'limit': Expected `int`, got `str`"),
     ],
 )
 def test_wrong_arguments_are_told_as_python_tells_them(
@@ -54,15 +67,15 @@ def test_every_argument_of_a_variadic_function_is_checked() -> None:
     made = make_function("total", total)
     bound = made.bind([1, 2], {"x": 0.5})
     assert total(*bound.args, **bound.kwargs) == 3.5
-    with pytest.raises(TypeError, match="argument 'numbers' must be int, got str"):
+    with pytest.raises(TypeError, match="argument 'numbers': Expected `int`, got `str`"):
         made.bind([1, "2"], {})
-    with pytest.raises(TypeError, match="argument 'y' must be float, got None"):
+    with pytest.raises(TypeError, match="argument 'y': Expected `float`, got `null`"):
         made.bind([], {"y": None})
 
 
 def test_hints_of_methods_partials_and_callable_objects_are_checked() -> None:
     for call, bad in ((Tool().method, "x"), (Tool(), 1), (functools.partial(search, limit=1), 1)):
-        with pytest.raises(TypeError, match="must be"):
+        with pytest.raises(TypeError, match="Expected"):
             make_function("tool", call).bind([bad], {})
 
 
@@ -122,3 +135,186 @@ def test_the_listing_shows_signature_and_documentation() -> None:
         ["odd", "(size: int = 3, where: object = ...) -> None", ""],
     ]
     assert plain_signature(made.functions["search"]).startswith("(query")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Place(TypedDict):
+    town: str
+    street: NotRequired[str]
+
+
+Anything = TypeVar("Anything")
+UserId = NewType("UserId", int)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "expected"),
+    [
+        (Any, {"a": [1]}, {"a": [1]}),
+        (object, None, None),
+        (Anything, 1, 1),
+        (UserId, 7, 7),
+        (None, None, None),
+        (bool, True, True),
+        (int, 3, 3),
+        (float, 3, 3.0),
+        (float, 0.5, 0.5),
+        (str, "ä", "ä"),
+        (bytes, b"\0", b"\0"),
+        (list, [1, "a"], [1, "a"]),
+        (list[int], [1, 2], [1, 2]),
+        (Sequence[str], ["a"], ["a"]),
+        (tuple[int, str], [1, "a"], (1, "a")),
+        (tuple[int, ...], [1, 2, 3], (1, 2, 3)),
+        (tuple, [1], (1,)),
+        (set[str], ["a", "a"], {"a"}),
+        (frozenset[int], [1], frozenset({1})),
+        (dict[str, int], {"a": 1}, {"a": 1}),
+        (Mapping[str, list[int]], {"a": [1]}, {"a": [1]}),
+        (int | None, None, None),
+        (str | bytes, b"a", b"a"),
+        (Iterable[int], [1], [1]),
+        (Literal["a", 1], 1, 1),
+        (Annotated[int, "positive"], 4, 4),
+        (Colour, "red", Colour.RED),
+        (Place, {"town": "Ulm"}, {"town": "Ulm"}),
+    ],
+)
+def test_a_value_that_meets_its_hint_is_passed_on(hint: object, value: object, expected: object) -> None:
+    found = convert(value, hint)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "message"),
+    [
+        (int, "3", "Expected `int`, got `str`"),
+        (int, True, "Expected `int`, got `bool`"),
+        (float, True, "Expected `float`, got `bool`"),
+        (int, 1.0, "Expected `int`, got `float`"),
+        (bytes, "AAAA", "Expected `bytes`, got `str`"),
+        (list[int], [1, "2"], "Expected `int`, got `str` - at `$[1]`"),
+        (tuple[int, str], [1], "Expected `array` of length 2, got 1"),
+        (set, [[1]], "unhashable type: 'list'"),
+        (dict[str, int], {"a": "b"}, "Expected `int`, got `str` - at `$[...]`"),
+        (str | bytes, 1, "Expected `str | bytes`, got `int`"),
+        (Literal["a", 1], True, "Expected `int | str`, got `bool`"),
+        (Colour, "blue", "Invalid enum value 'blue'"),
+        (Place, {"street": "x"}, "Object missing required field `town`"),
+        (Place, {"town": 1}, "Expected `str`, got `int` - at `$.town`"),
+    ],
+)
+def test_a_value_that_does_not_meet_its_hint_is_refused_in_words(hint: object, value: object, message: str) -> None:
+    with pytest.raises(Mismatch) as caught:
+        convert(value, hint)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("hint", [Path, Callable[[], int], dict[int, str], list[Path], complex, dict[str, str | bytes]])
+def test_a_hint_that_no_program_can_meet_is_an_error_at_once(hint: object) -> None:
+    with pytest.raises(UnknownHint):
+        check_hint(hint)
+
+
+def find(query: str, kind: Literal["a", "b"] = "a", *, limit: int | None = None) -> list[dict[str, Any]]:
+    """Search the catalogue.
+
+    Finds everything.
+    """
+    return []
+
+
+def rows(table: str) -> Iterator[bytes]:
+    yield b""
+
+
+def test_python_gets_signatures_that_parse() -> None:
+    with Sandbox(functions={"find": find, "rows": rows}) as box:
+        text = box.describe_functions()
+    ast.parse(text)
+    assert text.startswith("from host import find, rows\n")
+    assert (
+        "def find(query: str, kind: Literal['a', 'b'] = 'a', *, limit: int | None = None) -> list[dict[str, Any]]:"
+        in text
+    )
+    assert '"""Search the catalogue.\n\n    Finds everything.\n    """' in text
+
+
+def test_javascript_gets_names_with_signatures_and_the_shell_command_lines() -> None:
+    with Sandbox(functions={"find": find, "rows": rows}) as box:
+        names, lines = box.describe_functions("typescript"), box.describe_functions("command")
+    assert names.startswith("declare const host: {\n  /// find(query: str, kind: Literal['a', 'b'] = 'a', ")
+    assert "  /// rows(table: str) -> Iterator[bytes]\n  rows(...given: any[]): any;\n}" in names
+    assert lines == ("host find QUERY [kind=KIND] [limit=LIMIT]  # Search the catalogue.\nhost rows TABLE\n")
+
+
+class Point(TypedDict):
+    x: int
+    label: NotRequired[str]
+
+
+class Shape(TypedDict):
+    points: list[Point]
+    colour: Colour
+
+
+def draw(shape: Shape) -> Iterator[Point]:
+    yield {"x": 1}
+
+
+def test_classes_that_a_function_takes_are_told_with_it() -> None:
+    with Sandbox(functions={"draw": draw}) as box:
+        text = box.describe_functions()
+    ast.parse(text)
+    assert "class Point(TypedDict):\n    x: int\n    label: NotRequired[str]\n" in text
+    assert "class Shape(TypedDict):\n    points: list[Point]\n    colour: Colour\n" in text
+    assert "RED = 'red'" in text and "def draw(shape: Shape) -> Iterator[Point]:" in text
+
+
+def test_a_sandbox_without_functions_describes_none() -> None:
+    with Sandbox() as box:
+        assert box.describe_functions() == ""
+
+
+class Tree(TypedDict):
+    name: str
+    children: list[Tree]
+
+
+def quoted(colour: Colour = Colour.RED, most: float = math.inf) -> Tree:
+    'Paint "it"'
+    return {"name": "", "children": []}
+
+
+def windows(*, path: str, deep: bool = False) -> None:
+    r"""Read C:\users\new.
+
+    Ends with \
+    """
+
+
+def slashed() -> None:
+    "One line \\"
+
+
+def test_python_gets_signatures_that_parse_whatever_defaults_and_documentation_hold() -> None:
+    with Sandbox(functions={"quoted": quoted, "windows": windows, "slashed": slashed}) as box:
+        text, lines = box.describe_functions(), box.describe_functions("command")
+    functions = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef)]
+    parsed = {each.name: (ast.get_docstring(each) or "").strip() for each in functions}
+    assert parsed == {
+        "quoted": 'Paint "it"', "windows": "Read C:\\users\\new.\n\nEnds with \\", "slashed": "One line \\"
+    }  # fmt: skip
+    assert "def quoted(colour: Colour = 'red', most: float = float('inf')) -> Tree:" in text
+    assert "host windows path=PATH [deep=DEEP]" in lines
+
+
+def test_a_dictionary_that_holds_itself_is_told_once() -> None:
+    with Sandbox(functions={"quoted": quoted}) as box:
+        text = box.describe_functions()
+    assert text.count("class Tree(TypedDict):\n    name: str\n    children: list[Tree]\n") == 1
+    assert convert({"name": "a", "children": []}, Tree) == {"name": "a", "children": []}

@@ -21,8 +21,8 @@ from sandbox_kernel.backends import process
 from sandbox_kernel.backends.measured import capabilities
 from sandbox_kernel.backends.measured.capabilities import measurements, mechanisms
 from sandbox_kernel.backends.measured.measured_cache import Measured
-from sandbox_kernel.jail.cgroups.cgroup import Hierarchies, Shortfall
-from sandbox_kernel.jail.meter import meter
+from sandbox_kernel.jail.accounting import meter
+from sandbox_kernel.jail.accounting.cgroups import Hierarchies, Shortfall
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.report import capability_report
 from sandbox_kernel.report.capability_report import make_report

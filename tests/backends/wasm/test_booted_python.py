@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import time
 import zipfile
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.wasm.guest_images import MOST_MOUNTS, age_mark, image_facts, why_not_image
+from sandbox_kernel.backends.wasm.guest_images import MOST_MOUNTS, age_mark, why_not_image
 from sandbox_kernel.backends.wasm.prepare import Preparer, guest_name, image_prefix, switches_of
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
@@ -38,7 +37,7 @@ def run(guest_backend: WasmBackend) -> Run:
 def test_python_is_an_image_and_sql_shares_it(guest_backend: WasmBackend) -> None:
     guest = catalogue()[Language.PYTHON]
     switches = switches_of(guest, fuel=False)
-    assert image_facts(guest_backend.ready(guest, switches)).booted
+    assert "image.json" in guest_backend.ready(guest, switches).files
     assert guest_name(catalogue()[Language.SQL], switches) == guest_name(guest, switches)
 
 
@@ -212,15 +211,6 @@ def test_more_than_an_image_has_room_for_needs_a_start() -> None:
 def test_a_new_image_is_due_each_month() -> None:
     day = 86_400
     assert age_mark(0) == age_mark(29 * day) != age_mark(30 * day)
-
-
-def test_facts_of_a_module_that_could_not_be_booted_say_why(tmp_path: Path) -> None:
-    from sandbox_kernel.backends.wasm.store import WasmStore
-
-    store = WasmStore(str(tmp_path / "store"))
-    facts = json.dumps({"booted": False, "reason": "no table"}).encode()
-    assert image_facts(store.add("x", {"image.json": facts})).reason == "no table"
-    assert image_facts(store.add("y", {"other": b""})).reason == ""
 
 
 @pytest.mark.slow

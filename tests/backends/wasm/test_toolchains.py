@@ -9,7 +9,7 @@ import pytest
 from sandbox_kernel.backends.wasm.toolchains import RustToolchain, find_toolchain, find_wasi_rust
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.core.walls import Places
+from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.rust import Rustc
 from sandbox_kernel.model import ExecRequest, Language, Status
 

@@ -16,9 +16,9 @@ from sandbox_kernel.backends.wasm.prepare import PrepareProgress
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import InvalidRequest, MemoryExceeded, PolicyViolation, SandboxTimeout
-from sandbox_kernel.jail.core.jail import Jail
-from sandbox_kernel.jail.core.walls import Walls
-from sandbox_kernel.jail.kinds.reaper import wait_buried
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.spawner import wait_buried
+from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, Language, Status
 from sandbox_kernel.policy import SandboxPolicy

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import tarfile
 from collections.abc import Callable
 
 import pytest
@@ -122,19 +119,6 @@ FRUIT = "printf 'banana\\napple\\ncherry\\n' > a.txt\n"
         ("trap 'echo bye' EXIT; echo hi", "hi\nbye\n"),
         ('c() { echo "$x $? $PWD"; }; trap c EXIT; x=5; cd /tmp; true', "5 0 /tmp\n"),
         ("trap 'echo no' EXIT; trap - EXIT; echo a", "a\n"),
-        (
-            "mkdir -p d/e; echo 1 > d/x; echo 2 > d/e/y; tar czf a.tgz d; rm -r d; tar xzf a.tgz; cat d/x d/e/y",
-            "1\n2\n",
-        ),
-        ("echo 1 > f; tar cf - f | tar tf -", "f\n"),
-        ("echo 1 > f; mkdir o; tar -cvf b.tar f; tar -xf b.tar -C o; cat o/f", "f\n1\n"),
-        ("printf 'hi\\n' | xxd -p; printf 6869 | xxd -r -p", "68690a\nhi"),
-        ("printf hello > f; xxd f | xxd -r", "hello"),
-        ("node -e 'console.log([3, 4].map((x) => x * 2).join())' | tr , -", "6-8\n"),
-        ("node -p '2 + 3 * 4'", "14\n"),
-        ("echo 'console.log(10 + 20)' > j.js; node j.js", "30\n"),
-        ("node -e 'await new Promise((r) => setTimeout(r, 1)); console.log(\"later\")'", "later\n"),
-        ("yes | head -2; seq 5 | shuf | sort | tr -d '\\n'", "y\ny\n12345"),
         ("sh -c 'echo $0 $1' a b; printf 'echo $1\\n' > s.sh; sh s.sh q", "a b\nq\n"),
         ("a=(1 2 3); declare -A m; m[k]=v; echo ${a[1]} ${#a[@]} ${m[k]}", "2 3 v\n"),
         ("touch 1.txt; find . -name '*.txt' -exec echo got {} \\;", "got ./1.txt\n"),
@@ -160,12 +144,6 @@ def test_commands_and_a_shell_run(sh: Sh, script: str, stdout: str) -> None:
         ("trap 'true' EXIT; exit 3", 3),
         ("trap 'exit 9' EXIT; true", 9),
         ("set -e; trap 'echo end' EXIT; false; echo never", 1),
-        ("node -e 'process.exit(4)'", 4),
-        ("node -e 'throw new Error(1)'", 1),
-        ("node nothere.js", 1),
-        ("node", 1),
-        ("tar xf nothere.tar", 2),
-        ("echo text > f; tar tf f", 2),
     ],
 )
 @pytest.mark.one_case
@@ -227,7 +205,7 @@ def test_a_syntax_error_is_a_failure_with_words(sh: Sh) -> None:
     assert "syntax error" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["html-to-markdown", "python3", "git", "patch", "zip", "bc"])
+@pytest.mark.parametrize("command", ["html-to-markdown", "python3", "node", "git", "patch", "tar", "zip", "bc"])
 @pytest.mark.one_case
 def test_commands_that_cannot_be_had_say_so(sh: Sh, command: str) -> None:
     """The catalogue names them, with the reason."""
@@ -242,28 +220,3 @@ def test_a_trap_that_cannot_be_had_says_so(sh: Sh) -> None:
     result = sh("trap 'echo x' ERR")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "trap: ERR: not supported here" in result.stderr
-
-
-def test_an_archive_does_not_unpack_outside_of_its_folder(sh: Sh) -> None:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name in ("good", "../evil", "/abs"):
-            member = tarfile.TarInfo(name)
-            member.size = 1
-            tar.addfile(member, io.BytesIO(b"x"))
-    result = sh("mkdir in; cd in; tar xf ../a.tar; cd ..; ls . in", files={"a.tar": archive.getvalue()})
-    assert "Member name contains '..'" in result.stderr
-    assert result.stdout == ".:\na.tar\nin\n\nin:\ngood\n"
-
-
-def test_archives_of_other_programs_are_read_and_ours_by_them(sh: Sh) -> None:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz", format=tarfile.GNU_FORMAT) as tar:
-        member = tarfile.TarInfo("n" * 150)
-        member.size = 3
-        tar.addfile(member, io.BytesIO(b"abc"))
-    result = sh("tar xzf a.tgz; cat nnn*; echo é > é; tar cf - é | base64 -w 0", files={"a.tgz": archive.getvalue()})
-    shown, _, packed = result.stdout.partition("abc")
-    assert (shown, result.stderr) == ("", "")
-    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed))) as tar:
-        assert [(one.name, tar.extractfile(one).read()) for one in tar] == [("é", "é\n".encode())]

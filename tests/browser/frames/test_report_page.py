@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Page
 
-from sandbox_kernel.report.browser.measure import ATTEMPTS, measure_page
+from sandbox_kernel.report.browser_attempts import ATTEMPTS, measure_page
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 

@@ -12,7 +12,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.model import notes
 from tests.browser.lab_page import LabPage

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import marshal
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import sandbox_kernel
-from sandbox_kernel.jail.rules.seccomp import build_filter, build_no_spawn_filter, host_arch
+from sandbox_kernel.jail.rules.seccomp import build_filter, host_arch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these walls are Linux's")
 
@@ -36,23 +35,6 @@ def _child(code: str, *arguments: str, check: bool = True) -> subprocess.Complet
     return done
 
 
-def _locked(spec: object, *command: str, raw: bytes | None = None) -> tuple[subprocess.CompletedProcess[str], str]:
-    """Run a command through lockdown.py as a program; the result, and what it wrote to the status descriptor."""
-    spec_fd = os.memfd_create("spec", 0)
-    os.write(spec_fd, marshal.dumps(spec, 2) if raw is None else raw)
-    os.lseek(spec_fd, 0, os.SEEK_SET)
-    reader, writer = os.pipe()
-    try:
-        argv = [sys.executable, "-I", "-S", str(LOCKDOWN), str(spec_fd), str(writer), *command]
-        done = subprocess.run(argv, pass_fds=(spec_fd, writer), capture_output=True, text=True, timeout=60)
-    finally:
-        os.close(writer)
-        os.close(spec_fd)
-        with open(reader) as file:
-            said = file.read()
-    return done, said
-
-
 def _filter(program: bytes) -> str:
     return base64.b64encode(program).decode()
 
@@ -70,7 +52,7 @@ def test_it_uses_nothing_but_the_standard_library_and_little_of_that() -> None:
             else []
         )
     }
-    assert imported <= {"__future__", "_ctypes", "ctypes", "marshal", "os", "sys", "resource", "collections"}
+    assert imported <= {"__future__", "_ctypes", "ctypes", "os", "sys", "resource", "collections", "typing"}
 
 
 def test_importing_it_loads_no_slow_module() -> None:
@@ -253,95 +235,21 @@ def test_a_subreaper_becomes_the_parent_of_orphans() -> None:
     assert done.stdout == "True\n"
 
 
-def test_as_a_program_it_becomes_the_command_behind_the_walls() -> None:
-    filters = [build_filter(host_arch()), build_no_spawn_filter(host_arch())]
-    spec = {"rlimits": {"NOFILE": 64, "CPU": [5, 6]}, "parent": os.getpid(), "subreaper": True, "seccomp": filters}
-    code = """
-import resource, os
-print(resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CPU))
-lines = dict(l.split(":\\t", 1) for l in open("/proc/self/status").read().splitlines() if ":\\t" in l)
-print(lines["NoNewPrivs"], int(lines["CapEff"], 16), lines["Seccomp"], lines["Seccomp_filters"])
-try: os.fork()
-except PermissionError: print("no fork")
-print(sorted(os.listdir("/proc/self/fd")))
-"""
-    done, said = _locked(spec, sys.executable, "-I", "-c", code)
-    assert (done.returncode, said) == (0, ""), (done.stderr, said)
-    limits, walls, fork, fds = done.stdout.splitlines()
-    assert limits == "(64, 64) (5, 6)"
-    assert walls.split()[:3] == ["1", "0", "2"]
-    assert int(walls.split()[3]) >= 2
-    assert fork == "no fork"
-    # 0, 1, 2, and the one that lists them: neither the spec nor the status descriptor is left.
-    assert len(ast.literal_eval(fds)) == 4
-
-
 @pytest.mark.parametrize(
-    ("spec", "message"),
+    ("plan", "message"),
     [
-        ({"landlok": {}}, "lockdown: [Errno 22] lock_down: unknown key 'landlok'"),
-        ({"rlimits": {"NOPE": 1}}, "lockdown: [Errno 22] set_rlimits: there is no limit 'NOPE'"),
-        ({"rlimits": 5}, "lockdown: [Errno 22] lock_down: rlimits must be a table"),
-        ({"parent": 1 << 22}, "lockdown: [Errno 3] set_pdeathsig: parent 4194304 is gone"),
-        ({"parent": "me"}, "lockdown: [Errno 22] lock_down: parent must be a number"),
-        ({"seccomp": [b"!"]}, "lockdown: [Errno 22] load_seccomp: 1 bytes; a filter has"),
-        ({"seccomp": ["12345678"]}, "lockdown: [Errno 22] load_seccomp: "),
-        ({"seccomp": b"12345678"}, "lockdown: [Errno 22] lock_down: seccomp must be a list"),
-        ({"seccomp": [b""]}, "lockdown: [Errno 22] load_seccomp: 0 bytes; a filter has"),
-        ({"landlock": {}}, "lockdown: [Errno 22] lock_down: handled_fs must be a number"),
-        (
-            {"landlock": {"handled_fs": 4, "handled_net": 0, "scoped": 0, "paths": [["/no/such", 4]], "ports": []}},
-            "lockdown: [Errno 2] landlock_restrict: path '/no/such'",
-        ),
-        (
-            {"landlock": {"handled_fs": 4, "handled_net": 0, "scoped": 0, "paths": [["/usr"]], "ports": []}},
-            "lockdown: [Errno 22] lock_down: paths holds ['/usr']",
-        ),
-        (
-            {"landlock": {"handled_fs": 1 << 60, "handled_net": 0, "scoped": 0, "paths": [], "ports": []}},
-            "lockdown: [Errno 22] landlock_restrict: ruleset",
-        ),
-        ([], "spec: [Errno 22] lock_down: spec must be a table"),
+        ({"handled_fs": 4, "paths": [["/no/such", 4]]}, "landlock_restrict: path '/no/such': No such file"),
+        ({"handled_fs": 1 << 60, "paths": []}, "landlock_restrict: ruleset: Invalid argument"),
     ],
 )
-@pytest.mark.one_case
-def test_a_wall_that_cannot_stand_stops_the_command_and_says_which(spec: object, message: str) -> None:
-    done, said = _locked(spec, "/bin/echo", "ran")
-    assert done.returncode == 126
-    assert done.stdout == ""
-    assert said.startswith(message)
-
-
-@pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[\x05\x00"])
-def test_a_spec_that_cannot_be_read_stops_the_command(raw: bytes) -> None:
-    done, said = _locked(None, "/bin/echo", "ran", raw=raw)
-    assert (done.returncode, done.stdout) == (126, "")
-    assert said.startswith("spec: ")
-
-
-def test_the_command_gets_the_environment_of_the_spec_and_nothing_of_the_launchers() -> None:
-    done, said = _locked({"env": {"A": "1", "PATH": "/usr/bin:/bin"}}, "env")
-    assert (done.stdout.splitlines(), said) == (["A=1", "PATH=/usr/bin:/bin"], "")
-    done, said = _locked({}, "/usr/bin/env")
-    assert (done.returncode, done.stdout, said) == (0, "", "")
-
-
-def test_no_signal_stays_ignored_as_python_or_the_shell_had_it() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        done, _ = _locked({}, "/bin/grep", "^SigIgn", "/proc/self/status")
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    # 32 and 33 are the C library's own: whoever started us may have left them ignored, and nothing can ask for them.
-    assert int(done.stdout.split()[1], 16) & ~(3 << 31) == 0
-
-
-def test_a_missing_command_is_told_apart_from_a_command_that_fails() -> None:
-    done, said = _locked({}, "/no/such/command")
-    assert done.returncode == 126
-    assert said.startswith("exec '/no/such/command': [Errno 2]")
-    done, said = _locked({}, "/bin/sh", "-c", "exit 126")
-    assert (done.returncode, said) == (126, "")
+def test_a_landlock_wall_that_cannot_stand_is_named(plan: dict[str, object], message: str) -> None:
+    whole = {"handled_net": 0, "scoped": 0, "identities": {}, **plan}
+    done = _child(f"""
+        lockdown.no_new_privs()
+        try: lockdown.landlock_restrict({whole!r})
+        except OSError as error: print(error.strerror)
+    """)
+    assert done.stdout.startswith(message)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up being root")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import sandbox_kernel
-from sandbox_kernel.jail.meter.process_tree import living
+from sandbox_kernel.jail.accounting.processes import living
 
 GUEST = str(Path(sandbox_kernel.__file__).parent / "guest")
 

@@ -4,7 +4,7 @@ import pytest
 from ipykernel.compiler import murmur2_x86
 
 from sandbox_kernel.guest.python import cell_names
-from sandbox_kernel.session.debugging import debug_messages
+from sandbox_kernel.session import debug_link
 
 
 @pytest.mark.parametrize("text", ["", "x", "xy", "xyz", "x = 1\n", "é" * 100, "print('a')\n" * 50])
@@ -13,8 +13,8 @@ def test_names_are_those_that_ipykernel_computes(text):
 
 
 def test_host_and_guest_agree():
-    ours = (debug_messages.CELL_FOLDER, debug_messages.CELL_SUFFIX, debug_messages.HASH_SEED)
-    assert ours == (cell_names.PREFIX, cell_names.SUFFIX, cell_names.SEED)
+    ours = (debug_link.CELL_FOLDER, debug_link.CELL_SUFFIX, debug_link.HASH_SEED)
+    assert ours == (cell_names.CELL_FOLDER, cell_names.CELL_SUFFIX, cell_names.SEED)
 
 
 def test_a_program_that_differs_from_its_cell_has_the_name_of_the_cell():

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.jail.kinds.template_jail import TemplateJail
+from sandbox_kernel.jail.template import TemplateJail
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.session.session import Session
 

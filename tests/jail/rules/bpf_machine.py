@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from sandbox_kernel.jail.rules.bpf import ASK_LISTENER
+from sandbox_kernel.jail.rules.seccomp import ASK_LISTENER
 
 LOAD_WORD, AND, JEQ, JGE, JSET, RET = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL = "allow", "kill"

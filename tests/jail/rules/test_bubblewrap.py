@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel import EnforcerUnavailable
-from sandbox_kernel.jail.core.walls import Walls
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.rules.bubblewrap import bubblewrap_args, find_bwrap, parent_folders
+from sandbox_kernel.jail.walls import Walls
 from sandbox_kernel.policy import Grant
 
 MIB = 1 << 20

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import json
+import marshal
+import os
 import re
 from pathlib import Path
 
@@ -13,8 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
+from sandbox_kernel.jail import root_user
 from sandbox_kernel.jail.rules import landlock
-from sandbox_kernel.jail.rules.landlock import landlock_abi, landlock_plan, landlock_weaknesses
+from sandbox_kernel.jail.rules import landlock as room
+from sandbox_kernel.jail.rules.landlock import (
+    CAP_DAC_OVERRIDE,
+    CAP_DAC_READ_SEARCH,
+    READ_RIGHTS,
+    OpenSpec,
+    existing,
+    in_place_paths,
+    landlock_abi,
+    landlock_plan,
+    landlock_weaknesses,
+    open_spec,
+)
+from sandbox_kernel.jail.rules.seccomp import build_filter, build_no_watch_filter, host_arch
+from sandbox_kernel.jail.walls import Places, Walls
+from sandbox_kernel.policy import Grant, SandboxPolicy, resolve_grants
 
 READ, WRITE = "/usr", "/box"
 
@@ -37,7 +54,7 @@ READ, WRITE = "/usr", "/box"
 def test_everything_that_the_abi_can_judge_is_judged_and_nothing_more(abi: int, fs: int, net: int, scoped: int) -> None:
     plan = landlock_plan([], [], abi=abi)
     assert (plan.handled_fs, plan.handled_net, plan.scoped) == (fs, net, scoped)
-    assert plan.paths == plan.ports == ()
+    assert plan.paths == ()
 
 
 @settings(deadline=None)
@@ -62,21 +79,6 @@ def test_a_path_for_both_is_writable_and_stands_once() -> None:
     }
 
 
-def test_only_the_named_ports_may_be_connected_to_and_none_bound() -> None:
-    assert landlock_plan([], [], abi=4, allow_tcp_ports=(3128, 3128, 80)).ports == ((3128, 2), (80, 2))
-
-
-def test_a_kernel_that_does_not_see_tcp_cannot_allow_a_single_port() -> None:
-    with pytest.raises(PolicyViolation, match=r"port 3128 .* Linux 6.7"):
-        landlock_plan([], [], abi=3, allow_tcp_ports=(3128,))
-
-
-@pytest.mark.parametrize("port", [0, -1, 65536, True, "80"])
-def test_a_number_that_is_no_port_is_refused(port: object) -> None:
-    with pytest.raises(PolicyViolation, match="from 1 to 65535"):
-        landlock_plan([], [], abi=7, allow_tcp_ports=(port,))  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("path", ["", "box", "./box", "/box/../etc", "/a\0b"])
 def test_a_path_that_is_not_absolute_and_plain_is_refused(path: str) -> None:
     for reads, writes in (([path], []), ([], [path])):
@@ -99,13 +101,6 @@ def test_without_landlock_there_is_no_plan_but_a_remedy(abi: int) -> None:
     with pytest.raises(EnforcerUnavailable, match=r"5\.13.*bubblewrap") as caught:
         landlock_plan([], [], abi=abi)
     assert caught.value.enforcer == "landlock"
-
-
-def test_a_plan_is_json() -> None:
-    plan = landlock_plan([READ], [WRITE], abi=7, allow_tcp_ports=(80,))
-    assert json.loads(json.dumps(plan.to_dict())) == plan.to_dict()
-    assert plan.to_dict()["ports"] == [[80, 2]]
-    assert hash(plan) == hash(landlock_plan([READ], [WRITE], abi=7, allow_tcp_ports=(80,)))
 
 
 def test_root_that_cannot_make_access_tell_the_truth_says_so() -> None:
@@ -160,3 +155,220 @@ def test_the_version_of_this_kernel_is_a_number_and_asking_does_not_restrict() -
 def test_other_systems_have_no_landlock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     assert landlock_abi() == 0
+
+
+def test_a_linked_path_is_in_place_and_named_once(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    policy = SandboxPolicy().allow_read(link).allow_read_write(tmp_path)
+    source = tmp_path.resolve()
+    assert in_place_paths(resolve_grants(policy), "landlock") == ((str(source / "real"),), (str(source),))
+
+
+@pytest.mark.parametrize(("writable", "method"), [(False, "allow_read"), (True, "allow_read_write")])
+def test_a_mount_at_another_place_is_refused_with_the_way_to_go(tmp_path: Path, writable: bool, method: str) -> None:
+    grant = Grant(str(tmp_path.resolve()), "/data", writable)
+    with pytest.raises(PolicyViolation, match=rf"shown at '/data'.*'landlock' cannot mount.*policy\.{method}\("):
+        in_place_paths([grant], "landlock")
+
+
+PLACES = Places(work="/p/x/work", cell="/p/x/cell", guest="/usr/share", tmp="/p/x/tmp")
+
+
+def walls(*grants: Grant, enforcer: str | None = "landlock", runtime: tuple[Grant, ...] = ()) -> Walls:
+    return Walls("/usr/bin/python3", runtime, grants, 1, 1, 1, enforcer=enforcer)
+
+
+@pytest.fixture
+def abi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "landlock_abi", lambda: 7)
+
+
+@pytest.fixture
+def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "reachable_by_all", lambda path: True)
+
+
+def spec(given: Walls, uid: int | None = None) -> OpenSpec:
+    return open_spec(given, PLACES, uid, counted=True)
+
+
+@pytest.mark.usefixtures("abi")
+def test_the_jails_own_folders_are_writable_and_the_system_is_read_only() -> None:
+    plan = spec(walls()).landlock
+    assert plan is not None
+    rights = dict(plan.paths)
+    for place in (PLACES.work, PLACES.cell, PLACES.tmp):
+        assert rights[place] & ~READ_RIGHTS
+    assert rights["/usr"] == rights["/usr/share"] == READ_RIGHTS
+    assert "/p/x" not in rights, "the folder that holds the three would let a program replace one of them"
+
+
+@pytest.mark.usefixtures("abi")
+def test_of_etc_and_dev_only_what_is_needed_is_there() -> None:
+    plan = spec(walls()).landlock
+    assert plan is not None
+    paths = {path for path, _ in plan.paths}
+    assert not paths & {
+        "/",
+        "/etc",
+        "/dev",
+        "/sys",
+        "/tmp",
+        "/dev/shm",
+        "/dev/pts",
+        "/dev/tty",
+        "/etc/shadow",
+        "/run",
+        "/var",
+    }
+    assert "/dev/null" in paths
+
+
+@pytest.mark.usefixtures("abi")
+def test_no_port_is_open_and_no_socket_can_be_made() -> None:
+    found = spec(walls())
+    assert found.landlock is not None
+    assert found.seccomp == (
+        build_filter(host_arch(), families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True),
+    )
+
+
+@pytest.mark.usefixtures("abi", "reachable")
+def test_a_user_of_its_own_may_change_modes_of_its_files_and_has_no_capability() -> None:
+    found = spec(walls(), uid=4711)
+    assert (found.uid, found.capabilities) == (4711, ())
+    shared = build_filter(host_arch(), families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=False)
+    assert found.seccomp == (shared,)
+
+
+@pytest.mark.usefixtures("abi")
+@pytest.mark.parametrize(
+    ("held", "writable", "kept"),
+    [
+        ({CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH}, False, CAP_DAC_READ_SEARCH),
+        ({CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH}, True, CAP_DAC_OVERRIDE),
+        ({CAP_DAC_OVERRIDE}, False, CAP_DAC_OVERRIDE),
+    ],
+)
+def test_what_root_allows_is_reached_with_one_capability_and_nothing_can_be_watched(
+    held: set[int], writable: bool, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "held_capabilities", lambda: frozenset(held))
+    path = str(tmp_path.resolve())
+    found = spec(walls(Grant(path, path, writable)), uid=4711)
+    assert found.capabilities == (kept,)
+    assert found.seccomp[1:] == (build_no_watch_filter(host_arch()),)
+    times = build_filter(host_arch(), families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True)
+    assert (found.seccomp[0] == times) == (kept == CAP_DAC_OVERRIDE), "who overrides permissions may touch every file"
+
+
+@pytest.mark.parametrize(("held", "version"), [(frozenset(), 7), (frozenset({CAP_DAC_OVERRIDE}), 2)])
+def test_an_interpreter_that_cannot_be_reached_is_named_with_the_remedy(
+    held: frozenset[int], version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Before version 3 Landlock does not see truncate: who overrides permissions could empty every file.
+    monkeypatch.setattr(room, "landlock_abi", lambda: version)
+    monkeypatch.setattr(room, "held_capabilities", lambda: held)
+    hidden = tmp_path.resolve() / "hidden"
+    hidden.mkdir(mode=0o700)
+    with pytest.raises(EnforcerUnavailable, match=f"cannot reach .*{hidden}.*in /usr or /opt"):
+        spec(walls(runtime=(Grant(str(hidden), str(hidden), False),)), uid=4711)
+
+
+@pytest.mark.usefixtures("abi")
+def test_a_place_that_would_need_a_mount_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolicyViolation, match="cannot mount"):
+        spec(walls(Grant(str(tmp_path.resolve()), "/data", False)))
+
+
+def test_without_landlock_there_is_no_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "landlock_abi", lambda: 0)
+    with pytest.raises(EnforcerUnavailable, match="no Landlock"):
+        spec(walls())
+
+
+def test_a_bare_jail_has_no_walls_and_says_so_to_its_gate() -> None:
+    found = spec(walls(enforcer=None))
+    told = marshal.loads(found.to_bytes())
+    assert (told["landlock"], told["seccomp"], told["uid"], told["capabilities"]) == (None, (), None, ())
+    assert (told["parent"], told["work"], told["cell"], told["tmp"]) == (
+        os.getpid(),
+        PLACES.work,
+        PLACES.cell,
+        PLACES.tmp,
+    )
+
+
+@pytest.mark.usefixtures("abi")
+@pytest.mark.parametrize(("counted", "root", "room_left"), [(True, False, 0), (False, False, 1024), (False, True, 0)])
+def test_a_shared_user_gets_room_for_more_tasks_where_nobody_counts(
+    counted: bool, root: bool, room_left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
+    assert open_spec(walls(), PLACES, None, counted=counted).task_room == room_left
+
+
+def test_only_what_exists_is_allowed_and_once() -> None:
+    assert existing(["/usr", "/nowhere", "/usr/../usr"]) == ("/usr",)
+
+
+# Who a sandbox is.
+
+
+@pytest.fixture
+def maps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    root_user._free_ids.cache_clear()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(root_user, "held_capabilities", lambda: frozenset(range(41)))
+    real = root_user._mapped
+    monkeypatch.setattr(root_user, "_mapped", lambda path: real(str(tmp_path / os.path.basename(path))))
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def forget_ids() -> object:
+    yield
+    root_user._free_ids.cache_clear()
+
+
+def write_maps(folder: Path, text: str) -> None:
+    for name in ("uid_map", "gid_map"):
+        (folder / name).write_text(text)
+
+
+def test_on_a_host_root_takes_an_id_that_nobody_has(maps: Path) -> None:
+    write_maps(maps, "0 0 4294967295\n")
+    found = {root_user.own_user("landlock") for _ in range(20)}
+    assert len(found) > 15
+    assert all(uid is not None and uid >= 0x77000000 for uid in found)
+
+
+def test_in_a_container_with_few_users_the_id_is_one_of_them(maps: Path) -> None:
+    write_maps(maps, "0 1000 1\n1 100000 65536\n")
+    for _ in range(50):
+        uid = root_user.own_user("landlock")
+        assert uid is not None and 0x8000 <= uid < 65534
+
+
+@pytest.mark.parametrize("text", ["0 1000 1\n", "0 1000 500\n", ""])
+def test_where_there_is_nobody_else_to_be_it_stays_who_it_is(maps: Path, text: str) -> None:
+    write_maps(maps, text)
+    assert root_user.own_user("landlock") is None
+    assert not root_user.has_own_user("landlock")
+
+
+def test_root_without_the_right_to_become_somebody_stays_who_it_is(maps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_maps(maps, "0 0 4294967295\n")
+    monkeypatch.setattr(root_user, "held_capabilities", lambda: frozenset({0, 6, 7}))
+    assert root_user.own_user("landlock") is None
+
+
+def test_without_an_enforcer_and_as_an_ordinary_user_it_stays_who_it_is(
+    maps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_maps(maps, "0 0 4294967295\n")
+    assert root_user.own_user(None) is None
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert root_user.own_user("landlock") is None

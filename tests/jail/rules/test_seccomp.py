@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.rules import seccomp
-from sandbox_kernel.jail.rules.bpf import ASK_LISTENER
 from sandbox_kernel.jail.rules.seccomp import (
+    ASK_LISTENER,
     build_filter,
     build_no_spawn_filter,
     build_no_watch_filter,

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel.errors import FetchError
-from sandbox_kernel.net.client.fetch_messages import FetchRequest
-from sandbox_kernel.net.client.redirects import next_request
-from sandbox_kernel.net.rules.targets import parse_url
+from sandbox_kernel.net.fetch_messages import FetchRequest
+from sandbox_kernel.net.safe_client import next_request
+from sandbox_kernel.net.targets import parse_url
 
 POST = FetchRequest(
     url="https://a.test/x",

@@ -5,9 +5,9 @@ import pytest
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.model import Violation
+from sandbox_kernel.net.fetch_policy import FetchRefused
 from sandbox_kernel.net.proxy.http_messages import failure_reply, head_for_client, read_request, refusal_reply
-from sandbox_kernel.net.rules.refusal import FetchRefused
-from sandbox_kernel.net.rules.targets import parse_endpoint
+from sandbox_kernel.net.targets import parse_endpoint
 
 
 def head(method: str, target: str, *headers: tuple[str, str], version: str = "1.1") -> h11.Request:

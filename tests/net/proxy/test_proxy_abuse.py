@@ -10,8 +10,8 @@ import h11
 import pytest
 
 from sandbox_kernel.model.result import MOST_VIOLATION_TEXT
+from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.proxy.egress_proxy import EgressProxy, ProxyLimits
-from sandbox_kernel.net.rules.fetch_policy import FetchPolicy
 
 
 @pytest.mark.attack("N06", "network")

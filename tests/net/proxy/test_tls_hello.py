@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.net.proxy.tls_hello import MAX_HELLO_BYTES, HelloReader, parse_client_hello
+from sandbox_kernel.net.proxy.tls_hello import MAX_HELLO_BYTES, HelloReader
 
 
 def hello_bytes(name: str | None) -> bytes:
@@ -43,13 +43,13 @@ def server_name(*names: bytes, kind: int = 0) -> bytes:
 
 
 def test_the_name_in_a_real_hello_is_read():
-    hello = parse_client_hello(hello_bytes("example.org"))
+    hello = HelloReader().feed(hello_bytes("example.org"))
     assert hello is not None
     assert (hello.server_name, hello.encrypted) == ("example.org", False)
 
 
 def test_a_hello_without_a_name_says_so():
-    hello = parse_client_hello(hello_bytes(None))
+    hello = HelloReader().feed(hello_bytes(None))
     assert hello is not None
     assert hello.server_name is None
 
@@ -57,21 +57,21 @@ def test_a_hello_without_a_name_says_so():
 def test_every_beginning_of_a_hello_asks_for_more():
     data = hello_bytes("example.org")
     for length in range(len(data)):
-        assert parse_client_hello(data[:length]) is None
-    assert parse_client_hello(data + b"more") == parse_client_hello(data)
+        assert HelloReader().feed(data[:length]) is None
+    assert HelloReader().feed(data + b"more") == HelloReader().feed(data)
 
 
 def test_a_hello_cut_into_many_records_is_put_together():
     message = hello_bytes("example.org")[5:]
     pieces = [message[at : at + 7] for at in range(0, len(message), 7)]
     data = b"".join(b"\x16\x03\x01" + len(piece).to_bytes(2, "big") + piece for piece in pieces)
-    hello = parse_client_hello(data)
+    hello = HelloReader().feed(data)
     assert hello is not None
     assert hello.server_name == "example.org"
 
 
 def test_an_encrypted_hello_is_noticed():
-    hello = parse_client_hello(made(server_name(b"a.test") + extension(0xFE0D, b"x")))
+    hello = HelloReader().feed(made(server_name(b"a.test") + extension(0xFE0D, b"x")))
     assert hello is not None
     assert hello.encrypted
 
@@ -99,15 +99,15 @@ def test_an_encrypted_hello_is_noticed():
 )
 def test_what_is_not_exactly_a_hello_is_an_error(data: bytes):
     with pytest.raises(ValueError):
-        parse_client_hello(data)
+        HelloReader().feed(data)
 
 
 def test_a_hello_without_end_is_given_up():
     record = b"\x16\x03\x01\x40\x00" + b"\x01\xff\xff\xff" + bytes(0x4000 - 4)
     more = b"\x16\x03\x01\x40\x00" + bytes(0x4000)
-    assert parse_client_hello(record) is None
+    assert HelloReader().feed(record) is None
     with pytest.raises(ValueError, match=str(MAX_HELLO_BYTES)):
-        parse_client_hello(record + more + more)
+        HelloReader().feed(record + more + more)
 
 
 def test_a_hello_that_trickles_in_tiny_records_is_read_once():
@@ -136,4 +136,4 @@ def test_a_hello_is_the_same_however_it_is_cut(junk: list[bytes], step: int):
     data = hello_bytes("example.org") + b"".join(junk)
     reader = HelloReader()
     pieces = (data[at : at + step] for at in range(0, len(data), step))
-    assert next(filter(None, map(reader.feed, pieces))) == parse_client_hello(data)
+    assert next(filter(None, map(reader.feed, pieces))) == HelloReader().feed(data)

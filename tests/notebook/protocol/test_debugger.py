@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sandbox_kernel.notebook.protocol.debugger import NotebookDebugger
-from sandbox_kernel.session.debugging.debug_messages import MAX_THREADS, DebugEvent, DebugReply
+from sandbox_kernel.session.debug_link import MAX_THREADS, DebugEvent, DebugReply
 
 
 class Link:

@@ -17,7 +17,7 @@ from sandbox_kernel import (
     SessionError,
     Status,
 )
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.languages.registry import availability
 from tests.conftest import need
 

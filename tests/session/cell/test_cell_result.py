@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox_kernel.jail.run.ending import Ending
-from sandbox_kernel.jail.streams.output import Capture
+from sandbox_kernel.jail.ending import Ending
+from sandbox_kernel.jail.streams import Capture
 from sandbox_kernel.model import Note, Status
 from sandbox_kernel.session.cell.cell_order import CellEnd
 from sandbox_kernel.session.cell.cell_result import CellFacts, Frame, comeback_notes, judge_cell, make_result, reason

@@ -46,11 +46,15 @@ def box() -> Iterator[Sandbox]:
         yield made
 
 
-def filled(box: Sandbox) -> Session:
-    session = box.session()
-    for code in CELLS:
+def run_all(session: Session, *codes: str) -> None:
+    for code in codes:
         result = session.run(code)
         assert result.ok, result.stderr
+
+
+def filled(box: Sandbox) -> Session:
+    session = box.session()
+    run_all(session, *CELLS)
     return session
 
 
@@ -315,3 +319,47 @@ def fine(x=keep): return x
         assert shown(again, "R.__name__, keep, shared[0] is keep, shared[1] is keep, fine() is keep") == (
             "('R', [1], True, True, True)"
         )
+
+
+# Variables that no file can hold are made again by their cell only where that makes the same value.
+
+
+def test_a_variable_is_not_made_again_from_another_value_of_what_its_cell_read(box: Sandbox) -> None:
+    session = box.session()
+    run_all(session, "n = 5", "g = (i for i in range(n))", "m = 1")
+    assert session.fork().restored.recomputed == ("g",)
+    run_all(session, "n = 7")
+    report = session.fork().restored
+    assert not report.recomputed and list(report.lost) == ["g"]
+
+
+@pytest.mark.parametrize("change", ["size = 7", "sizes[0] = 7", "def many(): return 7", "Box.size = 7"])
+def test_what_a_called_function_reads_belongs_to_it(box: Sandbox, change: str) -> None:
+    session = box.session()
+    run_all(
+        session,
+        "size = 5; sizes = [5]",
+        "class Box: size = 5",
+        "def many(): return size + sizes[0] + Box.size",
+        "def more(): return many()",
+        "g = (i for i in range(more()))",
+    )
+    assert session.fork().restored.recomputed == ("g",)
+    run_all(session, change)
+    assert list(session.fork().restored.lost) == ["g"]
+
+
+def test_a_consumed_generator_that_another_one_reads_is_not_begun_anew(box: Sandbox) -> None:
+    session = box.session()
+    run_all(session, "first = (i for i in range(5))", "second = (i * 2 for i in first)", "seen = next(first)")
+    assert sorted(session.fork().restored.lost) == ["first", "second"]
+
+
+def test_what_one_cell_made_stays_together(box: Sandbox) -> None:
+    session = box.session()
+    run_all(session, "k = 2", "lines = []; one = two = (line * k for line in lines)")
+    with session.fork() as other:
+        assert other.restored.recomputed == ("one", "two")
+        assert "lines" in other.restored.stored
+        run_all(other, "lines.append(1); k = 100")
+        assert shown(other, "one is two, list(one), lines, k") == "(True, [100], [1], 100)"

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.jail.streams.sealed_memory import SealedMemory
+from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.session.opening.saved_file import (
     ALIGNMENT,
     MAGIC,

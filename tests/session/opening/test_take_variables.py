@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy, SessionError
-from sandbox_kernel.jail.streams.stop import Stop
+from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.session.opening.take_variables import MAX_TRIES, Intake, take_variables
 from sandbox_kernel.session.session import Session
 

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import CheckpointGone, EnforcerUnavailable
-from sandbox_kernel.jail.meter.process_tree import living
+from sandbox_kernel.jail.accounting.processes import living
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.opening.open_session import open_session
 from sandbox_kernel.session.session import Session

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_kernel.jail.core.gate_messages import frame
+from sandbox_kernel.jail.gate_messages import frame
 from sandbox_kernel.session.worker.gate_client import GateClient, GateLost
 
 

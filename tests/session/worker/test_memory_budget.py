@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.jail.cgroups.cgroup import find_hierarchies
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.session import Session

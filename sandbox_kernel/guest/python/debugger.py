@@ -1,0 +1,407 @@
+"""Serves the debugger of a page: a thread that takes requests of the host and asks the tracer.
+
+Requests and replies are those of the Debug Adapter Protocol and those that Jupyter adds to it (``dumpCell``,
+``inspectVariables``, …). A request is a generator that yields what it asks the tracer and is sent the replies, so the
+thread never waits for one of them: while an expression is evaluated, other requests are answered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import socket
+import struct
+import sys
+import threading
+
+from .cell_names import CELL_FOLDER, CellTexts, name_cells
+from .debug_tracer import Explorer, Tracer
+from .interactive.frame import bundle, plain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Generator, List, Tuple
+
+    Message = Dict[str, Any]
+    Steps = Generator[Message, Message, Message]
+
+
+#: Names that a page does not list: those that IPython and Python themselves put among the variables.
+_HIDDEN = re.compile(
+    r"__(?:name|doc|package|loader|spec|annotations|builtins?|display)__|get_ipython|debugpy|exit|quit|In|Out|open"
+    r"|_oh|_dh|_{1,3}|_\d.*|_i.*"
+)
+#: Requests that would end the session or start another one.
+_REFUSED = frozenset(["launch", "terminate", "restart", "pydevdAuthorize", "setDebuggerProperty"])
+#: The body of an event.
+_ALL_GO_ON = {"threadId": 1, "allThreadsContinued": True}
+
+
+class DebugServer:
+    """One attached debugger. Made on the main thread between cells; ``finish`` and ``forget`` are called there too."""
+
+    def __init__(self, fd: int, shell: Any, texts: CellTexts) -> None:
+        self._shell, self._texts = shell, texts
+        self._host = HostStream(socket.socket(fileno=fd))
+        #: Whether the page has gone; the main thread calls ``finish`` then.
+        self.over = False
+        self._number = 0
+        self._asked: Dict[int, Callable[[Message], None]] = {}
+        self._stopped: set[Any] = set()
+        #: The thread that a breakpoint or a step has stopped, and the main thread, as the tracer numbers them.
+        self._standing: Any = None
+        self._main: Any = 1
+        self._explorer: Any = None
+        self._thread = threading.Thread(target=self._serve, name="sandbox-debugger", daemon=True)
+        # The tracer leaves such threads alone, and does not list them.
+        self._thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
+        self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
+        self._tracer = Tracer()
+        self._dap = TracerStream(self._tracer.socket)
+        texts.find_earlier(shell)
+        self._unname = name_cells(shell, texts)
+        self._thread.start()
+
+    def threads(self) -> int:
+        """Return how many threads of this process belong to the debugger."""
+        return self._tracer.threads() + self._thread.is_alive()
+
+    def finish(self) -> None:
+        """End the debugger, after its page has gone."""
+        self._unname()
+        self._tracer.clear()
+        self._thread.join(1)
+        self._host.socket.close()
+
+    def renew(self) -> None:
+        """Set the tracer right between cells, where the main thread cannot stand at a breakpoint.
+
+        An interrupt raises an exception in the tracer, where the cell stands, and Python then removes the tracer.
+        """
+        stood = self._standing is not None and self._standing == self._main
+        if stood or not self._tracer.traces():
+            self._tracer.renew()
+        if stood:
+            self._event({"type": "event", "event": "continued", "body": _ALL_GO_ON})
+
+    def forget(self) -> None:
+        """Leave nothing of the debugger in a fork that has become the worker: its threads were not copied."""
+        self._unname()
+        self._tracer.forget()
+        self._host.socket.close()
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                ready, _, _ = select.select([self._host.socket, self._dap.socket], [], [])
+                if self._dap.socket in ready and not self._hear_tracer():
+                    return
+                if self._host.socket in ready and not self._hear_host():
+                    return
+        except (OSError, ValueError):
+            return
+        finally:
+            self.over = True
+            # Whatever is stopped goes on; without a page nobody could let it.
+            try:
+                self._dap.send({"type": "request", "seq": 0, "command": "disconnect", "arguments": {}})
+            except OSError:
+                pass
+
+    def _hear_tracer(self) -> bool:
+        messages = self._dap.read()
+        for message in messages or ():
+            if message.get("type") == "event":
+                self._event(message)
+            elif message.get("request_seq") in self._asked:
+                self._asked.pop(message["request_seq"])(message)
+        return messages is not None
+
+    def _hear_host(self) -> bool:
+        messages = self._host.read()
+        for message in messages or ():
+            self._begin(self._steps(message), message)
+        return messages is not None
+
+    def _begin(self, steps: Steps, request: Message) -> None:
+        """Carry out a request, from one question to the tracer to the next."""
+
+        def go_on(answer: Message | None) -> None:
+            try:
+                question = next(steps) if answer is None else steps.send(answer)
+            except StopIteration as end:
+                self._reply(request, end.value)
+            except Exception as error:
+                self._reply(request, {"success": False, "message": f"{type(error).__name__}: {error}"[:2000]})
+            else:
+                self._ask(question, go_on)
+
+        go_on(None)
+
+    def _ask(self, question: Message, then: Callable[[Message], None]) -> None:
+        self._number += 1
+        self._asked[self._number] = then
+        self._dap.send({**question, "type": "request", "seq": self._number})
+
+    def _reply(self, request: Message, answer: Message) -> None:
+        said = {"success": True, "body": {}, **answer}
+        said.update(type="response", request_seq=request.get("seq"), command=request.get("command"))
+        if not self._host.send(said):
+            self._host.send({**said, "success": False, "body": {}, "message": "the answer is too large to be shown"})
+
+    def _event(self, event: Message) -> None:
+        name, body = event.get("event"), event.get("body") or {}
+        if name == "continued":
+            self._standing = None
+            if body.get("allThreadsContinued"):
+                self._stopped.clear()
+            self._stopped.discard(body.get("threadId"))
+        if name == "stopped":
+            self._standing = body.get("threadId")
+            self._stopped.add(self._standing)
+            if body.get("allThreadsStopped"):
+                self._ask({"command": "threads"}, lambda reply: self._all_stopped(reply, event))
+                return
+        self._host.send(event)
+
+    def _all_stopped(self, reply: Message, event: Message) -> None:
+        """Tell the page that all threads stand, now that they are known."""
+        threads = (reply.get("body") or {}).get("threads") or []
+        self._stopped.update(thread["id"] for thread in threads)
+        self._main = next((thread["id"] for thread in threads if thread["name"] == "MainThread"), self._main)
+        self._host.send({**event, "body": {**event["body"], "sandboxStopped": sorted(self._stopped)}})
+
+    # -- the requests ------------------------------------------------------------------------------------------------
+
+    def _steps(self, request: Message) -> Steps:
+        command = str(request.get("command"))
+        if command in _REFUSED:
+            return self._refuse(command)
+        return getattr(self, f"_on_{command}", self._forward)(request)
+
+    def _refuse(self, command: str) -> Steps:
+        yield from ()
+        return {"success": False, "message": f"{command} is not possible in a sandbox: the kernel starts and ends it"}
+
+    def _forward(self, request: Message) -> Steps:
+        answer = yield {"command": request["command"], "arguments": request.get("arguments") or {}}
+        return answer
+
+    def _on_initialize(self, request: Message) -> Steps:
+        answer = yield from self._forward(request)
+        yield {
+            "command": "setDebuggerProperty",
+            "arguments": {
+                "multiThreadsSingleNotification": True,
+                "skipSuspendOnBreakpointException": ["BaseException"],
+                "skipPrintBreakpointException": ["NameError"],
+                "ideOS": "UNIX",
+            },
+        }
+        return answer
+
+    def _on_attach(self, request: Message) -> Steps:
+        ours = sys.modules[__name__].__file__ or ""
+        folders = [ours.rpartition("/python/")[0], *_folders("IPython", "traitlets")]
+        arguments = {
+            **(request.get("arguments") or {}),
+            "justMyCode": False,
+            "debugOptions": ["DebugStdLib"],
+            "subProcess": False,
+            "rules": [{"path": folder, "include": False} for folder in folders],
+        }
+        answer = yield {"command": "attach", "arguments": arguments}
+        for program in list(self._texts.earlier):
+            yield self._mapping(self._texts.dump(program, program), program)
+        yield {"command": "configurationDone"}
+        return answer
+
+    def _mapping(self, path: str, program: str) -> Message:
+        """Tell the tracer that a page knows a cell by this path, which was compiled under another name."""
+        lines, name = program.count("\n") + 1, self._texts.earlier[program]
+        known = {"line": 1, "endLine": lines, "runtimeSource": {"path": name}, "runtimeLine": 1}
+        arguments = {"source": {"path": path}, "pydevdSourceMaps": [known]}
+        return {"command": "setPydevdSourceMap", "arguments": arguments}
+
+    def _on_configurationDone(self, request: Message) -> Steps:  # noqa: N802 - the protocol's name
+        yield from ()
+        return {}
+
+    def _on_disconnect(self, request: Message) -> Steps:
+        answer = yield {"command": "disconnect", "arguments": {"terminateDebuggee": False}}
+        return answer
+
+    def _on_dumpCell(self, request: Message) -> Steps:  # noqa: N802
+        code, program = (str(request["arguments"][key]) for key in ("code", "program"))
+        path = self._texts.dump(code, program)
+        if code != program and program in self._texts.earlier:
+            yield self._mapping(path, program)
+        return {"body": {"sourcePath": path}}
+
+    def _on_stackTrace(self, request: Message) -> Steps:  # noqa: N802
+        """Leave out the frames below the cell: they are ours."""
+        answer = yield from self._forward(request)
+        frames = (answer.get("body") or {}).get("stackFrames") or []
+        of_cells = [n for n, one in enumerate(frames) if str(one.get("source", {}).get("path")).startswith(CELL_FOLDER)]
+        if of_cells:
+            frames = frames[: of_cells[-1] + 1]
+            answer = {**answer, "body": {"stackFrames": frames, "totalFrames": len(frames)}}
+        return answer
+
+    def _on_source(self, request: Message) -> Steps:
+        path = str(request["arguments"]["source"]["path"])
+        yield from ()
+        text = self._texts.get(path)
+        if text is None and path.endswith(".py"):
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    text = file.read(1 << 20)
+            except OSError:
+                pass
+        if text is None:
+            return {"success": False, "message": "source unavailable"}
+        return {"body": {"content": text}}
+
+    def _on_variables(self, request: Message) -> Steps:
+        if not self._stopped:
+            return self._listed(self._explored(request["arguments"]["variablesReference"]))
+        answer = yield from self._forward(request)
+        if not answer.get("success"):
+            return answer
+        return {**answer, **self._listed(answer["body"]["variables"])}
+
+    def _on_inspectVariables(self, request: Message) -> Steps:  # noqa: N802
+        yield from ()
+
+        self._explorer = Explorer(self._shell.user_ns)
+        return self._listed(self._explored(0))
+
+    def _explored(self, reference: int) -> List[Message]:
+        return [] if self._explorer is None else self._explorer.children(reference)
+
+    @staticmethod
+    def _listed(variables: List[Message]) -> Message:
+        return {"body": {"variables": [one for one in variables if not _HIDDEN.fullmatch(one["name"])]}}
+
+    def _on_richInspectVariables(self, request: Message) -> Steps:  # noqa: N802
+        arguments = request["arguments"]
+        name = arguments["variableName"]
+        nothing: Message = {"data": {}, "metadata": {}}
+        if not str.isidentifier(name):
+            return {"success": name in ("special variables", "function variables"), "body": nothing}
+        if not self._stopped:
+            found = self._shell.user_expressions({name: name})[name]
+            if found.get("status") != "ok":
+                return {"success": False, "body": nothing}
+            return {"body": {"data": bundle(found["data"]), "metadata": plain(found.get("metadata") or {})}}
+        code = f"__import__('json').dumps(__import__('{__package__}.debug_tracer', fromlist=['']).rich({name}))"
+        asked = {"expression": code, "frameId": arguments.get("frameId"), "context": "clipboard"}
+        answer = yield {"command": "evaluate", "arguments": asked}
+        if not answer.get("success"):
+            return {"success": False, "message": answer.get("message", ""), "body": nothing}
+        return {"body": _evaluated(answer["body"]["result"])}
+
+    def _on_copyToGlobals(self, request: Message) -> Steps:  # noqa: N802
+        arguments = request["arguments"]
+        target, source = arguments["dstVariableName"], arguments["srcVariableName"]
+        if not str.isidentifier(target) or not str.isidentifier(source):
+            return {"success": False, "message": "dstVariableName and srcVariableName must be valid identifiers"}
+        asked = {"expression": f"globals()['{target}']", "value": source, "frameId": arguments["srcFrameId"]}
+        answer = yield {"command": "setExpression", "arguments": asked}
+        return answer
+
+    def _on_modules(self, request: Message) -> Steps:
+        yield from ()
+        arguments = request.get("arguments") or {}
+        modules = list(sys.modules.copy().values())
+        start = int(arguments.get("startModule") or 0)
+        count = int(arguments.get("moduleCount") or len(modules))
+        found = []
+        for number, module in list(enumerate(modules))[start : start + count]:
+            path = getattr(getattr(module, "__spec__", None), "origin", None)
+            if isinstance(path, str) and path.endswith(".py"):
+                found.append({"id": number, "name": module.__name__, "path": path})
+        return {"body": {"modules": found, "totalModules": len(modules)}}
+
+
+def _evaluated(text: str) -> Message:
+    """Return the JSON that ``rich`` made in the stopped frame; the tracer may quote it."""
+    import ast
+    import json
+
+    found = json.loads(ast.literal_eval(text) if text[:1] in "'\"" else text)
+    return {"data": found["data"], "metadata": found["metadata"]}
+
+
+def _folders(*packages: str) -> List[str]:
+    """Return the folders of packages whose code the user does not step into."""
+    found = (getattr(sys.modules.get(name), "__file__", None) for name in packages)
+    return [file.rpartition("/")[0] for file in found if file]
+
+
+# Two framings of JSON messages on sockets: that of the host's channel, and that of the Debug Adapter Protocol.
+
+#: References taken before the first cell, because a cell may replace these functions.
+_dumps, _loads = json.dumps, json.loads
+#: The largest message in bytes. The host accepts no larger one; of the tracer's a larger one is replaced by an error.
+MAX_MESSAGE = 4 << 20
+
+
+class HostStream:
+    """Messages to and from the host: four bytes of length, then JSON."""
+
+    def __init__(self, own: socket.socket) -> None:
+        self.socket = own
+        self.socket.settimeout(None)  # the program may have set a default for all sockets
+        self._buffer = bytearray()
+        self._lock = threading.Lock()
+
+    def send(self, message: Message) -> bool:
+        """Send one message; False when it is too large."""
+        data = _dumps(message, default=str).encode()
+        if len(data) > MAX_MESSAGE:
+            return False
+        with self._lock:
+            self.socket.sendall(self.head(len(data)) + data)
+        return True
+
+    def head(self, size: int) -> bytes:
+        """Return what stands before a message."""
+        return struct.pack(">I", size)
+
+    def find(self, buffer: bytearray) -> Tuple[int, int] | None:
+        """Return where the first message begins, and its size; None when that has not come yet."""
+        return (4, struct.unpack(">I", buffer[:4])[0]) if len(buffer) >= 4 else None
+
+    def read(self) -> List[Message] | None:
+        """Return the messages that are complete after one read; None at the end of the stream."""
+        part = self.socket.recv(1 << 18)
+        if not part:
+            return None
+        self._buffer += part
+        messages: List[Message] = []
+        while (found := self.find(self._buffer)) is not None:
+            end = sum(found)
+            if len(self._buffer) < end:
+                break
+            messages.append(_loads(bytes(self._buffer[found[0] : end])))
+            del self._buffer[:end]
+        return messages
+
+
+class TracerStream(HostStream):
+    """Messages to and from pydevd: HTTP-like headers, then JSON."""
+
+    def head(self, size: int) -> bytes:
+        """See ``HostStream``."""
+        return b"Content-Length: %d\r\n\r\n" % size
+
+    def find(self, buffer: bytearray) -> Tuple[int, int] | None:
+        """See ``HostStream``."""
+        end = buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return None
+        return end + 4, int(bytes(buffer[:end]).lower().partition(b"content-length:")[2].split()[0])

@@ -1,0 +1,180 @@
+"""Runs inside CPython while its image is made, and defines how a program is run in the image. No module imports it.
+
+Runs on Python 3.12, as the module ``_boot``. ``boot_python.py`` runs it to the interpreter's first exit handler:
+then the interpreter is whole and no Python function is running, so its memory can be entered again. The host finds
+its functions and ``turn`` (of ``cell_boot.py``) by the addresses in the file that this program writes.
+"""
+
+import _thread
+import atexit
+import functools
+import gc
+import json
+import logging
+import operator
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+
+#: Modules that programs often import; they are in the image already.
+_PRELOADED = """abc argparse array ast asyncio base64 binascii bisect bz2 calendar cmath codeop collections contextlib
+copy csv dataclasses datetime decimal difflib encodings.ascii encodings.idna encodings.latin_1 enum fractions functools
+glob graphlib hashlib heapq html importlib.resources importlib.util inspect io itertools json keyword linecache locale
+logging math numbers operator pathlib pickle pprint queue random re secrets shutil signal sqlite3 statistics
+string struct tempfile textwrap time tokenize traceback types typing unittest unittest.mock urllib.parse uuid warnings
+xml.etree.ElementTree zipfile zlib"""
+#: Where ``_start`` puts the arguments and the environment of a program.
+buffer = bytearray()
+_BOOTED = 77
+_baked = set[str]()
+_kept: list[object] = []
+_threading: ModuleType | None = None
+
+
+def settle() -> None:
+    """Make the interpreter as it is before a program; called once, when the run that booted it has ended."""
+    atexit.unregister(os._exit)
+    if _threading is not None:
+        sys.modules["threading"] = _threading
+    sys.path_importer_cache.clear()
+    sys.path[:] = [place for place in sys.path if place]
+    _baked.update(sys.modules)
+    with open("/box/settled", "w") as file:
+        file.write("settled")
+    gc.collect()
+    gc.freeze()
+
+
+def probe(number: signal.Signals = signal.SIGINT) -> None:
+    """Interrupt this interpreter with its own function, between two calls of the clock.
+
+    No Python code runs between these three calls, so the host sees the memory just before and just after; what has
+    changed is what an interrupt must write. The numbers are kept, so that no address is used twice.
+    """
+    try:
+        interrupt = functools.partial(_thread.interrupt_main, number)
+        calls: list[Callable[[], object]] = [time.time_ns, interrupt, time.time_ns]
+        _kept.extend(map(operator.call, calls))
+    except KeyboardInterrupt:
+        pass
+
+
+def probe_other() -> None:
+    """Do the same with another signal: what it does not set is the interrupt's own."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    probe(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, before)
+
+
+def interrupted() -> None:
+    """Call the clock, in which the host writes an interrupt, and say whether it came."""
+    try:
+        time.time_ns()
+        for _ in range(1000):
+            pass
+    except KeyboardInterrupt:
+        _kept.clear()
+        with open("/box/interrupted", "w") as file:
+            file.write("interrupted")
+
+
+def wake(argv: list[str], environ: list[str]) -> None:
+    """Set what a new process would have: arguments, variables, random numbers, the time of its start."""
+    os.environ.clear()
+    os.environ.update({name: value for name, _, value in (item.partition("=") for item in environ)})
+    if hasattr(time, "tzset"):
+        time.tzset()
+    random.seed()
+    logging._startTime = time.time()  # type: ignore[attr-defined]
+    sys.orig_argv[:] = argv
+    sys.argv[:] = argv[1:] or [""]
+    sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(":") if place]
+
+
+def _texts(start: int, size: int) -> list[str]:
+    return [os.fsdecode(part) for part in bytes(buffer[start : start + size]).split(b"\0")[:-1]]
+
+
+def program() -> None:
+    """Run the file that the arguments name, as ``python FILE …`` does; does not return."""
+    sizes = [int.from_bytes(buffer[at : at + 4], "little") for at in range(0, 16, 4)]
+    wake(_texts(16, sizes[1]), _texts(16 + sizes[1], sizes[3]))
+    code: object = 0
+    try:
+        _run(sys.argv[0], sys.modules["__main__"].__dict__)
+    except SystemExit as end:
+        code = _flushed(0) if end.code is None else end.code
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException as error:
+        code = 1
+        # The frames of this file are not the program's.
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_globals.get("__name__") == __name__:
+            trace = trace.tb_next
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, trace
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        del error, trace, sys.last_type, sys.last_value, sys.last_traceback
+    assert isinstance(code, int)
+    os._exit(((_finished(code) + (1 << 31)) & 0xFFFFFFFF) - (1 << 31))
+
+
+def _run(name: str, main: dict[str, object]) -> None:
+    sys.path.insert(0, os.path.dirname(name))
+    with open(name, "rb") as file:
+        source = file.read()
+    main["__file__"], main["__cached__"] = name, None
+    exec(compile(source, name, "exec", dont_inherit=True), main)
+
+
+def _finished(code: int) -> int:
+    """Do what an interpreter does at its end, as far as a program can see it: open files are written, objects deleted.
+
+    Returns the exit code.
+    """
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    atexit._run_exitfuncs()
+    code = _flushed(code)
+    sys.modules["__main__"].__dict__.clear()
+    for name in [name for name in sys.modules if name not in _baked]:
+        vars(sys.modules.pop(name)).clear()
+    gc.collect()
+    return _flushed(code)
+
+
+def _flushed(code: int) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, ValueError):
+            pass
+        except OSError:
+            code = 120
+    return code
+
+
+def _boot(buffer_bytes: int) -> None:
+    global _threading
+    for name in _PRELOADED.split():
+        try:
+            __import__(name)
+        except ImportError:  # this build of CPython does not have it
+            pass
+    buffer.extend(bytes(buffer_bytes))
+    for at in range(64):  # written byte by byte, so that the host finds this mark in one place only
+        buffer[at] = at * 37 + 11 & 255
+    functions = (settle, probe, probe_other, interrupted, program, sys.modules["_sandbox"].turn)
+    entries = {entry.__name__: id(entry) for entry in functions}
+    facts = {"entries": entries, "function_bytes": type(_boot).__basicsize__}
+    with open("/box/boot.json", "w") as file:
+        json.dump(facts, file)
+    # Hidden for a moment: the interpreter would call its shutdown.
+    _threading = sys.modules.pop("threading", None)
+    # The last one to be registered is called first, before the interpreter takes anything down.
+    atexit.register(os._exit, _BOOTED)

@@ -1,0 +1,307 @@
+"""``%pip install`` for Python in WebAssembly: pip itself, as a program beside the worker, in the jail of the session.
+
+The jail has the walls and the network rules of the session, so what an index or a wheel says is read behind them. pip
+installs into a new folder of the work folder, which ``cell_boot.py`` takes over inside the guest. The worker imports
+``install``, which runs this file as a program (``main``). The program tells pip what it cannot know: the markers of the
+guest's Python, and which packages are there. It lets pip start no process, so nothing is built and no code of a package
+runs outside of WebAssembly.
+
+pip has no interface for this, so ``main`` replaces five functions of it. They are the same in pip 23.2 to 26.3; with a
+pip that has them no more, the cell shows the error of ``main``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import resource
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from urllib.parse import urlsplit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .guest_files import Folders
+
+_FLAGS = ("-U", "--upgrade", "--pre", "--no-deps", "--no-index")
+#: Options that people write and that change nothing here.
+_IGNORED = ("-q", "--quiet", "--no-cache-dir", "--disable-pip-version-check", "-y", "--yes")
+_INDEXES, _LINKS, _FILES = ("-i", "--index-url", "--extra-index-url"), ("-f", "--find-links"), ("-r", "--requirement")
+_VALUES = (*_INDEXES, *_LINKS, *_FILES, "--trusted-host")
+_ALWAYS = (
+    "install", "--disable-pip-version-check", "--no-input", "--no-cache-dir", "--no-color", "--progress-bar", "off",
+    "--no-compile", "--no-warn-conflicts", "--root-user-action", "ignore", "--retries", "1",
+    "--timeout", "30", "--only-binary", ":all:", "--platform", "any", "--implementation", "py", "--abi", "none",
+)  # fmt: skip
+_PROXY = ("http_proxy", "https_proxy")
+_NATIVE = (".so", ".pyd", ".dll", ".dylib", ".a")
+_USE_NATIVE = (
+    "WebAssembly runs only pure Python: use the native backend (backend='process', %%sandbox --backend process)"
+)
+_NO_INDEX = (
+    "no package index is known: this sandbox has no network, or pip on the host uses an index with a password; name "
+    "one that it may reach (%pip install -i URL NAME, with --allow-net DOMAIN for its domain and that of its files), "
+    "or install wheels of a folder that it can read: %pip install --no-index --find-links FOLDER NAME"
+)
+#: Most address space of pip, and most files and bytes of what it installs.
+_MOST_MEMORY, _MOST_FILES, _MOST_BYTES = 1 << 30, 4000, 64 << 20
+_MOST_WORDS, _MOST_LINES = 2000, 12
+_SLICE_S = 0.05
+
+
+class PipRefusal(Exception):
+    """Raised when nothing is installed; ``native`` says that a package has native code."""
+
+    def __init__(self, message: str, *, native: bool = False) -> None:
+        super().__init__(message)
+        self.native = native
+
+
+def install(
+    letter: dict[str, object], folders: Folders, scratch: str, indexes: Sequence[str], stopped: Callable[[], bool]
+) -> dict[str, object]:
+    """Install packages into a new folder; returns its name in the guest, and the names that were asked for.
+
+    Args:
+        letter: what the guest sent: the words of the line, its folder, markers, index and import paths.
+        folders: the folders of the guest.
+        scratch: a folder of the jail for files of pip itself.
+        indexes: the package indexes of a line that names none.
+        stopped: whether the cell was interrupted; called while pip runs.
+
+    """
+    name = f"/box/.pip-{secrets.token_hex(8)}"
+    aside, target = tempfile.mkdtemp(prefix="pip-", dir=scratch), folders.host_path("/box") + name.removeprefix("/box")
+    try:
+        words, there, markers = letter["words"], letter["paths"], letter["markers"]
+        if not isinstance(words, list) or not isinstance(there, list) or not isinstance(markers, dict):
+            raise PipRefusal("the guest sent something else than a line of %pip")
+        own = str(letter.get("index") or "").split()
+        asked = _Asked([str(word) for word in words], folders, str(letter.get("folder")))
+        arguments = [*_ALWAYS, "--python-version", str(markers.get("python_full_version")), "--target", target]
+        arguments += asked.arguments(own or list(indexes))
+        os.mkdir(target)
+        _run(arguments, [_host_path(folders, str(path)) for path in there], markers, aside, stopped)
+        _check(target)
+    except (PipRefusal, OSError, KeyError, ValueError) as error:
+        shutil.rmtree(target, ignore_errors=True)
+        return {"error": str(error)[:_MOST_WORDS], "native": isinstance(error, PipRefusal) and error.native}
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return {"folder": name, "names": asked.names}
+
+
+class _Asked:
+    """The words of a line. Options that are not listed above are refused; paths are those of the guest."""
+
+    def __init__(self, words: list[str], folders: Folders, folder: str) -> None:
+        self.names: list[str] = []
+        self._folders, self._folder = folders, folder
+        self._flags: list[str] = []
+        self._indexes: list[str] = []
+        self._links: list[str] = []
+        while words:
+            word, given, value = words.pop(0).partition("=")
+            if not word.startswith("-"):
+                self.names.append(word + given + value)
+            elif word in _FLAGS and not given:
+                self._flags.append(word)
+            elif word in _VALUES and (given or words):
+                self._take(word, value if given else words.pop(0))
+            elif word not in _IGNORED or given:
+                known = " ".join(sorted((*_FLAGS, *_IGNORED, *_VALUES)))
+                raise PipRefusal(f"{word} cannot be used here; %pip install in WebAssembly knows: {known}")
+        if not self.names:
+            raise PipRefusal("%pip install needs the name of a package, for example %pip install six")
+
+    def _take(self, option: str, value: str) -> None:
+        if option in _INDEXES:
+            self._indexes.append(value)
+        elif option in _LINKS:
+            if "://" in value or not os.path.isdir(place := _host_path(self._folders, self._path(value))):
+                raise PipRefusal(f"--find-links takes a folder that this sandbox can read, got {value[:200]!r}")
+            self._links.append(place)
+        elif option in _FILES:
+            for line in self._folders.read(self._path(value)).decode("utf-8", "replace").splitlines():
+                name = re.sub(r"(^|\s)#.*", "", line).strip()
+                if name.startswith("-"):
+                    raise PipRefusal(f"{value} has the line {name[:100]!r}; only names of packages are read")
+                self.names += [name] if name else []
+
+    def _path(self, given: str) -> str:
+        return os.path.join(self._folder, re.sub(r"\A~(?=/|\Z)", "/box", given))
+
+    def arguments(self, usual: list[str]) -> list[str]:
+        """Return the arguments of pip; ``usual`` are the indexes of a line that names none."""
+        roots = [self._root(name) for name in self.names]
+        indexes = [] if "--no-index" in self._flags else self._indexes or usual
+        if not indexes and "--no-index" not in self._flags:
+            raise PipRefusal(_NO_INDEX)
+        found = [*self._flags]
+        for number, address in enumerate(indexes):
+            found += ["--extra-index-url" if number else "--index-url", address]
+            if address.startswith("http://"):  # the rules of the sandbox decide what is reached
+                found += ["--trusted-host", urlsplit(address).netloc]
+        for folder in self._links:
+            found += ["--find-links", folder]
+        return [*found, *roots]
+
+    def _root(self, name: str) -> str:
+        if name.endswith(".whl") and "://" not in name:
+            if not name.endswith("-none-any.whl"):
+                raise PipRefusal(f"{name[-200:]} is no wheel of pure Python; {_USE_NATIVE}", native=True)
+            path = _host_path(self._folders, self._path(name))
+            if not os.path.isfile(path):
+                raise PipRefusal(f"the wheel {name[-200:]} cannot be read")
+            return path
+        if "://" in name:
+            raise PipRefusal(f"{name[:200]!r} names an address; only packages of an index are installed")
+        if "/" in name or name.startswith("."):
+            raise PipRefusal(
+                f"{name[:200]} is no package or wheel; give a name, the path of a wheel, or a folder of wheels with "
+                "--find-links FOLDER"
+            )
+        return name
+
+
+def _host_path(folders: Folders, path: str) -> str:
+    try:
+        return folders.host_path(path)
+    except OSError:
+        return os.devnull
+
+
+def _run(
+    arguments: list[str], there: list[str], markers: dict[str, object], aside: str, stopped: Callable[[], bool]
+) -> None:
+    """Run pip to its end; raises ``PipRefusal`` with its words when it fails."""
+    found = importlib.util.find_spec("pip")
+    if found is None or found.origin is None:
+        raise PipRefusal("pip is not installed beside sandbox-kernel; install it there: python -m ensurepip")
+    home = os.path.dirname(os.path.dirname(found.origin))
+    order = {"pip": home, "paths": there, "markers": markers, "arguments": arguments, "folder": aside}
+    env = {name: os.environ[name] for name in _PROXY if name in os.environ}
+    env.update({"HOME": aside, "TMPDIR": aside, "PIP_CONFIG_FILE": os.devnull, "LANG": "C.UTF-8"})
+    with open(f"{aside}/order", "w+") as given, open(f"{aside}/said", "w+b") as said:
+        json.dump(order, given)
+        given.seek(0)
+        command = [sys.executable, "-I", "-S", "-B", "-u", os.path.abspath(__file__)]
+        process = subprocess.Popen(command, stdin=given, stdout=said, stderr=said, env=env, cwd=aside)
+        while process.returncode is None:
+            try:
+                process.wait(_SLICE_S)
+            except subprocess.TimeoutExpired:
+                if stopped():
+                    process.kill()
+        if process.returncode:
+            said.seek(0)
+            _refuse(said.read(1 << 20).decode("utf-8", "replace"), f"{aside}/natives")
+
+
+def _refuse(said: str, natives: str) -> None:
+    """Raise the refusal of a pip that failed: with native packages if there are some, else in its own words."""
+    last = said.partition("ERROR: ")[2] or "\n".join(said.splitlines()[-3:])
+    lines = [line.strip() for line in last.splitlines() if line.strip()] or ["it was ended"]
+    # A traceback is of our pip; its last line says what went wrong.
+    words = "; ".join(lines if len(lines) <= _MOST_LINES else [lines[0], lines[-1]])[: _MOST_WORDS // 2]
+    try:
+        with open(natives) as file:
+            native = json.load(file)
+    except (OSError, ValueError):
+        native = []
+    if native:
+        raise PipRefusal(f"{', '.join(native[:3])} has native code; {_USE_NATIVE} (pip: {words})", native=True)
+    raise PipRefusal(f"pip could not install it: {words}")
+
+
+def _check(target: str) -> None:
+    """Refuse what is too large or has native code; remove what is no module: programs and ``.pth`` files."""
+    shutil.rmtree(f"{target}/bin", ignore_errors=True)
+    count = size = 0
+    for place, _, names in os.walk(target):
+        for name in names:
+            path = os.path.join(place, name)
+            count, size = count + 1, size + os.lstat(path).st_size
+            if name.lower().endswith(_NATIVE):
+                raise PipRefusal(
+                    f"a wheel has native code ({os.path.relpath(path, target)}); {_USE_NATIVE}", native=True
+                )
+            if place == target and name.endswith(".pth"):
+                os.unlink(path)
+    if count > _MOST_FILES or size > _MOST_BYTES:
+        raise PipRefusal(
+            f"the packages have {count} files and {size >> 20} MB; at most {_MOST_FILES} files and "
+            f"{_MOST_BYTES >> 20} MB are installed at once"
+        )
+
+
+def main() -> None:
+    """Run pip in this process as the order on standard input says; exits with its code."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    most = _MOST_MEMORY if hard == resource.RLIM_INFINITY else min(hard, _MOST_MEMORY)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    import ssl
+
+    order = json.load(sys.stdin)
+    sys.path.append(order["pip"])
+    from pip._internal.cli.main import main as pip
+    from pip._internal.commands import install as _loaded  # noqa: F401 - loaded while its folder is on the path
+    from pip._internal.index.package_finder import LinkEvaluator
+    from pip._internal.network import session
+    from pip._internal.req.req_install import InstallRequirement
+    from pip._internal.resolution.resolvelib.factory import Factory
+    from pip._vendor import certifi
+    from pip._vendor.packaging import markers
+
+    # What is there already is the guest's, not what lies beside pip.
+    sys.path[:] = [path for path in sys.path if path != order["pip"]] + order["paths"]
+    markers.default_environment = lambda: order["markers"]
+    # Its own tells an index about this machine, and reads files for it that Landlock does not show.
+    session.user_agent = lambda: "pip"
+    make, evaluate = Factory.__init__, LinkEvaluator.evaluate_link
+    kinds: dict[str, dict[str, str]] = {}
+
+    def knows_what_is_there(self: Factory, *arguments: object, **named: object) -> None:
+        make(self, *arguments, **{**named, "ignore_installed": False})  # type: ignore[arg-type]
+
+    def noted(self: LinkEvaluator, link: object) -> object:
+        found = evaluate(self, link)  # type: ignore[arg-type]
+        kinds.setdefault(self.project_name, {})[found[0].name] = str(link.filename)  # type: ignore[attr-defined]
+        return found
+
+    Factory.__init__ = knows_what_is_there  # type: ignore[method-assign]
+    LinkEvaluator.evaluate_link = noted  # type: ignore[method-assign,assignment]
+    # The guest removes an older version, once nothing can go wrong any more.
+    InstallRequirement.uninstall = lambda *_, **__: None  # type: ignore[method-assign]
+    # Files in WebAssembly have no modes, and walls without mounts let an ordinary user change none by its path.
+    for name in ("chmod", "utime"):
+        setattr(os, name, lambda *_, **__: None)
+    sys.addaudithook(_no_process)
+    arguments = order["arguments"]
+    if roots := ssl.get_default_verify_paths().cafile:
+        with open(f"{order['folder']}/roots.pem", "wb") as out:
+            for name in (roots, certifi.where()):
+                with open(name, "rb") as each:
+                    out.write(each.read() + b"\n")
+        arguments += ["--cert", out.name]
+    code = pip(arguments)
+    with open(f"{order['folder']}/natives", "w") as file:
+        missing = [kind for kind in kinds.values() if "candidate" not in kind and "platform_mismatch" in kind]
+        json.dump([kind["platform_mismatch"] for kind in missing], file)
+    sys.exit(code)
+
+
+def _no_process(event: str, _arguments: object) -> None:
+    if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"):
+        raise PermissionError("nothing is built here: WebAssembly runs only wheels of pure Python")
+
+
+if __name__ == "__main__":
+    main()

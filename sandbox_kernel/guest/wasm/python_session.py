@@ -1,0 +1,508 @@
+"""Python sessions in WebAssembly; ``host_line.py`` loads the guest in a jail and makes a session of it.
+
+There are two guests. The small CPython is an image of one that has started (``boot_python.py``): its memory is entered
+through the function table. The large one, with the scientific packages, exports a function that runs source text. Both
+are entered in the same way after that: the guest asks for its order (``turn`` in ``inside/cell_boot.py``), carries it
+out, and sends letters. As for JavaScript (``js_session.py``), checkpoints are forks of the worker, and between two
+cells the guest's memory is the whole session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import json
+import os
+import signal
+import threading
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import wasmtime
+
+from ..session.worker import CellEngine, Worker
+from .engine import GuestExit, describe_torn, make_engine
+from .guest_files import Folders
+from .host_line import HostLine, failed, python_sources
+from .memory import HasMemory, apply_changes, changed_pages, map_memory, memory_base, write_changes, write_memory
+from .pip_in_jail import install
+from .plan import GuestPlan, Preopen, SessionPlan
+from .quickjs import Export
+from .rewrite import REFUSED, TABLE
+from .wasi import PlainWasi, write_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+
+_INSIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inside")
+_LIBRARY = "/usr/local/lib"
+_FIGURES = f"{_LIBRARY}/python315.zip/matplotlib/mpl-data"
+_ENV = {"TMPDIR": "/tmp", "HOME": "/box", "PYTHONTZPATH": "", "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib"}
+#: The folders of every run, before the mounts. The last one, which has the program, is the letter box of an image: its
+#: CPython has a file system of its own and knows its descriptors. The large one takes any number.
+PLACES = 4
+_IMAGE_BOX, _LARGE_BOX = 3 + PLACES - 1, 1000
+#: Starts programs of ours in a CPython; ``{start}`` is what to do then.
+BOOT = """import sys, types
+for name, source in {sources!r}.items():
+    sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, f"<{{name}}>", "exec", dont_inherit=True), sys.modules[name].__dict__)
+sys.modules["_sandbox"]._post = {post}
+{start}
+del sys, types, name, source
+"""
+_PROGRAMS = {"_site": f"{_INSIDE}/wasi_python_site.py", "_sandbox": f"{_INSIDE}/cell_boot.py"}
+_TURN = "__import__('_sandbox').turn()"
+#: What a letter begins with that is a call of a host function; ``cell_boot.py`` has it too.
+_CALL = b"host "
+#: What a guest sends to be given an order.
+_NEXT = b'{"op": "next"}'
+#: The stack of the main thread is smaller than that of a run's own thread.
+_STACK_BYTES = 4 << 20
+_MOST_RECORD_BYTES = 8192
+#: How long the worker waits for the thread to hear of an interrupt, in seconds.
+_HEARD_S = 1.0
+
+
+def boot_source(programs: dict[str, str], post: int, start: str) -> str:
+    """Return the program that makes modules of these files in a CPython, and then starts them."""
+    sources = {}
+    for name, path in programs.items():
+        with open(path, encoding="utf-8") as file:
+            sources[name] = file.read()
+    return BOOT.format(sources=sources, post=post, start=start)
+
+
+class PythonGuest:
+    """A CPython that waits for orders. ``answer`` gets its letters; by default the last one is kept in ``told``."""
+
+    def __init__(self, plan: GuestPlan) -> None:
+        self.is_image = plan.handles is not None
+        switches = replace(plan.switches, stack_bytes=_STACK_BYTES) if self.is_image else plan.switches
+        engine = make_engine(switches)
+        self.store = wasmtime.Store(engine)
+        self.store.set_epoch_deadline(1)
+        self.told: dict[str, Any] = {}
+        self.answer: Callable[[bytes], bytes] = self._keep
+        self.on_order: Callable[[str], None] = lambda _name: None
+        self._order: dict[str, object] = {}
+        box = _IMAGE_BOX if self.is_image else _LARGE_BOX
+        self.wasi = PlainWasi(["python"], letter_box=box, letter=self._letter)
+        linker = wasmtime.Linker(engine)
+        self.wasi.define(linker)
+        i32 = wasmtime.ValType.i32()
+        linker.define_func("host", "call", wasmtime.FuncType([i32] * 4, [i32]), lambda *_: -1)
+        module = wasmtime.Module.deserialize_file(engine, plan.module)
+        self.export = Export(self.store, linker.instantiate(self.store, module))
+        self.memory = self.export.memory()
+        self.wasi.memory, self.wasi.store = self.memory, self.store
+        if plan.handles is not None:
+            with open(plan.handles) as file:
+                self._record_at: int = json.load(file)["record"]
+            if plan.base is not None:
+                map_memory(self, os.open(plan.base, os.O_RDONLY | os.O_CLOEXEC))
+            self.read_record()
+            # A first call copies the pages of the memory that every cell writes to.
+            self.call("touch")
+
+    def read_record(self) -> dict[str, Any]:
+        """Read how to enter an image from its memory, which may be a saved one."""
+        place = self._record_at
+        size = int.from_bytes(self.memory.read(self.store, place, place + 4), "little")
+        if size > _MOST_RECORD_BYTES:
+            raise wasmtime.WasmtimeError("the memory of the session has no record")
+        record: dict[str, Any] = json.loads(bytes(self.memory.read(self.store, place + 4, place + 4 + size)))
+        table = self.export.find(TABLE)
+        assert isinstance(table, wasmtime.Table)
+        function = table.get(self.store, record["index"])
+        assert isinstance(function, wasmtime.Func)
+        self._function, self._turn_at = function, record["turn"]
+        return record
+
+    def boot(self) -> None:
+        """Start our programs in a guest that is no image."""
+        if self._run(boot_source(_PROGRAMS, _LARGE_BOX, 'sys.modules["_sandbox"].begin()')):
+            raise wasmtime.WasmtimeError("the session's own program failed")
+
+    def call(self, name: str, *arguments: object) -> bool:
+        """Call a function of ``cell_boot.py``; returns False when it raised, which leaves the memory whole."""
+        self.told = {}
+        self._order = {"call": name, "arguments": list(arguments)}
+        if self.is_image:
+            return bool(self._function(self.store, self._turn_at, 0, 0, 0))
+        return not self._run(_TURN)
+
+    def _run(self, code: str) -> int:
+        data = code.encode("utf-8", "surrogatepass")
+        place = self.export.function("host_alloc")(self.store, len(data)) & 0xFFFFFFFF
+        self.memory.write(self.store, data, place)
+        return int(self.export.function("turn")(self.store, place, len(data)))
+
+    def _letter(self, data: bytes) -> bytes:
+        if data == _NEXT:
+            self.on_order(str(self._order["call"]))
+            return json.dumps(self._order).encode()
+        return self.answer(data)
+
+    def _keep(self, data: bytes) -> bytes:
+        self.told = read_letter(data)
+        return b"{}"
+
+    def give(self, preopens: Sequence[Preopen]) -> list[str]:
+        """Give the guest these folders; returns the names of the mounts among them."""
+        return self.wasi.give(preopens)[PLACES:]
+
+
+def read_letter(data: bytes) -> dict[str, Any]:
+    """Parse a message of the guest, which may send anything; returns an empty one for what is none."""
+    try:
+        letter = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return letter if isinstance(letter, dict) else {}
+
+
+class WasmPythonEngine(CellEngine):
+    """CPython as the engine of a session."""
+
+    def __init__(self, guest: PythonGuest, plan: SessionPlan, image: int | None) -> None:
+        self.guest = guest
+        guest.store.set_limits(memory_size=plan.memory_bytes, instances=1, tables=8, memories=1)
+        guest.answer, guest.on_order = self._letter, self._ordered
+        self.folders, self.scratch, self.indexes = Folders(plan.preopens), plan.scratch, plan.indexes
+        self.number = 0
+        self.line: HostLine | None = None
+        #: Whether pages that were not written to are those that another new guest has too.
+        self._begun_alike = guest.is_image and (image is None or plan.changes)
+        self._interrupts: MemoryInterrupts | None = None
+        self._asking = False
+        if guest.is_image:
+            self._begin_image(plan, image)
+        else:
+            self._begin_large(plan, image)
+
+    def _begin_image(self, plan: SessionPlan, image: int | None) -> None:
+        guest = self.guest
+        mounts = guest.give(plan.preopens)
+        if image is not None:
+            (apply_changes if plan.changes else map_memory)(guest, image)
+        record = guest.read_record()
+        name_mounts(guest, record["spares"], mounts)
+        size = guest.memory.data_len(guest.store)
+        interrupts = self._interrupts = MemoryInterrupts(memory_base(guest), size, record["interrupt"])
+        guest.wasi.stop = lambda: interrupts.came
+        if image is None:
+            self._call("begin", {"HOME": "/box", **plan.env})
+        else:
+            self._call("renew")
+
+    def _begin_large(self, plan: SessionPlan, image: int | None) -> None:
+        self.library = next(folder.host for folder in plan.preopens if folder.guest == _LIBRARY)
+        self.figures, own = (os.path.join(plan.scratch, name) for name in ("matplotlib", "own"))
+        for folder in (self.figures, own):
+            os.makedirs(folder, exist_ok=True)
+        figures = Preopen(host=self.figures, guest=_FIGURES, writable=False)
+        temporary = Preopen(host=own, guest="/tmp", writable=True)
+        self.guest.wasi.set_env({**_ENV, **plan.env})
+        self.guest.give([*plan.preopens[:2], figures, temporary, *plan.preopens[2:]])
+        if image is None:
+            self.guest.boot()
+        else:
+            map_memory(self.guest, image)
+            self._unpack()
+            self._call("renew")
+
+    def offer(self, line: HostLine) -> None:
+        """Let cells call host functions; called before ``begin``."""
+        self.line = line
+        self._call("offer", python_sources(), line.listing)
+
+    def begin(self, worker: Worker) -> None:
+        """See ``CellEngine``. The large guest cannot be interrupted: the host ends the cell and rolls back."""
+        self.worker = worker
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, *_: object) -> None:
+        """Handle an interrupt in the worker's own code: it ends a question to the user, the guest gets it otherwise."""
+        if self._asking:
+            raise KeyboardInterrupt
+
+    def _call(self, name: str, *arguments: object) -> None:
+        """Call a function of ``cell_boot.py`` in the guest.
+
+        Whatever leaves the guest in the middle of the call ends the worker: its memory cannot go on. The host rolls
+        back to a checkpoint.
+        """
+        try:
+            returned = self.guest.call(name, *arguments)
+        except BaseException as error:
+            self._end(error)
+        if not returned:
+            raise wasmtime.WasmtimeError("the session's own program was interrupted")
+
+    @staticmethod
+    def _end(error: BaseException) -> NoReturn:
+        """End the worker: its guest cannot go on. A cell that called ``os._exit`` gets the code that it asked for."""
+        if isinstance(error, GuestExit):
+            os._exit(error.code & 0xFF)
+        write_all(2, describe_torn(error).encode("utf-8", "replace") + b"\n")
+        os._exit(134)
+
+    def _ordered(self, name: str) -> None:
+        if name == "run" and self._interrupts is not None:
+            self._interrupts.arm()
+
+    def _letter(self, data: bytes) -> bytes:
+        """Answer a message of the boot program. It comes from the guest, so everything in it is checked."""
+        if data.startswith(_CALL):
+            # A call of a host function goes on as it came: reading it here would take a good part of its time.
+            return self._called(data[len(_CALL) :])
+        letter = read_letter(data)
+        op = letter.pop("op", None)
+        if op == "input":
+            return self._asked(str(letter.get("prompt", "")))
+        if op == "matplotlib" and not self.guest.is_image:
+            self._unpack()
+        elif op == "ended":
+            self._ended()
+        elif op == "pip":
+            stopped = self.guest.wasi.stop
+            return json.dumps(install(letter, self.folders, self.scratch, self.indexes, stopped)).encode()
+        elif op == "show":
+            shown: dict[str, Any] = {
+                "op": "display",
+                "kind": letter.get("kind"),
+                "data": letter.get("data"),
+                "metadata": {},
+            }
+            self.worker.show({**shown, "display_id": None})
+        elif op is not None:
+            self._ended()
+            self.guest.told = letter
+        return b"{}"
+
+    def _ended(self) -> None:
+        """The code of the cell has ended, and ours goes on."""
+        if self._interrupts is not None:
+            self._interrupts.disarm()
+
+    def _asked(self, prompt: str) -> bytes:
+        """Ask the user for a line; without an answer the cell gets an ``EOFError``."""
+
+        def ask() -> bytes:
+            try:
+                return json.dumps({"value": self.worker.input(prompt, False)}).encode()
+            except EOFError:
+                return b"{}"
+
+        return self._waited(ask, b"{}")
+
+    def _called(self, message: bytes) -> bytes:
+        """Call a host function and return its answer."""
+        line = self.line
+        if line is None:
+            return failed("ConnectionLost", "this session has no host functions")
+        return self._waited(lambda: line.answer(message), failed("KeyboardInterrupt", ""))
+
+    def _waited(self, wait: Callable[[], bytes], interrupted: bytes) -> bytes:
+        """Wait for the host, outside of the guest; returns ``interrupted`` after an interrupt."""
+        interrupts = self._interrupts
+        if interrupts is None:
+            return wait()
+        try:
+            interrupts.expect()
+            self._asking = not interrupts.came
+            return wait() if self._asking else interrupted
+        except KeyboardInterrupt:
+            # The guest raises its own as soon as it goes on.
+            interrupts.await_came()
+            return interrupted
+        finally:
+            self._asking = False
+
+    def _unpack(self) -> None:
+        """Unpack the data files of matplotlib, which it opens by name; done on demand, few sessions need them."""
+        if os.listdir(self.figures):
+            return
+        with zipfile.ZipFile(os.path.join(self.library, "python315.zip")) as library:
+            with zipfile.ZipFile(io.BytesIO(library.read("matplotlib/mpl-data.zip"))) as data:
+                data.extractall(self.figures)
+
+    def run(self, code: str, number: int | None) -> dict[str, Any]:
+        """See ``CellEngine``."""
+        self.number = number if number is not None else self.number + 1
+        before = self._refusals()
+        with self._interrupts or contextlib.nullcontext():
+            self._call_or_end("run", code, self.number)
+        told = self.guest.told
+        if before is not None and self._refusals() == before:
+            # The guest reports every MemoryError as the limit, also one that the program raised itself.
+            told.pop("limit", None)
+        return told or {"status": "error", "exit_code": 1}
+
+    def _call_or_end(self, name: str, *arguments: object) -> None:
+        try:
+            self._call(name, *arguments)
+        except wasmtime.WasmtimeError as error:
+            self._end(error)
+
+    def _refusals(self) -> int | None:
+        """Return how often the guest's memory was refused to grow; None for a module that does not count it."""
+        counter = self.guest.export.find(REFUSED)
+        return int(counter.value(self.guest.store)) if isinstance(counter, wasmtime.Global) else None
+
+    def touch(self) -> None:
+        """See ``CellEngine``."""
+        self._call_or_end("touch")
+
+    def names(self) -> int:
+        """See ``CellEngine``."""
+        self._call("names")
+        count = self.guest.told.get("count")
+        return count if isinstance(count, int) else 0
+
+    def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
+        """See ``CellEngine``. Two questions are about the state.
+
+        ``image`` writes the session's memory to the file that ``code`` names. ``changes`` writes its changed pages to
+        the descriptor that came with it; where these are not known the answer is empty, and the host asks for all.
+        """
+        if what == "image":
+            return self._release() or {**write_memory(self.guest, code), "elapsed_s": 0.0}
+        if what == "changes":
+            return self._changes()
+        self._call("ask", what, code, position)
+        answer = self.guest.told.get("answer")
+        return answer if isinstance(answer, dict) else {}
+
+    def _release(self) -> dict[str, Any]:
+        """Close files that only caches hold; returns those that are still open, which no memory has."""
+        if self.guest.is_image and self.guest.wasi.open_files():
+            self._call("release")
+        opened = self.guest.wasi.open_files()
+        return {"open_files": opened[:5]} if opened else {}
+
+    def _changes(self) -> dict[str, Any]:
+        target = self.worker.channel.take_descriptor()
+        if target is None:
+            return {}
+        try:
+            still_open = self._release()
+            pages = changed_pages(self.guest) if self._begun_alike else None
+            if pages is None or still_open:
+                return {}
+            return {**write_changes(self.guest, target, pages), "elapsed_s": 0.0}
+        finally:
+            os.close(target)
+
+
+class MemoryInterrupts:
+    """Interrupts of one guest in an image: its memory gets what its own signal handler would write.
+
+    The worker's main thread is inside the guest while a cell runs, and Python code of the worker does not run there. So
+    within the block a thread waits for the byte that the C part of Python's signal handling writes. It has ended when
+    the block has: checkpoints are forks, and a fork must find one thread.
+
+    A guest is *armed* from the order of a cell until it says that the cell's code has ended: outside of that an
+    interrupt would meet our own code.
+
+    Args:
+        base: where the memory of the guest begins.
+        size: its least size.
+        words: the words of the memory that an interrupt sets.
+
+    """
+
+    def __init__(self, base: int, size: int, words: Sequence[int]) -> None:
+        # A saved memory says itself where the words are; it may lie.
+        if any(not isinstance(word, int) or not 0 <= word <= size - 4 for word in words):
+            raise ValueError("the memory of the session has no place for an interrupt")
+        self._words = [ctypes.c_int32.from_address(base + word) for word in words]
+        self._lock = threading.Lock()
+        self._armed = False
+        self._waits = False
+        self._written = threading.Event()
+
+    def __enter__(self) -> None:
+        self._waits = False
+        read, self._told = os.pipe()
+        os.set_blocking(self._told, False)
+        self._thread = threading.Thread(target=self._listen, args=(read,), daemon=True)
+        self._thread.start()
+        signal.set_wakeup_fd(self._told, warn_on_full_buffer=False)
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(-1)
+        os.close(self._told)
+        self._thread.join()
+        self.disarm()
+
+    def _listen(self, read: int) -> None:
+        while data := os.read(read, 64):
+            if signal.SIGINT in data:
+                self.interrupt()
+        os.close(read)
+
+    @property
+    def came(self) -> bool:
+        """Whether the guest has not yet noticed an interrupt. Python sets the first word back when it does."""
+        return self._waits or (self._armed and self._words[0].value != 0)
+
+    def interrupt(self) -> None:
+        """Interrupt the guest, now or, if it is not armed yet, when it is."""
+        with self._lock:
+            self._waits = not self._armed
+            if self._armed:
+                self._write()
+
+    def expect(self) -> None:
+        """Begin to wait for the host; see ``await_came``."""
+        self._written.clear()
+
+    def await_came(self) -> None:
+        """Interrupt the guest because a wait for the host ended with a signal.
+
+        The thread hears of that signal too. If it wrote after the guest went on, the guest would be interrupted twice.
+        """
+        if not self._written.wait(_HEARD_S):
+            self.interrupt()
+
+    def arm(self) -> None:
+        """Let interrupts through: the code of a cell begins."""
+        with self._lock:
+            self._armed = True
+            if self._waits:
+                self._waits = False
+                self._write()
+
+    def disarm(self) -> None:
+        """Let no interrupt through, and take back one that was not noticed: the code of the cell has ended."""
+        with self._lock:
+            self._armed = False
+            # The first word belongs to the interrupt alone. Python puts the others right when it looks at them.
+            self._words[0].value = 0
+
+    def _write(self) -> None:
+        for word in self._words:
+            word.value = 1
+        self._written.set()
+
+
+def name_mounts(guest: HasMemory, spares: list[list[int]], mounts: list[str]) -> None:
+    """Write the names of the mounts to where libc has the names of the image's spare folders."""
+    for (_, place), name in zip(spares, mounts, strict=False):
+        guest.memory.write(guest.store, name[1:].encode() + b"\0", place)
+
+
+def load(plan: GuestPlan) -> PythonGuest:
+    """Load what does not depend on the plan of a session; called by ``host_line.py``."""
+    return PythonGuest(plan)
+
+
+def make(loaded: PythonGuest, plan: SessionPlan, image: int | None) -> WasmPythonEngine:
+    """Make the engine of one session."""
+    return WasmPythonEngine(loaded, plan, image)

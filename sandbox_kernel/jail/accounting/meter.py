@@ -1,0 +1,485 @@
+"""Limits and counts memory, processes and CPU time of one sandbox.
+
+With ``CgroupMeter`` the kernel limits and counts. ``WatchdogMeter`` is used where no control group can be made. Both
+have the methods of ``Meter``; ``exact`` says which of the two it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+from abc import ABC, abstractmethod
+
+from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.jail.accounting.cgroup_place import GROUP_PREFIX, read, write
+from sandbox_kernel.jail.accounting.cgroups import Hierarchies, find_hierarchies
+from sandbox_kernel.jail.accounting.processes import (
+    memory_file_bytes,
+    proportional_bytes,
+    read_once,
+    signal_all,
+    tree,
+    usage,
+)
+
+#: How often the limits of a run are checked.
+TICK_S = 0.02
+#: How often the memory use of a run is reported.
+USAGE_S = 0.25
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a meter counted by the end of a run."""
+
+    memory_exceeded: bool = False
+    forks_refused: bool = False
+    peak_bytes: int | None = None
+    cpu_seconds: float | None = None
+    #: Whether allocations above the limit fail, instead of the program being killed.
+    refuses_memory: bool = False
+
+
+#: A run with more files is ended: each file costs kernel memory that no size limit counts.
+MAX_INODES = 200_000
+
+
+@dataclass(frozen=True)
+class Disk:
+    """``full``: the limit was reached. ``over``: the run must be ended, because nothing else will stop it."""
+
+    full: bool
+    over: bool
+
+
+def of_file_system(fd: int) -> Disk:
+    """Measure a folder that is its own file system. The kernel limits its size, but not the number of files."""
+    seen = os.fstatvfs(fd)
+    too_many = seen.f_files - seen.f_ffree > MAX_INODES
+    return Disk(full=too_many or seen.f_bavail == 0, over=too_many)
+
+
+class Meter(ABC):
+    """The meter of one sandbox. ``jail.py`` calls attach, arm and close; ``run_job.py`` and sessions call the rest."""
+
+    mechanism: str
+    exact: bool
+
+    def __init__(self) -> None:
+        self._pid: int | None = None
+        self._processes = self._most_processes = 0
+        #: Whether the sandbox had as many processes as it may have, where the kernel does not count them.
+        self._full = False
+        #: CPU time of making the sandbox ready, which does not count for the program.
+        self._cpu_before = 0.0
+
+    def attach(self, pid: int) -> None:
+        """Count this process. Called before the program starts. The first one is the root of the tree."""
+        self._pid = self._pid or pid
+
+    def intact(self) -> bool:
+        """Whether the limits still hold: the control group was not removed."""
+        return True
+
+    def arm(self, memory_bytes: int, processes: int, spare_processes: int = 0) -> None:
+        """Set the limits of the program about to start.
+
+        Where the kernel counts no processes for us, RLIMIT_NPROC refuses them from ``processes + spare_processes`` on,
+        and only a sandbox with more than that has too many: one that was refused a process lives on.
+        """
+        self._processes, self._most_processes = processes, processes + spare_processes
+
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """Change the limits. Sessions do that between cells, because checkpoints need memory too."""
+        self._processes, self._most_processes = processes, max(processes, self._most_processes)
+
+    def reset_peak(self) -> None:
+        """Measure the peak from now on. Each cell of a session has its own peak."""
+        self._full = False
+
+    @abstractmethod
+    def usage_bytes(self) -> int:
+        """Return the memory in use now: quick to read, and an upper bound."""
+
+    @abstractmethod
+    def held_bytes(self) -> int:
+        """Return the memory in use now that cannot be reclaimed."""
+
+    def files_bytes(self) -> int:
+        """Return the part of it that belongs to files, and that no process has mapped."""
+        return 0
+
+    def release(self) -> None:
+        """Continue processes that were stopped for measuring. Called when only a part of the sandbox is to be ended."""
+        return
+
+    def event_fd(self) -> int | None:
+        """Return a descriptor that becomes readable when memory was exceeded; None if the kernel does not report it."""
+        return None
+
+    @abstractmethod
+    def memory_is_exceeded(self) -> bool:
+        """Whether the sandbox must be killed for its memory. Called at every tick."""
+
+    def oom_kills(self) -> int:
+        """Return how many processes the kernel killed for memory so far. Sessions compare before and after a cell."""
+        return 0
+
+    @abstractmethod
+    def cpu_seconds(self) -> float:
+        """Return the CPU time of all processes so far."""
+
+    @abstractmethod
+    def last_look(self) -> None:
+        """Count processes once more, now: before a cell begins, and when a program has just ended or will be killed."""
+
+    @abstractmethod
+    def too_many_processes(self) -> bool:
+        """Whether the sandbox must be killed for its processes. Only where the kernel does not refuse new ones."""
+
+    def kill(self) -> None:
+        """Kill what is left, if the meter can."""
+        return
+
+    def members(self) -> list[int] | None:
+        """Return every process of the sandbox, whatever its parent is; None if there is no such list."""
+        return None
+
+    @abstractmethod
+    def read(self) -> Reading:
+        """Return the counts so far: around each cell of a session, and when the sandbox is dead."""
+
+    def close(self) -> bool:
+        """Release what the meter holds; False means that it must be called again later."""
+        return True
+
+
+def counts_processes() -> bool:
+    """Whether the kernel counts the processes of a sandbox on this host and refuses those above the limit."""
+    where = find_hierarchies()
+    return where is not None and where.pids is not None
+
+
+def make_meter() -> Meter:
+    """Return the best meter of this host."""
+    where = find_hierarchies()
+    return WatchdogMeter() if where is None else CgroupMeter(where)
+
+
+class WatchdogMeter(Meter):
+    """Limits by sampling /proc every few milliseconds, where no control group can be made. Best effort.
+
+    The kernel still limits each process (RLIMIT_DATA) and their number (RLIMIT_NPROC in the sandbox's own user
+    namespace). The watchdog limits the sum.
+    """
+
+    mechanism = "RLIMIT_DATA and a watchdog"
+    exact = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._memory_bytes = self._peak = 0
+        self._cpu = 0.0
+        self._crowded = self._exceeded = False
+
+    def arm(self, memory_bytes: int, processes: int, spare_processes: int = 0) -> None:
+        """See ``Meter``."""
+        super().arm(memory_bytes, processes, spare_processes)
+        self._memory_bytes = memory_bytes
+        self._cpu_before = usage(self._tree()).cpu_seconds
+
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """See ``Meter``. What was used so far still counts."""
+        super().relimit(memory_bytes, processes)
+        self._memory_bytes = memory_bytes
+
+    def reset_peak(self) -> None:
+        """See ``Meter``."""
+        super().reset_peak()
+        self._peak = 0
+
+    def _tree(self) -> list[int]:
+        return [] if self._pid is None else tree(self._pid)
+
+    def usage_bytes(self) -> int:
+        """See ``Meter``."""
+        return usage(self._tree()).resident_bytes
+
+    def held_bytes(self) -> int:
+        """See ``Meter``."""
+        return proportional_bytes(self._tree())
+
+    def release(self) -> None:
+        """See ``Meter``."""
+        self._exceeded = False
+        signal_all(self._tree()[1:], signal.SIGCONT)
+
+    def memory_is_exceeded(self) -> bool:
+        """Compare the resident sum first (quick, too high for forked trees), then the exact sum of the stopped tree.
+
+        A growing process changes faster than its page tables can be read, so it is stopped before it is measured.
+        """
+        pids = self._tree()
+        seen = usage(pids)
+        self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
+        self._full = self._full or seen.tasks >= self._processes
+        self._crowded = seen.tasks > self._most_processes
+        # Kept apart: the mapped part of these files is in the other sum already.
+        in_files = memory_file_bytes(pids)
+        if in_files > self._memory_bytes:
+            self._peak = max(self._peak, in_files)
+            self._exceeded = True
+            return True
+        if seen.resident_bytes <= self._memory_bytes:
+            self._peak = max(self._peak, seen.resident_bytes)
+            return False
+        signal_all(pids[1:], signal.SIGSTOP)
+        true_sum = proportional_bytes(pids)
+        self._peak = max(self._peak, true_sum)
+        self._exceeded = true_sum > self._memory_bytes
+        if not self._exceeded:
+            signal_all(pids[1:], signal.SIGCONT)
+        return self._exceeded
+
+    def cpu_seconds(self) -> float:
+        """See ``Meter``."""
+        self._cpu = max(self._cpu, usage(self._tree()).cpu_seconds - self._cpu_before)
+        return self._cpu
+
+    def last_look(self) -> None:
+        """See ``Meter``. A fork bomb may reach the limit and end, while its children are still there."""
+        seen = usage(self._tree())
+        self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
+        self._full = self._full or seen.tasks + 1 >= self._processes
+
+    def too_many_processes(self) -> bool:
+        """See ``Meter``. Uses the count of this tick."""
+        return self._crowded
+
+    def read(self) -> Reading:
+        """See ``Meter``."""
+        return Reading(self._exceeded, self._full, self._peak or None, self._cpu or None, refuses_memory=True)
+
+
+#: The files of the counters, by version of control groups.
+_PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
+_KILLS = {1: "memory.oom_control", 2: "memory.events"}
+_USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
+#: Memory of processes, and of memory file systems, in ``memory.stat``.
+_ANONYMOUS = {1: "total_rss", 2: "anon"}
+_SHARED = {1: "total_shmem", 2: "shmem"}
+
+
+def own_leaves() -> set[str]:
+    """Return the folders of all control groups that this process has made for its sandboxes."""
+    where = find_hierarchies()
+    places = {where.memory, where.pids, where.unified} - {None} if where is not None else set()
+    return {entry.path for place in places for entry in os.scandir(place) if entry.name.startswith(GROUP_PREFIX)}
+
+
+class CgroupMeter(Meter):
+    """Limits by a control group of the sandbox alone: made before it starts, removed after its end.
+
+    The kernel's counters there (``memory.events``, ``memory.oom_control``, ``pids.events``) are the evidence of how a
+    run ended.
+    """
+
+    exact = True
+
+    def __init__(self, where: Hierarchies) -> None:
+        super().__init__()
+        self.mechanism = where.mechanism
+        self._version = where.version
+        # The program can read the name in /proc/self/cgroup, so it contains nothing about the host, not even a pid.
+        name = f"{GROUP_PREFIX}{os.urandom(8).hex()}"
+        self._memory = f"{where.memory}/{name}"
+        #: None where the kernel counts no processes, and where no version 2 group counts CPU time.
+        self._pids = None if where.pids is None else f"{where.pids}/{name}"
+        self._unified = None if where.unified is None else f"{where.unified}/{name}"
+        self._folders = list(dict.fromkeys(each for each in (self._memory, self._pids, self._unified) if each))
+        for folder in self._folders:
+            os.mkdir(folder)
+        self._event: int | None = None
+        self._peak_fd = -1
+        self._limits: tuple[int, int] | None = None
+
+    def attach(self, pid: int) -> None:
+        """See ``Meter``. Moves the process, and the processes that it will start, into the group."""
+        super().attach(pid)
+        for folder in self._folders:
+            write(f"{folder}/cgroup.procs", str(pid))
+
+    def intact(self) -> bool:
+        """See ``Meter``."""
+        return all(map(os.path.isdir, self._folders))
+
+    def arm(self, memory_bytes: int, processes: int, spare_processes: int = 0) -> None:
+        """See ``Meter``."""
+        super().arm(memory_bytes, processes, spare_processes)
+        if self._version == 2:
+            write(f"{self._memory}/memory.max", str(memory_bytes))
+            swap, no_swap = "memory.swap.max", "0"
+        else:
+            write(f"{self._memory}/memory.limit_in_bytes", str(memory_bytes))
+            swap, no_swap = "memory.memsw.limit_in_bytes", str(memory_bytes)
+        with contextlib.suppress(OSError):  # the file is missing when swap is not accounted
+            write(f"{self._memory}/{swap}", no_swap)
+        if self._pids is not None:
+            write(f"{self._pids}/pids.max", str(processes))
+        self._event = self._oom_event() if self._version == 1 else None
+        self._cpu_before = self._cpu_so_far()
+
+    def relimit(self, memory_bytes: int, processes: int) -> None:
+        """See ``Meter``. If one limit of memory blocks the other, it is written again afterwards."""
+        super().relimit(memory_bytes, processes)
+        old, self._limits = self._limits or (0, 0), (memory_bytes, processes)
+        names = ["memory.max"] if self._version == 2 else ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
+        for name in (*names, *names[:-1]) if old[0] != memory_bytes else ():
+            with contextlib.suppress(OSError):
+                write(f"{self._memory}/{name}", str(memory_bytes))
+        if self._pids is not None and old[1] != processes:
+            write(f"{self._pids}/pids.max", str(processes))
+
+    def reset_peak(self) -> None:
+        """See ``Meter``. The kernel can do it in version 1, and in version 2 from Linux 6.12 on.
+
+        In version 2 it measures anew only for the descriptor that asked for it, so that one stays open.
+        """
+        super().reset_peak()
+        with contextlib.suppress(OSError):
+            if self._peak_fd < 0:
+                self._peak_fd = os.open(f"{self._memory}/{_PEAK[self._version]}", os.O_RDWR | os.O_CLOEXEC)
+            os.pwrite(self._peak_fd, b"0", 0)
+
+    def usage_bytes(self) -> int:
+        """See ``Meter``. Counts caches that can be reclaimed too."""
+        return _number(_content(f"{self._memory}/{_USAGE[self._version]}")) or 0
+
+    def held_bytes(self) -> int:
+        """See ``Meter``. Counts processes and memory file systems."""
+        found = _table(f"{self._memory}/memory.stat")
+        return found.get(_ANONYMOUS[self._version], 0) + found.get(_SHARED[self._version], 0)
+
+    def files_bytes(self) -> int:
+        """See ``Meter``. Counts memory file systems."""
+        return _table(f"{self._memory}/memory.stat").get(_SHARED[self._version], 0)
+
+    def event_fd(self) -> int | None:
+        """See ``Meter``."""
+        return self._event
+
+    def _oom_event(self) -> int:
+        """Return a descriptor that becomes readable when version 1 killed a task of the group for its memory."""
+        control = os.open(f"{self._memory}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
+        event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            write(f"{self._memory}/cgroup.event_control", f"{event} {control}")
+        except OSError:
+            os.close(event)
+            raise
+        finally:
+            os.close(control)
+        return event
+
+    def memory_is_exceeded(self) -> bool:
+        """Whether the kernel killed a task for memory. It kills one at a time; the caller ends the rest."""
+        return self.oom_kills() > 0
+
+    def oom_kills(self) -> int:
+        """See ``Meter``."""
+        return _table(f"{self._memory}/{_KILLS[self._version]}").get("oom_kill", 0)
+
+    def cpu_seconds(self) -> float:
+        """See ``Meter``."""
+        return max(0.0, self._cpu_so_far() - self._cpu_before)
+
+    def _cpu_so_far(self) -> float:
+        counted = self._counted_cpu()
+        if counted is not None:
+            return counted
+        return usage(tree(self._pid)).cpu_seconds if self._pid else 0.0
+
+    def _counted_cpu(self) -> float | None:
+        """Return the CPU time of all processes that ever ran in the group; None without a version 2 group."""
+        spent = None if self._unified is None else _table(f"{self._unified}/cpu.stat").get("usage_usec")
+        return None if spent is None else spent / 1e6
+
+    def last_look(self) -> None:
+        """See ``Meter``. Nothing to do where the kernel has counted the processes."""
+        if self._pids is None:
+            self._full = self._full or usage(self.members()).tasks + 1 >= self._processes
+
+    def too_many_processes(self) -> bool:
+        """See ``Meter``."""
+        if self._pids is not None:
+            return False
+        tasks = usage(self.members()).tasks
+        self._full = self._full or tasks >= self._processes
+        return tasks > self._most_processes
+
+    def kill(self) -> None:
+        """Kill every process in the group at once if the kernel can; otherwise prevent new ones from starting."""
+        with contextlib.suppress(OSError):
+            if self._unified is not None:
+                write(f"{self._unified}/cgroup.kill", "1")
+            elif self._pids is not None:
+                write(f"{self._pids}/pids.max", "0")
+
+    def members(self) -> list[int]:
+        """See ``Meter``."""
+        try:
+            return [int(pid) for pid in read(f"{self._memory}/cgroup.procs").split()]
+        except OSError:
+            return []
+
+    def read(self) -> Reading:
+        """See ``Meter``."""
+        refused = 0 if self._pids is None else _table(f"{self._pids}/pids.events").get("max", 0)
+        counted = self._counted_cpu()
+        cpu = None if counted is None else max(0.0, counted - self._cpu_before)
+        return Reading(self.oom_kills() > 0, refused > 0 or self._full, self._peak_bytes(), cpu)
+
+    def _peak_bytes(self) -> int | None:
+        if self._peak_fd < 0:
+            return _number(_content(f"{self._memory}/{_PEAK[self._version]}"))
+        with contextlib.suppress(OSError):
+            return _number(os.pread(self._peak_fd, 64, 0))
+        return None
+
+    def close(self) -> bool:
+        """Remove the group; returns False while a process in it is still dying."""
+        for fd in (self._event, self._peak_fd):
+            if fd is not None and fd >= 0:
+                os.close(fd)
+        self._event, self._peak_fd = None, -1
+        while self._folders:
+            try:
+                os.rmdir(self._folders[-1])
+            except FileNotFoundError:
+                pass
+            except OSError:
+                return False
+            self._folders.pop()
+        return True
+
+
+def _content(path: str) -> bytes:
+    """Return a file of the kernel; empty when this kernel has none, or the group is gone."""
+    try:
+        return read_once(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+        return b""
+
+
+def _number(text: bytes) -> int | None:
+    return int(text) if text.strip().isdigit() else None
+
+
+def _table(path: str) -> dict[str, int]:
+    """Return names and numbers from a file of the kernel; a limit may be the word ``max``."""
+    words = _content(path).decode().split()
+    return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=False) if value.isdigit()}

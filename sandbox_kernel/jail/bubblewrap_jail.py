@@ -1,0 +1,309 @@
+"""A jail behind bubblewrap: it has namespaces, and the gate is their init. When the init ends, every process ends."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
+from sandbox_kernel.jail.accounting.meter import Disk, of_file_system
+from sandbox_kernel.jail.accounting.processes import living, signal_same, tree
+from sandbox_kernel.jail.gate_messages import encode_ahead
+from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
+from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail, JailCommand
+from sandbox_kernel.jail.root_user import is_closed, package_of, plan_stage, reachable_by_all
+from sandbox_kernel.jail.rules import seccomp
+from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
+from sandbox_kernel.jail.spawner import viewed_places
+from sandbox_kernel.jail.streams import readable
+from sandbox_kernel.jail.walls import GUEST, HERE, WORK, Places, Walls
+from sandbox_kernel.policy import Grant
+from sandbox_kernel.policy.written_folders import own_places
+from sandbox_kernel.workspace.given_grants import exchanged
+from sandbox_kernel.workspace.tree.beneath import mount_of
+
+_OTHER_PLACE = (
+    "programs may write there and may have put it in the way; remove it, or choose a place outside of what they may "
+    "write to"
+)
+
+
+class NamespaceJail(Jail):
+    """A jail with its own root: the work folder is a file system, and every process ends with the init."""
+
+    places = Places()
+
+    def _open_box(self) -> int:
+        """See ``Jail``. The descriptor stays valid after the namespace is gone."""
+        return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _ahead(self) -> list[bytes]:
+        """See ``Jail``. The first step can be forked in advance, because all walls are up already."""
+        return encode_ahead()
+
+    def kill(self) -> None:
+        """See ``Jail``. A child that bubblewrap has not set up yet does not die with it, so it is killed too."""
+        if self.init_fd < 0 and self.starter is not None and self.starter.poll() is None:
+            self.starter.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.starter.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            for pid in tree(self.starter.pid)[1:]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        super().kill()
+
+    def _kill_rest(self) -> None:
+        """Do nothing if there is an init: every process ends with it. Killing by control group waits for a lock."""
+        if self.init_fd < 0:
+            super()._kill_rest()
+
+    def abandon(self) -> Callable[[], None] | None:
+        """See ``Jail``. The kernel ends every process with the init, so nothing has to be waited for."""
+        if self._dead or self.init_fd < 0:
+            return None
+        self.kill()
+        init, self.init_fd = self.init_fd, -1
+        self.forget()
+        return functools.partial(self._bury, init)
+
+    def _bury(self, init: int) -> None:
+        readable(init, DEATH_TIMEOUT_S)
+        os.close(init)
+        if self.starter is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.starter.wait(DEATH_TIMEOUT_S)
+        self._clear_away()
+
+    def disk(self, *, last: bool = False) -> Disk:
+        """See ``Jail``. The work folder is its own file system, which the kernel limits."""
+        return of_file_system(self.box_fd)
+
+
+class BubblewrapJail(NamespaceJail):
+    """A jail that bubblewrap builds: walls, then an interpreter inside."""
+
+    #: The guest program that becomes the init.
+    program = "gate.gate"
+
+    def __init__(self, walls: Walls) -> None:
+        super().__init__(walls)
+        self._info_fd = -1
+        #: The walls with everything that bubblewrap mounts.
+        self._shown = walls
+        self._launch()
+        sweep_once()
+
+    def _command(self, control: int, channel: int) -> JailCommand:
+        """See ``Jail``."""
+        walls = self._shown = _with_runtime_kept(self.walls)
+        _check_places((*walls.runtime, *walls.grants))
+        self._info_fd, info_fd = os.pipe2(os.O_CLOEXEC)
+        self._child_fds.append(info_fd)
+        filter_fd, passed = self._filter()
+        own = [fd for fd in (filter_fd, *passed) if fd is not None]
+        self._child_fds.extend(own)
+        inner = [
+            walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of(self.program), GUEST,
+            str(control), str(channel), *map(str, passed), *walls.preload,
+        ]  # fmt: skip
+        command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._child_fds)
+        return replace(command, passed=(info_fd, *own, *command.passed))
+
+    def _filter(self) -> tuple[int | None, tuple[int, ...]]:
+        """Return the filter for bubblewrap to load, and descriptors to pass to the init."""
+        program = seccomp.build_namespace_filter(bool(self.walls.grants), self.walls.serves)
+        return memory_file("filter", program), ()
+
+    def _find_init(self, deadline: float) -> int:
+        """See ``Jail``."""
+        text = b""
+        while not text.rstrip().endswith(b"}"):
+            self._wait_readable(self._info_fd, deadline)
+            part = os.read(self._info_fd, 4096)
+            if not part:
+                raise EOFError("bubblewrap ended before it made the sandbox")
+            text += part
+        os.close(self._info_fd)
+        self._info_fd = -1
+        return int(json.loads(text)["child-pid"])
+
+    def _read_ready(self, deadline: float) -> None:
+        """See ``Jail``. Bubblewrap resolves paths once more, so what it mounted is compared with what was granted.
+
+        Each grant is a mount of its own: a program of another sandbox may have put the granted folder beside its mount.
+        """
+        super()._read_ready(deadline)
+        grants = sorted(self._shown.grants, key=lambda grant: grant.target.count("/"))
+        shown = {grant.target: (grant.source, grant.identity) for grant in grants}
+        if self._shown.here is not None:
+            shown[HERE] = self._shown.here, self._shown.here_id
+        if not shown:
+            return
+        inside = f"/proc/{self.init_pid}"
+        with open(f"{inside}/mountinfo") as file:
+            mounts = {line.split()[0] for line in file}
+        for target, (source, identity) in shown.items():
+            try:
+                fd = os.open(f"{inside}/root{target}", os.O_PATH | os.O_CLOEXEC)
+            except OSError:
+                raise PolicyViolation(f"{source!r} cannot be shown at {target!r}: {_OTHER_PLACE}") from None
+            try:
+                found, mount = os.fstat(fd), mount_of(fd)[1].split()[1]
+            finally:
+                os.close(fd)
+            if identity is not None and (identity != (found.st_dev, found.st_ino) or mount not in mounts):
+                raise exchanged(source)
+            mounts.discard(mount)
+
+    def forget(self) -> None:
+        """See ``Jail``."""
+        super().forget()
+        if self._info_fd >= 0:
+            os.close(self._info_fd)
+            self._info_fd = -1
+
+
+def _check_places(mounts: Iterable[Grant]) -> None:
+    """Raise ``PolicyViolation`` for a link on the way to a place that lies in a writable mount.
+
+    Bubblewrap makes missing places, and would make them on the host where a link of a program leads.
+    """
+    by_target = {mount.target: mount for mount in mounts}
+    for target in by_target:
+        parts = target.split("/")
+        above = ("/".join(parts[:depth]) for depth in range(len(parts) - 1, 1, -1))
+        around = next((by_target[each] for each in above if each in by_target), None)
+        if around is None or not around.writable:
+            continue
+        path = around.source
+        for name in target.removeprefix(f"{around.target}/").split("/"):
+            path = f"{path}/{name}"
+            if os.path.islink(path):
+                raise PolicyViolation(f"nothing can be shown at {target!r}: {path!r} is a link there; {_OTHER_PLACE}")
+
+
+def _with_runtime_kept(walls: Walls) -> Walls:
+    """Return the walls with mounts that keep programs from exchanging what the host runs through a writable grant.
+
+    What lies inside such a grant is shown read-only there too. The folders on the way to it become mounts of their own,
+    because a mount point cannot be renamed: the next start would take what a program has put in its place.
+    """
+    kept: dict[str, Grant] = {}
+    writable = [grant for grant in walls.grants if grant.writable]
+    places = {*(own.source for own in walls.runtime), *own_places([grant.source for grant in writable])}
+    places -= {place for place in places for around in places if place.startswith(f"{around}/")}
+    for grant in writable:
+        for own in (place for place in places if place.startswith(f"{grant.source}/")):
+            names = own.removeprefix(f"{grant.source}/").split("/")
+            for depth in range(1, len(names) + 1):
+                part = "/".join(names[:depth])
+                info = os.lstat(f"{grant.source}/{part}")
+                identity, target = (info.st_dev, info.st_ino), f"{grant.target}/{part}"
+                kept[target] = Grant(f"{grant.source}/{part}", target, depth < len(names), identity)
+    shown = {grant.target for grant in (*walls.runtime, *walls.grants)}
+    return replace(walls, grants=(*walls.grants, *(grant for grant in kept.values() if grant.target not in shown)))
+
+
+def _bubblewrap_command(
+    walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str], opened: list[int]
+) -> JailCommand:
+    """Return the command that builds the walls, and the descriptors that carry its arguments.
+
+    If the host is root, the unprivileged user of the jail may not reach the paths that are to be shown. Then a view
+    shows them elsewhere, or, if the policy allows root's own files, a stage maps their owner. Each descriptor is added
+    to ``opened`` as soon as it is open, because a later step may fail.
+    """
+    guest, bwrap = guest_folder(), find_bwrap()
+    if uid is None and os.geteuid() == 0:
+        raise EnforcerUnavailable(
+            NAME,
+            "root can become no other user here, and behind bubblewrap a program must not be root; start as an "
+            "ordinary user, or with the usual capabilities and with more than one user mapped into this namespace",
+        )
+    shared = [guest, *(grant.source for grant in walls.runtime)]
+    here = [] if walls.here is None else [walls.here]
+    granted = [*(grant.source for grant in walls.grants), *here]
+    if uid is None or (not granted and all(reachable_by_all(path) for path in (*shared, bwrap))):
+        args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd)
+        args_fd = memory_file("arguments", _joined(args))
+        opened.append(args_fd)
+        return JailCommand([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
+    package = package_of(bwrap)
+    closed = frozenset(path for path in (*shared, package or bwrap) if is_closed(path))
+    # Paths that other users cannot read need the stage, which maps their owner for one sandbox. All share the view.
+    view = viewed_places([*shared, package or bwrap]) if not granted and not closed else None
+    if view is not None:
+        args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=view)
+        args_fd = memory_file("arguments", _joined(args))
+        opened.append(args_fd)
+        program = view[bwrap] if package is None else view[package] + bwrap.removeprefix(package)
+        return JailCommand([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
+    args_fd = os.memfd_create("arguments", 0)
+    opened.append(args_fd)
+    known = {**dict.fromkeys(here, walls.here_id), **{grant.source: grant.identity for grant in walls.grants}}
+    stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed, alone=frozenset(here), identities=known)
+    args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=stage.sources)
+    os.write(args_fd, _joined(args))
+    os.lseek(args_fd, 0, os.SEEK_SET)
+    plan_fd = memory_file("plan", stage.plan)
+    opened.append(plan_fd)
+    start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root.root_stage")]
+    return JailCommand([*start, guest, str(plan_fd), "--", *inner], None, (args_fd, plan_fd))
+
+
+def _joined(args: list[str]) -> bytes:
+    return b"\0".join(os.fsencode(arg) for arg in args) + b"\0"
+
+
+# Ends children of bubblewrap that wait forever, left by a host that was killed while it started a sandbox.
+#
+# Bubblewrap's child waits on an eventfd until its parent has mapped its user, and only then arranges to die with the
+# parent. If the parent dies in between, together with the host, the child waits forever; no program ever runs in it.
+# The next host ends such children.
+
+
+@functools.lru_cache(maxsize=1)
+def sweep_once() -> None:
+    """Run ``sweep`` once. Called by the first sandbox of a process, while its own start is waited for."""
+    sweep()
+
+
+def sweep() -> list[int]:
+    """End every such child that this user may end; returns their pids."""
+    ended = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and _waits_for_nobody(name):
+            for pid, started in living((int(name),)).items():
+                signal_same(pid, started, signal.SIGKILL)
+                ended.append(pid)
+    return ended
+
+
+def _waits_for_nobody(pid: str) -> bool:
+    """Whether this process is an init that is still bubblewrap, started for us, and whose parent bubblewrap is gone."""
+    command = _read(pid, "cmdline")
+    if not is_our_bubblewrap(command.split(b"\0")):
+        return False
+    status = dict(line.split(b":\t", 1) for line in _read(pid, "status").splitlines() if b":\t" in line)
+    # Bubblewrap itself has one pid here. Its child has two, and is the first process in its own namespace.
+    numbers = status.get(b"NSpid", b"").split()
+    parent = status.get(b"PPid", b"0").decode()
+    return len(numbers) == 2 and numbers[1] == b"1" and _read(parent, "cmdline") != command
+
+
+def is_our_bubblewrap(command: list[bytes]) -> bool:
+    """Whether the command line names our program that becomes the init. After an exec it is a different one."""
+    ours = {start_of(program).encode() for program in ("gate.gate", "gate.template")}
+    return len(command) > 2 and command[1] == b"--args" and not ours.isdisjoint(command)
+
+
+def _read(pid: str, name: str) -> bytes:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
+    return b""

@@ -1,0 +1,301 @@
+"""Input prompts of one run. Shows one prompt at a time and pauses the run's deadline until it is answered."""
+
+from __future__ import annotations
+
+import fcntl
+import inspect
+import os
+import selectors
+import struct
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from sandbox_kernel.jail.accounting.processes import runs, tasks, tree
+from sandbox_kernel.jail.rules.syscalls import ARCHES, number
+from sandbox_kernel.jail.streams import Feeder
+from sandbox_kernel.model import OnInput
+
+# An input prompt of a running program. The loop that watches the program creates it and waits for the answer.
+
+#: The longest line that ``input()`` returns.
+MAX_INPUT = 32 << 10
+
+
+def takes_prompt_alone(ask: Callable[..., object]) -> bool:
+    """Whether a function takes only the prompt, as the builtin ``input`` does."""
+    try:
+        signature = inspect.signature(ask)
+    except (TypeError, ValueError):
+        return False
+    return not _fits(signature, 2) and _fits(signature, 1)
+
+
+def _fits(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+class InputPrompt:
+    """One prompt, shown on a thread of its own, because the loop must go on while the user types."""
+
+    def __init__(self, prompt: str, password: bool, ask: OnInput) -> None:
+        self.began = time.monotonic()
+        self.value: object = ""
+        self.failure: BaseException | None = None
+        self._answered, self._tell = os.pipe2(os.O_CLOEXEC)
+        self._lock = threading.Lock()
+        self._open = True
+        arguments = (prompt,) if takes_prompt_alone(ask) else (prompt, password)
+
+        def target() -> None:
+            try:
+                self.value = ask(*arguments)
+            except BaseException as error:
+                self.failure = error
+            with self._lock:
+                if self._open:
+                    os.write(self._tell, b"x")
+
+        threading.Thread(target=target, name="sandbox-input", daemon=True).start()
+
+    def fileno(self) -> int:
+        """Return a descriptor for ``selectors`` that becomes readable with the answer."""
+        return self._answered
+
+    @property
+    def text(self) -> str | None:
+        """The answer in a form that a program can read; None for the end of input."""
+        if self.failure is not None or self.value is None:
+            return None
+        return str(self.value)[:MAX_INPUT].encode("utf-8", "replace").decode()
+
+    def close(self) -> None:
+        """Drop the prompt: the answer is no longer needed. May be called twice."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                os.close(self._answered)
+                os.close(self._tell)
+
+
+#: Called with the answer; None is the end of input.
+Answered = Callable[[str | None], None]
+
+
+class InputPrompts:
+    """The prompts of one run, watched by its loop.
+
+    Args:
+        selector: The selector of the loop.
+        on_input: Asks the user.
+        before: Called before the user is asked, so that earlier output is shown first.
+        interrupted: Called when the user interrupts instead of answering.
+
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        on_input: OnInput,
+        before: Callable[[], None],
+        interrupted: Callable[[], None],
+    ) -> None:
+        self._selector, self._on_input, self._before, self._interrupted = selector, on_input, before, interrupted
+        #: The prompt that is open now.
+        self.open: InputPrompt | None = None
+        #: How long answered prompts were open, in seconds, all together.
+        self.asked_s = 0.0
+
+    def ask(self, prompt: str, answered: Answered) -> None:
+        """Show a prompt and return. The loop calls ``answered`` later, and raises there what ``on_input`` raised."""
+        self._before()
+        self.open = InputPrompt(prompt, False, self._on_input)
+        self._selector.register(self.open, selectors.EVENT_READ, partial(self._on_readable, answered))
+
+    def _on_readable(self, answered: Answered, fd: int) -> None:
+        asking, self.open = self.open, None
+        assert asking is not None
+        self._selector.unregister(fd)
+        asking.close()
+        self.asked_s += time.monotonic() - asking.began
+        if isinstance(asking.failure, KeyboardInterrupt):
+            self._interrupted()
+            return
+        if asking.failure is not None and not isinstance(asking.failure, EOFError):
+            raise asking.failure
+        answered(asking.text)
+
+    def close(self) -> None:
+        """Drop an open prompt. May be called twice."""
+        if self.open is not None:
+            self.open.close()
+
+
+# Asks the user for a line when a program waits for input. Called at each tick of the loop that watches the program.
+
+#: Seconds between two checks; short enough for a person not to notice.
+LOOK_S = 0.04
+#: After this many checks in a row without a result, checking is given up.
+_LOOKS = 5
+
+
+class InputWatch:
+    """The standard input of one run whose user can be asked.
+
+    If it cannot be detected whether the program waits, the input ends at once, as if there were no user.
+    """
+
+    def __init__(self, feeder: Feeder, selector: selectors.BaseSelector, questions: InputPrompts) -> None:
+        self._feeder, self._selector, self._questions = feeder, selector, questions
+        self._next_look = 0.0
+        self._seen_waiting = False
+        self._in_vain = 0
+
+    def look(self, init_pid: int) -> None:
+        """Ask the user if the program waits and no prompt is open."""
+        now = time.monotonic()
+        if now < self._next_look or self._questions.open is not None or not self._feeder.idle:
+            return
+        self._next_look = now + LOOK_S
+        try:
+            waits = waits_for_input(init_pid, self._feeder.fd)
+        except CannotTell:
+            self._in_vain += 1
+            if self._in_vain == _LOOKS:
+                self._feeder.close()
+            return
+        self._in_vain = 0
+        # Must be seen twice: event loops check all their descriptors once more before they end.
+        asks, self._seen_waiting = waits and self._seen_waiting, waits
+        if asks:
+            self._seen_waiting = False
+            self._questions.ask("", self._answered)
+
+    def _answered(self, text: str | None) -> None:
+        if text is None:
+            self._feeder.close()
+        else:
+            self._feeder.add(f"{text}\n".encode())
+            self._feeder.attend(self._selector)
+
+
+# Detects that a program waits for input: one of its threads sleeps in a call that reads from an empty pipe.
+#
+# This works for every language, because the program need not cooperate. The kernel tells a process that may trace
+# another in which call its threads sleep, and with which arguments. Where that is refused (some containers, programs of
+# another user), a program that waits cannot be told from one that works.
+
+_IN = 1  # POLLIN and EPOLLIN
+_POLLFD = struct.Struct("ihh")
+#: Longer lists of descriptors are not read; a program that waits for input has short ones.
+_MAX_WATCHED = 1024
+
+
+def _numbers(*names: str) -> frozenset[int]:
+    arch = os.uname().machine
+    found = (number(name, arch) for name in names) if arch in ARCHES else ()
+    return frozenset(one for one in found if one is not None)
+
+
+_READS = _numbers("read", "readv", "splice")
+_POLLS = _numbers("poll", "ppoll")
+_SELECTS = _numbers("select", "pselect6")
+_EPOLLS = _numbers("epoll_wait", "epoll_pwait", "epoll_pwait2")
+
+
+class CannotTell(Exception):
+    """The kernel does not say what these processes do."""
+
+
+def waits_for_input(init_pid: int, pipe_fd: int) -> bool:
+    """Whether a process below ``init_pid`` sleeps until something is written to this pipe, and the pipe is empty.
+
+    Raises ``CannotTell`` if the kernel refuses. It may also refuse for a moment while a process starts or ends.
+    """
+    name = f"pipe:[{os.fstat(pipe_fd).st_ino}]"
+    looks = [_reads(pid, name) for pid in tree(init_pid) if pid != init_pid]
+    if None in looks and True not in looks:
+        raise CannotTell
+    # Check the pipe last: only we write to it, so a thread that slept there still sleeps.
+    return True in looks and not _holds_something(pipe_fd)
+
+
+def _holds_something(pipe_fd: int) -> bool:
+    size: int = struct.unpack("i", fcntl.ioctl(pipe_fd, termios.FIONREAD, b"\0\0\0\0"))[0]
+    return size > 0
+
+
+def _reads(pid: int, pipe: str) -> bool | None:
+    """Whether a thread of a process waits for this pipe; None when the process may not be examined."""
+    looks = [_task_reads(task, pipe) for task in tasks(pid) or [str(pid)]]
+    return True if True in looks else None if None in looks else False
+
+
+def _task_reads(task: str, pipe: str) -> bool | None:
+    """The same for one thread, given by its folder below /proc: threads may have their own descriptors."""
+    try:
+        return any(_is(task, fd, pipe) for fd in _read_by(task))
+    except PermissionError:
+        # The files of a thread that has ended belong to root; it reads nothing.
+        return None if runs(task) else False
+    except (OSError, ValueError):  # it ended meanwhile, or its arguments cannot be read
+        return False
+
+
+def _read_by(task: str) -> Iterator[int]:
+    """Return the descriptors that a thread waits for."""
+    with open(f"/proc/{task}/syscall") as file:
+        words = file.read().split()
+    if len(words) < 4:  # it runs, or sleeps outside of a call
+        return iter(())
+    call, first, second = int(words[0]), int(words[1], 16), int(words[2], 16)
+    if call in _READS:
+        return iter((first,))
+    if call in _POLLS:
+        return _polled(task, first, second)
+    if call in _SELECTS:
+        return _selected(task, first, second)
+    if call in _EPOLLS:
+        return _epolled(task, first)
+    return iter(())
+
+
+def _is(task: str, fd: int, pipe: str) -> bool:
+    """Whether a descriptor of a thread is this pipe. The link is read, never followed."""
+    try:
+        return os.readlink(f"/proc/{task}/fd/{fd}") == pipe
+    except FileNotFoundError:
+        return False
+
+
+def _memory(task: str, address: int, size: int) -> bytes:
+    fd = os.open(f"/proc/{task}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, size, address)
+    finally:
+        os.close(fd)
+
+
+def _polled(task: str, address: int, count: int) -> Iterator[int]:
+    data = _memory(task, address, min(count, _MAX_WATCHED) * _POLLFD.size) if address and count else b""
+    whole = len(data) - len(data) % _POLLFD.size
+    return (fd for fd, events, _ in _POLLFD.iter_unpack(data[:whole]) if events & _IN)
+
+
+def _selected(task: str, count: int, address: int) -> Iterator[int]:
+    count = min(count, _MAX_WATCHED)
+    data = _memory(task, address, (count + 7) // 8) if address and count else b""
+    return (fd for fd in range(min(count, len(data) * 8)) if data[fd // 8] >> fd % 8 & 1)
+
+
+def _epolled(task: str, fd: int) -> Iterator[int]:
+    """Parse lines like ``tfd:        0 events:       19 data: ...``, one for each watched descriptor."""
+    with open(f"/proc/{task}/fdinfo/{fd}") as file:
+        lines = [line.split() for line in file.read(1 << 20).splitlines() if line.startswith("tfd:")]
+    return (int(words[1]) for words in lines[:_MAX_WATCHED] if int(words[3], 16) & _IN)

@@ -1,0 +1,256 @@
+"""The threads that start sandboxes: one, and a second one with another view of the file system (``root_view.py``).
+
+``--die-with-parent`` (PR_SET_PDEATHSIG) is tied to the *thread* that forked: a sandbox that was started from a
+short-lived thread is killed when that thread ends. So a thread that lives as long as the process starts every child.
+After a fork, the child process has no such thread and makes its own when it first needs one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import itertools
+import os
+import queue
+import stat
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+
+from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground.values import dataclass
+
+#: The child, or what kept it from starting. A ``Future`` would import logging and its formats at every start.
+_Answer = queue.SimpleQueue[subprocess.Popen[bytes] | BaseException]
+
+
+@dataclass(frozen=True)
+class SpawnOrder:
+    """What to start. The environment is always empty, because /proc/1/environ is readable inside."""
+
+    argv: Sequence[str]
+    pass_fds: Sequence[int]
+    stdin: int
+    stdout: int
+    stderr: int
+    uid: int | None = None
+    #: The name of the thread that starts it, and a function to call there first.
+    thread: str = "sandbox-spawner"
+    prepare: Callable[[], None] | None = None
+
+
+@dataclass
+class _Thread:
+    orders: queue.SimpleQueue[tuple[SpawnOrder, _Answer]] = field(default_factory=queue.SimpleQueue)
+    pid: int = field(default_factory=os.getpid)
+
+
+_lock = threading.Lock()
+_threads: dict[str, _Thread] = {}
+
+
+def _forget() -> None:
+    """In a forked child the threads do not exist, and the lock may be held forever."""
+    global _lock, _threads
+    _lock, _threads = threading.Lock(), {}
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def spawn(start: SpawnOrder) -> subprocess.Popen[bytes]:
+    """Start a child from the long-lived thread and return it. Raises what ``Popen`` raises."""
+    with _lock:
+        thread = _threads.get(start.thread)
+        if thread is None:
+            thread = _threads[start.thread] = _Thread()
+            threading.Thread(target=_serve, args=(thread,), name=start.thread, daemon=True).start()
+    answer: _Answer = queue.SimpleQueue()
+    thread.orders.put((start, answer))
+    child = answer.get()
+    if isinstance(child, BaseException):
+        raise child
+    return child
+
+
+def _serve(thread: _Thread) -> None:
+    while True:
+        start, answer = thread.orders.get()
+        try:
+            if start.prepare is not None:
+                start.prepare()
+            who: dict[str, object] = {}
+            if start.uid is not None:
+                who = {"user": start.uid, "group": start.uid, "extra_groups": []}
+            # A new process session: Ctrl+C in a terminal and ipykernel's interrupt go to the host's process group.
+            child = subprocess.Popen(
+                list(start.argv), env={}, cwd="/", stdin=start.stdin, stdout=start.stdout, stderr=start.stderr,
+                pass_fds=tuple(start.pass_fds), start_new_session=True, **who,
+            )  # type: ignore[call-overload]  # fmt: skip
+            answer.put(child)
+        except BaseException as error:
+            answer.put(error)
+
+
+# Cleans up killed jails in the background.
+#
+# The kernel needs some milliseconds to take a killed jail apart: memory, mounts, namespaces. If the program reported
+# its end, or left no process, the caller need not wait for that: output and files are complete, and nothing inside
+# runs. The number of waiting cleanups is limited, and all of them are done before this process ends.
+
+#: The most cleanups at once. Above this the caller cleans up itself.
+MOST = 8
+#: How long the thread waits for more: starting one costs a run more than most cleanups.
+_LINGER_S = 2.0
+#: How long the exit of this process may wait for them.
+_LAST_S = 10.0
+
+Rest = Callable[[], None]
+
+
+class Reaper:
+    """One background thread that exists while there is work, and a little longer. Thread-safe."""
+
+    def __init__(self, linger_s: float = _LINGER_S) -> None:
+        self._linger_s = linger_s
+        self._lock = threading.Lock()
+        #: None: end, if there is nothing left.
+        self._work: queue.SimpleQueue[Rest | None] = queue.SimpleQueue()
+        self._left = 0
+        self._idle = threading.Event()
+        self._idle.set()
+        self._thread: threading.Thread | None = None
+        self._last: threading.Thread | None = None
+
+    def take(self, rest: Rest) -> None:
+        """Queue the cleanup of a jail, or do it now if the queue is full."""
+        with self._lock:
+            soon = self._left < MOST
+            if soon:
+                self._left += 1
+                self._idle.clear()
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._serve, name="sandbox-reaper", daemon=True)
+                    self._last = self._thread
+                    self._thread.start()
+        if soon:
+            self._work.put(rest)
+        else:
+            rest()
+
+    def wait(self, timeout_s: float = _LAST_S) -> bool:
+        """Wait until all cleanups are done and the thread has ended; returns False after the timeout."""
+        done = self._idle.wait(timeout_s)
+        last = self._last
+        if done and last is not None and last is not threading.current_thread():
+            self._work.put(None)
+            last.join(timeout_s)
+        return done
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                rest = self._work.get(timeout=self._linger_s)
+            except queue.Empty:
+                rest = None
+            if rest is not None:
+                # An error here has no caller to report to; the jail itself is dead.
+                with contextlib.suppress(OSError):
+                    rest()
+            with self._lock:
+                if rest is not None:
+                    self._left -= 1
+                if self._left == 0:
+                    self._idle.set()
+                    if rest is None:
+                        self._thread = None
+                        return
+
+
+_ours = Reaper()
+
+
+def bury(rest: Rest) -> None:
+    """Queue the cleanup of a jail that was killed."""
+    _ours.take(rest)
+
+
+def wait_buried(timeout_s: float = _LAST_S) -> bool:
+    """Wait until every queued cleanup is done; returns False after the timeout."""
+    return _ours.wait(timeout_s)
+
+
+def _forget_reaper() -> None:
+    """In a forked child the dying jails belong to the parent."""
+    global _ours
+    _ours = Reaper()
+
+
+atexit.register(wait_buried)
+os.register_at_fork(after_in_child=_forget_reaper)
+
+
+# Shows sources that only root can reach to all users, in a mount namespace that belongs to one thread of this process.
+#
+# Host root becomes an unprivileged user before bubblewrap starts, and that user cannot reach paths below a 0700 home,
+# where interpreters often are. ``root_stage.py`` solves this with an extra program for each sandbox, which costs the
+# start of an interpreter. Sources that are shown unchanged (an interpreter, not files of the policy) can instead be
+# shown once for all sandboxes. A mount namespace belongs to a thread, so a thread that lives as long as the process
+# gets its own one, binds each source there at its first use, and starts bubblewrap from there. Other threads are not
+# affected.
+
+#: Where sources are shown: a memory file system in the thread's own namespace.
+VIEW_PLACE = "/run"
+#: The name of the thread, for ``spawner.SpawnOrder``.
+VIEW_THREAD = "sandbox-root-view"
+
+_CLONE_NEWNS = 0x20000
+_MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 4096, 16384, 1 << 19
+
+_view_lock = threading.Lock()
+_numbers = itertools.count()
+_places: dict[tuple[str, int, int], str] = {}
+_shown = threading.local()
+
+
+def viewed_places(sources: list[str]) -> dict[str, str] | None:
+    """Return the new path of each source; None when one cannot be shown this way. A replaced source gets a new path."""
+    found: dict[str, str] = {}
+    for source in sources:
+        if source == VIEW_PLACE or source.startswith(f"{VIEW_PLACE}/"):
+            return None
+        info = os.stat(source)
+        with _view_lock:
+            key = (source, info.st_dev, info.st_ino)
+            found[source] = _places.setdefault(key, f"{VIEW_PLACE}/{next(_numbers)}")
+    return found
+
+
+def show_view(sources: Mapping[str, str]) -> None:
+    """Bind each source to its path in the namespace of the calling thread. Raises ``EnforcerFailed``."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    done: set[str] | None = getattr(_shown, "places", None)
+    if done is None:
+        _mount_call("unshare", libc.unshare(_CLONE_NEWNS))
+        _mount_call("keep mounts to ourselves", libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None))
+        flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
+        _mount_call(f"mount {VIEW_PLACE}", libc.mount(b"tmpfs", VIEW_PLACE.encode(), b"tmpfs", flags, b"mode=0755"))
+        done = _shown.places = set()
+    for source, place in sources.items():
+        if place in done:
+            continue
+        if stat.S_ISDIR(os.stat(source).st_mode):
+            os.makedirs(place, 0o755, exist_ok=True)
+        else:
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        bind = ctypes.c_ulong(_MS_BIND | _MS_REC)
+        _mount_call(f"show {source}", libc.mount(os.fsencode(source), place.encode(), None, bind, None))
+        done.add(place)
+
+
+def _mount_call(step: str, answer: int) -> None:
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise EnforcerFailed("bubblewrap", f"the walls did not come up: {step}: {os.strerror(code)}")

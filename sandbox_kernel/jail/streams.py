@@ -1,0 +1,236 @@
+"""Captures the output of a child: keeps head and tail, decodes as it arrives, uses bounded memory.
+
+Reading never stops, so that the program is never blocked by its output. Text is passed on as it arrives until the head
+is full. Later text is kept in a ring of fixed size and passed on at the end, with one notice in between. What is passed
+on is exactly what the result contains.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import select
+import selectors
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+#: How much is read at once, and the size of the pipes, so that much output needs few system calls.
+CHUNK = 1 << 20
+
+NOTICE = "\n... ({elided} bytes truncated: output exceeded the limit of {cap} bytes) ...\n"
+
+Emit = Callable[[str], None]
+
+
+class Capture:
+    """One stream of one run. ``feed`` it bytes, then ``finish``; ``text`` is what was kept."""
+
+    def __init__(self, cap: int, emit: Emit | None = None) -> None:
+        self.cap = cap
+        self.total = 0
+        self._tail_room = cap // 4
+        self._head_room = cap - self._tail_room
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._parts: list[str] = []
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self._tail_total = 0
+        self._emit = emit
+
+    @property
+    def truncated(self) -> bool:
+        """Whether more was printed than is kept."""
+        return self.total > self.cap
+
+    @property
+    def text(self) -> str:
+        """What was kept so far."""
+        return "".join(self._parts)
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes that were read from the child."""
+        self.total += len(data)
+        if self._head_room:
+            head, data = data[: self._head_room], data[self._head_room :]
+            self._head_room -= len(head)
+            self._pass_on(self._decoder.decode(head))
+        if data:
+            self._keep_tail(data)
+
+    def finish(self) -> str:
+        """End the stream: pass the tail on, with a notice if something in between is missing."""
+        tail = b"".join(self._tail)
+        self._tail.clear()
+        if not self.truncated:
+            self._pass_on(self._decoder.decode(tail, final=True))
+            return self.text
+        # Head and tail are cut between characters: a character that was cut in two is dropped.
+        pending = len(self._decoder.getstate()[0])
+        self._decoder.reset()
+        start = 0
+        while start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
+            start += 1
+        elided = self._tail_total - (len(tail) - start) + pending
+        self._pass_on(NOTICE.format(elided=elided, cap=self.cap))
+        self._pass_on(tail[start:].decode("utf-8", "replace"))
+        return self.text
+
+    def _keep_tail(self, data: bytes) -> None:
+        self._tail_total += len(data)
+        room = self._tail_room
+        self._tail.append(data[-room:] if room else b"")
+        self._tail_size += len(self._tail[-1])
+        while self._tail_size > room:
+            first = self._tail.popleft()
+            surplus = self._tail_size - room
+            if len(first) > surplus:
+                self._tail.appendleft(first[surplus:])
+                self._tail_size -= surplus
+            else:
+                self._tail_size -= len(first)
+
+    def _pass_on(self, text: str) -> None:
+        if text:
+            self._parts.append(text)
+            if self._emit is not None:
+                self._emit(text)
+
+
+# Standard input of a run: given bytes, or a descriptor of the host that is read as data arrives.
+
+
+class Feeder:
+    """Standard input of one run, written as fast as the child reads it. The child need not read it.
+
+    Args:
+        fd: The pipe to the child.
+        data: Bytes to write first.
+        source: A descriptor of the caller, read when everything was written. Data that arrives there later reaches a
+            program that runs already.
+        held: Keep the input open for more from ``add``.
+
+    """
+
+    def __init__(self, fd: int, data: bytes | None, source: int | None = None, *, held: bool = False) -> None:
+        self.fd = fd
+        self.source = source
+        self._held = held
+        self._rest = memoryview(data or b"")
+        os.set_blocking(fd, False)
+        self.open = True
+        if not self._rest and source is None and not held:
+            self.close()
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is held open and everything that was added has been written."""
+        return self.open and self._held and not self._rest
+
+    def add(self, data: bytes) -> None:
+        """Add input while it is held open. Call ``attend`` to have it written."""
+        self._rest = memoryview(bytes(self._rest) + data)
+
+    @property
+    def hungry(self) -> bool:
+        """Whether there is nothing to write until the source has more."""
+        return self.open and not self._rest
+
+    def attend(self, selector: selectors.BaseSelector) -> None:
+        """Register with the loop's selector: to write when the child reads, or to read when the source has more."""
+        while self.hungry and not self._held:
+            assert self.source is not None
+            try:
+                selector.register(self.source, selectors.EVENT_READ, partial(self._source_has_more, selector))
+                return
+            except PermissionError:
+                # Files and /dev/null cannot be waited for, but can always be read.
+                self.read_some()
+        if self.open and self._rest:
+            selector.register(self.fd, selectors.EVENT_WRITE, partial(self._child_takes, selector))
+
+    def _source_has_more(self, selector: selectors.BaseSelector, fd: int) -> None:
+        selector.unregister(fd)
+        self.read_some()
+        self.attend(selector)
+
+    def _child_takes(self, selector: selectors.BaseSelector, fd: int) -> None:
+        if not self.write_some() or self.hungry:
+            selector.unregister(fd)
+            self.attend(selector)
+
+    def read_some(self) -> None:
+        """Read from the source, blocking if necessary. The end of the source is the end of input."""
+        assert self.source is not None
+        try:
+            self._rest = memoryview(os.read(self.source, CHUNK))
+        except BlockingIOError:
+            return
+        except OSError:
+            self._rest = self._rest[:0]
+        if not self._rest:
+            self.close()
+
+    def write_some(self) -> bool:
+        """Write what fits. Returns False when nothing is left to do, also when the child closed its end."""
+        try:
+            self._rest = self._rest[os.write(self.fd, self._rest[:CHUNK]) :]
+        except BlockingIOError:
+            return True
+        except OSError:
+            self._rest, self.source, self._held = self._rest[:0], None, False
+        if not self._rest and self.source is None and not self._held:
+            self.close()
+        return self.open
+
+    def close(self) -> None:
+        """End the input. May be called twice."""
+        if self.open:
+            self.open = False
+            os.close(self.fd)
+
+
+# The stop signal of a run: any thread sets it, and the loop of the run waits for it in its selector.
+
+
+class Stop:
+    """A flag that any thread can set and a selector can wait for.
+
+    Args:
+        fd: The event descriptor; None makes one. A subclass with another descriptor gives -1.
+
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
+        self._lock = threading.Lock()
+        self.raised = False
+
+    def fileno(self) -> int:
+        """Return the descriptor for ``selectors``."""
+        return self._fd
+
+    def set(self) -> None:
+        """Set it. May be called twice, from any thread, and after the run is over."""
+        with self._lock:
+            self.raised = True
+            if self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
+
+    def close(self) -> None:
+        """Close the descriptor. May be called twice."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
+
+
+# Waits for one descriptor of any number. ``select`` accepts only the first thousand, and a host may have more.
+
+
+def readable(fd: int, timeout_s: float) -> bool:
+    """Whether the descriptor becomes readable, or reaches its end, within this time."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout_s) * 1000))

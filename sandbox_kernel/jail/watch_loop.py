@@ -1,0 +1,234 @@
+"""The loop that watches a program (``run_job.py``) or a cell (``session/cell/run_cell.py``) in a jail.
+
+It waits for descriptors and alarms, and checks every limit at each tick. Runs and cells override methods for what they
+do differently. They cannot override limits.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import selectors
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.jail.accounting.gpu_meter import make_gpu_meter
+from sandbox_kernel.jail.accounting.meter import TICK_S, USAGE_S, Meter
+from sandbox_kernel.jail.accounting.processes import tree
+from sandbox_kernel.jail.ending import Ending
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.model import OnUsage
+
+# Checks the limits of a run or a cell: at each tick of ``WatchLoop``, and when the kernel reports that memory ran out.
+#
+# Runs and cells share one list of limits, so that none is forgotten for one of them.
+
+
+class MemoryLimit(Protocol):
+    """The memory limit of a run or of a session. A session counts differently: its checkpoints hold memory too."""
+
+    @property
+    def limit_bytes(self) -> int:
+        """The limit in bytes."""
+
+    def memory_exceeded(self) -> bool:
+        """Whether the limit is exceeded. Called at every tick."""
+
+    def memory_alarm(self) -> None:
+        """The kernel reported that memory ran out."""
+
+    def used_bytes(self) -> int:
+        """Current memory use in bytes, for display."""
+
+
+class RunMemory:
+    """The memory limit of one run: every process of its jail counts."""
+
+    def __init__(self, meter: Meter, limit_bytes: int) -> None:
+        self._meter = meter
+        self._alarm = False
+        self.limit_bytes = limit_bytes
+
+    def memory_exceeded(self) -> bool:
+        """See ``MemoryLimit``. If the kernel reports when memory runs out, nothing is read before it does."""
+        return (self._alarm or self._meter.event_fd() is None) and self._meter.memory_is_exceeded()
+
+    def memory_alarm(self) -> None:
+        """See ``MemoryLimit``. The kernel reports before it has chosen a process to kill, so later ticks read again."""
+        self._alarm = True
+
+    def used_bytes(self) -> int:
+        """See ``MemoryLimit``."""
+        return self._meter.usage_bytes()
+
+
+class LimitWatch:
+    """Checks every limit of one run or cell except the time limit, which the loop checks."""
+
+    def __init__(
+        self,
+        jail: Jail,
+        memory: MemoryLimit,
+        cpu_seconds: float | None,
+        on_usage: OnUsage | None,
+        gpu_memory_mb: int | None = None,
+    ) -> None:
+        self._jail, self._memory, self._cpu_seconds, self._on_usage = jail, memory, cpu_seconds, on_usage
+        self._next_usage = 0.0
+        self._cpu_before = 0.0
+        self._full_before = False
+        #: Whether the work folder was full at some time.
+        self.disk_full = False
+        #: Checked in this order. Memory comes first: a program out of memory may exceed other limits too.
+        self._checks = {
+            Ending.MEMORY: memory.memory_exceeded,
+            Ending.PROCESSES: jail.meter.too_many_processes,
+            Ending.CPU: self._too_much_cpu,
+            Ending.DISK: self.look_at_disk,
+        }
+        self._gpu = make_gpu_meter(self._members, gpu_memory_mb) if jail.walls.devices else None
+        if self._gpu is not None:
+            self._checks[Ending.GPU_MEMORY] = self._gpu.exceeded
+
+    def begin(self) -> None:
+        """Start counting for a cell: what earlier cells of its session used does not count."""
+        if self._cpu_seconds is not None:
+            self._cpu_before = self._jail.meter.cpu_seconds()
+        self._full_before = self._jail.disk_anew().full
+
+    def look(self) -> Ending | None:
+        """Return the limit that is exceeded, or None. Also reports memory use to ``on_usage``."""
+        self._jail.check_limits()
+        exceeded = next((limit for limit, is_exceeded in self._checks.items() if is_exceeded()), None)
+        if self._on_usage is not None and time.monotonic() >= self._next_usage:
+            self._next_usage = time.monotonic() + USAGE_S
+            self._on_usage(self._memory.used_bytes(), self._memory.limit_bytes)
+        return exceeded
+
+    def look_at_disk(self, *, last: bool = False) -> bool:
+        """Measure the work folder and remember whether it was full; returns whether it holds more than allowed."""
+        disk = self._jail.disk(last=last)
+        self.disk_full = self.disk_full or (disk.full and not self._full_before)
+        return disk.over
+
+    def gpu_peak_bytes(self) -> int | None:
+        """Return the most memory on accelerators that was seen; None when it was not counted."""
+        return None if self._gpu is None else self._gpu.peak_bytes
+
+    def _members(self) -> Collection[int]:
+        counted = self._jail.meter.members()
+        return tree(self._jail.init_pid) if counted is None else counted
+
+    def event_fd(self) -> int | None:
+        """Return a descriptor that becomes readable when the kernel reports that memory ran out."""
+        return self._jail.meter.event_fd()
+
+    def alarm(self, fd: int) -> Ending | None:
+        """Read the kernel's report; returns the limit if it is exceeded already."""
+        os.eventfd_read(fd)
+        self._memory.memory_alarm()
+        return Ending.MEMORY if self._memory.memory_exceeded() else None
+
+    def _too_much_cpu(self) -> bool:
+        if self._cpu_seconds is None:
+            return False
+        return self._jail.meter.cpu_seconds() - self._cpu_before > self._cpu_seconds
+
+
+#: Descriptors from this number on cannot be given to ``select``.
+_LARGE = 1024
+
+#: Called with the descriptor that is ready.
+OnReady = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """At the time ``at`` (``time.monotonic``) the loop calls ``ring``, if ``alarms`` still returns the alarm."""
+
+    at: float
+    ring: Callable[[], None]
+
+
+class HasFileno(Protocol):
+    """An object with a descriptor, as ``selectors`` accepts it: a socket, a ``Stop``, a prompt."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+
+class WatchLoop:
+    """Runs until ``ending`` is set or ``over`` returns true. Single-threaded. Others may add to ``selector``."""
+
+    def __init__(self, limits: LimitWatch) -> None:
+        self.limits = limits
+        self.ending: Ending | None = None
+        self.selector: selectors.BaseSelector = selectors.DefaultSelector()
+
+    def has_ended(self) -> bool:
+        """Whether something ended the run or cell."""
+        return self.ending is not None
+
+    def alarms(self) -> Iterable[Alarm]:
+        """Return the alarms that are set now. Called before every wait."""
+        raise NotImplementedError
+
+    def over(self) -> bool:
+        """Whether the loop can stop although ``ending`` is not set."""
+        return False
+
+    def at_tick(self) -> None:
+        """Check what no descriptor reports. Called at each tick, after the limits."""
+
+    def before_wait(self) -> None:
+        """Add or remove descriptors. Called before every wait."""
+
+    def when_readable(self, file: int | HasFileno, call: OnReady) -> None:
+        """Call ``call`` whenever ``file`` is readable."""
+        self.selector.register(file, selectors.EVENT_READ, call)
+
+    def end(self, ending: Ending | None) -> None:
+        """Set why it ends. The first reason stays; None changes nothing."""
+        self.ending = self.ending or ending
+
+    def loop(self) -> None:
+        """Run the loop. An exception of a callback is passed on, and the loop may then be called again."""
+        next_tick = 0.0
+        while not (self.has_ended() or self.over()):
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + TICK_S
+                self.end(self.limits.look())
+                self.at_tick()
+            wake = next_tick
+            for alarm in self.alarms():
+                wake = min(wake, alarm.at)
+                if now >= alarm.at and not self.has_ended():
+                    alarm.ring()
+            if self.has_ended():
+                return
+            self.before_wait()
+            for key, _ in self._wait(wake):
+                if not self.has_ended():
+                    key.data(key.fd)
+
+    def _wait(self, until: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for descriptors, at most until a time (``time.monotonic``); return those that are ready.
+
+        ``epoll`` takes whole milliseconds and Python rounds up, so a time limit would be late by up to one. ``select``
+        waits for the selector's own descriptor exactly; it takes small descriptors only.
+        """
+        left = until - time.monotonic()
+        place = self.selector.fileno() if isinstance(self.selector, selectors.EpollSelector) else _LARGE
+        if left > 0 and place < _LARGE:
+            select.select([place], [], [], left)
+            left = 0.0
+        return self.selector.select(max(0.0, left))
+
+    def watch_memory(self) -> None:
+        """Wait for the kernel's report that memory ran out, on hosts where it reports that."""
+        event = self.limits.event_fd()
+        if event is not None:
+            self.when_readable(event, lambda fd: self.end(self.limits.alarm(fd)))

@@ -1,0 +1,365 @@
+"""Fetches URLs for code that is not trusted.
+
+Each hop takes the same steps: the policy checks the URL, the rate limit counts it, the name is resolved once and every
+address is checked, and the connection goes to a checked address with the name in SNI and Host. The client uses no
+proxy of the environment, no netrc, no cookie jar, no connection reuse and no decompression.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from urllib.parse import quote, urljoin
+
+import certifi
+import httpcore
+
+from sandbox_kernel.errors import FetchError
+from sandbox_kernel.model import Violation
+from sandbox_kernel.net.egress import AuditRecord, AuditSink, audit_sink
+from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse, Headers, forwardable
+from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused, RateLimit, ViolationLog, refused
+from sandbox_kernel.net.network_thread import run_on_network_loop
+from sandbox_kernel.net.resolve import Pinned, Resolver, lookup_threads, pin_in_thread, system_resolver
+from sandbox_kernel.net.secret_headers import Vault
+from sandbox_kernel.net.targets import Target, parse_url
+
+# The network backend for httpcore: it connects only to addresses that were checked.
+
+_SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
+
+
+class PinnedBackend(httpcore.AsyncNetworkBackend):
+    """Tries the pinned addresses in order. TLS above it still uses the host name, for SNI and the certificate."""
+
+    def __init__(self, pinned: Pinned) -> None:
+        self._pinned = pinned
+        self._inner = httpcore.AnyIOBackend()
+        #: The address that answered, for the audit log.
+        self.connected_to = ""
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[_SocketOption] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Connect without a lookup; ``host`` must be the pinned name."""
+        target = self._pinned.target
+        if (host, port) != (target.host, target.port):
+            raise httpcore.ConnectError(f"{host}:{port} is not the checked target {target.endpoint}")
+        failure: httpcore.ConnectError | httpcore.ConnectTimeout | None = None
+        share = None if timeout is None else timeout / len(self._pinned.addresses)
+        for address in self._pinned.addresses:
+            try:
+                stream = await self._inner.connect_tcp(
+                    address, port, timeout=share, local_address=local_address, socket_options=socket_options
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+            else:
+                self.connected_to = address
+                return stream
+        assert failure is not None
+        raise failure
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[_SocketOption] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Always raises: a fetch never uses a unix socket."""
+        raise httpcore.ConnectError("unix sockets are not fetched from")
+
+
+def verifying_context(ca_file: str | None = None) -> ssl.SSLContext:
+    """Return a TLS context that verifies certificate and name by the roots of the system, certifi and ``ca_file``."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+__all__ = ["FetchRequest", "FetchResponse", "SafeClient"]
+
+_BODY_METHODS = ("POST", "PUT", "PATCH")
+
+
+@dataclass(frozen=True)
+class _Hop:
+    """One request and its outcome: the response, or the request that follows a redirect."""
+
+    target: Target
+    response: FetchResponse | None = None
+    follow: FetchRequest | None = None
+
+
+class SafeClient:
+    """Fetches URLs within a policy, from any thread or event loop. Keeps no connection open and needs no ``close``.
+
+    Args:
+        policy: Which hosts may be reached, how, and how much.
+        resolver: Function from host name and port to addresses; by default the resolver of the host.
+        audit: File to append JSON lines to, or a function that receives each ``AuditRecord``; None for no log.
+        ca_file: PEM file of additional root certificates. Verification cannot be turned off.
+        vault: Secrets that the client fills into headers; None for no secrets.
+
+    """
+
+    def __init__(
+        self,
+        policy: FetchPolicy,
+        resolver: Resolver | None = None,
+        audit: AuditSink | str | os.PathLike[str] | None = None,
+        *,
+        ca_file: str | None = None,
+        vault: Vault | None = None,
+    ) -> None:
+        self.policy = policy
+        self._resolver = resolver or system_resolver
+        self._audit = audit_sink(audit)
+        self._limit = RateLimit(policy)
+        self._refusals = ViolationLog()
+        self._ca_file = ca_file
+        self._tls: ssl.SSLContext | None = None
+        self._vault = vault or Vault()
+        self._lookups, self._process = lookup_threads(), os.getpid()
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """The requests that were refused so far, each once."""
+        return self._refusals.snapshot()
+
+    def take_violations(self) -> tuple[Violation, ...]:
+        """Return the requests that were refused since the last call, each once."""
+        return self._refusals.take()
+
+    def fetch(self, request: FetchRequest | str) -> FetchResponse:
+        """Fetch a URL and wait for the response. A status of 400 or more is a response too. Raises ``FetchError``.
+
+        Args:
+            request: The request, or a URL for a GET request.
+
+        """
+        return run_on_network_loop(self.afetch(request))
+
+    async def afetch(self, request: FetchRequest | str) -> FetchResponse:
+        """Like ``fetch``, on the event loop of the caller. Cancelling the task closes the connection.
+
+        Args:
+            request: The request, or a URL for a GET request.
+
+        """
+        if isinstance(request, str):
+            request = FetchRequest(url=request)
+        try:
+            with self._limit.slot(f"{request.method} {request.url}"[:300]):
+                async with asyncio.timeout(self.policy.request_timeout_s):
+                    return await self._follow(request)
+        except FetchRefused as error:
+            self._refusals.add(error.violation)
+            raise
+        except TimeoutError:
+            raise FetchError(
+                f"{request.method} {request.url[:200]} took longer than {self.policy.request_timeout_s:g} s in all; "
+                "allow more with FetchPolicy(request_timeout_s=…)",
+                rule="request_timeout",
+            ) from None
+
+    async def _follow(self, request: FetchRequest) -> FetchResponse:
+        visited: list[str] = []
+        while True:
+            try:
+                hop = await self._one(request)
+            except FetchRefused as error:
+                if not visited or error.rule != "private_ip_blocked":
+                    raise
+                raise FetchRefused(replace(error.violation, rule="redirect_to_private_ip")) from None
+            if hop.response is not None:
+                return replace(hop.response, redirects=tuple(visited))
+            assert hop.follow is not None
+            visited.append(hop.target.url)
+            if len(visited) > self.policy.max_redirects:
+                raise refused(
+                    "too_many_redirects",
+                    f"{request.method} {visited[0]}"[:300],
+                    f"it redirects more than {self.policy.max_redirects} times",
+                    f"FetchPolicy(max_redirects={self.policy.max_redirects + 10})",
+                )
+            request = hop.follow
+
+    async def _one(self, request: FetchRequest) -> _Hop:
+        decision = self.policy.check_request(request.method, request.url, len(request.payload))
+        record = _record(request, decision.target)
+        try:
+            target = decision.require()
+            record = _record(request, target)
+            sent = replace(request, headers=self._vault.fill(target, request.header_list))
+            self._limit.count(decision.limit_key, f"{request.method} {target.url}"[:300])
+            pinned = await pin_in_thread(target, self.policy, self._resolver, self._threads())
+        except FetchError as error:
+            self._note_end(record, error)
+            raise
+        record = replace(record, address=pinned.address)
+        self._audit(replace(record, event="allowed"))
+        try:
+            hop, address = await self._exchange(request, sent, pinned)
+        except FetchError as error:
+            self._note_end(record, error)
+            raise
+        size, status = (len(hop.response.body), hop.response.status) if hop.response else (0, None)
+        self._audit(replace(record, event="finished", address=address, bytes_in=size, status=status))
+        return hop
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """Return the threads for lookups; makes new ones in a forked child, which has no threads of its parent."""
+        if self._process != os.getpid():
+            self._lookups, self._process = lookup_threads(), os.getpid()
+        return self._lookups
+
+    def _note_end(self, record: AuditRecord, error: FetchError) -> None:
+        if error.rule == "audit_failed":
+            return
+        event = "refused" if isinstance(error, FetchRefused) else "failed"
+        # A URL that cannot be parsed may hold a password, and the reason quotes it.
+        reason = str(error) if record.host else ""
+        self._audit(replace(record, event=event, rule=error.rule, reason=reason))
+
+    async def _exchange(self, request: FetchRequest, sent: FetchRequest, pinned: Pinned) -> tuple[_Hop, str]:
+        """Send ``sent``, which holds secrets. A redirect is built from ``request``, which holds none."""
+        target = pinned.target
+        if target.scheme == "https" and self._tls is None:
+            self._tls = verifying_context(self._ca_file)
+        backend = PinnedBackend(pinned)
+        pool = httpcore.AsyncConnectionPool(
+            ssl_context=self._tls, max_connections=1, max_keepalive_connections=0, network_backend=backend
+        )
+        url = httpcore.URL(
+            scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode()
+        )
+        timeouts = {
+            "connect": self.policy.connect_timeout_s,
+            "read": self.policy.request_timeout_s,
+            "write": self.policy.request_timeout_s,
+            "pool": self.policy.connect_timeout_s,
+        }
+        try:
+            async with (
+                pool,
+                pool.stream(
+                    request.method,
+                    url,
+                    headers=_wire_headers(sent, target),
+                    content=request.payload or None,
+                    extensions={"timeout": timeouts},
+                ) as answer,
+            ):
+                return await self._read(request, target, answer), backend.connected_to
+        except httpcore.ConnectTimeout:
+            message = f"no connection to {target.endpoint} within {self.policy.connect_timeout_s:g} s"
+            raise FetchError(f"{message}; is the host up?", rule="connection_timeout") from None
+        except httpcore.ConnectError as error:
+            message = f"could not connect to {target.endpoint} ({pinned.address}): {error}"
+            raise FetchError(message, rule="connection_failed") from None
+        except httpcore.TimeoutException:
+            raise TimeoutError from None
+        except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+            why = str(error)[:200] or type(error).__name__
+            raise FetchError(f"the exchange with {target.endpoint} failed: {why}") from None
+
+    async def _read(self, request: FetchRequest, target: Target, answer: httpcore.Response) -> _Hop:
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
+        follow = next_request(request, target, answer.status, _first(headers, "location"))
+        if follow is not None:
+            return _Hop(target, follow=follow)
+        most = self.policy.max_response_body_bytes
+        declared = _first(headers, "content-length")
+        if request.method != "HEAD" and declared is not None and declared.isdigit() and int(declared) > most:
+            raise _too_large(request, target, most)
+        body = bytearray()
+        async for chunk in answer.aiter_stream():
+            if len(body) + len(chunk) > most:
+                raise _too_large(request, target, most)
+            body += chunk
+        return _Hop(target, FetchResponse(status=answer.status, headers=headers, body=bytes(body), url=target.url))
+
+
+def _wire_headers(request: FetchRequest, target: Target) -> list[tuple[bytes, bytes]]:
+    headers = [("Host", target.authority), *forwardable(request.header_list), ("Connection", "close")]
+    given = {name.lower() for name, _ in headers}
+    for name, value in (("User-Agent", "sandbox-kernel"), ("Accept", "*/*"), ("Accept-Encoding", "identity")):
+        if name.lower() not in given:
+            headers.append((name, value))
+    if request.payload or request.method in _BODY_METHODS:
+        headers.append(("Content-Length", str(len(request.payload))))
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+def _first(headers: Headers, name: str) -> str | None:
+    return next((value for key, value in headers if key.lower() == name), None)
+
+
+def _too_large(request: FetchRequest, target: Target, most: int) -> FetchRefused:
+    subject = f"{request.method} {target.url}"[:300]
+    reason = f"the response is larger than {most} bytes"
+    return refused("response_body_too_large", subject, reason, f"FetchPolicy(max_response_body_bytes={most * 4 or 1})")
+
+
+def _record(request: FetchRequest, target: Target | None) -> AuditRecord:
+    host, port, path = (target.host, target.port, target.path.partition("?")[0]) if target else ("", 0, "")
+    return AuditRecord(
+        event="", via="fetch", method=request.method, host=host, port=port, path=path, bytes_out=len(request.payload)
+    )
+
+
+# Turns a redirect into a new request, which then passes every check again.
+
+REDIRECT_STATUSES = (301, 302, 303, 307, 308)
+_KEEP_METHOD = (307, 308)
+#: Headers that are removed when a redirect leads to another origin.
+_CREDENTIALS = ("authorization", "cookie", "cookie2", "www-authenticate")
+
+
+def next_request(request: FetchRequest, target: Target, status: int, location: str | None) -> FetchRequest | None:
+    """Return the request that follows a redirect; None for any other response (also 300 and 304).
+
+    307 and 308 repeat method and body; the others become GET (HEAD stays HEAD). Credentials stay with their origin.
+    Raises ``FetchError`` (``invalid_url``, ``scheme_not_allowed``) for a location that is not a usable URL.
+    """
+    if status not in REDIRECT_STATUSES or not location:
+        return None
+    try:
+        new = parse_url(urljoin(target.url, _ascii(location)))
+    except ValueError as error:
+        raise FetchError(
+            f"{target.url} redirects to {ascii(location)[:200]}, which is no URL: {error}", rule="invalid_url"
+        ) from None
+    headers, method, body = request.header_list, request.method, request.body
+    if status not in _KEEP_METHOD:
+        method = "HEAD" if method == "HEAD" else "GET"
+        body = None
+        headers = tuple((name, value) for name, value in headers if not name.lower().startswith("content-"))
+    if new.origin != target.origin:
+        headers = tuple((name, value) for name, value in headers if name.lower() not in _CREDENTIALS)
+    return replace(request, url=new.url, method=method, headers=headers, body=body)
+
+
+def _ascii(location: str) -> str:
+    """Return a Location header as an ASCII URL. Servers often send UTF-8 and spaces in it.
+
+    Control characters are kept, so that the URL parser refuses them.
+    """
+    raw = location.strip(" \t").encode("latin-1", "replace")
+    if any(byte < 0x20 or byte == 0x7F for byte in raw):
+        # urljoin would silently drop tabs and line breaks.
+        return "http://" + location
+    return quote(raw, safe="%/:?@!$&'()*+,;=-._~[]|^{}#\\")

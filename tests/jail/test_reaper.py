@@ -1,0 +1,69 @@
+"""What is left of a jail's end is done in the background, but never lost and never piled up."""
+
+from __future__ import annotations
+
+import threading
+
+from sandbox_kernel.jail.spawner import MOST, Reaper
+
+
+def test_the_rest_is_done_on_another_thread() -> None:
+    undertaker, seen = Reaper(), []
+    undertaker.take(lambda: seen.append(threading.current_thread()))
+    assert undertaker.wait()
+    assert len(seen) == 1
+    assert seen[0] is not threading.current_thread()
+
+
+def test_the_next_rest_finds_the_thread_still_there() -> None:
+    undertaker, seen, done = Reaper(linger_s=120), [], threading.Event()
+    for _ in range(2):
+        undertaker.take(lambda: (seen.append(threading.current_thread()), done.set())[0])
+        assert done.wait(60)
+        done.clear()
+    assert seen[0] is seen[1]
+    assert undertaker.wait()
+    assert not seen[0].is_alive()
+
+
+def test_one_too_many_is_done_by_whoever_brings_it() -> None:
+    undertaker, gate, seen = Reaper(), threading.Event(), []
+    for _ in range(MOST):
+        undertaker.take(lambda: seen.append(gate.wait(20)))
+    undertaker.take(lambda: seen.append(threading.current_thread()))
+    assert seen == [threading.current_thread()]
+    gate.set()
+    assert undertaker.wait()
+    assert len(seen) == MOST + 1
+
+
+def test_what_fails_does_not_stop_the_others() -> None:
+    undertaker, seen = Reaper(), []
+
+    def fail() -> None:
+        raise OSError("gone already")
+
+    undertaker.take(fail)
+    undertaker.take(lambda: seen.append(1))
+    assert undertaker.wait()
+    assert seen == [1]
+
+
+def test_waiting_tells_when_it_took_too_long() -> None:
+    undertaker, gate = Reaper(), threading.Event()
+
+    def wait() -> None:
+        gate.wait(20)
+
+    undertaker.take(wait)
+    assert not undertaker.wait(0.01)
+    gate.set()
+    assert undertaker.wait()
+
+
+def test_no_thread_is_left_when_nothing_is() -> None:
+    undertaker = Reaper()
+    for _ in range(3):
+        undertaker.take(lambda: None)
+        assert undertaker.wait()
+        assert undertaker._thread is None

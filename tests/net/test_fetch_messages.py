@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.net import fetch_messages
+from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse, forwardable
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X": "a\r\nHost: evil"},
+        {"X": "a\nb"},
+        {"X": "a\0b"},
+        {"X\r\nY": "a"},
+        {"X Y": "a"},
+        {"X:": "a"},
+        {"": "a"},
+        {"X": "snow ☃"},
+        {"X": 7},
+        "X: y",
+        [("X",)],
+        {f"X{n}": "a" for n in range(201)},
+        {"X": "a" * 70_000},
+    ],
+)
+def test_a_header_that_could_break_out_of_its_line_is_refused(headers: object):
+    with pytest.raises(InvalidRequest):
+        FetchRequest(url="https://example.org/", headers=headers)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["", "GET /", "GE\r\nT", "GÉT", "a" * 300])
+def test_a_method_is_one_word(method: str):
+    with pytest.raises(InvalidRequest):
+        FetchRequest(url="https://example.org/", method=method)
+
+
+def test_text_becomes_utf8_and_a_lone_surrogate_is_refused():
+    assert FetchRequest(url="https://example.org/", body="ü").payload == "ü".encode()
+    with pytest.raises(InvalidRequest, match="surrogate"):
+        FetchRequest(url="https://example.org/", body="\udcff")
+
+
+def test_host_hop_by_hop_and_proxy_headers_of_a_guest_are_dropped():
+    headers = FetchRequest(
+        url="https://example.org/",
+        headers={
+            "Host": "evil.org",
+            "Connection": "close, X-Private",
+            "X-Private": "1",
+            "Keep-Alive": "1",
+            "Proxy-Authorization": "Basic x",
+            "Proxy-Connection": "keep-alive",
+            "TE": "trailers",
+            "Transfer-Encoding": "chunked",
+            "Upgrade": "h2c",
+            "HTTP2-Settings": "x",
+            "Content-Length": "3",
+            "Expect": "100-continue",
+            "Accept": "text/html",
+            "Authorization": "Bearer mine",
+        },
+    ).header_list
+    assert forwardable(headers) == (("Accept", "text/html"), ("Authorization", "Bearer mine"))
+
+
+def test_repeated_headers_of_a_response_are_kept_apart():
+    response = FetchResponse(status=200, headers=(("Set-Cookie", "a"), ("set-cookie", "b")), body=b"", url="")
+    assert response.headers == (("Set-Cookie", "a"), ("set-cookie", "b"))
+    assert response.header("SET-COOKIE") == "a, b"
+    assert response.header("absent") is None
+
+
+def test_headers_that_connection_names_are_joined_once(monkeypatch: pytest.MonkeyPatch):
+    class Counted(frozenset[str]):
+        joined = 0
+
+        def __or__(self, other):  # type: ignore[no-untyped-def]
+            Counted.joined += 1
+            return frozenset(self) | other
+
+    monkeypatch.setattr(fetch_messages, "CONNECTION_HEADERS", Counted(fetch_messages.CONNECTION_HEADERS))
+    headers = (("Connection", ",".join(f"x{number}" for number in range(1000))), *(("a", "b"),) * 100)
+    assert forwardable(headers) == (("a", "b"),) * 100
+    assert Counted.joined == 1

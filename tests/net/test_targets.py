@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import pytest
+
+from sandbox_kernel.errors import FetchError
+from sandbox_kernel.net.targets import (
+    MAX_URL_CHARS,
+    embedded_ipv4,
+    is_metadata,
+    normalise_host,
+    parse_endpoint,
+    parse_ip_literal,
+    parse_url,
+    why_not_public,
+)
+
+
+def rule_of(url: str) -> str:
+    with pytest.raises(FetchError) as caught:
+        parse_url(url)
+    return caught.value.rule
+
+
+def test_a_plain_https_url_is_taken():
+    target = parse_url("https://example.org/a/b?c=d#e")
+    assert (target.scheme, target.host, target.port, target.path) == ("https", "example.org", 443, "/a/b?c=d")
+    assert target.authority == "example.org"
+
+
+def test_rejects_credentials():
+    with pytest.raises(FetchError, match="user name"):
+        parse_url("https://example.org:443@evil.org/")
+    assert rule_of("https://user:pass@example.org/") == "invalid_url"
+    assert rule_of("https://user@example.org/") == "invalid_url"
+    assert rule_of("https://@example.org/") == "invalid_url"
+
+
+def test_rejects_data():
+    assert rule_of("data:text/plain,hello") == "scheme_not_allowed"
+
+
+def test_rejects_file():
+    assert rule_of("file:///etc/passwd") == "scheme_not_allowed"
+
+
+def test_normalizes_host_case():
+    assert parse_url("https://EXAMPLE.Org/").host == "example.org"
+
+
+def test_strips_trailing_dot():
+    assert parse_url("https://example.org./").host == "example.org"
+    assert rule_of("https://example.org../") == "invalid_url"
+    assert rule_of("https://./") == "invalid_url"
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0x7f.1", "127.0.0.1."])
+def test_url_parser_normalizes_encoded_ips(host: str):
+    target = parse_url(f"http://{host}/")
+    assert target.host == "127.0.0.1"
+    assert target.address is not None
+
+
+def test_allows_normal_dotted_ip():
+    assert parse_url("http://93.184.216.34/").host == "93.184.216.34"
+
+
+def test_a_url_without_a_host_is_refused():
+    for url in ("http:///path", "http://", "http://:80/", "http:example.org", "http:/example.org", "//example.org", ""):
+        assert rule_of(url) == "invalid_url", url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://exa mple.org/",
+        "http://example.org\r\nX: y/",
+        "http://example.org/\r\nHost: evil",
+        "http://example.org/a b",
+        "http://example.org/\x00",
+        "http://127%2e0.0.1/",
+        "http://example.org%00.evil.org/",
+        "http://evil.org\\@example.org/",
+        "http://example.org\\.evil.org/",
+        "http://example.org:80:80/",
+        "http://example.org:0/",
+        "http://example.org:65536/",
+        "http://example.org:+80/",
+        "http://example.org:٨٠/",
+        "http://exa..mple.org/",
+        "http://-example.org/",
+        "http://[::1/",
+        "http://[::1]evil.org/",
+        "http://[fe80::1%25eth0]/",
+        "http://::1/",
+        "http://" + "a" * 64 + ".org/",
+        "http://" + "a." * 130 + "org/",
+        "http://ex\udcffample.org/",
+        "http://example.org/\udcff",
+        "http://example.org/" + "a" * MAX_URL_CHARS,
+    ],
+)
+def test_a_url_that_two_parsers_could_read_differently_is_refused(url: str):
+    assert rule_of(url) == "invalid_url"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("BÜCHER.example", "xn--bcher-kva.example"),
+        ("ⓔxample.org", "example.org"),
+        ("example。org", "example.org"),
+        ("①②⑦.⓪.⓪.①", "127.0.0.1"),
+        ("１６９.２５４.１６９.２５４", "169.254.169.254"),
+        ("faß.de", "xn--fa-hia.de"),
+    ],
+)
+def test_an_international_name_has_one_spelling(written: str, meant: str):
+    assert normalise_host(written)[0] == meant
+
+
+def test_a_look_alike_name_stays_another_name():
+    assert normalise_host("аpple.com")[0].startswith("xn--")
+
+
+def test_ipv6_literals_work_in_urls_and_in_the_host_header():
+    target = parse_url("http://[2606:4700:4700:0:0:0:0:1111]:8080/x")
+    assert (target.host, target.port) == ("2606:4700:4700::1111", 8080)
+    assert target.authority == "[2606:4700:4700::1111]:8080"
+    assert parse_url(target.url) == target
+
+
+def test_text_beyond_ascii_in_the_path_is_percent_encoded_once():
+    assert parse_url("http://example.org/ü?q=%C3%BC").path == "/%C3%BC?q=%C3%BC"
+
+
+def test_an_endpoint_needs_a_port():
+    assert parse_endpoint("example.org:443").endpoint == "example.org:443"
+    assert parse_endpoint("[2606:4700::1]:443").host == "2606:4700::1"
+    for text in (
+        "example.org",
+        "example.org:",
+        "example.org:99999",
+        "[::1]",
+        "a@b:443",
+        "http://example.org:443",
+        ":443",
+    ):
+        with pytest.raises(FetchError):
+            parse_endpoint(text)
+
+
+def refuses(*texts: str) -> None:
+    for text in texts:
+        assert why_not_public(ip_address(text)) is not None, text
+
+
+def allows(*texts: str) -> None:
+    for text in texts:
+        assert why_not_public(ip_address(text)) is None, text
+
+
+def test_loopback_v4_is_refused():
+    refuses("127.0.0.1", "127.0.0.2", "127.255.255.255")
+
+
+def test_private_ranges_v4_are_refused():
+    refuses("10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255")
+
+
+def test_link_local_v4_and_its_metadata_service_are_refused():
+    refuses("169.254.0.1", "169.254.169.254")
+
+
+def test_unspecified_and_broadcast_are_refused():
+    refuses("0.0.0.0", "255.255.255.255")
+
+
+def test_multicast_v4_is_refused():
+    refuses("224.0.0.1", "239.255.255.255")
+
+
+def test_reserved_v4_and_carrier_grade_nat_are_refused():
+    refuses("240.0.0.1", "100.64.0.1", "100.127.255.255", "192.0.2.1", "198.51.100.1", "203.0.113.1")
+
+
+def test_public_v4_is_allowed():
+    allows("8.8.8.8", "1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "9.255.255.255", "11.0.0.0")
+
+
+def test_loopback_v6_is_refused():
+    refuses("::1")
+
+
+def test_unspecified_v6_is_refused():
+    refuses("::")
+
+
+def test_link_local_v6_is_refused():
+    refuses("fe80::1", "febf::1")
+
+
+def test_unique_local_v6_is_refused():
+    refuses("fc00::1", "fd00::1", "fdff::1")
+
+
+def test_ec2_metadata_v6_is_refused():
+    refuses("fd00:ec2::254")
+
+
+def test_multicast_v6_is_refused():
+    refuses("ff02::1", "ff0e::1")
+
+
+def test_ipv4_mapped_v6_of_a_private_address_is_refused():
+    refuses("::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254")
+
+
+def test_ipv4_mapped_v6_of_a_public_address_is_allowed():
+    allows("::ffff:8.8.8.8")
+
+
+def test_public_v6_is_allowed():
+    allows("2606:4700:4700::1111", "2001:4860:4860::8888", "2a00:1450:4001:830::200e")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "0.1.2.3",
+        "192.0.0.8",
+        "192.0.0.170",
+        "198.18.0.1",
+        "198.19.255.255",
+        "192.88.99.1",
+        "64:ff9b::7f00:1",
+        "64:ff9b::a9fe:a9fe",
+        "64:ff9b:1::808:808",
+        "2002:7f00:1::1",
+        "2002:808:808::1",
+        "2001:0:808:808::1",
+        "::8.8.8.8",
+        "::127.0.0.1",
+        "fec0::1",
+        "2001:db8::1",
+        "3fff::1",
+        "5f00::1",
+        "100::1",
+        "4000::1",
+    ],
+)
+def test_the_less_known_ranges_are_refused(address: str):
+    refuses(address)
+
+
+def test_nat64_of_a_public_address_is_judged_by_the_address_inside():
+    allows("64:ff9b::808:808")
+
+
+@pytest.mark.attack("N06", "network")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254",
+        "169.254.170.2",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+        "::ffff:168.63.129.16",
+        "64:ff9b::a83f:8110",
+        "2002:a83f:8110::",
+    ],
+)
+def test_cloud_metadata_addresses_are_known_even_when_they_are_public_or_wrapped(address: str):
+    assert is_metadata(ip_address(address))
+    refuses(address)
+
+
+def test_every_embedded_ipv4_form_is_unwrapped():
+    inner = IPv4Address("10.1.2.3")
+    for text in ("::ffff:10.1.2.3", "::10.1.2.3", "2002:a01:203::1", "64:ff9b::a01:203"):
+        assert inner in embedded_ipv4(IPv6Address(text)), text
+    # Teredo holds the client inverted, and the server in the clear.
+    assert IPv4Address("10.1.2.3") in embedded_ipv4(IPv6Address("2001:0:808:808:0:0:f5fe:fdfc"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.0.0.1",
+        "2130706433",
+        "0x7f000001",
+        "0X7F.1",
+        "0177.0.0.1",
+        "127.1",
+        "127.0.1",
+        "0x7f.0.0.0x1",
+        "017700000001",
+    ],
+)
+def test_every_notation_of_loopback_is_the_same_address(text: str):
+    assert parse_ip_literal(text) == IPv4Address("127.0.0.1")
+
+
+@pytest.mark.parametrize("text", ["256.1.1.1", "1.2.3.4.5", "08.1.1.1", "4294967296", "foo.123", "1..2", "0x1g.1"])
+def test_a_host_that_ends_in_a_number_and_is_no_address_is_an_error(text: str):
+    with pytest.raises(ValueError):
+        parse_ip_literal(text)
+
+
+def test_the_last_part_of_a_short_form_fills_what_the_others_leave():
+    assert parse_ip_literal("127.256") == IPv4Address("127.0.1.0")
+
+
+@pytest.mark.parametrize(
+    "text", ["example.org", "1.example", "0x7f.example", "a1", "deadbeef", "xn--bcher-kva.example"]
+)
+def test_a_name_is_not_taken_for_an_address(text: str):
+    assert parse_ip_literal(text) is None
+
+
+def test_ipv6_is_read_with_and_without_brackets_but_never_with_a_scope():
+    assert parse_ip_literal("[::1]") == parse_ip_literal("::1") == IPv6Address("::1")
+    for text in ("[fe80::1%eth0]", "fe80::1%25eth0", "[::1", "::1]", "[127.0.0.1]"):
+        with pytest.raises(ValueError):
+            parse_ip_literal(text)
+
+
+@pytest.mark.attack("N06", "network")
+@pytest.mark.parametrize("text", ["2606:4700::5efe:10.0.0.1", "2606:4700::200:5efe:169.254.169.254"])
+def test_an_isatap_address_is_judged_by_the_address_inside(text: str):
+    assert why_not_public(ip_address(text)) is not None
+    assert why_not_public(ip_address("2606:4700::5efe:8.8.8.8")) is None
