@@ -17,9 +17,9 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
-    from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.patch import WholePatch
     from sandbox_kernel.workspace.manifest import Manifest
+    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+    from sandbox_kernel.workspace.overlay.patch import WholePatch
 
 
 class BoxFiles:
@@ -190,7 +190,7 @@ class BoxFiles:
         """Return a new session's share in the work folder."""
         if self._here is None:
             return self._folder.link()
-        from sandbox_kernel.workspace.here.here_link import HereLink
+        from sandbox_kernel.workspace.overlay.overlay_link import HereLink
 
         return HereLink(self._here)
 
@@ -390,8 +390,8 @@ class BoxFiles:
 
 def here_folder(here: str | os.PathLike[str], keep_in: str | None = None) -> HereFolder:
     """Return the folder of a sandbox that works on a folder of the user."""
-    from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.kept_changes import ChangeLog  # most sandboxes have a folder of their own
+    from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog  # most sandboxes have a folder of their own
+    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
     try:
         log = None if keep_in is None else ChangeLog(keep_in)

@@ -72,6 +72,6 @@ def execute(options: argparse.Namespace) -> int:
 
 def _folder(here: str) -> str:
     """Return the folder of ``--here`` as the kernelspec names it: a path that does not depend on where one is."""
-    from sandbox_kernel.workspace.here.project_folder import ProjectFolder
+    from sandbox_kernel.workspace.overlay.project import ProjectFolder
 
     return here if here in ("", ".") else ProjectFolder(here).path

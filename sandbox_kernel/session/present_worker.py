@@ -15,7 +15,7 @@ from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.here_files import HereFiles
 from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.here.here_link import HereLink
+from sandbox_kernel.workspace.overlay.overlay_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 

@@ -77,7 +77,7 @@ class Offer:
 def offers_of(result: ExecResult, never: Iterable[Wanted] = (), session: str = "") -> tuple[Offer, ...]:
     """Return what a result lacked and may be offered: each right once, none that the user never wants to give.
 
-    Secrets are not offered (``workspace/here/hidden.py``): a user who wants to give one names it.
+    Secrets are not offered (``workspace/overlay/hidden.py``): a user who wants to give one names it.
     """
     files = [_file(note.wanted) for note in result.notes if note.wanted is not None]
     found = dict.fromkeys(wanted for wanted in (*lacked_domains(result), *files) if wanted is not None)

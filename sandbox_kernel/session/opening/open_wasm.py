@@ -45,7 +45,7 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.here.here_link import HereLink
+from sandbox_kernel.workspace.overlay.overlay_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
 
 #: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.

@@ -53,7 +53,7 @@ from sandbox_kernel.session.worker.messages import (
 )
 from sandbox_kernel.session.worker.removed_files import holders
 from sandbox_kernel.workspace.changes import FileDiff
-from sandbox_kernel.workspace.here.session_layer import SessionLayer
+from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
 from sandbox_kernel.workspace import hidden
-from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 @pytest.mark.parametrize("asked", ["apply", "discard"])

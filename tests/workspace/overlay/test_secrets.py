@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
 from sandbox_kernel.model import NoteKind
-from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 LOOK = "import os\nfor p in ('.env', '.git/config', '.ssh/k'): print(os.path.exists(p) and open(p).read())"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Conflict, InvalidRequest, NotAsShown, Sandbox
-from sandbox_kernel.workspace.here import apply as applying
-from sandbox_kernel.workspace.here.apply import recover_all
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.selection import STAGE_PREFIX
+from sandbox_kernel.workspace.overlay import apply as applying
+from sandbox_kernel.workspace.overlay.apply import recover_all
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+from sandbox_kernel.workspace.overlay.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 
@@ -119,8 +119,8 @@ def test_a_journal_of_a_program_is_not_believed(project: Path) -> None:
 
 KILLED = """
 import os, sys, time
-from sandbox_kernel.workspace.here import apply as applying
-from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.overlay import apply as applying
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 project, stop_at = sys.argv[1], int(sys.argv[2])
 here = HereFolder(project)
 here.write("data/rows.csv", "changed")

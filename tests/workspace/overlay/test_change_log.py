@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import BackendUnavailable, Conflict, Limits, Sandbox
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.kept_changes import ChangeLog
+from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.layer_look import LayerChanges, as_found, copy_folder
-from sandbox_kernel.workspace.here.session_layer import SessionLayer
+from sandbox_kernel.workspace.overlay.layer import LayerChanges, as_found, copy_folder
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 from sandbox_kernel.workspace.shared_folder import NO_STATES, FolderLink, OlderStates, PutAgain, with_content
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import Entry

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel import Conflict, InvalidRequest, Sandbox
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace.here import session_layer
+from sandbox_kernel.workspace.overlay import session_layer
 
 
 def save(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
-from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 def applied(here: HereFolder, *paths: str) -> list[str]:

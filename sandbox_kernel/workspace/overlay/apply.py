@@ -28,9 +28,9 @@ from typing import NamedTuple
 from sandbox_kernel.errors import Conflict, ExecutionFailed
 from sandbox_kernel.ground.own_folder import weakness
 from sandbox_kernel.limits import quoted
-from sandbox_kernel.workspace.here.kept_changes import Kept
-from sandbox_kernel.workspace.here.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.kept_work import LockedFolder
+from sandbox_kernel.workspace.overlay.kept_changes import Kept
+from sandbox_kernel.workspace.overlay.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, in_folder, libc, open_folder
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.removal import remove_tree

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.changes import FileDiff, open_for_writing, tells_who_writes
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.layer_look import LOOK, is_opaque
-from sandbox_kernel.workspace.here.patch import compare_layers
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.layer import LOOK, is_opaque
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+from sandbox_kernel.workspace.overlay.patch import compare_layers
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder, libc
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DEVICE, Entry
