@@ -30,7 +30,6 @@ TIME_OF_DAY = {
     "session/tree/state_record.py": "when a cell was run",
     "session/worker/worker.py": "when a checkpoint was made",
     "workspace/changes.py": "files that are as young as the look are compared by content",
-    "workspace/overlay/overlay_link.py": "files that are as young as the cell are compared by content",
     "workspace/hidden.py": "folders that are as young as the look are listed again",
     "workspace/overlay/kept_changes.py": "a number that no other process has given to a change",
     "workspace/overlay/session_layer.py": "files that are as young as the cell are compared by content",

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxDestroyed
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.box_folder import BoxFolder, FolderLink
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.tree.paths import plain_path
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -190,7 +189,7 @@ class BoxFiles:
         """Return a new session's share in the work folder."""
         if self._here is None:
             return self._folder.link()
-        from sandbox_kernel.workspace.overlay.overlay_link import HereLink
+        from sandbox_kernel.workspace.overlay.session_layer import HereLink
 
         return HereLink(self._here)
 

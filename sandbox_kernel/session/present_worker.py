@@ -15,8 +15,8 @@ from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.here_files import HereFiles
 from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.overlay.overlay_link import HereLink
-from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.box_folder import FolderLink
+from sandbox_kernel.workspace.overlay.session_layer import HereLink
 
 
 class StillBusy(SessionError):

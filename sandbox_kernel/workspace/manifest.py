@@ -16,8 +16,8 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.archive import unpack
+from sandbox_kernel.workspace.box_folder import MAX_SHARED_BYTES, MAX_SHARED_FILES
 from sandbox_kernel.workspace.hidden import is_hidden
-from sandbox_kernel.workspace.shared_folder import MAX_SHARED_BYTES, MAX_SHARED_FILES
 from sandbox_kernel.workspace.transfer import collect
 from sandbox_kernel.workspace.tree.paths import names_beneath
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox_kernel import FsChange, Sandbox
 from sandbox_kernel.errors import BackendUnavailable, PathTraversal
-from sandbox_kernel.workspace import box_folder, shared_folder
+from sandbox_kernel.workspace import box_folder
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -69,7 +69,7 @@ def test_what_runs_and_cells_leave_ends_no_later_run(left_behind, monkeypatch: p
     path, box = left_behind
     monkeypatch.setattr(box_folder, "MAX_PACKED_BYTES", 100)
     monkeypatch.setattr(box_folder, "MAX_PACKED_FILES", 3)
-    monkeypatch.setattr(shared_folder, "MAX_SHARED_FILES", 3)
+    monkeypatch.setattr(box_folder, "MAX_SHARED_FILES", 3)
     for name in ("a", "b"):
         with open(path / name, "wb") as file:
             file.truncate(60)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.workspace import shared_folder
+from sandbox_kernel.workspace import box_folder
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(shared_folder, "MAX_SHARED_FILE", 100)
-    monkeypatch.setattr(shared_folder, "MOST_LARGE_BYTES", 1000)
+    monkeypatch.setattr(box_folder, "MAX_SHARED_FILE", 100)
+    monkeypatch.setattr(box_folder, "MOST_LARGE_BYTES", 1000)
     (tmp_path / "state").mkdir(mode=0o700)
     return tmp_path / "state" / "large"
 

@@ -38,10 +38,9 @@ from sandbox_kernel.session.worker.checkpoints import room_beside_cells
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.box_folder import FolderLink
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
-from sandbox_kernel.workspace.overlay.overlay_link import HereLink
-from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
-from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.overlay.session_layer import HereLink, SessionLayer
 
 #: The most checkpoints that a session may keep.
 MAX_CHECKPOINTS = 100

@@ -30,8 +30,8 @@ from sandbox_kernel.session.tree.again import can_run_again
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.replay import describe
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.folder_state import FolderState, put_folder
-from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.box_folder import FolderLink
+from sandbox_kernel.workspace.transfer import FolderState, put_folder
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 

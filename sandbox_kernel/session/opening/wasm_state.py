@@ -15,8 +15,7 @@ from sandbox_kernel.limits import quoted
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.opening.saved_file import MOST_MEMORY, check_elapsed
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.folder_state import FolderState
-from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, FolderState, pack_files
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 _SAVE_S = 120.0

@@ -13,8 +13,8 @@ from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.work_files import WorkFiles, older_states
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.changes import MAX_CHANGES, displayed, incomplete
-from sandbox_kernel.workspace.folder_state import FolderState
-from sandbox_kernel.workspace.overlay.overlay_link import HereLink
+from sandbox_kernel.workspace.overlay.session_layer import HereLink
+from sandbox_kernel.workspace.transfer import FolderState
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import NO_TIME
