@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.markdown_section import table
 from benchmarks.measure import machine, p95
-from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
+from sandbox_kernel.untrusted.frames.frame_output import sanitize_display
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 
 KERNELS = {"ipykernel": "python3", "Sandbox": "sandbox"}

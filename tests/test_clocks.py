@@ -18,7 +18,7 @@ TIME_OF_DAY = {
     "backends/dask/dask_backend.py": "files that are as young as the run are compared by content",
     "backends/measured/capabilities.py": "when the report was measured",
     "backends/process.py": "files that are as young as the run are compared by content",
-    "backends/wasm/guest_images.py": "in which days an image is made anew",
+    "backends/wasm/prepare.py": "in which days an image is made anew",
     "backends/wasm/wasm_backend.py": "files that are as young as the run are compared by content",
     "guest/session/folder_copies.py": "files that are as young as the copy are compared by content",
     "guest/wasm/inside/image_boot.py": "logging shows the time since the program began, not since the image was made",

@@ -32,7 +32,7 @@ from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.untrusted.tex import defused
 from sandbox_kernel.workspace.hidden import HIDDEN
 
 

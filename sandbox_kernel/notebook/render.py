@@ -19,8 +19,8 @@ from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import few_colours, plain
-from sandbox_kernel.untrusted.markup.tex import defused
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle
+from sandbox_kernel.untrusted.tex import defused
 
 RED, BOLD, DIM, END = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from sandbox_kernel.receipt import describe_isolation
 from sandbox_kernel.report.browser_attempts import AREA, measure_page
-from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.untrusted.tex import defused
 
 MARK = {True: "✓", False: "✗", None: "?"}
 WORD = {True: "enforced", False: "not enforced", None: "not testable here"}

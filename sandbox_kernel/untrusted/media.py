@@ -1,7 +1,8 @@
-"""Checks sound and video in ``data:`` URLs: base64 data in the container that the MIME type names.
+"""Checks pictures: base64 data of the format that the MIME type names, of a size that a page can draw.
 
-The browser decodes them. Their content must match their MIME type: a playlist, which makes a browser load from
-elsewhere, is no container, and neither is QuickTime, which may refer to other files. Only headers are read here.
+The browser decodes pictures. Their content must match their MIME type, so that the browser does not guess another one,
+and they must not be large in bytes or in pixels (a few kB of PNG can unpack to gigabytes). Only headers are read here;
+nothing is decoded.
 """
 
 from __future__ import annotations
@@ -11,16 +12,122 @@ import binascii
 import re
 from collections.abc import Callable
 
+from sandbox_kernel.untrusted import ContentRefused
+
+MAX_IMAGE_BYTES = 16 << 20
+MAX_SIDE = 16384
+MAX_PIXELS = 50_000_000
+#: Most segments and padding bytes before the frame header of a JPEG; cameras write a few dozen.
+_MAX_SEGMENTS = 2000
+
+_DATA_URL = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=\s]*)\Z")
+
+
+def check_image(mime: str, encoded: str) -> str:
+    """Return the picture as canonical base64, or raise ``ContentRefused``."""
+    if len(encoded) > MAX_IMAGE_BYTES * 3 // 2:
+        raise ContentRefused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
+    try:
+        data = base64.b64decode(re.sub(r"\s+", "", encoded), validate=True)
+    except (binascii.Error, ValueError):
+        raise ContentRefused("it is not base64") from None
+    if len(data) > MAX_IMAGE_BYTES:
+        raise ContentRefused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
+    size = _READERS[mime](data)
+    if size is None:
+        raise ContentRefused(f"its content is not {mime}")
+    width, height = size
+    if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and width * height <= MAX_PIXELS):
+        raise ContentRefused(f"its {width} x {height} pixels are more than a page draws")
+    return base64.b64encode(data).decode()
+
+
+def check_data_url(url: str) -> str | None:
+    """Return a ``data:`` URL of a picture, checked and canonical; None for every other URL."""
+    match = _DATA_URL.match(url)
+    if not match:
+        return None
+    try:
+        return f"data:{match[1]};base64,{check_image(match[1], match[2])}"
+    except ContentRefused:
+        return None
+
+
+def _png(data: bytes) -> tuple[int, int] | None:
+    if data[:8] != b"\x89PNG\r\n\x1a\n" or data[8:16] != b"\0\0\0\rIHDR" or len(data) < 45:
+        return None
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+def _gif(data: bytes) -> tuple[int, int] | None:
+    if data[:6] not in (b"GIF87a", b"GIF89a") or len(data) < 14:
+        return None
+    return int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")
+
+
+def _jpeg(data: bytes) -> tuple[int, int] | None:
+    """Return the size from the frame header, which comes after any number of segments."""
+    if data[:3] != b"\xff\xd8\xff":
+        return None
+    position = 2
+    for _ in range(_MAX_SEGMENTS):
+        if position + 9 >= len(data) or data[position] != 0xFF:
+            break
+        marker = data[position + 1]
+        if marker == 0xFF:  # padding
+            position += 1
+            continue
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(data[position + 7 : position + 9], "big"), int.from_bytes(
+                data[position + 5 : position + 7], "big"
+            )
+        if marker in (0xD8, 0xD9, 0xDA) or marker < 0xC0:
+            return None
+        length = int.from_bytes(data[position + 2 : position + 4], "big")
+        if length < 2:
+            return None
+        position += 2 + length
+    return None
+
+
+def _webp(data: bytes) -> tuple[int, int] | None:
+    if data[:4] != b"RIFF" or data[8:12] != b"WEBP" or len(data) < 30:
+        return None
+    kind = data[12:16]
+    if kind == b"VP8X":
+        return 1 + int.from_bytes(data[24:27], "little"), 1 + int.from_bytes(data[27:30], "little")
+    if kind == b"VP8L" and data[20] == 0x2F:
+        bits = int.from_bytes(data[21:25], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
+        return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
+    return None
+
+
+_READERS: dict[str, Callable[[bytes], tuple[int, int] | None]] = {
+    "image/png": _png,
+    "image/jpeg": _jpeg,
+    "image/gif": _gif,
+    "image/webp": _webp,
+}
+IMAGE_TYPES = frozenset(_READERS)
+
+
+# Checks sound and video in ``data:`` URLs: base64 data in the container that the MIME type names.
+#
+# The browser decodes them. Their content must match their MIME type: a playlist, which makes a browser load from
+# elsewhere, is no container, and neither is QuickTime, which may refer to other files. Only headers are read here.
+
 MAX_MEDIA_BYTES = 12 << 20
 
-_DATA_URL = re.compile(r"data:((?:audio|video)/[a-z0-9.+-]{1,20});base64,([A-Za-z0-9+/=\s]*)\Z")
+_MEDIA_URL = re.compile(r"data:((?:audio|video)/[a-z0-9.+-]{1,20});base64,([A-Za-z0-9+/=\s]*)\Z")
 _MOST_REFERENCES = 64
 
 
 def check_media_url(url: str) -> str | None:
     """Return a ``data:`` URL of sound or video, checked and canonical; None for every other URL."""
-    match = _DATA_URL.match(url) if len(url) <= MAX_MEDIA_BYTES * 3 // 2 else None
-    reader = _READERS.get(match[1]) if match else None
+    match = _MEDIA_URL.match(url) if len(url) <= MAX_MEDIA_BYTES * 3 // 2 else None
+    reader = _CONTAINERS.get(match[1]) if match else None
     if match is None or reader is None:
         return None
     try:
@@ -60,7 +167,7 @@ def _is_self_contained(data: bytes) -> bool:
     return False
 
 
-_READERS: dict[str, Callable[[bytes], bool]] = {
+_CONTAINERS: dict[str, Callable[[bytes], bool]] = {
     **dict.fromkeys(("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave"), _wav),
     **dict.fromkeys(("audio/mpeg", "audio/mp3", "audio/aac"), _mpeg),
     **dict.fromkeys(("audio/ogg", "video/ogg"), lambda data: data[:4] == b"OggS"),

@@ -17,10 +17,10 @@ from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import only_colours
-from sandbox_kernel.untrusted.images import IMAGE_TYPES, check_image
+from sandbox_kernel.untrusted.css import TABLE_STYLE
 from sandbox_kernel.untrusted.json_value import check_json, encodable
-from sandbox_kernel.untrusted.markup.css import TABLE_STYLE
-from sandbox_kernel.untrusted.markup.tex import MAX_LATEX, check_latex, letters_of_formulas
+from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image
+from sandbox_kernel.untrusted.tex import MAX_LATEX, check_latex, letters_of_formulas
 
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32
@@ -191,7 +191,7 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
 
 def _html(text: str) -> tuple[str, tuple[str, ...]]:
     # nh3 and tinycss2 are loaded by the first cell that needs them.
-    from sandbox_kernel.untrusted.markup.html import clean_html
+    from sandbox_kernel.untrusted.html import clean_html
 
     return in_page(text) or clean_html(text)
 
@@ -200,8 +200,8 @@ def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
     """Return markup with styles, sound or video as a page may show it; None if it has none, or they cannot be kept."""
     if not any(_MAY_BE_SCOPED.search(TABLE_STYLE.sub("", part)) for part in windows(markup)):
         return None
-    from sandbox_kernel.untrusted.markup.scoped_html import scoped_html
-    from sandbox_kernel.untrusted.markup.styles import NotScoped
+    from sandbox_kernel.untrusted.scoped_html import scoped_html
+    from sandbox_kernel.untrusted.style_sheet import NotScoped
 
     try:
         shown, taken = scoped_html(markup)
@@ -216,13 +216,13 @@ def windows(text: str) -> Iterator[str]:
 
 
 def _svg(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.untrusted.markup.svg import clean_svg
+    from sandbox_kernel.untrusted.svg import clean_svg
 
     return clean_svg(text), ()
 
 
 def _markdown(text: str) -> tuple[str, tuple[str, ...]]:
-    from sandbox_kernel.untrusted.markup.markdown import markdown_to_html
+    from sandbox_kernel.untrusted.markdown import markdown_to_html
 
     return markdown_to_html(text)
 

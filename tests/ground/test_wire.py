@@ -13,7 +13,7 @@ import pytest
 from sandbox_kernel.agent.run_code import read_request
 from sandbox_kernel.backends.dask.dask_delivery import decode_capabilities
 from sandbox_kernel.backends.functions.call_values import BadValue, load
-from sandbox_kernel.backends.wasm.wasm_result import read_report
+from sandbox_kernel.backends.wasm.wasm_job import read_report
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.ground.wire import MAX_PARTS, BadMessage, Frames, TooManyParts, decode, frame, parse_json
 from sandbox_kernel.jail.gate_messages import question

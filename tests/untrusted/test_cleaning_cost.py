@@ -6,12 +6,11 @@ import random
 import nh3
 import pytest
 
-from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.markup import html
-from sandbox_kernel.untrusted.markup.html import clean_html
-from sandbox_kernel.untrusted.markup.html_reader import MAX_REPEATED
-from sandbox_kernel.untrusted.markup.svg import clean_svg
+from sandbox_kernel.untrusted import ContentRefused, html
+from sandbox_kernel.untrusted.html import clean_html
+from sandbox_kernel.untrusted.html_reader import MAX_REPEATED
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle, sanitize_docstring
+from sandbox_kernel.untrusted.svg import clean_svg
 from tests.untrusted.hostile_texts import texts
 
 BOLD = "".join(f"<b title={number}>" for number in range(100))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandbox_kernel.untrusted.markup.html import ATTRIBUTES, CLASSES, TAGS
+from sandbox_kernel.untrusted.html import ATTRIBUTES, CLASSES, TAGS
 from sandbox_kernel.untrusted.sanitize import MAX_WORK, safe_text, sanitize_bundle
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -103,7 +103,7 @@ class Audit(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        assert tag in TAGS | {"style"}, tag  # what stands in a style: tests/untrusted/markup/test_scoped_html.py
+        assert tag in TAGS | {"style"}, tag  # what stands in a style: tests/untrusted/test_scoped_html.py
         for name, value in attrs:
             assert not name.startswith("on"), name
             assert name in ATTRIBUTES["*"] | ATTRIBUTES.get(tag, set()) | {"rel", "class"}, name
@@ -534,6 +534,14 @@ def test_the_work_of_a_page_with_an_output_is_counted() -> None:
     assert sanitize_bundle({"text/html": "<b>x</b>" * 50, "text/plain": "\x1b[31mx\x1b[0m"}, {}).work == 102
 
 
-def test_the_formulas_of_a_cell_are_summed() -> None:
-    largest = sanitize_bundle({"text/latex": "$" + "x" * 65_000 + "$"}, {})
-    assert "text/latex" in largest.data and largest.work <= MAX_WORK < 2 * largest.work
+@pytest.mark.parametrize(
+    ("mime", "text"),
+    [
+        ("text/latex", f"${'x' * 65_000}$"),
+        ("text/html", f"<p>${'x' * 65_000}$</p>"),
+        ("text/markdown", f"so ${'x' * 65_000}$"),
+    ],
+)
+def test_the_formulas_of_a_cell_are_summed_whatever_they_stand_in(mime: str, text: str) -> None:
+    largest = sanitize_bundle({mime: text}, {})
+    assert largest.removed == () and largest.work <= MAX_WORK < 2 * largest.work

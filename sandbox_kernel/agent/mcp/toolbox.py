@@ -22,7 +22,7 @@ from sandbox_kernel.agent.mcp.session_tools import SessionTools
 from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Arguments, Tool, ToolCall, answer_schema
 from sandbox_kernel.agent.tool import SandboxTool, internal_error
 from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
-from sandbox_kernel.backends.wasm.guest_images import engine_version
+from sandbox_kernel.backends.wasm.prepare import engine_version
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.languages.recipe import Availability

@@ -3,55 +3,71 @@
 Compiling an interpreter takes seconds to a minute and does not count as time of a cell. The first use of a language
 waits for it and reports progress; ``prepare`` does it in advance. It runs in a jail. ``WasmLanguages`` has the
 languages of the wasm backend: which are prepared, and how to prepare the others.
+
+The name of a compiled module in the store depends on everything that changes the compiled code: the module itself, the
+version and settings of the engine, the processor, and our own preparation of modules. The hash seed of a CPython that
+has started is part of its image, so a new one is made each month.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
+import importlib.metadata
 import importlib.resources
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from sandbox_kernel.backends.wasm.guest_images import (
-    FACTS,
-    EngineSwitches,
-    age_mark,
-    compiled_name,
-    engine_version,
-    image_parts,
-)
 from sandbox_kernel.backends.wasm.packages import OFFLINE, find_npm, package_files, package_name
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.backends.wasm.toolchains import find_toolchain, toolchain_availability
 from sandbox_kernel.backends.wasm.wasm_job import (
     COMPILED,
-    HANDLES,
+    FACTS,
     PREPARE_DISK_MB,
     PREPARE_MEMORY_MB,
-    TrustedFile,
-    bake_job,
-    boot_job,
+    PREPARE_S,
+    EngineSwitches,
+    GuestEnd,
+    boot_fields,
     make_walls,
-    trusted_compile_job,
+    preopens,
+    prepare_job,
+    read_file,
+    read_report,
 )
-from sandbox_kernel.backends.wasm.wasm_result import GuestEnd, read_file, read_report
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.pool import Pool
-from sandbox_kernel.jail.run_job import Job, run_job
-from sandbox_kernel.jail.walls import Walls
+from sandbox_kernel.jail.run_job import run_job
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Language
-from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.policy import Grant, SandboxPolicy
 
-#: Guest programs whose source is part of an image.
+#: Guest programs whose code changes the compiled module.
+_PREPARATION = (
+    "wasm/binary.py",
+    "wasm/rewrite.py",
+    "wasm/compile_module.py",
+    "wasm/engine.py",
+)
+#: How long an image is used, in seconds.
+_LIFE_S = 30 * 86_400
+#: Guest programs whose code changes an image.
+_MAKERS = (
+    "wasm/rewrite.py",
+    "wasm/boot_python.py",
+    "wasm/python_image.py",
+)
+#: Guest programs whose source is part of an image of QuickJS.
 _IMAGE_PARTS = (
     "wasm/inside/javascript_boot.js",
     "wasm/quickjs.py",
@@ -152,32 +168,25 @@ class Preparer:
 
     def _build(self, guest: WasmLanguage, switches: EngineSwitches) -> dict[str, bytes]:
         assert guest.package is not None
-        module = TrustedFile(package_files(self._store, guest.package).file(guest.file))
+        module = package_files(self._store, guest.package).file(guest.file)
+        task, outs, given = "compile", {"out": COMPILED}, [module]
+        fields: dict[str, object] = {"source": module}
         if guest.image:
-            return run_preparation(
-                self._enforcer, lambda jail: boot_job(jail, module, guest, switches), [module], (COMPILED, FACTS)
-            )
-        if guest.entry in ("command", "turn"):
-            plain = guest.entry == "turn"
-            return run_preparation(
-                self._enforcer,
-                lambda jail: trusted_compile_job(jail, module, switches, plain=plain),
-                [module],
-                (COMPILED,),
-            )
-        given, plans = [module], []
-        for library in guest.libraries:
-            path = library.file
-            if library.package is not None:
-                file = TrustedFile(package_files(self._store, library.package).file(library.file))
-                given.append(file)
-                path = file.path
-            plans.append(library.to_plan(path))
-
-        def job(jail: Jail) -> Job:
-            return bake_job(jail, module, plans, guest.glue, guest.functions, switches)
-
-        return run_preparation(self._enforcer, job, given, (COMPILED, HANDLES))
+            task, outs = "boot", {**outs, "facts": FACTS}
+            fields |= boot_fields(guest)
+        elif guest.entry in ("command", "turn"):
+            fields |= {"trusted": True, "plain": guest.entry == "turn"}
+        else:
+            task, outs = "bake", {**outs, "facts": FACTS}
+            plans = []
+            for library in guest.libraries:
+                path = library.file
+                if library.package is not None:
+                    path = package_files(self._store, library.package).file(library.file)
+                    given.append(path)
+                plans.append(library.to_plan(path))
+            fields |= {"libraries": plans, "glue": guest.glue, "glue_names": list(guest.functions)}
+        return run_preparation(self._enforcer, task, switches, fields, outs, given)
 
     @contextlib.contextmanager
     def _alone(self, guest: WasmLanguage) -> Iterator[None]:
@@ -187,25 +196,101 @@ class Preparer:
 
 
 def run_preparation(
-    enforcer: str, job: Callable[[Jail], Job], given: Sequence[TrustedFile], results: Sequence[str]
+    enforcer: str,
+    task: str,
+    switches: EngineSwitches,
+    fields: Mapping[str, object],
+    outs: Mapping[str, str],
+    given: Sequence[str],
+    *,
+    folders: Sequence[Mapping[str, object]] | None = None,
+    timeout_s: float = PREPARE_S,
 ) -> dict[str, bytes]:
-    """Run a job that makes files of the store, in a jail of its own that sees the given files; returns its results."""
-    walls: Walls = make_walls(
-        Limits(disk_mb=PREPARE_DISK_MB), PREPARE_MEMORY_MB, SandboxPolicy(), enforcer, [file.grant for file in given]
-    )
+    """Make files of the store, in a jail of its own; returns them by name.
+
+    Args:
+        enforcer: The name of the enforcer.
+        task: The kind of the plan; the plans are in ``guest/wasm/plan.py``.
+        switches: The settings of the engine.
+        fields: The other fields of the plan.
+        outs: The files to make, by the field of the plan that names each.
+        given: Paths of the store that the jail sees.
+        folders: Folders of a guest besides those that every guest has; None for a task without a guest.
+        timeout_s: How long it may take.
+
+    """
+    limits, grants = Limits(disk_mb=PREPARE_DISK_MB), [Grant(path, path, False) for path in given]
+    walls = make_walls(limits, PREPARE_MEMORY_MB, SandboxPolicy(), enforcer, grants)
     # Not from the pool: these walls are not used again.
     jail = Pool(0).take(walls)
     try:
-        outcome = run_job(jail, job(jail))
+        made = {field: f"{jail.places.work}/{name}" for field, name in outs.items()}
+        plan = {"task": task, "switches": switches.to_dict(), **fields, **made}
+        if folders is not None:
+            plan["preopens"] = [*preopens(jail, sees_cell=True), *folders]
+        outcome = run_job(jail, prepare_job(jail, plan, timeout_s))
         ending = read_report(outcome.report)
         if ending is None or ending.end is not GuestEnd.COMPILED:
             words = ending.message if ending is not None else outcome.stderr.text.strip()[-500:]
             stopped = f"stopped at the {outcome.stopped_by} limit; " if outcome.stopped_by else ""
             raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")
-        return {name: read_file(jail.box_fd, name) for name in results}
+        return {name: read_file(jail.box_fd, name) for name in outs.values()}
     finally:
         jail.destroy()
         jail.forget()
+
+
+@functools.lru_cache(maxsize=1)
+def engine_version() -> str:
+    """Return the version of the installed wasmtime without importing it."""
+    try:
+        return importlib.metadata.version("wasmtime")
+    except importlib.metadata.PackageNotFoundError:
+        raise BackendUnavailable("wasmtime is not installed; install it with: pip install wasmtime") from None
+
+
+@functools.lru_cache(maxsize=1)
+def _surroundings() -> str:
+    guest = importlib.resources.files("sandbox_kernel") / "guest"
+    parts = [engine_version(), platform.machine(), _processor_features()]
+    parts += [hashlib.sha256((guest / name).read_bytes()).hexdigest() for name in _PREPARATION]
+    return "\n".join(parts)
+
+
+def _processor_features() -> str:
+    """Return the features of this processor. Compiled code depends on them, and machines may share a home folder."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.lower().startswith(("flags", "features")):
+                    return " ".join(sorted(line.split(":", 1)[1].split()))
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def compiled_name(prefix: str, sha256: str, switches: EngineSwitches) -> str:
+    """Return the name of a compiled module in the store."""
+    settings = json.dumps(switches.to_dict(), sort_keys=True)
+    setting = hashlib.sha256(f"{_surroundings()}\n{settings}".encode()).hexdigest()
+    return f"{prefix}{sha256[:40]}-{setting[:24]}"
+
+
+def image_parts(guest: WasmLanguage) -> list[str]:
+    """Return what decides the content of an image, besides the module; nothing for a language without one."""
+    if not guest.image:
+        return []
+    folder = importlib.resources.files("sandbox_kernel") / "guest"
+    names = (*_MAKERS, *guest.image.values())
+    return [
+        *(hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names),
+        json.dumps(boot_fields(guest), sort_keys=True),
+    ]
+
+
+def age_mark(now: float | None = None) -> str:
+    """Return the part of an image's name that changes when a new one is due."""
+    return f"{int((time.time() if now is None else now) // _LIFE_S)}"
 
 
 def switches_of(guest: WasmLanguage, *, fuel: bool) -> EngineSwitches:
@@ -321,7 +406,7 @@ class WasmLanguages:
             return
         if tell is not None:
             tell(PrepareProgress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
-        find_toolchain(language).warm()
+        find_toolchain(language).runtime()
         if tell is not None:
             tell(PrepareProgress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
 

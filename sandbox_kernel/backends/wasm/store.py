@@ -4,8 +4,8 @@ A compiled module is native code, so only entries that this program made are use
 over the hashes of its files, with a key that stays in the folder. An entry that is damaged, has no valid seal, belongs
 to another user or has a second hard link is removed and counts as missing; the caller makes it again.
 
-An entry is a folder with its files and its seal. It is made under a temporary name and renamed. When two processes make
-the same entry, the first one is kept and both use it.
+An entry is a folder with its files, which may be in folders of their own, and its seal. It is made under a temporary
+name and renamed. When two processes make the same entry, the first one is kept and both use it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ SEAL = "seal.json"
 _KEY = "key"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,180}\Z")
 _CHUNK = 1 << 20
+#: The largest seal: it lists the files of all wheels of a sandbox.
+_MOST_SEAL_BYTES = 16 << 20
 
 
 def default_folder() -> str:
@@ -72,7 +74,6 @@ class WasmStore:
         self._lock = threading.Lock()
         self._make_folder()
         self._secret = self._load_secret()
-        self.trees = FileTrees(self.folder)
 
     def find(self, key: str) -> StoreEntry | None:
         """Return the entry of this name if its seal is valid; removes a damaged entry and returns None."""
@@ -108,7 +109,8 @@ class WasmStore:
         try:
             hashes = {}
             for name, data in files.items():
-                self._write(os.path.join(aside, self._checked(name)), data)
+                self._make_parents(aside, self._checked_file(name))
+                self._write(os.path.join(aside, name), data)
                 hashes[name] = hashlib.sha256(data).hexdigest()
             seal = json.dumps({"files": hashes, "seal": self._seal(key, hashes)}, sort_keys=True)
             self._write(os.path.join(aside, SEAL), seal.encode())
@@ -169,6 +171,21 @@ class WasmStore:
             raise ValueError(f"{name!r} is no name for the store")
         return name
 
+    @staticmethod
+    def _checked_file(name: str) -> str:
+        if "\0" in name or name == SEAL or {"", ".", ".."} & set(name.split("/")):
+            raise ValueError(f"{name!r} is no name for a file of the store")
+        return name
+
+    @staticmethod
+    def _make_parents(root: str, name: str) -> None:
+        folder = root
+        for part in name.split("/")[:-1]:
+            folder = os.path.join(folder, part)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder)
+                os.chmod(folder, 0o755)
+
     def _make_folder(self) -> None:
         another = "name another one in the environment variable SANDBOX_KERNEL_CACHE"
         try:
@@ -223,14 +240,14 @@ class WasmStore:
             if not stat.S_ISDIR(os.lstat(path).st_mode):
                 return None
             with open(self._own(os.path.join(path, SEAL)), "rb") as file:
-                document = json.loads(file.read(1 << 20))
+                document = json.loads(file.read(_MOST_SEAL_BYTES))
             hashes = document["files"]
             if not hmac.compare_digest(str(document["seal"]), self._seal(key, hashes)):
                 return None
-            if set(os.listdir(path)) != {SEAL, *hashes}:
+            if _files_below(path) != {SEAL, *hashes}:
                 return None
             for name, wanted in hashes.items():
-                with open(self._own(os.path.join(path, self._checked(name))), "rb") as file:
+                with open(self._own(os.path.join(path, self._checked_file(name))), "rb") as file:
                     if hashlib.file_digest(file, "sha256").hexdigest() != wanted:
                         return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -256,75 +273,10 @@ class WasmStore:
                 file.write(data[start : start + _CHUNK])
 
 
-class FileTrees:
-    """Folders of files for guests, kept in the store's folder by their content: packages that a guest reads by path.
-
-    They are data for guests and never run on the host, so they have no seal. Each process compares a folder once with
-    the files that it should have, and makes it again when they differ. Safe for several threads and processes.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        #: Folders that were compared, by path and inode.
-        self._compared = set[tuple[str, int]]()
-
-    def get(self, key: str, files: Mapping[str, bytes]) -> str:
-        """Return the path of a folder with exactly these files, by their relative paths; makes it the first time."""
-        path = os.path.join(self._folder, key)
-        for _ in range(2):
-            try:
-                mark = (path, os.lstat(path).st_ino)
-                if mark in self._compared or _holds(path, files):
-                    self._compared.add(mark)
-                    return path
-            except OSError:
-                pass
-            self._make(path, files)
-        raise OSError(f"the folder {path} does not keep what is put there")
-
-    def _make(self, path: str, files: Mapping[str, bytes]) -> None:
-        aside, old = (os.path.join(self._folder, f".{kind}-{os.getpid()}-{secrets.token_hex(8)}") for kind in "nw")
-        try:
-            os.mkdir(aside)
-            os.chmod(aside, 0o755)  # read by jails that run as another user, in a folder that only its owner can enter
-            for name, data in files.items():
-                self._write(aside, name, data)
-            with contextlib.suppress(OSError):
-                os.rename(path, old)
-            # Fails when another process made the folder; that one is compared by the caller.
-            with contextlib.suppress(OSError):
-                os.rename(aside, path)
-        finally:
-            for left in (aside, old):
-                shutil.rmtree(left, ignore_errors=True)
-
-    @staticmethod
-    def _write(root: str, name: str, data: bytes) -> None:
-        folder = root
-        for part in name.split("/")[:-1]:
-            folder = os.path.join(folder, part)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(folder)
-                os.chmod(folder, 0o755)
-        with open(os.path.join(root, name), "xb") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(data)
-
-
-def _holds(path: str, files: Mapping[str, bytes]) -> bool:
+def _files_below(path: str) -> set[str]:
+    """Return the files below a folder, by their relative paths; a link to a folder counts as a file."""
     found = set[str]()
     for folder, folders, names in os.walk(path):
-        if any(os.path.islink(os.path.join(folder, name)) for name in folders):
-            return False
-        found.update(os.path.relpath(os.path.join(folder, name), path) for name in names)
-    if found != set(files):
-        return False
-    for name, data in files.items():
-        inside = os.path.join(path, name)
-        status = os.lstat(inside)
-        if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
-            return False
-        with open(inside, "rb") as file:
-            if file.read() != data:
-                return False
-    return True
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        found.update(os.path.relpath(os.path.join(folder, name), path) for name in (*names, *links))
+    return found

@@ -7,12 +7,12 @@ import glob
 import os
 import re
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from sandbox_kernel.backends.outcome import make_result, run_facts
-from sandbox_kernel.backends.wasm.wasm_result import read_file
+from sandbox_kernel.backends.wasm.wasm_job import read_file
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.enforcer import has_own_disk
@@ -60,69 +60,34 @@ RUST_REMEDY = (
 )
 
 
-class Toolchain(ABC):
-    """One compiler for one language."""
-
-    @property
-    @abstractmethod
-    def version(self) -> str:
-        """Name and version of the compiler, for reports."""
-
-    @property
-    @abstractmethod
-    def executable(self) -> str:
-        """Path of the compiler."""
-
-    @abstractmethod
-    def warm(self) -> None:
-        """Build the libraries that every program of the language needs, once. May take minutes, or nothing."""
-
-    @property
-    def is_warm(self) -> bool:
-        """Whether these libraries are built, or there are none to build."""
-        return True
-
-    @abstractmethod
-    def runtime(self) -> Sequence[Grant]:
-        """Return the host paths that the compiler needs."""
-
-    @abstractmethod
-    def compilation(self, request: ExecRequest, script: str, places: Places) -> Compilation:
-        """Return the command that compiles the source of a request to ``OUT``."""
-
-
 @dataclass(frozen=True)
-class ZigToolchain(Toolchain):
-    """Zig; it contains the sources of the C and C++ libraries for WASI."""
+class ZigToolchain:
+    """Zig; it contains the sources of the C and C++ libraries for WASI, which it builds once."""
 
     zig: Zig
     language: Language
 
     @property
     def version(self) -> str:
-        """See ``Toolchain``."""
+        """Name and version of the compiler, for reports."""
         return f"zig {self.zig.version}"
 
     @property
     def executable(self) -> str:
-        """See ``Toolchain``."""
+        """Path of the compiler."""
         return self.zig.executable
-
-    def warm(self) -> None:
-        """See ``Toolchain``."""
-        self.runtime()
 
     @property
     def is_warm(self) -> bool:
-        """See ``Toolchain``."""
+        """Whether the libraries that every program of the language needs are built."""
         return self.zig.is_prepared(_FLAGS[self.language][0], TARGET)
 
     def runtime(self) -> Sequence[Grant]:
-        """See ``Toolchain``."""
+        """Return the host paths that the compiler needs; builds its libraries if they are missing, for minutes."""
         return self.zig.runtime(_FLAGS[self.language][0], TARGET)
 
     def compilation(self, request: ExecRequest, script: str, places: Places) -> Compilation:
-        """See ``Toolchain``."""
+        """Return the command that compiles the source of a request to ``OUT``."""
         command, flags = _FLAGS[self.language]
         out = f"{places.work}/{OUT}"
         emit = [f"-femit-bin={out}"] if command == "build-exe" else ["-iquote", places.work, "-o", out]
@@ -136,34 +101,32 @@ class ZigToolchain(Toolchain):
 
 
 @dataclass(frozen=True)
-class RustToolchain(Toolchain):
-    """rustc with the standard library for WASI."""
+class RustToolchain:
+    """rustc with the standard library for WASI, which is compiled already; works like ``ZigToolchain``."""
 
     rustc: Rustc
     target: str
     #: Linker of the system, used when the toolchain has none.
     linker: str | None
+    is_warm: ClassVar[bool] = True
 
     @property
     def version(self) -> str:
-        """See ``Toolchain``."""
+        """Name and version of the compiler, for reports."""
         return f"{self.rustc.version}, {self.target}"
 
     @property
     def executable(self) -> str:
-        """See ``Toolchain``."""
+        """Path of the compiler."""
         return self.rustc.executable
 
-    def warm(self) -> None:
-        """See ``Toolchain``; its library is already compiled."""
-
     def runtime(self) -> Sequence[Grant]:
-        """See ``Toolchain``."""
+        """Return the host paths that the compiler needs."""
         linker = [self.linker] if self.linker is not None else []
         return runtime_grants([self.rustc.sysroot, self.rustc.executable, *linker])
 
     def compilation(self, request: ExecRequest, script: str, places: Places) -> Compilation:
-        """See ``Toolchain``; integer overflow is checked, as on the process backend."""
+        """Return the command that compiles a request; integer overflow is checked, as on the process backend."""
         source, columns = wrap(request.source.decode())
         linking = ["-C", f"linker={self.linker}", "-C", "linker-flavor=wasm-ld"] if self.linker is not None else []
         argv = [
@@ -179,6 +142,9 @@ class RustToolchain(Toolchain):
             style=f"rustc:{columns}",
             parts=".rs",
         )
+
+
+Toolchain = ZigToolchain | RustToolchain
 
 
 def find_toolchain(language: Language) -> Toolchain:

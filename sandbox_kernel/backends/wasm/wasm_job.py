@@ -1,28 +1,36 @@
-"""Turns a request into walls, limits and plans for the embedder in the jail. Pure, except that it looks at the host."""
+"""What the embedder in the jail is given and what it leaves: walls, limits and plans; its report and its files.
+
+The embedder shares its process with the guest, so its report is untrusted: only the ending of the guest is taken from
+it. Time, CPU time and memory are measured by the jail.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 
-from sandbox_kernel.backends.wasm.guest_images import FACTS, PLAIN, EngineSwitches, boot_fields
-from sandbox_kernel.backends.wasm.store import StoreEntry
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.backends.outcome import RunFacts, run_facts
+from sandbox_kernel.errors import EnforcerFailed, InvalidRequest, PolicyViolation
+from sandbox_kernel.ground.wire import BadMessage, decode
+from sandbox_kernel.jail import ending
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
+from sandbox_kernel.jail.ending import Evidence, Verdict
 from sandbox_kernel.jail.enforcer import has_own_disk
-from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step
+from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step, readable_text
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules import seccomp
-from sandbox_kernel.jail.run_job import Job
+from sandbox_kernel.jail.run_job import Job, JobOutcome
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.walls import CELL, WORK, Walls, Warm, sizes
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
-from sandbox_kernel.languages.recipe import rlimits
+from sandbox_kernel.languages.recipe import ProgramPlan, rlimits
 from sandbox_kernel.limits import MIB, Limits
-from sandbox_kernel.model import ExecRequest
+from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy
 from sandbox_kernel.policy.places import ROOT
 from sandbox_kernel.workspace.given_grants import GivenGrants
@@ -33,8 +41,6 @@ RUNTIME_MB = 256
 COMPILE_MEMORY_MB, COMPILE_CPU_S = 2048, 30.0
 #: Limits of preparing a language. Its files are known, so they are met only on a machine that is too small.
 PREPARE_MEMORY_MB, PREPARE_DISK_MB, PREPARE_S = 4096, 1024, 3600.0
-#: How long the modules of wheels may take to be imported.
-PACKAGES_S = 120.0
 #: Threads of the engine; a guest cannot start any.
 _PROCESSES = 64
 #: Open files of the embedder itself, in addition to those of the guest.
@@ -42,23 +48,35 @@ _OWN_FILES = 32
 #: Largest compiled module that fits into the cell folder.
 MOST_COMPILED_BYTES = 60 << 20
 
-MODULE, COMPILED, HANDLES = "module", "module.cwasm", "handles.json"
+MODULE, COMPILED = "module", "module.cwasm"
+#: The file of an image that says how it is entered.
+FACTS = "image.json"
+#: The folders of every run of an interpreter, in the order of their descriptors.
+PLACES = (WORK, ".", "/", CELL)
+#: What fits into an image: mounts, bytes of a mount's name, bytes of the arguments and the environment.
+MOST_MOUNTS, MOST_NAME_BYTES, MOST_TEXT_BYTES = 24, 255, 1 << 20
+#: Variables of the environment that an image honours. CPython reads the others when it starts.
+_HONOURED = ("PYTHONPATH",)
 #: Where a jail has the folder that a policy mounts as the root of a program.
 _ROOT_PLACE = "/mounted-root"
 #: Guest program that waits in each jail for a plan.
 _WAITING = "sandbox_guest.wasm.run"
 
 
-@dataclass(frozen=True)
-class TrustedFile:
-    """A file of the store that a jail reads at its host path."""
+@dataclass(frozen=True, kw_only=True)
+class EngineSwitches:
+    """Settings of the engine for a module; ``guest/wasm/engine.py`` reads the same fields."""
 
-    path: str
+    fuel: bool = False
+    stack_bytes: int = 1 << 20
+    exceptions: bool = False
 
-    @property
-    def grant(self) -> Grant:
-        """The grant that shows the file in a jail."""
-        return Grant(self.path, self.path, False)
+    def to_dict(self) -> dict[str, object]:
+        """Return the settings as a dictionary for a plan."""
+        return asdict(self)
+
+
+PLAIN = EngineSwitches()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,24 +93,12 @@ class GuestRun:
     sees_cell: bool = False
     runtime: Sequence[Grant] = ()
     program: str | None = None
-    handles: str | None = None
+    facts: str | None = None
     translate: str | None = None
     memory_exit: int | None = None
     #: A file of the store that is mapped as the guest's memory, and one more folder of the guest.
     memory: str | None = None
     folder: Mapping[str, object] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackageFiles:
-    """Where packages are while they are imported into an image."""
-
-    #: The folder from which the guest imports them.
-    path: str
-    #: That folder as one more folder of the guest, or else files for its work folder.
-    folder: Mapping[str, object] | None = None
-    work: Mapping[str, bytes] = field(default_factory=dict)
-    timeout_s: float = PACKAGES_S
 
 
 def make_walls(
@@ -174,79 +180,8 @@ def compile_job(
     )
 
 
-def trusted_compile_job(jail: Jail, module: TrustedFile, switches: EngineSwitches, *, plain: bool = False) -> Job:
-    """Return the job that compiles a module of the catalogue, with higher limits."""
-    plan = {
-        "task": "compile",
-        "source": module.path,
-        "out": f"{jail.places.work}/{COMPILED}",
-        "trusted": True,
-        "plain": plain,
-        "switches": switches.to_dict(),
-    }
-    return _preparation(jail, plan)
-
-
-def bake_job(
-    jail: Jail,
-    module: TrustedFile,
-    libraries: Sequence[Mapping[str, object]],
-    glue: str | None,
-    functions: Sequence[str],
-    switches: EngineSwitches,
-) -> Job:
-    """Return the job that makes an image of the JavaScript engine; see ``guest/wasm/quickjs.py``."""
-    plan = {
-        "task": "bake",
-        "source": module.path,
-        "out": f"{jail.places.work}/{COMPILED}",
-        "handles": f"{jail.places.work}/{HANDLES}",
-        "libraries": list(libraries),
-        "glue": glue,
-        "glue_names": list(functions),
-        "switches": switches.to_dict(),
-    }
-    return _preparation(jail, plan)
-
-
-def boot_job(jail: Jail, module: TrustedFile, guest: WasmLanguage, switches: EngineSwitches) -> Job:
-    """Return the job that makes an image of a started interpreter; see ``guest/wasm/boot_python.py``."""
-    plan = {
-        "task": "boot",
-        "source": module.path,
-        "out": f"{jail.places.work}/{COMPILED}",
-        "facts": f"{jail.places.work}/{FACTS}",
-        **boot_fields(guest),
-        "switches": switches.to_dict(),
-    }
-    return _preparation(jail, plan)
-
-
-def packages_job(
-    jail: Jail,
-    image: StoreEntry,
-    packages: PackageFiles,
-    modules: Sequence[str],
-    results: tuple[str, str],
-    switches: EngineSwitches,
-) -> Job:
-    """Return the job that imports packages into an image; see ``guest/wasm/boot_python.py``."""
-    plan = {
-        "task": "packages",
-        "module": image.file(COMPILED),
-        "handles": image.file(FACTS),
-        "preopens": [*preopens(jail, sees_cell=True), *([packages.folder] if packages.folder else [])],
-        "path": packages.path,
-        "modules": list(modules),
-        "out": f"{jail.places.work}/{results[0]}",
-        "facts": f"{jail.places.work}/{results[1]}",
-        "switches": switches.to_dict(),
-    }
-    given = [JobFile(root=jail.places.work, name=name, data=data) for name, data in packages.work.items()]
-    return replace(_preparation(jail, plan, timeout_s=packages.timeout_s), files=given)
-
-
-def _preparation(jail: Jail, plan: Mapping[str, object], timeout_s: float = PREPARE_S) -> Job:
+def prepare_job(jail: Jail, plan: Mapping[str, object], timeout_s: float = PREPARE_S) -> Job:
+    """Return a job that makes files of the store, with higher limits than a compilation of a cell."""
     return Job(
         steps=(_step(jail, plan, compiles=True),),
         timeout_s=timeout_s,
@@ -254,6 +189,17 @@ def _preparation(jail: Jail, plan: Mapping[str, object], timeout_s: float = PREP
         processes=_PROCESSES,
         output_bytes=1 << 16,
     )
+
+
+def boot_fields(guest: WasmLanguage) -> dict[str, object]:
+    """Return the fields of the plan that makes the image of a language."""
+    return {
+        "programs": dict(guest.image),
+        "places": list(PLACES),
+        "spares": MOST_MOUNTS,
+        "spare_bytes": MOST_NAME_BYTES,
+        "buffer_bytes": MOST_TEXT_BYTES,
+    }
 
 
 def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
@@ -273,7 +219,7 @@ def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail, *, asks: bool) -
         "task": "run",
         "module": guest.module if isinstance(guest.module, str) else "",
         "program": guest.program,
-        "handles": guest.handles,
+        "facts": guest.facts,
         "translate": guest.translate,
         "memory_exit": guest.memory_exit,
         "argv": list(guest.argv),
@@ -330,6 +276,19 @@ def check_place_is_free(policy: SandboxPolicy, place: str, owner: str) -> None:
             )
 
 
+def why_not_image(grants: Sequence[Grant], argv: Sequence[str], env: Mapping[str, str]) -> str | None:
+    """Return why a run cannot use an image; None when it can."""
+    read_at_start = [name for name in env if name.startswith("PYTHON") and name not in _HONOURED]
+    if read_at_start:
+        return f"CPython reads {read_at_start[0]} when it starts"
+    if len(grants) > MOST_MOUNTS or any(len(grant.target.encode()) > MOST_NAME_BYTES for grant in grants):
+        return f"an image has room for {MOST_MOUNTS} mounts with names of {MOST_NAME_BYTES} bytes"
+    # As the embedder writes them: JSON, in which a character may take six bytes.
+    if len(json.dumps([list(argv), dict(env)])) > MOST_TEXT_BYTES - 1024:
+        return f"an image has room for {MOST_TEXT_BYTES} bytes of arguments and environment"
+    return None
+
+
 def _repeatable(env: Mapping[str, str], name: str, unit: int) -> int | None:
     """Read ``SANDBOX_TIME`` (seconds since 1970) and ``SANDBOX_SEED``, which make a run repeatable."""
     text = env.get(name)
@@ -342,3 +301,118 @@ def _repeatable(env: Mapping[str, str], name: str, unit: int) -> int | None:
     if not 0 <= value < 1 << 62 or value * unit >= 1 << 63:
         raise InvalidRequest(f"{name} must be a whole number from 0 up, got {text!r}; for example {name}=1700000000")
     return value * unit
+
+
+class GuestEnd(StrEnum):
+    """How a guest ended, by the words of the embedder inside the jail (``guest/wasm/engine.py``)."""
+
+    EXIT = "exit"
+    TRAP = "trap"
+    FUEL = "fuel"
+    MEMORY = "memory"
+    EPOCH = "epoch"
+    UNTRANSLATED = "untranslated"
+    INVALID = "invalid"
+    COMPILED = "compiled"
+
+
+#: Exit code that a shell shows for a program that aborted.
+TRAPPED = 134
+_MOST_MESSAGE = 8000
+
+
+@dataclass(frozen=True, kw_only=True)
+class WasmEnding:
+    """The report of one plan; ``code`` is set only for ``exit``."""
+
+    end: GuestEnd
+    code: int | None = None
+    message: str = ""
+    fuel_used: int | None = None
+    memory_bytes: int | None = None
+    refused: int = 0
+
+    def __post_init__(self) -> None:
+        numbers = (self.code, self.fuel_used, self.memory_bytes, self.refused)
+        if any(abs(number or 0) >= 1 << 63 for number in numbers) or (self.end is GuestEnd.EXIT and self.code is None):
+            raise ValueError("a report with numbers that no guest has")
+
+
+def read_report(data: bytes) -> WasmEnding | None:
+    """Parse the report; None when it is none, because the embedder died or is not ours any more."""
+    line, newline, _ = data.partition(b"\n")
+    try:
+        found = decode(line, WasmEnding) if newline else None
+    except BadMessage:
+        return None
+    return found and replace(found, message=readable_text(found.message[:_MOST_MESSAGE]))
+
+
+#: The status of a guest by its ending, where its exit code does not decide.
+_OWN_STATUS = {
+    GuestEnd.FUEL: Status.FUEL_EXHAUSTED,
+    GuestEnd.MEMORY: Status.MEMORY_EXCEEDED,
+    GuestEnd.EPOCH: Status.TIMEOUT,
+    GuestEnd.UNTRANSLATED: Status.COMPILE_FAILED,
+}
+
+
+def judge_guest(report: WasmEnding, otherwise: Limit | None) -> Verdict:
+    """Return status and limit of a guest that the jail did not end; ``otherwise`` is a limit that the jail noticed."""
+    own = _OWN_STATUS.get(report.end, Status.FAILED)
+    if report.end is GuestEnd.EXIT and report.code == 0:
+        own = Status.OK
+    return ending.judge(Evidence(own=own, survived=Limit.MEMORY if report.refused else otherwise))
+
+
+def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
+    """Return how a run ended: by the limit if the jail ended it, else by the ending of the guest."""
+    plan = ProgramPlan(steps=tuple(job.steps))
+    facts = run_facts(outcome, job, plan, backend="wasm", isolation="wasm", chosen=chosen)
+    report = read_report(outcome.report)
+    if report is None:
+        return facts
+    if outcome.stopped_by is not None or outcome.reading.memory_exceeded:
+        facts.peak_bytes = report.memory_bytes
+        return facts
+    facts.status, facts.limit = judge_guest(report, facts.limit)
+    has_code = report.end in (GuestEnd.EXIT, GuestEnd.UNTRANSLATED)
+    facts.code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
+    facts.fuel_used = report.fuel_used
+    if report.memory_bytes is not None:
+        facts.peak_bytes = report.memory_bytes
+    return facts
+
+
+def unfinished(request: ExecRequest, status: Status, limit: Limit | None, compile_s: float) -> ExecResult:
+    """Return the result of a run that ended before the guest began."""
+    return ExecResult(
+        status=status,
+        limit=limit,
+        duration=compile_s,
+        compile_duration=compile_s,
+        language=str(request.language),
+        backend="wasm",
+        isolation="wasm",
+        timeout=request.timeout,
+        memory_limit_mb=request.memory_mb,
+    )
+
+
+def read_file(folder: int, name: str, most_bytes: int = PREPARE_DISK_MB * MIB) -> bytes:
+    """Read a file from the work folder of a jail. Raises ``EnforcerFailed`` unless it is a plain file within the size.
+
+    The jail compiled untrusted input, so the file may be a link, an endless pipe, or too large.
+    """
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        raise EnforcerFailed("compiler", f"it left no file {name!r} that can be read: {error.strerror}") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > most_bytes:
+            raise EnforcerFailed("compiler", f"it left no plain file {name!r} of at most {most_bytes} bytes")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most_bytes)
+    finally:
+        os.close(descriptor)

@@ -13,23 +13,25 @@ between them, every time, are these four. They are tried before the image is acc
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import wasmtime
 
 from .binary import PAGE_BYTES, TRUSTED, Malformed, inspect
 from .engine import WASI, GuestEnding, GuestExit, describe_error, describe_trap, make_engine, make_linker
-from .memory import write_memory
+from .memory import Entered, write_memory
 from .plan import BootPlan, GuestPlan, PackagesPlan
-from .python_session import PythonGuest, boot_source, name_mounts
-from .rewrite import STACK, TABLE, StartShim, bake, exposed, prepare, shim_code, with_start
+from .python_image import RECORD_BYTES, ImageEntry, boot_source
+from .python_session import PythonGuest
+from .rewrite import STACK, TABLE, bake, exposed, prepare, with_stack
 
 _BOOTED = 77
 #: What the boot program writes at the beginning of the buffer for arguments.
@@ -45,10 +47,6 @@ with open("/box/checked", "w") as file: print(sys.argv[1:], os.environ.get("CHEC
 with open("/box/drawn", "w") as file: print(random.random(), file=file)
 sys.exit(5)
 """
-
-
-#: Room for the record of an image.
-RECORD_BYTES = 8192
 
 
 class NotBootable(Exception):
@@ -67,19 +65,17 @@ def make_booted(plan: BootPlan) -> GuestEnding:
     with open(plan.source, "rb") as file:
         data = file.read()
     try:
-        compiled, known = _image(plan, make_engine(plan.switches, parallel=True), data)
+        compiled = _image(plan, make_engine(plan.switches, parallel=True), data)
     except (NotBootable, Malformed, OSError, KeyError, ValueError, wasmtime.Trap) as error:
         return GuestEnding(end="invalid", message=f"an image of CPython could not be made: {error}")
     except wasmtime.WasmtimeError as error:
         return GuestEnding(end="invalid", message=describe_error(error))
     with open(plan.out, "wb") as out:
         out.write(compiled)
-    with open(plan.facts, "w") as text:
-        json.dump(known, text)
     return GuestEnding(end="compiled", memory_bytes=0)
 
 
-def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytearray, dict[str, int]]:
+def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> bytearray:
     module = exposed(data, inspect(data, TRUSTED))
     folder = os.path.join(os.path.dirname(plan.out), "boot")
     os.mkdir(folder)
@@ -88,32 +84,24 @@ def _image(plan: BootPlan, engine: wasmtime.Engine, data: bytes) -> tuple[bytear
         old_stack = booted.first_stack
         interrupt = booted.interrupt_words()
         entry = booted.settle()
-        shim = StartShim(
-            program=booted.entries["program"],
-            index=entry,
-            buffer=booted.find(_MARK),
-            buffer_bytes=plan.buffer_bytes,
-            spares=tuple((3 + len(plan.places) + number, booted.find(spare_name(plan, number)[1:].encode()))
-                         for number in range(plan.spares)),
-            spare_bytes=plan.spare_bytes,
-        )  # fmt: skip
-        found = {
+        record = {
             "index": entry,
-            "turn": booted.entries["turn"],
-            "spares": shim.spares,
+            "entries": {name: booted.entries[name] for name in ("turn", "program")},
+            "spares": [booted.find(spare_name(plan, number)[1:].encode()) for number in range(plan.spares)],
+            "buffer": booted.find(_MARK),
+            "buffer_bytes": plan.buffer_bytes,
             "interrupt": interrupt,
         }
-        record = json.dumps(found).encode()
-        place = booted.leave_record(old_stack, record)
+        place = booted.leave_record(old_stack, json.dumps(record).encode())
+        with open(plan.facts, "w") as file:
+            json.dump({"record": place}, file)
         content, stack = booted.memory_image()
-        image = bake(module, content)
-        facts = inspect(image, TRUSTED)
-        image = with_start(image, facts, shim_code(shim, image, facts), stack)
+        image = with_stack(bake(module, content), stack)
         compiled = wasmtime.Module(engine, prepare(image, inspect(image, TRUSTED))).serialize()
         _check(plan, engine, compiled, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return compiled, {"record": place}
+    return compiled
 
 
 class _Booted:
@@ -137,7 +125,9 @@ class _Booted:
             raise NotBootable("the module has no stack pointer")
         self.memory, self.table = memory, table
         self.first_stack = int(stack.value(self.store))
-        code = run_to_exit(self.store, exports)
+        begin = exports["_start"]
+        assert isinstance(begin, wasmtime.Func)
+        code = exit_code(functools.partial(begin, self.store))
         if code != _BOOTED:
             raise NotBootable(f"the boot program ended with {code}, not in its exit handler")
         with open(os.path.join(folder, "boot.json")) as file:
@@ -229,12 +219,12 @@ class _Booted:
 
 
 def spare_name(plan: BootPlan, number: int) -> str:
-    """Return the name of a spare folder at the boot; ``_start`` replaces it by the name of a mount."""
+    """Return the name of a spare folder at the boot; a run replaces it by the name of a mount."""
     return f"/{number:03}-spare".ljust(plan.spare_bytes, "~")
 
 
 def make_store(
-    plan: BootPlan, engine: wasmtime.Engine, folder: str, argv: list[str], *, spares: bool = False
+    plan: BootPlan, engine: wasmtime.Engine, folder: str, argv: Sequence[str] = ("python",), *, spares: bool
 ) -> wasmtime.Store:
     """Make a store whose guest sees the folder under the names of the plan."""
     store = wasmtime.Store(engine)
@@ -242,7 +232,7 @@ def make_store(
     if plan.switches.fuel:
         store.set_fuel((1 << 63) - 1)
     config = wasmtime.WasiConfig()
-    config.argv, config.env = argv, [] if spares else [("CHECK", "given")]
+    config.argv = argv
     config.inherit_stdout()
     config.inherit_stderr()
     more = [spare_name(plan, number) for number in range(plan.spares)] if spares else ["/m0"]
@@ -252,12 +242,10 @@ def make_store(
     return store
 
 
-def run_to_exit(store: wasmtime.Store, exports: wasmtime._instance.InstanceExports) -> int:
-    """Call ``_start`` and return the exit code."""
-    start = exports["_start"]
-    assert isinstance(start, wasmtime.Func)
+def exit_code(run: Callable[[], object]) -> int:
+    """Run a guest and return its exit code."""
     try:
-        start(store)
+        run()
     except GuestExit as end:
         return end.code
     return 0
@@ -270,8 +258,14 @@ def _check(plan: BootPlan, engine: wasmtime.Engine, compiled: bytearray, folder:
     module = wasmtime.Module.deserialize(engine, compiled)
     drawn = set[str]()
     for _ in range(2):
-        store = make_store(plan, engine, folder, ["python", "/box/check.py", "a", "b c"])
-        code = run_to_exit(store, make_linker(engine).instantiate(store, module).exports(store))
+        store = make_store(plan, engine, folder, spares=False)
+        exports = make_linker(engine).instantiate(store, module).exports(store)
+        memory = exports["memory"]
+        assert isinstance(memory, wasmtime.Memory)
+        image = ImageEntry(Entered(memory, store), exports[TABLE], plan.facts)
+        image.name_mounts(["/m0"])
+        argv, env = ["python", "/box/check.py", "a", "b c"], {"CHECK": "given"}
+        code = exit_code(functools.partial(image.run_program, argv, env))
         with open(os.path.join(folder, "checked")) as text, open(os.path.join(folder, "drawn")) as number:
             told = text.read()
             drawn.add(number.read())
@@ -356,15 +350,14 @@ def set_words(clock: WatchedClock, words: set[int], call: Callable[[], object]) 
 
 
 def load_packages(plan: PackagesPlan) -> GuestEnding:
-    """Import packages into an image; writes the memory to ``plan.out``, what could not be imported to ``plan.facts``.
+    """Import packages into an image; writes the memory to ``plan.out``, what could not be imported to ``plan.report``.
 
     The code of the packages runs here, in a jail, as it would in a program. Runs map the memory in place of the image's
     own; nothing is compiled again.
     """
     try:
-        guest = PythonGuest(GuestPlan(module=plan.module, handles=plan.handles, switches=plan.switches))
-        mounts = guest.give(plan.preopens)
-        name_mounts(guest, guest.read_record()["spares"], mounts)
+        guest = PythonGuest(GuestPlan(module=plan.module, facts=plan.facts, switches=plan.switches))
+        guest.read_record().name_mounts(guest.give(plan.preopens))
         if not guest.call("load", plan.path, plan.modules):
             return GuestEnding(end="invalid", message="the packages did not let Python go on after their import")
     except GuestExit as end:
@@ -379,6 +372,6 @@ def load_packages(plan: PackagesPlan) -> GuestEnding:
     if problem is not None:
         return GuestEnding(end="invalid", message=f"the memory with the packages could not be written: {problem}")
     failed = guest.told.get("failed")
-    with open(plan.facts, "w") as file:
+    with open(plan.report, "w") as file:
         json.dump({"failed": [str(name)[:200] for name in failed] if isinstance(failed, list) else []}, file)
     return GuestEnding(end="compiled", memory_bytes=0)

@@ -259,7 +259,7 @@ class JavaScriptHost:
         """Answer one call of ``javascript_boot.js``: "V" and a value, or "E" and an error."""
         operation, *rest = request
         try:
-            return "V" + self._operations[operation](self, *rest)
+            return "V" + (self._operations[operation](self, *rest) or "")
         except OSError as error:
             number = error.errno or errno.EIO
             fields = {"code": errno.errorcode.get(number, "EIO"), "message": os.strerror(number).lower()}
@@ -273,18 +273,8 @@ class JavaScriptHost:
             fields = {"code": "ENOSYS", "message": f"no operation {operation} with {len(rest)} arguments"}
         return "E" + json.dumps(fields)
 
-    def _now(self) -> str:
-        return repr(self.elapsed_s() * 1000)
-
-    def _exit(self, code: str) -> str:
+    def _exit(self, code: str) -> None:
         self.exit_code = int(float(code or 0)) & 0xFF
-        return ""
-
-    def _memory(self) -> str:
-        return str(self.memory_bytes())
-
-    def _encode(self, text: str) -> str:
-        return text.encode("utf-8", "replace").decode("latin-1")
 
     def _decode(self, data: str, label: str, fatal: str) -> str:
         names = {"latin1": "cp1252", "iso-8859-1": "cp1252", "ascii": "cp1252", "utf-16le": "utf-16-le"}
@@ -297,39 +287,16 @@ class JavaScriptHost:
         data = self.folders.read(path)
         return data.decode("utf-8", "replace") if kind == "text" else data.decode("latin-1")
 
-    def _store(self, path: str, append: str, kind: str, data: str) -> str:
+    def _store(self, path: str, append: str, kind: str, data: str) -> None:
         content = data.encode("utf-8", "replace") if kind == "text" else data.encode("latin-1")
         self.folders.write(path, content, append=bool(append))
-        return ""
 
-    def _stat(self, path: str) -> str:
-        return _facts(self.folders.stat(path))
-
-    def _lstat(self, path: str) -> str:
-        return _facts(self.folders.stat(path, follow=False))
-
-    def _list(self, path: str) -> str:
-        return json.dumps(self.folders.names(path))
-
-    def _mkdir(self, path: str, parents: str) -> str:
-        self.folders.make_folder(path, parents=bool(parents))
-        return ""
-
-    def _remove(self, path: str, recursive: str, force: str) -> str:
+    def _remove(self, path: str, recursive: str, force: str) -> None:
         try:
             self.folders.remove(path, recursive=bool(recursive))
         except FileNotFoundError:
             if not force:
                 raise
-        return ""
-
-    def _rmdir(self, path: str) -> str:
-        self.folders.remove_folder(path)
-        return ""
-
-    def _rename(self, old: str, new: str) -> str:
-        self.folders.rename(old, new)
-        return ""
 
     def _line(self, prompt: str) -> str:
         if self.ask_user is not None:
@@ -346,15 +313,8 @@ class JavaScriptHost:
             lines.append(line)
         return b"".join(lines).decode("latin-1")
 
-    def _print(self, stream: str, kind: str, data: str) -> str:
+    def _print(self, stream: str, kind: str, data: str) -> None:
         write_all(2 if stream == "2" else 1, data.encode("latin-1" if kind == "bytes" else "utf-8", "replace"))
-        return ""
-
-    def _folders(self) -> str:
-        return json.dumps(self.folders.places())
-
-    def _gzip(self, data: str, level: str) -> str:
-        return gzip.compress(data.encode("latin-1"), int(level), mtime=0).decode("latin-1")
 
     def _gunzip(self, data: str, _level: str) -> str:
         # Read with a bound: a small archive may unpack to any size.
@@ -368,21 +328,6 @@ class JavaScriptHost:
         if name not in ("sha1", "sha256", "sha384", "sha512"):
             raise ValueError(f"there is no digest {name}")
         return hashlib.new(name, data.encode("latin-1")).digest().decode("latin-1")
-
-    def _chmod(self, path: str, mode: str) -> str:
-        self.folders.set_mode(path, int(mode))
-        return ""
-
-    def _utimes(self, path: str, milliseconds: str) -> str:
-        self.folders.set_time(path, float(milliseconds) / 1000)
-        return ""
-
-    def _readlink(self, path: str) -> str:
-        return self.folders.link(path)
-
-    def _symlink(self, target: str, path: str) -> str:
-        self.folders.make_link(target, path)
-        return ""
 
     def _fetch(self, request: str) -> str:
         """Return the head of the response as JSON, a line break, and the unchanged body."""
@@ -404,20 +349,37 @@ class JavaScriptHost:
             return failed("ConnectionLost", "this session has no host functions").decode()
         return self.line.answer(message.encode("utf-8", "replace")).decode()
 
-    def _btoa(self, text: str) -> str:
-        return base64.b64encode(text.encode("latin-1")).decode()
-
-    def _atob(self, text: str) -> str:
-        return base64.b64decode(text, validate=False).decode("latin-1")
-
-    _operations: Mapping[str, Callable[..., str]] = {
-        "now": _now, "exit": _exit, "memory": _memory, "encode": _encode, "decode": _decode,
-        "read": _read, "store": _store, "stat": _stat, "lstat": _lstat, "list": _list, "mkdir": _mkdir,
-        "remove": _remove, "rmdir": _rmdir, "rename": _rename, "line": _line, "stdin": _stdin,
-        "btoa": _btoa, "atob": _atob, "print": _print, "folders": _folders, "gzip": _gzip, "gunzip": _gunzip,
-        "digest": _digest, "chmod": _chmod, "utimes": _utimes, "readlink": _readlink, "symlink": _symlink,
-        "fetch": _fetch, "call": _call,
-    }  # fmt: skip
+    _operations: Mapping[str, Callable[..., str | None]] = {
+        "now": lambda self: repr(self.elapsed_s() * 1000),
+        "exit": _exit,
+        "memory": lambda self: str(self.memory_bytes()),
+        "encode": lambda _self, text: text.encode("utf-8", "replace").decode("latin-1"),
+        "decode": _decode,
+        "btoa": lambda _self, text: base64.b64encode(text.encode("latin-1")).decode(),
+        "atob": lambda _self, text: base64.b64decode(text, validate=False).decode("latin-1"),
+        "digest": _digest,
+        "gzip": lambda _self, data, level: gzip.compress(data.encode("latin-1"), int(level), mtime=0).decode("latin-1"),
+        "gunzip": _gunzip,
+        "read": _read,
+        "store": _store,
+        "stat": lambda self, path: _facts(self.folders.stat(path)),
+        "lstat": lambda self, path: _facts(self.folders.stat(path, follow=False)),
+        "list": lambda self, path: json.dumps(self.folders.names(path)),
+        "mkdir": lambda self, path, parents: self.folders.make_folder(path, parents=bool(parents)),
+        "remove": _remove,
+        "rmdir": lambda self, path: self.folders.remove_folder(path),
+        "rename": lambda self, old, new: self.folders.rename(old, new),
+        "chmod": lambda self, path, mode: self.folders.set_mode(path, int(mode)),
+        "utimes": lambda self, path, milliseconds: self.folders.set_time(path, float(milliseconds) / 1000),
+        "readlink": lambda self, path: self.folders.link(path),
+        "symlink": lambda self, target, path: self.folders.make_link(target, path),
+        "folders": lambda self: json.dumps(self.folders.places()),
+        "line": _line,
+        "stdin": _stdin,
+        "print": _print,
+        "fetch": _fetch,
+        "call": _call,
+    }
 
 
 def _facts(status: os.stat_result) -> str:

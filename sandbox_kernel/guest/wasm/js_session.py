@@ -174,7 +174,7 @@ def load(plan: GuestPlan) -> LoadedJavaScript:
     wasi.define(linker)
     js = QuickJs(store, module, linker)
     wasi.memory, wasi.store = js.memory, store
-    with open(plan.handles or "", "rb") as file:
+    with open(plan.facts or "", "rb") as file:
         handles = json.load(file)
     # A first call loads the code that every session runs.
     JavaScriptEmbedder(js, handles, Folders([])).count_names()

@@ -16,6 +16,7 @@ import os
 import re
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import wasmtime
@@ -40,6 +41,14 @@ class HasMemory(Protocol):
     def store(self) -> wasmtime.Store:
         """The store that it is in."""
         ...
+
+
+@dataclass(frozen=True)
+class Entered:
+    """The memory of an instance and its store."""
+
+    memory: wasmtime.Memory
+    store: wasmtime.Store
 
 
 def memory_base(guest: HasMemory) -> int:

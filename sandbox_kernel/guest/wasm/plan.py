@@ -30,13 +30,13 @@ class Preopen:
 class RunPlan:
     """Run a module; its stdin, stdout and stderr are the embedder's own.
 
-    A command is entered by ``_start``. With ``program`` the module is an image of the JavaScript engine that runs
-    that file (a path the guest sees), through the functions in ``handles``.
+    A command is entered by ``_start``. With ``facts`` the module is an image: of the JavaScript engine if there is a
+    ``program`` (a file as the guest sees it), else of a CPython that has started.
     """
 
     module: str
     program: str | None = None
-    handles: str | None = None
+    facts: str | None = None
     #: The function of the image that first translates the program into JavaScript (TypeScript and bash have one).
     translate: str | None = None
     #: The exit code that stands for "1, because memory ran out"; our code inside an interpreter uses it.
@@ -94,11 +94,12 @@ class LibraryPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class BakePlan:
-    """Make an image of the JavaScript engine in ``source`` with libraries; writes ``out`` and ``handles``."""
+    """Make an image of the JavaScript engine in ``source`` with libraries; writes ``out`` and ``facts``."""
 
     source: str
     out: str
-    handles: str
+    #: The handles of its functions, by name.
+    facts: str
     libraries: Sequence[LibraryPlan] = ()
     #: A script beside this program that gets the libraries and returns the functions named in ``glue_names``.
     glue: str | None = None
@@ -127,17 +128,17 @@ class BootPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class PackagesPlan:
-    """Import packages into the image of a started CPython; writes its memory to ``out``, and ``facts``."""
+    """Import packages into the image of a started CPython; writes its memory to ``out``, and ``report``."""
 
     #: The compiled image, and the file that says where its record is.
     module: str
-    handles: str
+    facts: str
     #: The folders of the guest; ``path`` is the zip with the packages, as the guest sees it.
     preopens: Sequence[Preopen]
     path: str
     modules: Sequence[str]
     out: str
-    facts: str
+    report: str
     switches: Switches = PLAIN
 
 
@@ -146,8 +147,8 @@ class GuestPlan:
     """Load the guest of a session, before the session is known."""
 
     module: str
-    #: The file with the handles or the record of an image; None for the large Python, which is none.
-    handles: str | None = None
+    #: The file that says how an image is entered; None for the large Python, which is none.
+    facts: str | None = None
     #: A file that is mapped as the memory of the module when it is loaded; None for the module's own memory.
     base: str | None = None
     switches: Switches = PLAIN

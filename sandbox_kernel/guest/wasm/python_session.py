@@ -26,9 +26,10 @@ from ..session.worker import CellEngine, Worker
 from .engine import GuestExit, describe_torn, make_engine
 from .guest_files import Folders
 from .host_line import HostLine, failed, python_sources
-from .memory import HasMemory, apply_changes, changed_pages, map_memory, memory_base, write_changes, write_memory
+from .memory import apply_changes, changed_pages, map_memory, memory_base, write_changes, write_memory
 from .pip_in_jail import install
 from .plan import GuestPlan, Preopen, SessionPlan
+from .python_image import PLACES, ImageEntry, boot_source
 from .quickjs import Export
 from .rewrite import REFUSED, TABLE
 from .wasi import PlainWasi, write_all
@@ -42,19 +43,9 @@ _INSIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inside")
 _LIBRARY = "/usr/local/lib"
 _FIGURES = f"{_LIBRARY}/python315.zip/matplotlib/mpl-data"
 _ENV = {"TMPDIR": "/tmp", "HOME": "/box", "PYTHONTZPATH": "", "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib"}
-#: The folders of every run, before the mounts. The last one, which has the program, is the letter box of an image: its
-#: CPython has a file system of its own and knows its descriptors. The large one takes any number.
-PLACES = 4
+#: The letter boxes. That of an image is the folder with the program: its CPython has a file system of its own and knows
+#: its descriptors. The large one takes any number.
 _IMAGE_BOX, _LARGE_BOX = 3 + PLACES - 1, 1000
-#: Starts programs of ours in a CPython; ``{start}`` is what to do then.
-BOOT = """import sys, types
-for name, source in {sources!r}.items():
-    sys.modules[name] = types.ModuleType(name)
-    exec(compile(source, f"<{{name}}>", "exec", dont_inherit=True), sys.modules[name].__dict__)
-sys.modules["_sandbox"]._post = {post}
-{start}
-del sys, types, name, source
-"""
 _PROGRAMS = {"_site": f"{_INSIDE}/wasi_python_site.py", "_sandbox": f"{_INSIDE}/cell_boot.py"}
 _TURN = "__import__('_sandbox').turn()"
 #: What a letter begins with that is a call of a host function; ``cell_boot.py`` has it too.
@@ -63,25 +54,15 @@ _CALL = b"host "
 _NEXT = b'{"op": "next"}'
 #: The stack of the main thread is smaller than that of a run's own thread.
 _STACK_BYTES = 4 << 20
-_MOST_RECORD_BYTES = 8192
 #: How long the worker waits for the thread to hear of an interrupt, in seconds.
 _HEARD_S = 1.0
-
-
-def boot_source(programs: dict[str, str], post: int, start: str) -> str:
-    """Return the program that makes modules of these files in a CPython, and then starts them."""
-    sources = {}
-    for name, path in programs.items():
-        with open(path, encoding="utf-8") as file:
-            sources[name] = file.read()
-    return BOOT.format(sources=sources, post=post, start=start)
 
 
 class PythonGuest:
     """A CPython that waits for orders. ``answer`` gets its letters; by default the last one is kept in ``told``."""
 
     def __init__(self, plan: GuestPlan) -> None:
-        self.is_image = plan.handles is not None
+        self.is_image = plan.facts is not None
         switches = replace(plan.switches, stack_bytes=_STACK_BYTES) if self.is_image else plan.switches
         engine = make_engine(switches)
         self.store = wasmtime.Store(engine)
@@ -100,28 +81,18 @@ class PythonGuest:
         self.export = Export(self.store, linker.instantiate(self.store, module))
         self.memory = self.export.memory()
         self.wasi.memory, self.wasi.store = self.memory, self.store
-        if plan.handles is not None:
-            with open(plan.handles) as file:
-                self._record_at: int = json.load(file)["record"]
+        self._facts = plan.facts
+        if self.is_image:
             if plan.base is not None:
                 map_memory(self, os.open(plan.base, os.O_RDONLY | os.O_CLOEXEC))
             self.read_record()
             # A first call copies the pages of the memory that every cell writes to.
             self.call("touch")
 
-    def read_record(self) -> dict[str, Any]:
-        """Read how to enter an image from its memory, which may be a saved one."""
-        place = self._record_at
-        size = int.from_bytes(self.memory.read(self.store, place, place + 4), "little")
-        if size > _MOST_RECORD_BYTES:
-            raise wasmtime.WasmtimeError("the memory of the session has no record")
-        record: dict[str, Any] = json.loads(bytes(self.memory.read(self.store, place + 4, place + 4 + size)))
-        table = self.export.find(TABLE)
-        assert isinstance(table, wasmtime.Table)
-        function = table.get(self.store, record["index"])
-        assert isinstance(function, wasmtime.Func)
-        self._function, self._turn_at = function, record["turn"]
-        return record
+    def read_record(self) -> ImageEntry:
+        """Read how to enter an image from its memory, which may be another one than before."""
+        self._entry = ImageEntry(self, self.export.find(TABLE), self._facts or "")
+        return self._entry
 
     def boot(self) -> None:
         """Start our programs in a guest that is no image."""
@@ -133,7 +104,7 @@ class PythonGuest:
         self.told = {}
         self._order = {"call": name, "arguments": list(arguments)}
         if self.is_image:
-            return bool(self._function(self.store, self._turn_at, 0, 0, 0))
+            return self._entry.call("turn")
         return not self._run(_TURN)
 
     def _run(self, code: str) -> int:
@@ -190,10 +161,10 @@ class WasmPythonEngine(CellEngine):
         mounts = guest.give(plan.preopens)
         if image is not None:
             (apply_changes if plan.changes else map_memory)(guest, image)
-        record = guest.read_record()
-        name_mounts(guest, record["spares"], mounts)
+        entry = guest.read_record()
+        entry.name_mounts(mounts)
         size = guest.memory.data_len(guest.store)
-        interrupts = self._interrupts = MemoryInterrupts(memory_base(guest), size, record["interrupt"])
+        interrupts = self._interrupts = MemoryInterrupts(memory_base(guest), size, entry.record["interrupt"])
         guest.wasi.stop = lambda: interrupts.came
         if image is None:
             self._call("begin", {"HOME": "/box", **plan.env})
@@ -490,12 +461,6 @@ class MemoryInterrupts:
         for word in self._words:
             word.value = 1
         self._written.set()
-
-
-def name_mounts(guest: HasMemory, spares: list[list[int]], mounts: list[str]) -> None:
-    """Write the names of the mounts to where libc has the names of the image's spare folders."""
-    for (_, place), name in zip(spares, mounts, strict=False):
-        guest.memory.write(guest.store, name[1:].encode() + b"\0", place)
 
 
 def load(plan: GuestPlan) -> PythonGuest:

@@ -337,7 +337,7 @@ def make_image(plan: BakePlan) -> GuestEnding:
         return GuestEnding(end="invalid", message=f"a library does not run in the engine: {message}")
     with open(plan.out, "wb") as file:
         file.write(compiled)
-    with open(plan.handles, "w") as file:
+    with open(plan.facts, "w") as file:
         json.dump(handles, file)
     return GuestEnding(end="compiled", memory_bytes=len(image))
 

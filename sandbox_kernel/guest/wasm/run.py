@@ -38,10 +38,11 @@ from .engine import (
 from .guest_fetch import WHERE
 from .guest_files import Folders
 from .host_line import receive_order
-from .memory import map_memory
+from .memory import Entered, map_memory
 from .plan import BootPlan, CompilePlan, PackagesPlan, Plan, RunPlan, read_fields, read_plan
+from .python_image import PLACES, ImageEntry
 from .quickjs import QuickJs, make_image
-from .rewrite import REFUSED, START
+from .rewrite import REFUSED, START, TABLE
 from .wasi import PlainWasi
 
 #: How long a stopped guest may take to return, in seconds, before the process exits.
@@ -62,14 +63,6 @@ _NEVER = -(1 << 31)
 
 #: Keeps the guest alive: freeing it takes time, and the process ends soon anyway.
 _held: list[GuestThread] = []
-
-
-@dataclass(frozen=True)
-class MappedGuest:
-    """An instance whose memory is replaced before it runs."""
-
-    memory: wasmtime.Memory
-    store: wasmtime.Store
 
 
 class GuestThread:
@@ -125,7 +118,11 @@ class GuestThread:
         if self.memory is not None and wasi is not None:
             wasi.memory, wasi.store = self.memory, store
         if plan.memory is not None and self.memory is not None:
-            map_memory(MappedGuest(self.memory, store), os.open(plan.memory, os.O_RDONLY | os.O_CLOEXEC))
+            map_memory(Entered(self.memory, store), os.open(plan.memory, os.O_RDONLY | os.O_CLOEXEC))
+        if plan.facts is not None and self.memory is not None:
+            image = ImageEntry(Entered(self.memory, store), exports[TABLE], plan.facts)
+            image.name_mounts([folder.guest for folder in plan.preopens[PLACES:]])
+            image.run_program(plan.argv, plan.env)
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
                 if count := len(function.type(store).params):
@@ -159,7 +156,7 @@ class GuestThread:
         self._watch(js.memory, js.export.find(REFUSED))
         # The folders of JavaScript and of the shell are beneath a root of their own.
         folders = Folders([folder for folder in plan.preopens if folder.guest != "/"])
-        with open(plan.handles or "", "rb") as file:
+        with open(plan.facts or "", "rb") as file:
             guest = JavaScriptEmbedder(js, json.load(file), folders)
         if plan.asks:
             guest.host.ask_user = _asked

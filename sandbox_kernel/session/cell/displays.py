@@ -106,7 +106,7 @@ class Displays:
             self.late += 1
             return
         # Imported by the first cell that shows something.
-        from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
+        from sandbox_kernel.untrusted.frames.frame_output import sanitize_display
         from sandbox_kernel.untrusted.sanitize import MAX_WORK
 
         clean = sanitize_display(frame.data, frame.metadata, gate=self._worker_id)

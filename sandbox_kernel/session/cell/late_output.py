@@ -97,7 +97,7 @@ class LateOutput:
         if room is None or not room.take(0, message.size):
             return
         # Imported by the first cell that shows something.
-        from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
+        from sandbox_kernel.untrusted.frames.frame_output import sanitize_display
 
         clean = sanitize_display(message.data, message.metadata, gate=self._worker_id)
         room.listener.display(

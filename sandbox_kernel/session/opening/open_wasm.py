@@ -12,21 +12,20 @@ from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.outcome import NetworkSigns, network_notes
-from sandbox_kernel.backends.wasm.guest_images import FACTS
 from sandbox_kernel.backends.wasm.packages import package_files, usual_indexes
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.backends.wasm.wasm_job import (
     COMPILED,
-    HANDLES,
+    FACTS,
     RUNTIME_MB,
     check_mounts,
     embedder_rlimits,
     make_walls,
     preopens,
 )
-from sandbox_kernel.backends.wasm.wheels import INSTALLED, MEMORY, LoadedWheels, Wheels, load_installed, wheels_mark
+from sandbox_kernel.backends.wasm.wheels import LoadedWheels, Wheels, wheels_mark
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.enforcer import has_own_disk
 from sandbox_kernel.jail.gate_messages import JobFile, Step
@@ -46,7 +45,6 @@ from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.box_folder import FolderLink
-from sandbox_kernel.workspace.overlay.session_layer import HereLink
 
 #: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
 _WORKER, _GATE = "sandbox_guest.wasm.host_line", "sandbox_guest.session.checkpoint_gate"
@@ -55,8 +53,6 @@ _ENGINES = {
     "turn": "sandbox_guest.wasm.python_session",
     "command": "sandbox_guest.wasm.python_session",
 }
-#: The file of a prepared guest that its engine reads.
-_KNOWN = {"quickjs": HANDLES, "command": FACTS}
 _LEAST_MB = 64
 #: The process limit besides the worker; the session adds its checkpoints to it.
 _PROCESSES = 16
@@ -152,7 +148,7 @@ class _Opening:
         state, self._state = self._state, None
         forked, self._forked = self._forked, False
         if state is None or not state.changes:
-            self.wheels = self._find_wheels(installed=state is None)
+            self.wheels = self.backend.loaded_wheels(self.guest, self._switches, self._entry)
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
@@ -179,21 +175,6 @@ class _Opening:
             raise
         return worker
 
-    def _find_wheels(self, *, installed: bool) -> LoadedWheels | None:
-        """Return the packages that a new worker begins with: the sandbox's wheels, or what its sessions installed."""
-        backend, guest = self.backend, self.guest
-        given = backend.loaded_wheels(guest, self._switches, self._entry)
-        if (
-            given is not None
-            or not installed
-            or not guest.image
-            or self.share is None
-            or isinstance(self.share, HereLink)
-        ):
-            return given
-        files = self.share.files_below(INSTALLED.rpartition("/")[2])
-        return load_installed(backend.store, backend.enforcer.name, files, self._entry, self._switches)
-
     def _walls(self) -> Walls:
         """Return the walls around the engine, with a spare worker that has the guest loaded."""
         limits, memory_mb, enforcer = self.spec.limits, self.spec.memory_mb, self.backend.enforcer.name
@@ -202,9 +183,9 @@ class _Opening:
         walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime, given=self.backend.grants)
         known = {
             "module": self._entry.file(COMPILED),
-            "handles": self._entry.file(_KNOWN[self.guest.entry]) if self.guest.entry in _KNOWN else None,
+            "facts": self._entry.file(FACTS) if FACTS in self._entry.files else None,
             "switches": self._switches.to_dict(),
-            "base": self.wheels.memory.file(MEMORY) if self.wheels is not None else None,
+            "base": self.wheels.memory if self.wheels is not None else None,
         }
         rlimits = embedder_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer))
         # Checkpoints are forks, so forking is allowed. The jail has no other program to execute, and the guest has no
@@ -231,7 +212,7 @@ class _Opening:
         folders = folders if booted else [folder for folder in folders if folder["guest"] not in (".", "/")]
         # After the work folder, so that mounts do not change the descriptor numbers that a saved session knows.
         folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
-        folders += self.wheels.preopens if self.wheels is not None else []
+        folders += [self.wheels.preopen] if self.wheels is not None else []
         plan = {
             "memory_bytes": self.spec.memory_mb * MIB,
             "preopens": folders,

@@ -328,7 +328,7 @@ def recover_all(root: Rooted) -> int:
     found = 0
     for name in _stages(root):
         path = ApplyRecord.path_of(name)
-        record = None if path is None else ApplyRecord.take(path)
+        record = None if path is None else ApplyRecord.take(path, make=True)
         if record is None:
             continue  # it is not ours, or its maker is at work
         try:

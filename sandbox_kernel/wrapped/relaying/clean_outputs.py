@@ -17,8 +17,7 @@ from sandbox_kernel.notebook.render import told_apart
 from sandbox_kernel.receipt import one_line, unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import ColourFilter, few_colours
-from sandbox_kernel.untrusted.frames.frame_output import LIBRARY
-from sandbox_kernel.untrusted.frames.framed_bundle import sanitize_display
+from sandbox_kernel.untrusted.frames.frame_output import LIBRARY, sanitize_display
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.sanitize import MAX_WORK, safe_text
 

@@ -27,7 +27,7 @@ from sandbox_kernel.model import Language
 from sandbox_kernel.net.fetch_policy import FetchRefused
 from sandbox_kernel.net.proxy.http_messages import read_request, refusal_reply
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.images import MAX_PIXELS, check_image
+from sandbox_kernel.untrusted.media import MAX_PIXELS, check_image
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 from sandbox_kernel.workspace.tree.paths import names_beneath
 

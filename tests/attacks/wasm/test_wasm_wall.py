@@ -141,10 +141,13 @@ def test_sleeping_for_ever_is_ended(run: Run) -> None:
     "call",
     [
         "(call $random_get (i32.const 0) (i32.const -1))",
+        "(call $random_get (i32.const 65530) (i32.const 100))",
         "(call $fd_write (i32.const 1) (i32.const 0) (i32.const 1000000) (i32.const 8))",
+        "(call $fd_write (i32.const 1) (i32.const -8) (i32.const 1) (i32.const 8))",
+        "(call $fd_write (i32.const 99) (i32.const 0) (i32.const 1) (i32.const 8))",
         "(call $path_open (i32.const 3) (i32.const 0) (i32.const 0) (i32.const 0x40000000) (i32.const 0) (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 8))",
     ],
-    ids=["random", "vectors", "path"],
+    ids=["random", "random beyond the end", "vectors", "vectors beyond the end", "no descriptor", "path"],
 )
 @pytest.mark.slow
 def test_absurd_sizes_in_host_calls_crash_nobody(run: Run, call: str) -> None:
@@ -307,7 +310,7 @@ def test_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> None:
 @pytest.mark.attack("F01", "wasm")
 @pytest.mark.parametrize(
     "path",
-    ["/etc/shadow", "/root/.ssh/id_rsa", "/proc/1/root/etc/shadow", "../../../../etc/passwd", "/box/../etc/passwd",
+    ["/etc/shadow", "/guest/gate.py", "/proc/self/environ", "/root/.ssh/id_rsa", "/proc/1/root/etc/shadow", "../../../../etc/passwd", "/box/../etc/passwd",
      "//etc/passwd", "etc\0/passwd", "..%2f..%2fetc/passwd", "\uff0e\uff0e/etc", "/etc/passwd/"],
 )  # fmt: skip
 @pytest.mark.slow

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.wasm.guest_images import MOST_MOUNTS, age_mark, why_not_image
-from sandbox_kernel.backends.wasm.prepare import Preparer, guest_name, image_prefix, switches_of
+from sandbox_kernel.backends.wasm.prepare import Preparer, age_mark, guest_name, image_prefix, switches_of
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.backends.wasm.wasm_job import MOST_MOUNTS, why_not_image
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.limits import Limits
@@ -204,7 +204,7 @@ def test_more_than_an_image_has_room_for_needs_a_start() -> None:
     assert why_not_image(mounts, ["python"], {"PYTHONPATH": "/x", "A": "b"}) is None
     assert "mounts" in str(why_not_image([*mounts, Grant("/tmp", "/n", False)], ["python"], {}))
     assert "mounts" in str(why_not_image([Grant("/tmp", "/" + "n" * 255, False)], ["python"], {}))
-    assert "arguments" in str(why_not_image([], ["x" * (1 << 18)], {}))
+    assert "arguments" in str(why_not_image([], ["x" * (1 << 20)], {}))
     assert "PYTHONOPTIMIZE" in str(why_not_image([], [], {"PYTHONOPTIMIZE": "1"}))
 
 

@@ -7,7 +7,7 @@ import wasmtime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.backends.wasm.cell_modules import MAGIC, WasmSource, read_source
+from sandbox_kernel.backends.wasm.wasm_backend import MAGIC, WasmSource, read_source
 from sandbox_kernel.errors import InvalidRequest
 
 MODULE = bytes(wasmtime.wat2wasm("(module (func))"))

@@ -14,7 +14,7 @@ import pytest
 from sandbox_kernel.backends.wasm import packages
 from sandbox_kernel.backends.wasm.packages import OFFLINE, fetch_command, find_npm, package_files, take_files
 from sandbox_kernel.backends.wasm.store import WasmStore
-from sandbox_kernel.backends.wasm.wasm_result import read_file
+from sandbox_kernel.backends.wasm.wasm_job import read_file
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed
 from sandbox_kernel.languages.guest_catalogue import Package
 

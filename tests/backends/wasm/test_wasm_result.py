@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.wasm.wasm_result import WasmEnding, read_report
-from sandbox_kernel.errors import InvalidRequest
-
-WASI = "wasi_snapshot_preview1"
+from sandbox_kernel.backends.wasm.wasm_job import WasmEnding, read_report
 
 
 def line(**fields: object) -> bytes:
@@ -53,18 +49,3 @@ def test_a_long_message_is_cut() -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_report_or_none(data: bytes) -> None:
     assert read_report(data + b"\n") is None or isinstance(read_report(data + b"\n"), WasmEnding)
-
-
-@pytest.mark.parametrize(
-    ("code", "step"),
-    [
-        ('(module (func (export "run")))', "export the function to run as _start"),
-        ('(module (import "env" "f" (func)) (func (export "_start")))', "only wasi_snapshot_preview1"),
-        (f'(module (import "{WASI}" "fd_write" (func)) (func (export "_start")))', "in another way than WASI"),
-        ('(module (memory 1 1 shared) (func (export "_start")))', "without threads"),
-        ('(module (table 9000000 funcref) (func (export "_start")))', "make it smaller"),
-    ],
-)
-def test_a_refused_module_is_told_what_to_do_next(code: str, step: str) -> None:
-    with Sandbox(backend="wasm") as box, pytest.raises(InvalidRequest, match=step):
-        box.run(code, "wasm")

@@ -274,16 +274,13 @@ def test_a_cell_can_await_and_keeps_one_loop(session: WasmSession) -> None:
 
 
 @pytest.mark.slow
-def test_a_restart_begins_with_what_was_installed_loaded(folder: Path) -> None:
-    put_wheel(folder, "bye-1.0-py3-none-any.whl", {"bye.py": "import os; os._exit(3)"})
+def test_what_was_installed_is_there_after_a_restart_in_another_session_in_a_fork_and_saved(folder: Path) -> None:
     policy = SandboxPolicy().mount(folder, "/wheelhouse")
-    loaded = "import sys; 'top' in sys.modules, 'low' in sys.modules"
     with Sandbox(policy, "wasm") as box:
         backend = LightBackend(policy)
         with open_wasm_session(backend, "python", share=box._link()) as session:
             session.run(f"%pip install {FROM} top", timeout=PATIENCE_S)
             session.restart()
-            assert value(session.run(loaded)) == "(True, True)"
             assert value(session.run("import top, low; top.text, low.v")) == "('by path', '1.5')"
             session.run("low.v = 'changed'")
             with session.fork() as other:
@@ -293,8 +290,3 @@ def test_a_restart_begins_with_what_was_installed_loaded(folder: Path) -> None:
                 assert value(second.run("import low; low.v")) == "'1.5'"
             with load_wasm_session(backend, folder / "saved", share=box._link()) as again:
                 assert value(again.run("low.v, top.text")) == "('changed', 'by path')"
-            # One that ends Python when it is imported is imported by who asks for it.
-            session.run(f"%pip install {FROM} bye", timeout=PATIENCE_S)
-            session.restart()
-            assert value(session.run(loaded)) == "(False, False)"
-            assert value(session.run("import top; top.text")) == "'by path'"

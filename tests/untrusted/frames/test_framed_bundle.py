@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.untrusted.frames.frame_output import FRAME
-from sandbox_kernel.untrusted.frames.framed_bundle import needs_frame, refused_hosts, sanitize_display
+from sandbox_kernel.untrusted.frames.frame_output import FRAME, needs_frame, refused_hosts, sanitize_display
 
 TABLE = """<div>
 <style scoped>

@@ -401,7 +401,7 @@ def renew() -> None:
 def begin(env: dict[str, str] | None = None) -> None:
     """Make this interpreter that of a session; ``env`` is given to one that was started in an image."""
     if env is not None:
-        sys.modules["_boot"].wake(["python"], [f"{name}={value}" for name, value in env.items()])
+        sys.modules["_boot"].wake(["python"], env)
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     sys.meta_path.insert(0, _OnDemand)
     builtins.input = _input

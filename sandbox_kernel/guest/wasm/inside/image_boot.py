@@ -27,7 +27,7 @@ glob graphlib hashlib heapq html importlib.resources importlib.util inspect io i
 logging math numbers operator pathlib pickle pprint queue random re secrets shutil signal sqlite3 statistics
 string struct tempfile textwrap time tokenize traceback types typing unittest unittest.mock urllib.parse uuid warnings
 xml.etree.ElementTree zipfile zlib"""
-#: Where ``_start`` puts the arguments and the environment of a program.
+#: Where the embedder puts the arguments and the environment of a program, as JSON after its size.
 buffer = bytearray()
 _BOOTED = 77
 _baked = set[str]()
@@ -82,10 +82,10 @@ def interrupted() -> None:
             file.write("interrupted")
 
 
-def wake(argv: list[str], environ: list[str]) -> None:
+def wake(argv: list[str], environ: dict[str, str]) -> None:
     """Set what a new process would have: arguments, variables, random numbers, the time of its start."""
     os.environ.clear()
-    os.environ.update({name: value for name, _, value in (item.partition("=") for item in environ)})
+    os.environ.update(environ)
     if hasattr(time, "tzset"):
         time.tzset()
     random.seed()
@@ -95,14 +95,10 @@ def wake(argv: list[str], environ: list[str]) -> None:
     sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(":") if place]
 
 
-def _texts(start: int, size: int) -> list[str]:
-    return [os.fsdecode(part) for part in bytes(buffer[start : start + size]).split(b"\0")[:-1]]
-
-
 def program() -> None:
     """Run the file that the arguments name, as ``python FILE …`` does; does not return."""
-    sizes = [int.from_bytes(buffer[at : at + 4], "little") for at in range(0, 16, 4)]
-    wake(_texts(16, sizes[1]), _texts(16 + sizes[1], sizes[3]))
+    given = json.loads(buffer[4 : 4 + int.from_bytes(buffer[:4], "little")])
+    wake(given["argv"], given["env"])
     code: object = 0
     try:
         _run(sys.argv[0], sys.modules["__main__"].__dict__)

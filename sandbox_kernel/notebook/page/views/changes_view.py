@@ -17,8 +17,8 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.render import Message, ShowOutput, one_line
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.images import check_image
-from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.untrusted.media import check_image
+from sandbox_kernel.untrusted.tex import defused
 from sandbox_kernel.workspace.hidden import is_hidden
 
 #: The most changes that are shown in full, and characters of the diff.

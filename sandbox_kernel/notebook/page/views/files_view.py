@@ -20,8 +20,8 @@ from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.render import ShowOutput, one_line
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.images import check_image
-from sandbox_kernel.untrusted.markup.tex import defused
+from sandbox_kernel.untrusted.media import check_image
+from sandbox_kernel.untrusted.tex import defused
 from sandbox_kernel.workspace.tree.paths import display_name
 
 MAX_ROWS = 200

@@ -3,8 +3,8 @@
 import pytest
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.markup.html import clean_html
-from sandbox_kernel.untrusted.markup.tex import MAX_DELIMITERS, check_latex, defused
+from sandbox_kernel.untrusted.html import clean_html
+from sandbox_kernel.untrusted.tex import MAX_DELIMITERS, check_latex, defused
 
 ACTING = [
     "\\href{javascript:1}{x}", "\\class{jp-Dialog}{x}", "\\style{position:fixed}{x}", "\\cssId{main}{x}", "\\def\\a{b}",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.markup.svg import clean_svg
-from sandbox_kernel.untrusted.markup.svg_references import MAX_DRAWN
+from sandbox_kernel.untrusted.svg import MAX_DRAWN, clean_svg
 
 
 def drawing(inside: str) -> str:

@@ -17,10 +17,10 @@ from html import unescape
 import nh3
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.images import check_data_url
-from sandbox_kernel.untrusted.markup.css import HTML_PROPERTIES, TABLE_STYLE, clean_style
-from sandbox_kernel.untrusted.markup.html_reader import HtmlReader
-from sandbox_kernel.untrusted.markup.tex import MAX_LATEX, TAG, as_html, may_be_typeset
+from sandbox_kernel.untrusted.css import HTML_PROPERTIES, TABLE_STYLE, clean_style
+from sandbox_kernel.untrusted.html_reader import HtmlReader
+from sandbox_kernel.untrusted.media import check_data_url
+from sandbox_kernel.untrusted.tex import MAX_LATEX, TAG, as_html, may_be_typeset
 
 MAX_HTML = 4 << 20
 MAX_ELEMENTS = 50_000

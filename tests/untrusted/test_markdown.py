@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.markup.markdown import MAX_MARKDOWN, markdown_to_html
+from sandbox_kernel.untrusted.markdown import MAX_MARKDOWN, markdown_to_html
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 from tests.untrusted.hostile_texts import ALARM, IMAGE, texts
 

@@ -13,8 +13,8 @@ from base64 import b32encode
 from hashlib import sha256
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.markup.css import TABLE_STYLE
-from sandbox_kernel.untrusted.markup.html import (
+from sandbox_kernel.untrusted.css import TABLE_STYLE
+from sandbox_kernel.untrusted.html import (
     ATTRIBUTES,
     GONE_WITH_CONTENT,
     MAX_HTML,
@@ -24,10 +24,8 @@ from sandbox_kernel.untrusted.markup.html import (
     clean_attribute,
     in_words,
 )
-from sandbox_kernel.untrusted.markup.styles import NotScoped
-from sandbox_kernel.untrusted.markup.styles.selectors import NAME
-from sandbox_kernel.untrusted.markup.styles.sheet import scoped_sheet
 from sandbox_kernel.untrusted.media import MAX_MEDIA_BYTES, check_media_url
+from sandbox_kernel.untrusted.style_sheet import NAME, NotScoped, scoped_sheet
 
 _MORE_TAGS = frozenset(("label", "input", "audio", "video", "source"))
 _TAGS = TAGS | _MORE_TAGS

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt, helpers
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.markup.html import clean_html
-from sandbox_kernel.untrusted.markup.tex import may_be_typeset
+from sandbox_kernel.untrusted.html import clean_html
+from sandbox_kernel.untrusted.tex import may_be_typeset
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
     from markdown_it.utils import OptionsDict
+
 
 #: Most characters of a text, without its embedded pictures.
 MAX_MARKDOWN = 256 << 10
