@@ -183,6 +183,7 @@ class Rooted:
         names, there = entry.names, self.look(entry.names)
         if there is not None and there.type != entry.type:
             self.remove(names, tree=True)
+            there = None
         if entry.is_dir:
             self.make_folder(names, entry.mode)
             with self._folder(names, SCAN) as fd:

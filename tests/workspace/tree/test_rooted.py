@@ -14,6 +14,7 @@ import pytest
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, PathTraversal, SandboxDestroyed, SandboxError
 from sandbox_kernel.workspace.tree import rooted as rooted_module
 from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import Entry
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may do this")
@@ -285,6 +286,45 @@ def test_a_leaf_swapped_for_a_link_while_reading_gives_no_secret(
 
 
 # Writing
+
+
+def test_an_entry_takes_the_place_of_whatever_is_there(rooted: Rooted, folder: Path, outside: Path) -> None:
+    (folder / "a").symlink_to(outside)
+    rooted.write("b/c/d", b"old")
+    rooted.write("file", b"longer than the new one")
+    held = os.open(folder / "file", os.O_RDONLY)
+    wanted = [
+        Entry("a", "file", mode=0o640, data=b"new"),
+        Entry("b", "symlink", target="elsewhere"),
+        Entry("file", "file", mode=0o600, data=b"short"),
+        Entry("x/y", "directory", mode=0o750),
+        Entry("gone", "gone"),
+    ]
+    for entry in wanted:
+        rooted.put(entry, in_place=True)
+    assert os.read(held, 100) == b"short", "an open file was replaced and not written to"
+    os.close(held)
+    assert (folder / "a").read_bytes() == b"new" and os.readlink(folder / "b") == "elsewhere"
+    assert {entry.path: entry.mode for entry in rooted.walk() if entry.type != "symlink"} == {
+        "a": 0o640, "file": 0o600, "x": 0o755, "x/y": 0o750,
+    }  # fmt: skip
+    rooted.put(Entry("a", "gone"))
+    assert not (folder / "a").exists()
+
+
+def test_a_tree_is_put_with_modes_that_close_its_folders_and_what_fails_is_told(
+    rooted: Rooted, folder: Path, outside: Path
+) -> None:
+    (folder / "link").symlink_to(outside)
+    entries = [
+        Entry("closed", "directory", mode=0o500),
+        Entry("closed/f", "file", mode=0o400, data=b"1"),
+        Entry("link/secret.txt", "file", mode=0o600, data=b"escaped"),
+        Entry("pipe", "fifo"),
+    ]
+    assert set(rooted.put_tree(entries)) == {"link/secret.txt"}
+    assert rooted.stat("closed").mode == 0o500 and rooted.read("closed/f") == b"1"
+    assert sorted(os.listdir(folder)) == ["closed", "link"]
 
 
 def test_modes_are_as_asked_whatever_the_umask_and_without_special_bits(rooted: Rooted, folder: Path) -> None:
