@@ -26,20 +26,20 @@ FLOORS = (
 ACTORS = ("page", "notebook/", "session/", "guest/session/", "guest/python/")
 #: The walk of one Python cell: from, to, what happens, where to read it.
 STEPS = (
-    (0, 1, "execute_request with the cell's text", "notebook/kernel.py"),
+    (0, 1, "execute_request with the cell's text", "notebook/cell_requests.py"),
     (1, 1, "first line → language, options, policy", "notebook/options/parse_cell.py"),
-    (1, 1, "which session? an open one, or a new one", "notebook/sessions/cell_sessions.py"),
+    (1, 1, "which session? an open one, or a new one", "notebook/sessions.py"),
     (1, 2, "Session.arun(code, limits)", "notebook/sandboxes.py"),
-    (2, 2, "check the order, take the turn", "session/cell/cell_check.py"),
+    (2, 2, "check the request, take the turn", "session/cell/request.py"),
     (2, 3, "run this code", "session/worker/channel.py"),
     (3, 4, "evaluate the cell", "guest/session/worker.py"),
     (4, 3, "value, displays, error", "guest/python/python_session.py"),
-    (3, 2, "messages and output, read as hostile", "session/worker/message_reader.py"),
+    (3, 2, "messages and output, read as hostile", "session/worker/messages.py"),
     (2, 2, "watch every limit and the stop sign", "jail/watch_loop.py"),
     (2, 2, "clean every display", "untrusted/sanitize.py"),
     (2, 3, "ended by itself: fork a checkpoint", "session/worker/worker.py"),
     (2, 3, "else: kill it, wake the last checkpoint", "guest/session/checkpoint_gate.py"),
-    (2, 1, "ExecResult: status, output, notes", "session/cell/cell_result.py"),
+    (2, 1, "ExecResult: status, output, notes", "session/cell/result.py"),
     (1, 1, "streams, displays, receipt as messages", "notebook/render.py"),
     (1, 0, "stream · display_data · execute_reply", "notebook/page/kernel_door.py"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sandbox_kernel.model import FsChange, Note, Status
-from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES
+from sandbox_kernel.notebook.render import ERROR_NAMES
 from sandbox_kernel.receipt import MARK, one_line, unmarked
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.wrapped.inner_kernel import KernelEnd
