@@ -36,8 +36,6 @@ _NOT_SHOWN = (__name__, "asyncio.base_events", "asyncio.futures", "asyncio.tasks
 _PACKAGES = "/box/packages"
 #: The letter that asks for an order; an interrupt may come from then on.
 _NEXT = b'{"op": "next"}'
-#: The letter that says that a cell has run to its end.
-_DONE = b'{"op": "done", "status": "ok", "exit_code": 0}'
 #: The descriptor that is the letter box; set by the program that loads this.
 _post = -1
 
@@ -274,8 +272,7 @@ def run(source: str, number: int) -> None:
     except BaseException as error:
         _fail(error)
     else:
-        _flush()
-        _put(_DONE)
+        _finish(status="ok", exit_code=0)
 
 
 def _fail(error: BaseException) -> None:
