@@ -35,7 +35,7 @@ tree-walks: $(TEST_STAMP)
 # The objects of Kishu's public list (kishu/coverage/coverage_test_cases.py of its repository, named by KISHU_CASES)
 # through undo, redo, checkout, save, load and fork, for the packages that are installed here.
 public-objects: $(TEST_STAMP)
-	$(BIN)/python -m tests.session.tree.public_objects $(KISHU_CASES)
+	$(BIN)/python -m benchmarks.public_objects $(KISHU_CASES)
 
 # The adapters below sandbox_kernel/integrations alone: the frameworks' own suites and notebooks, a part of `make test-all`.
 test-frameworks: $(FRAMEWORKS_STAMP)

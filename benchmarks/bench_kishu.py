@@ -24,7 +24,7 @@ from benchmarks.markdown_section import table
 from benchmarks.measure import machine
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.accounting.processes import proportional_bytes, tree
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 
 #: The notebooks of Kishu's tests that need neither network nor files, nor Kishu itself.
 NOTEBOOKS = (

@@ -29,7 +29,7 @@ from sandbox_kernel import ExecRequest, Language
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.jail.accounting.processes import proportional_bytes, tree
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
-from sandbox_kernel.session.opening.open_wasm import load_wasm_session, open_wasm_session
+from sandbox_kernel.session.open_wasm import load_wasm_session, open_wasm_session
 
 HELLO = """(module (import "wasi_snapshot_preview1" "fd_write" (func $w (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1) (data (i32.const 16) "hello\\n")

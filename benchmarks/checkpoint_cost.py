@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 
 #: A program that measures ``os.fork`` (the minimum) and pickle (the way without forks), and prints JSON.

@@ -33,7 +33,7 @@ from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.pool import close_all
 from sandbox_kernel.model import ExecRequest, Language, Status
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 
 #: How often each kind of execution is chosen.
 KINDS = {"good": 56, "bad": 26, "cancelled": 10, "session": 4, "wasm": 4}

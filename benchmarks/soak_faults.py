@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.accounting.cgroup_place import mounts, own_folder, own_groups
-from sandbox_kernel.jail.accounting.cgroups import GROUP_PREFIX, find_hierarchies
+from sandbox_kernel.jail.accounting.cgroup_place import GROUP_PREFIX, mounts, own_folder, own_groups
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
 

@@ -21,7 +21,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.accounting.meter import own_leaves
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.model import ExecResult, Status
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 
 

@@ -50,7 +50,7 @@ tests=(
   tests/session/worker/test_memory_budget.py
   tests/session/test_every_limit.py
   tests/session/test_rollback.py
-  tests/session/worker/test_fork_permits.py
+  tests/session/worker/test_fork_authorization.py
   tests/session/worker/test_frozen_copies.py
   tests/session/test_mapped_files.py
   tests/backends/test_process.py
@@ -65,7 +65,7 @@ tests=(
   tests/notebook/offers/test_give_rights.py
   tests/workspace/test_kept_work.py
   tests/browser/panel/test_every_control.py
-  tests/session/opening/test_light_python_behind_walls.py
+  tests/session/test_light_python_behind_walls.py
 )
 cd "$place/source"
 status=0

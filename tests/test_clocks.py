@@ -27,7 +27,7 @@ TIME_OF_DAY = {
     "languages/compile_cache.py": "files that a dead host left aside",
     "net/egress.py": "when a request was decided",
     "report/capability_report.py": "when it was measured",
-    "session/tree/state_record.py": "when a cell was run",
+    "session/tree/state_tree.py": "when a cell was run",
     "session/worker/worker.py": "when a checkpoint was made",
     "workspace/changes.py": "files that are as young as the look are compared by content",
     "workspace/here/here_link.py": "files that are as young as the cell are compared by content",

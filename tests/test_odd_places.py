@@ -29,7 +29,7 @@ TIERS = """
 import json, os, sys
 import sandbox_kernel
 from sandbox_kernel import CommandNotFound, ExecRequest, Language, ProcessBackend, ProcessConfig, Sandbox
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 
 said = {"package": sandbox_kernel.__file__, "python": sys.executable}
 for tier in sys.argv[1:]:

@@ -113,7 +113,7 @@ class BoxSessions(BoxRuns):
         if chosen == "wasm":
             if python is not None:
                 raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
-            from sandbox_kernel.session.opening.open_wasm import open_wasm_session
+            from sandbox_kernel.session.open_wasm import open_wasm_session
 
             return open_wasm_session(
                 self._backends.wasm(),
@@ -126,7 +126,7 @@ class BoxSessions(BoxRuns):
                 share=self._link(),
                 functions=offered,
             )
-        from sandbox_kernel.session.opening.open_session import open_session
+        from sandbox_kernel.session.open_session import open_session
 
         opened = open_session(
             self.backend,
@@ -183,8 +183,8 @@ class BoxSessions(BoxRuns):
 
     def _load_session(self, path: str | os.PathLike[str], *, name: str | None, memory_mb: int) -> Session:
         self._check_alive()
-        from sandbox_kernel.session.opening.open_wasm import load_wasm_session
-        from sandbox_kernel.session.opening.python_state import PythonSession, read_python
+        from sandbox_kernel.session.open_wasm import load_wasm_session
+        from sandbox_kernel.session.python_state import PythonSession, read_python
 
         check_memory_mb(memory_mb)
         saved = read_python(path, memory_mb)

@@ -11,7 +11,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.integrations.machine import SandboxMachine
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.result import describe_end
-from sandbox_kernel.session.tree.explore import Exploration
+from sandbox_kernel.session.tree.time_travel import Exploration
 
 #: How much of each candidate's output a model gets.
 _MOST_OUTPUT = 4000

@@ -17,8 +17,8 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.opening.open_session import open_session
-from sandbox_kernel.session.tree.explore import Exploration
+from sandbox_kernel.session.open_session import open_session
+from sandbox_kernel.session.tree.time_travel import Exploration
 
 WORK = "/box"
 #: Where files wait on their way in and out. In the work folder, because the host reads and writes only there.

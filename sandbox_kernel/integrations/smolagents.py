@@ -18,7 +18,7 @@ from sandbox_kernel.limits import FunctionLimits
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.model.result import describe_end
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.tree.explore import Exploration
+from sandbox_kernel.session.tree.time_travel import Exploration
 
 _FINAL = "final_answer"
 #: How an image crosses the wall: an object with its PNG file.

@@ -258,7 +258,7 @@ def _bubblewrap_command(
 
 
 def _joined(args: list[str]) -> bytes:
-    return b"\0".join(os.fsencode(arg) for arg in args) + b"\0"
+    return b"\0".join(map(os.fsencode, args)) + b"\0"
 
 
 # Ends children of bubblewrap that wait forever, left by a host that was killed while it started a sandbox.

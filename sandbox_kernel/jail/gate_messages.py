@@ -15,11 +15,10 @@ import socket
 import stat
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
+from sandbox_kernel.ground import wire
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.ground.wire import parse_json
 from sandbox_kernel.jail.walls import Warm
 
 #: The largest message that the gate may send.
@@ -98,15 +97,6 @@ class StepExit:
     alone: bool = False
 
 
-@dataclass
-class _Blobs:
-    data: list[bytes] = field(default_factory=list)
-
-    def add(self, blob: bytes) -> int:
-        self.data.append(blob)
-        return len(self.data) - 1
-
-
 def encode_order(
     steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool, descriptors: int = 0, hatch: bool = False
 ) -> list[bytes]:
@@ -114,36 +104,35 @@ def encode_order(
 
     With ``hatch``, the last descriptor is the hatch to host functions, for every step that has ``functions``.
     """
-    blobs = _Blobs()
-    order = {
-        "files": [
-            {"root": f.root, "name": f.name, "mode": f.mode, "blob": blobs.add(f.data)} for f in files
-        ],
+    blobs: list[bytes] = []
+
+    def number_of(blob: bytes | None) -> int | None:
+        if blob is None:
+            return None
+        blobs.append(blob)
+        return len(blobs) - 1
+
+    order: dict[str, object] = {
+        "files": [{"root": f.root, "name": f.name, "mode": f.mode, "blob": number_of(f.data)} for f in files],
         "steps": [
             {
-                "kind": s.kind,
-                "argv": list(s.argv),
-                "cwd": s.cwd,
-                "env": dict(s.env),
-                "rlimits": dict(s.rlimits),
-                "source": blobs.add(s.source) if s.source is not None else None,
-                "filter": blobs.add(s.seccomp) if s.seccomp is not None else None,
-                "stdout_to_stderr": s.stdout_to_stderr,
-                "no_stdin": s.no_stdin,
-                "reports": s.reports,
-                "oom_score_adj": s.oom_score_adj,
-                "keeps": list(s.keeps),
-                "asks_to_fork": s.asks_to_fork,
-                "functions": None if s.functions is None else [list(each) for each in s.functions],
+                **vars(step),
+                "argv": list(step.argv),
+                "env": dict(step.env),
+                "rlimits": dict(step.rlimits),
+                "keeps": list(step.keeps),
+                "functions": None if step.functions is None else [list(each) for each in step.functions],
+                "source": number_of(step.source),
+                "seccomp": number_of(step.seccomp),
             }
-            for s in steps
+            for step in steps
         ],
         "listener": listener,
         "descriptors": descriptors,
         "hatch": hatch,
-    }  # fmt: skip
-    order["blobs"] = [len(blob) for blob in blobs.data]
-    return [frame(order), *blobs.data]
+    }
+    order["blobs"] = [len(blob) for blob in blobs]
+    return [frame(order), *blobs]
 
 
 def send_order(
@@ -172,7 +161,7 @@ def encode_warm(warm: Warm) -> list[bytes]:
         "op": "warm",
         "argv": list(warm.argv),
         "rlimits": dict(warm.rlimits),
-        "filter": 0 if blobs else None,
+        "seccomp": 0 if blobs else None,
         "blobs": [len(blob) for blob in blobs],
     }
     return [frame(order), *blobs]
@@ -185,38 +174,30 @@ def encode_ahead() -> list[bytes]:
 
 def frame(message: Mapping[str, object]) -> bytes:
     """Encode one message to the gate, in the oldest marshal format, which every Python reads without an import."""
-    data = marshal.dumps(dict(message), 2)
-    return struct.pack(">I", len(data)) + data
+    return wire.frame(marshal.dumps(dict(message), 2))
 
 
 class Inbox:
     """Splits the stream from the gate into messages. Raises ``EnforcerFailed`` for malformed ones."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._frames = wire.Frames(MAX_FRAME)
 
     def feed(self, data: bytes) -> list[dict[str, object]]:
         """Add data and return the messages that are complete."""
-        self._buffer += data
-        messages: list[dict[str, object]] = []
-        while len(self._buffer) >= 4:
-            (size,) = struct.unpack(">I", self._buffer[:4])
-            if size > MAX_FRAME:
-                raise EnforcerFailed("gate", f"a message of {size} bytes came out of the jail; it was ended")
-            if len(self._buffer) < 4 + size:
-                break
-            messages.append(_decode(bytes(self._buffer[4 : 4 + size])))
-            del self._buffer[: 4 + size]
-        return messages
+        try:
+            return [_message(each) for each in self._frames.feed(data)]
+        except (ValueError, RecursionError) as error:
+            raise EnforcerFailed("gate", f"{error} came out of the jail; it was ended") from None
 
 
-def _decode(data: bytes) -> dict[str, object]:
+def _message(data: bytes) -> dict[str, object]:
     try:
-        message = parse_json(data)
+        message = wire.parse_json(data)
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict) or not isinstance(message.get("op"), str):
-        raise EnforcerFailed("gate", "a malformed message came out of the jail; it was ended")
+        raise ValueError("a malformed message")
     return message
 
 
@@ -268,7 +249,7 @@ def question(said: bytes) -> str | None:
     if not newline or rest or not line.startswith(b'{"ask": '):
         return None
     try:
-        prompt = parse_json(line).get("ask")
+        prompt = wire.parse_json(line).get("ask")
     except (ValueError, RecursionError, AttributeError):
         return None
     return readable_text(prompt[:MAX_PROMPT]) if isinstance(prompt, str) else None

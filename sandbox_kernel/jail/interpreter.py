@@ -98,20 +98,12 @@ def find_python(path: str) -> Interpreter:
             f"give a version that is installed, or the path of an interpreter or of a virtual environment"
         )
     chosen = os.path.abspath(chosen)
-    facts = _own_facts() if _is_ours(chosen) else _ask(host_program(chosen))
-    if facts.version < (3, 8):
-        raise BackendUnavailable(f"{chosen} is Python {'.'.join(map(str, facts.version))}; 3.8 or later is needed")
-    executable = facts.executable or chosen
-    return Interpreter(executable, facts.version, runtime_grants([*facts.paths, *_link_chain(executable)]))
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What an interpreter reports about itself. For a shim (pyenv, asdf) this has the real executable."""
-
-    executable: str
-    version: tuple[int, ...]
-    paths: list[str]
+    # Of a shim (pyenv, asdf) this is the real executable.
+    executable, version, paths = _own_facts() if _is_ours(chosen) else _ask(host_program(chosen))
+    if version < (3, 8):
+        raise BackendUnavailable(f"{chosen} is Python {'.'.join(map(str, version))}; 3.8 or later is needed")
+    executable = executable or chosen
+    return Interpreter(executable, version, runtime_grants([*paths, *_link_chain(executable)]))
 
 
 def _is_ours(path: str) -> bool:
@@ -119,19 +111,20 @@ def _is_ours(path: str) -> bool:
     return path == sys.executable and os.path.basename(path).startswith("python")
 
 
-def _own_facts() -> _Facts:
+def _own_facts() -> tuple[str, tuple[int, ...], list[str]]:
     """The same as ``_ask`` for the running interpreter, without starting a process."""
     paths = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *sysconfig.get_paths().values()]
-    return _Facts(sys.executable, sys.version_info[:3], paths)
+    return sys.executable, sys.version_info[:3], paths
 
 
-def _ask(path: str) -> _Facts:
+def _ask(path: str) -> tuple[str, tuple[int, ...], list[str]]:
+    """Return what an interpreter says of itself: its executable, its version, the folders that it needs."""
     answer = subprocess.run(
         [path, "-I", "-c", _ASK], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
     )
     try:
         facts = json.loads(answer.stdout)
-        return _Facts(facts["executable"], tuple(facts["version"]), facts["paths"])
+        return facts["executable"], tuple(facts["version"]), facts["paths"]
     except (ValueError, TypeError, KeyError):
         raise BackendUnavailable(
             f"{path} is not a working Python interpreter: {answer.stderr.strip()[-300:]}"

@@ -13,6 +13,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.ground.values import dataclass
@@ -39,7 +40,7 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.spawner import bury
 from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder, Stop
 from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, RunMemory, WatchLoop
-from sandbox_kernel.model import UNHEARD, Events, OnOutput
+from sandbox_kernel.model import UNHEARD, Events
 
 # What a job is, and how one ended: plain values. ``run_job.py`` runs a job.
 
@@ -165,13 +166,12 @@ class _Run(WatchLoop):
         self.captures: dict[int, Capture] = {}
         for fd, name in ((jail.stdout_fd, "stdout"), (jail.stderr_fd, "stderr")):
             os.set_blocking(fd, False)
-            emit = None if on_output is None else _emitter(on_output, name)
-            self.captures[fd] = Capture(job.output_bytes, emit)
+            self.captures[fd] = Capture(job.output_bytes, None if on_output is None else partial(on_output, name))
         asks = job.asks_user and on_input is not None and job.stdin is None and job.stdin_from is None
         self.feeder = Feeder(jail.stdin_fd, job.stdin, job.stdin_from, held=asks)
         jail.stdin_fd = -1
         self.questions = (
-            InputPrompts(self.selector, on_input, self._drain, self._interrupted) if on_input is not None else None
+            InputPrompts(self.selector, on_input, self._drain, self._cancelled) if on_input is not None else None
         )
         self.input = InputWatch(self.feeder, self.selector, self.questions) if asks and self.questions else None
         self.gate = GateReplies(jail, job.steps)
@@ -320,15 +320,8 @@ class _Run(WatchLoop):
             with contextlib.suppress(BlockingIOError):
                 capture.feed(os.read(fd, CHUNK))
 
-    def _cancelled(self, fd: int) -> None:
+    def _cancelled(self, fd: int = -1) -> None:
         self.end(Ending.CANCEL)
-
-    def _interrupted(self) -> None:
-        self.end(Ending.CANCEL)
-
-
-def _emitter(on_output: OnOutput, name: str) -> Callable[[str], None]:
-    return lambda text: on_output(name, text)
 
 
 # Messages from the gate while a job runs: it began, a step ended, files to keep, a wall that could not be built.

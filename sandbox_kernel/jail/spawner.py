@@ -1,4 +1,6 @@
-"""The threads that start sandboxes: one, and a second one with another view of the file system (``root_view.py``).
+"""The threads that start sandboxes, and the one that cleans up behind them.
+
+One thread starts all, or a second one with another view of the file system (``show_view``).
 
 ``--die-with-parent`` (PR_SET_PDEATHSIG) is tied to the *thread* that forked: a sandbox that was started from a
 short-lived thread is killed when that thread ends. So a thread that lives as long as the process starts every child.
@@ -17,7 +19,6 @@ import stat
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.ground.values import dataclass
@@ -41,14 +42,11 @@ class SpawnOrder:
     prepare: Callable[[], None] | None = None
 
 
-@dataclass
-class _Thread:
-    orders: queue.SimpleQueue[tuple[SpawnOrder, _Answer]] = field(default_factory=queue.SimpleQueue)
-    pid: int = field(default_factory=os.getpid)
-
+#: The orders of one thread.
+_Orders = queue.SimpleQueue[tuple[SpawnOrder, _Answer]]
 
 _lock = threading.Lock()
-_threads: dict[str, _Thread] = {}
+_threads: dict[str, _Orders] = {}
 
 
 def _forget() -> None:
@@ -63,21 +61,21 @@ os.register_at_fork(after_in_child=_forget)
 def spawn(start: SpawnOrder) -> subprocess.Popen[bytes]:
     """Start a child from the long-lived thread and return it. Raises what ``Popen`` raises."""
     with _lock:
-        thread = _threads.get(start.thread)
-        if thread is None:
-            thread = _threads[start.thread] = _Thread()
-            threading.Thread(target=_serve, args=(thread,), name=start.thread, daemon=True).start()
+        orders = _threads.get(start.thread)
+        if orders is None:
+            orders = _threads[start.thread] = queue.SimpleQueue()
+            threading.Thread(target=_serve, args=(orders,), name=start.thread, daemon=True).start()
     answer: _Answer = queue.SimpleQueue()
-    thread.orders.put((start, answer))
+    orders.put((start, answer))
     child = answer.get()
     if isinstance(child, BaseException):
         raise child
     return child
 
 
-def _serve(thread: _Thread) -> None:
+def _serve(orders: _Orders) -> None:
     while True:
-        start, answer = thread.orders.get()
+        start, answer = orders.get()
         try:
             if start.prepare is not None:
                 start.prepare()

@@ -139,10 +139,6 @@ class SafeClient:
         """The requests that were refused so far, each once."""
         return self._refusals.snapshot()
 
-    def take_violations(self) -> tuple[Violation, ...]:
-        """Return the requests that were refused since the last call, each once."""
-        return self._refusals.take()
-
     def fetch(self, request: FetchRequest | str) -> FetchResponse:
         """Fetch a URL and wait for the response. A status of 400 or more is a response too. Raises ``FetchError``.
 

@@ -44,9 +44,8 @@ from sandbox_kernel.notebook.render import (
 )
 from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes, as_stdin
 from sandbox_kernel.receipt import MARK
-from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import LateListener, SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
-from sandbox_kernel.session.cell.late_output import LateListener
 from sandbox_kernel.workspace.here.kept_changes import changes_waiting
 from sandbox_kernel.workspace.hidden import is_hidden
 

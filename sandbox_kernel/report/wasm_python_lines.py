@@ -15,7 +15,7 @@ from sandbox_kernel.backends.wasm.wheels import make_wheels
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.model.notes import NoteKind
-from sandbox_kernel.session.opening.open_wasm import open_wasm_session
+from sandbox_kernel.session.open_wasm import open_wasm_session
 
 _LINKS = """import os
 open("/box/own", "w").write("own")

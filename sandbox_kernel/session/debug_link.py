@@ -21,7 +21,7 @@ from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.ground.wire import BadMessage, Frames, decode, frame
 from sandbox_kernel.jail.streams import readable
-from sandbox_kernel.session.worker.message_reader import clean
+from sandbox_kernel.session.worker.messages import clean
 
 #: How a page computes the path of a cell; the same as in ``guest/python/cell_names.py``.
 CELL_FOLDER, CELL_SUFFIX, HASH_SEED = "/sandbox-cells/", ".py", 0xC70F6907

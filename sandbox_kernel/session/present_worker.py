@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Note
-from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.cell.request import SessionSpec
+from sandbox_kernel.session.files import HereFiles, WorkFiles
 from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.tree.state_tree import StateTree
-from sandbox_kernel.session.worker.here_files import HereFiles
-from sandbox_kernel.session.worker.work_files import WorkFiles
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.here.here_link import HereLink
 from sandbox_kernel.workspace.shared_folder import FolderLink
@@ -24,15 +23,7 @@ class StillBusy(SessionError):
 
 
 class PresentWorker:
-    """Holds the worker that a session has now, starts and ends it.
-
-    Args:
-        spec: what the session was opened with.
-        begin: starts a worker; called for the first one and for each that replaces it.
-        share: the link to the box's shared folder; None when the session shares no files.
-        rights: what the session was given since it began; None where nothing can be given.
-
-    """
+    """Holds the worker that a session has now, starts and ends it."""
 
     def __init__(
         self,

@@ -15,22 +15,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.checks import host_trouble
 from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
-from sandbox_kernel.model import ExecResult, Language, OnInput, OnOutput, OnUsage
+from sandbox_kernel.model import ExecResult, Language, OnInput, OnOutput
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.session import code_answers
-from sandbox_kernel.session.cell.cell_check import check_listeners, make_order, takes_memory
-from sandbox_kernel.session.cell.cell_order import CellRequest
-from sandbox_kernel.session.cell.displays import OnDisplay
-from sandbox_kernel.session.cell.front_end import FrontEnd
-from sandbox_kernel.session.cell.listeners import ListenerFailed
-from sandbox_kernel.session.opening.spec import SessionSpec
+from sandbox_kernel.session.cell.request import CellExtras, CellRequest, SessionSpec
+from sandbox_kernel.session.cell.run_cell import ListenerFailed
 from sandbox_kernel.session.present_worker import StillBusy
 from sandbox_kernel.session.session_rights import SessionRights, asked_rights
 from sandbox_kernel.session.supervisor import WorkerSupervisor
@@ -43,30 +39,19 @@ from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
     import asyncio
+    from typing import Unpack
 
-    from sandbox_kernel.model import AnyOnInput
+    from sandbox_kernel.model import AnyOnInput, OnInput
     from sandbox_kernel.session.debug_link import DebugLink, OnEvent
 
 #: How long a question about code waits for its turn, and how long its answer may take; jedi stops before that.
 ASK_S = 5.0
 
 
-class NotOfThisSession(SessionError, AttributeError):
-    """Raised for a method that only sessions of another kind have. Also an AttributeError, so ``hasattr`` is False."""
-
-
 class Session(TimeTravel):
     """One session. Use it as a context manager, or call ``close``; otherwise it ends with its last reference.
 
     Do not construct it: ``Sandbox.session`` does.
-
-    Args:
-        spec: name, language and limits.
-        begin: starts a worker; called at once, and again after ``restart`` or a crash without a checkpoint.
-        on_close: called once when the session is closed.
-        share: the link to the box's shared folder; None when the session shares no files.
-        rights: what the session is given while it runs; None where nothing can be given.
-
     """
 
     def __init__(
@@ -107,21 +92,12 @@ class Session(TimeTravel):
 
         This is ``usual_mb``, or more if an earlier cell was given more with ``--memory``: what that cell made is still
         there, and the usual limit would refuse every later cell.
-
-        Args:
-            usual_mb: the notebook's default limit in MB.
-
         """
         return max(usual_mb, self.memory_mb) if self.memory_mb > self._spec.memory_mb else usual_mb
 
     def takes_memory(self, memory_mb: int) -> bool:
-        """Whether a single cell can have this memory limit: a worker cannot grow far beyond the limit it began with.
-
-        Args:
-            memory_mb: the limit in MB.
-
-        """
-        return takes_memory(self._spec, self.memory_mb, memory_mb)
+        """Whether a single cell can have this memory limit: a worker cannot grow far beyond the limit it began with."""
+        return self._spec.takes_memory(self.memory_mb, memory_mb)
 
     @property
     def alive(self) -> bool:
@@ -143,13 +119,7 @@ class Session(TimeTravel):
         timeout: float = DEFAULT_TIMEOUT_S,
         on_output: OnOutput | None = None,
         on_input: OnInput | None = None,
-        *,
-        on_display: OnDisplay | None = None,
-        on_usage: OnUsage | None = None,
-        number: int | None = None,
-        memory_mb: int | None = None,
-        cpu_seconds: float | None = None,
-        output_bytes: int | None = None,
+        **more: Unpack[CellExtras],
     ) -> ExecResult:
         """Run one cell and return its result; waits while another cell runs.
 
@@ -162,45 +132,37 @@ class Session(TimeTravel):
             on_output: called as ``on_output(stream, text)`` with output as it comes; ``stream`` is stdout or stderr.
             on_input: called as ``on_input(prompt, password)`` or ``on_input(prompt)`` when the cell asks for input, on
                 a thread of its own; returns the line. Without it ``input()`` raises an error.
-            on_display: called with each display as it comes.
-            on_usage: called a few times a second with the memory in use and the limit, in bytes.
-            number: the notebook's execution count, for tracebacks and ``Out``; None lets the session count.
-            memory_mb: memory limit for this cell. If it is above the session's, it becomes the session's limit, because
-                what the cell makes stays.
-            cpu_seconds: CPU time limit for this cell alone.
-            output_bytes: output limit for this cell alone.
+            **more: ``on_display``: called with each display as it comes.
+                ``on_usage``: called a few times a second with the memory in use and the limit, in bytes.
+                ``number``: the notebook's execution count, for tracebacks and ``Out``; None lets the session count.
+                ``memory_mb``: memory limit for this cell. If it is above the session's, it becomes the session's limit,
+                because what the cell makes stays.
+                ``cpu_seconds``: CPU time limit for this cell alone.
+                ``output_bytes``: output limit for this cell alone.
+                ``front_end``: what a notebook wants beside the result; see ``FrontEnd``.
 
         Raises:
             InvalidRequest: an argument is wrong; nothing was run.
             SessionError: the session is closed, or a worker could not be started.
 
         """
-        asked = CellRequest(
-            code=code,
-            timeout=timeout,
-            number=number,
-            memory_mb=memory_mb,
-            cpu_seconds=cpu_seconds,
-            output_bytes=output_bytes,
-            on_output=on_output,
-            on_input=on_input,
-            on_display=on_display,
-            on_usage=on_usage,
-        )
+        request = self._spec.request(code, timeout, on_output, on_input, **more)
         with host_trouble():
             stop = Stop()
         with contextlib.closing(stop):
-            return self._run(asked, stop)
+            return self._run(request, stop)
 
-    def _run(self, asked: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
+    def _run(self, request: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
         """Run one cell on the calling thread until it ends; ``stop`` interrupts it, before it began too.
 
         With ``settles``, the caller calls the supervisor's ``make_ready`` when the result has been delivered.
         """
-        order = make_order(self._spec, self.memory_mb, asked)
+        self._spec.memory_of(request, self.memory_mb)
         try:
             with host_trouble(), self._supervisor.turn(settles=settles) as worker, self._stoppable(stop):
-                return self._supervisor.run(worker, order, stop, settles=settles)
+                # A message to a widget is no step of the history.
+                again = None if request.comm is None else worker.tree.present
+                return self._supervisor.run(worker, request, stop, again, settles=settles)
         except ListenerFailed as error:
             raise error.reason from None
 
@@ -211,33 +173,21 @@ class Session(TimeTravel):
         on_output: OnOutput | None = None,
         on_input: AnyOnInput | None = None,
         *,
-        on_display: OnDisplay | None = None,
-        on_usage: OnUsage | None = None,
-        number: int | None = None,
-        memory_mb: int | None = None,
-        cpu_seconds: float | None = None,
-        output_bytes: int | None = None,
         cancel: asyncio.Event | None = None,
-        front_end: FrontEnd | None = None,
         off_loop: bool = False,
+        **more: Unpack[CellExtras],
     ) -> ExecResult:
         """Run one cell without blocking the loop. Cancelling the task interrupts the cell and waits for its end.
 
         Args:
             code: see ``run``.
             timeout: see ``run``.
-            on_output: see ``run``; called on this loop.
+            on_output: see ``run``; called on this loop, as ``on_display`` is.
             on_input: see ``run``; called on this loop, and may be a coroutine function.
-            on_display: see ``run``; called on this loop.
-            on_usage: see ``run``; called on the thread that runs the cell.
-            number: see ``run``.
-            memory_mb: see ``run``.
-            cpu_seconds: see ``run``.
-            output_bytes: see ``run``.
             cancel: an event; setting it interrupts the cell.
-            front_end: what the notebook wants beside the result; see ``FrontEnd``.
             off_loop: call ``on_output`` and ``on_display`` on the thread that runs the cell instead. What they take is
                 then time of the cell, and the loop is free for other requests whatever a cell shows.
+            **more: see ``run``; ``on_usage`` is called on the thread that runs the cell.
 
         """
         import asyncio  # slow to import, and ``run`` does not need it
@@ -248,27 +198,14 @@ class Session(TimeTravel):
         self._supervisor.refuse_if_closed()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
-        asked = CellRequest(
-            code=code,
-            timeout=timeout,
-            number=number,
-            memory_mb=memory_mb,
-            cpu_seconds=cpu_seconds,
-            output_bytes=output_bytes,
-            on_output=on_output,
-            on_input=on_this_loop(on_input),
-            on_display=on_display,
-            on_usage=on_usage,
-            loop=loop,
-            front_end=front_end,
-        )
-        check_listeners(asked)
+        request = self._spec.request(code, timeout, on_output, on_this_loop(on_input), **more)
 
         def work(bridge: LoopBridge) -> ExecResult:
-            if off_loop:
-                return self._run(asked, bridge.stop, settles=True)
-            on_output, on_display = bridge.on_loop(asked.on_output), bridge.on_loop(asked.on_display)
-            return self._run(replace(asked, on_output=on_output, on_display=on_display), bridge.stop, settles=True)
+            events = replace(request.events, loop=loop)
+            if not off_loop:
+                shown = bridge.on_loop(events.on_display)
+                events = replace(events, on_output=bridge.on_loop(events.on_output), on_display=shown)
+            return self._run(replace(request, events=events), bridge.stop, settles=True)
 
         try:
             return await in_thread(work, cancel, self._threads)
@@ -291,28 +228,15 @@ class Session(TimeTravel):
         message: Mapping[str, object],
         timeout: float,
         on_output: OnOutput | None = None,
-        on_display: OnDisplay | None = None,
-        on_usage: OnUsage | None = None,
+        **more: Unpack[CellExtras],
     ) -> ExecResult:
         """Hand a message of a page to a widget of this session, as a cell that is no step of the history.
 
         Call ``keep_state`` when the page has the answer.
-
-        Args:
-            message: the comm message, checked.
-            timeout: seconds that the widget's callbacks may take.
-            on_output: see ``run``.
-            on_display: see ``run``.
-            on_usage: see ``run``.
-
         """
-        asked = CellRequest(
-            code="pass", timeout=timeout, on_output=on_output, on_display=on_display, on_usage=on_usage, comm=message
-        )
-        order = make_order(self._spec, self.memory_mb, asked)
-        with host_trouble(), contextlib.closing(Stop()) as stop, self._supervisor.turn(settles=True) as worker:
-            with self._stoppable(stop):
-                return self._supervisor.run(worker, order, stop, worker.tree.present, settles=True)
+        request = replace(self._spec.request("pass", timeout, on_output, **more), comm=message)
+        with contextlib.closing(Stop()) as stop:
+            return self._run(request, stop, settles=True)
 
     def keep_state(self) -> None:
         """Make the checkpoint of what ``deliver`` has changed; without this call the next cell waits for it."""
@@ -378,12 +302,7 @@ class Session(TimeTravel):
             self._rights().revoke(self._supervisor, worker, asked)
 
     def reaches(self, domain: str) -> bool:
-        """Whether the session may reach a domain, by what it began with and what it was given since.
-
-        Args:
-            domain: The domain, as ``allow`` takes it.
-
-        """
+        """Whether the session may reach a domain, by what it began with and what it was given since."""
         rights = self._supervisor.rights
         return rights is not None and (rights.policy.network or parse_rule(domain) in rights.policy.network_rules)
 
@@ -396,32 +315,22 @@ class Session(TimeTravel):
         return self._supervisor.rights
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
-        """Return the content of a file; waits for a running cell.
-
-        Args:
-            path: the file, relative to the work folder.
-
-        """
+        """Return the content of a file, given relative to the work folder; waits for a running cell."""
         with self._supervisor.turn() as worker:
             return self._supervisor.files.read(worker, plain_path(path))
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
-        """Create or replace a file; waits for a running cell. A later rollback keeps the file.
+        """Create or replace a file of the work folder; waits for a running cell. Text is written as UTF-8.
 
-        Args:
-            path: the file, relative to the work folder.
-            data: its new content; text is written as UTF-8.
-
+        A later rollback keeps the file.
         """
         with self._supervisor.turn() as worker:
             self._supervisor.files.write(worker, plain_path(path), data)
 
     def keep_large_files(self, place: str) -> None:
-        """Keep files that are too large to be shared for a later session; called before the first cell.
+        """Keep files that are too large to be shared for a later session, in a folder that no other user can change.
 
-        Args:
-            place: a folder of the host that no other user can change; files in it are put into the work folder.
-
+        Called before the first cell: files that are there are put into the work folder.
         """
         self._supervisor.files.keep_large(place)
 
@@ -436,12 +345,7 @@ class Session(TimeTravel):
             self._supervisor.files.clear(worker)
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
-        """Return the entries of a folder, sorted by name; waits for a running cell.
-
-        Args:
-            path: the folder, relative to the work folder.
-
-        """
+        """Return the entries of a folder of the work folder, sorted by name; waits for a running cell."""
         with self._supervisor.turn() as worker:
             return self._supervisor.files.list_dir(worker, plain_path(path))
 
@@ -452,57 +356,34 @@ class Session(TimeTravel):
             self._supervisor.again(forget=True)
 
     def complete(self, code: str, pos: int) -> Mapping[str, object]:
-        """Return completions in Jupyter's form; waits a few seconds for a running cell, then it returns none.
+        """Return completions at a position, in Jupyter's form.
 
-        Args:
-            code: the source of the cell so far.
-            pos: the cursor, in characters from the start.
-
-        Returns:
-            ``matches``, ``cursor_start``, ``cursor_end`` and ``metadata``.
-
+        The keys are ``matches``, ``cursor_start``, ``cursor_end`` and ``metadata``. Waits a few seconds for a running
+        cell, then it returns none.
         """
         return code_answers.completions(self._ask("complete", code, pos), code, pos)
 
     def inspect(self, code: str, pos: int, detail: int = 0) -> Mapping[str, object]:
         """Return documentation of the name at a position as a MIME bundle; empty when it is unknown.
 
-        Waits a few seconds for a running cell, then it returns nothing.
-
-        Args:
-            code: the source of the cell so far.
-            pos: the cursor, in characters from the start.
-            detail: 1 adds the source code, where the session has it; only Python sessions of processes do.
-
+        ``detail=1`` adds the source code, where the session has it: Python sessions of processes do. Waits a few
+        seconds for a running cell, then it returns nothing.
         """
-        in_ipython = self.language is Language.PYTHON and self._spec.frame.backend == "process"
+        in_ipython = self.language is Language.PYTHON and self._spec.backend == "process"
         return code_answers.documentation(self._ask("source" if detail and in_ipython else "inspect", code, pos))
 
     def is_complete(self, code: str) -> Mapping[str, object]:
-        """Say whether code is complete.
-
-        Args:
-            code: the source of the cell so far.
-
-        Returns:
-            ``status`` (complete, incomplete, invalid or unknown) and the ``indent`` of the next line.
-
-        """
+        """Return the ``status`` of code, complete, incomplete, invalid or unknown, and the next line's ``indent``."""
         return code_answers.completeness(self._ask("is_complete", code, 0))
 
     def attach_debugger(self, on_event: OnEvent) -> DebugLink:
         """Start a debugger in this session, for a page; waits a few seconds for a running cell.
 
-        It ends with the returned link, with the session, and with a rollback.
-
-        Args:
-            on_event: called with each event of the debugger, on a thread of the link.
-
-        Raises:
-            SessionError: the session runs a cell, has another language, or its Python has no debugpy.
-
+        It ends with the returned link, with the session, and with a rollback. ``on_event`` is called with each event of
+        the debugger, on a thread of the link. Raises ``SessionError`` when the session runs a cell, has another
+        language, or its Python has no debugpy.
         """
-        if self.language is not Language.PYTHON or self._spec.frame.backend != "process":
+        if self.language is not Language.PYTHON or self._spec.backend != "process":
             raise SessionError(f"only Python sessions of processes have a debugger, not {self.language} in WebAssembly")
         with host_trouble(), self._supervisor.turn(ASK_S) as worker:
             return worker.attach_debugger(on_event)
@@ -545,17 +426,6 @@ class Session(TimeTravel):
         except StillBusy:
             # A cell runs for longer: the worker cannot answer now, and an editor must not wait for ever.
             return {}
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Raise for ``fork`` and ``save``, which not every session has, an error that says so."""
-            if name in ("fork", "save"):
-                raise NotOfThisSession(
-                    f"a {self.language} session of processes has no {name}: only the memory of a WebAssembly guest can "
-                    f"be copied; open it with box.session({str(self.language)!r}, backend='wasm')"
-                )
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _forget(self) -> None:
         """Close the descriptors and end nothing: called in a forked child, where the session belongs to the parent."""

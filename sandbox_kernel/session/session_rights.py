@@ -170,11 +170,10 @@ class SessionRights:
     def _set_rules(self, supervisor: WorkerSupervisor, live: JailedWorker, rules: tuple[NetworkRule, ...]) -> None:
         """Let the session reach these domains and those that it began with, and end all its connections to others."""
         from sandbox_kernel.net.fetch_policy import FetchPolicy
-        from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
         policy = replace(self._backend.policy, network_rules=(*self._backend.policy.network_rules, *rules))
         fetch = FetchPolicy.from_sandbox_policy(policy)
-        if isinstance(live.proxy, EgressProxy):
+        if live.proxy is not None:
             live.proxy.change_policy(fetch)
         else:
             listener = listen_late(live.jail)

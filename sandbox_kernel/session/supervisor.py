@@ -17,24 +17,11 @@ from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
-from sandbox_kernel.session.between_cells import BetweenCells
-from sandbox_kernel.session.cell.cell_check import make_order
-from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder, CellRequest
-from sandbox_kernel.session.cell.cell_result import (
-    CellFacts,
-    Frame,
-    comeback_notes,
-    ended_by_its_heap,
-    loss_notes,
-    lost_notes,
-    make_result,
-    ran_out_of_memory,
-    reason,
-)
+from sandbox_kernel.session.background import BackgroundListener
+from sandbox_kernel.session.cell.request import CellRequest
+from sandbox_kernel.session.cell.result import CellEnd, make_result
 from sandbox_kernel.session.cell.run_cell import Cell
 from sandbox_kernel.session.present_worker import PresentWorker
-from sandbox_kernel.session.tree.node import CellText
-from sandbox_kernel.session.tree.state_record import cell_name
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
 
@@ -49,8 +36,8 @@ class WorkerSupervisor(PresentWorker):
     """Runs cells in the current worker, and replaces a worker that dies."""
 
     @cached_property
-    def _between_cells(self) -> BetweenCells:
-        return BetweenCells(self)
+    def _background(self) -> BackgroundListener:
+        return BackgroundListener(self)
 
     @contextlib.contextmanager
     def turn(self, patience_s: float | None = None, *, settles: bool = False) -> Iterator[JailedWorker]:
@@ -60,7 +47,7 @@ class WorkerSupervisor(PresentWorker):
         """
         self.refuse_if_closed()
         with self.lock(patience_s):
-            self._between_cells.busy()
+            self._background.busy()
             try:
                 self.refuse_if_closed()
                 if self.live is None:
@@ -74,8 +61,8 @@ class WorkerSupervisor(PresentWorker):
                     self._listen()
 
     def _listen(self) -> None:
-        if self.live is not None and self.live.late.listens:
-            self._between_cells.idle()
+        if self.live is not None and self.live.background.listens:
+            self._background.idle()
 
     #: A worker that could not be made ready between cells, and why; the next turn deals with it.
     _unready: tuple[JailedWorker, SessionError | GateLost] | None = None
@@ -99,99 +86,85 @@ class WorkerSupervisor(PresentWorker):
             self._lock.release()
 
     def run(
-        self, live: JailedWorker, order: CellOrder, stop: Stop, again: int | None = None, *, settles: bool = False
+        self, live: JailedWorker, request: CellRequest, stop: Stop, again: int | None = None, *, settles: bool = False
     ) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own.
 
         ``again`` is the node whose cell is run again; None for a new cell. ``settles``: see ``turn``.
         """
-        live.limit_memory(order.memory_mb * MIB)
-        if order.memory_mb > self.memory_mb:
+        memory_mb = self.spec.memory_of(request, self.memory_mb)
+        live.limit_memory(memory_mb * MIB)
+        if memory_mb > self.memory_mb:
             # What a cell makes with more memory is there for the next ones, which must be able to hold it.
-            self.memory_mb = order.memory_mb
-            self._pending_notes.append(notes.more_memory(order.memory_mb))
+            self.memory_mb = memory_mb
+            self._pending_notes.append(notes.more_memory(memory_mb))
         try:
-            return self._run(live, order, stop, replace(self.spec.frame, memory_mb=order.memory_mb), again, settles)
+            return self._run(live, request, memory_mb, stop, again, settles)
         finally:
             if self.live is live and live.jail.alive:
                 live.limit_memory(self.memory_mb * MIB)
 
-    def settle(self, live: JailedWorker) -> None:
-        """Wait until the worker is ready for a cell; raises ``SessionError`` when it is not any more."""
-        if self._ready(live) is not live:
-            raise SessionError(_GONE)
-
     def _run(
-        self, live: JailedWorker, order: CellOrder, stop: Stop, frame: Frame, again: int | None, later: bool
+        self,
+        live: JailedWorker,
+        request: CellRequest,
+        memory_mb: int,
+        stop: Stop,
+        again: int | None,
+        later: bool,
     ) -> ExecResult:
         with contextlib.suppress(GateLost):  # the cell finds out, and says so
             self._pending_notes += self.files.bring(live)
-        meter = live.jail.meter
-        meter.reset_peak()
-        # Processes of earlier cells may hold every place already; that is not this cell's doing.
-        meter.last_look()
-        before, kills = meter.read(), meter.oom_kills()
-        cell = Cell(live, order, stop)
+        cell = Cell(live, request, stop, self.spec.grace_s, live.tree.next if again is None else again)
         end = cell.watch()
-        # Count processes before the checkpoint adds one: a cell shorter than a tick was not counted yet.
-        meter.last_look()
         told, self._pending_notes = self._pending_notes, []
+        if end.done is not None:
+            if end.done.accelerator and not live.on_gpu:
+                told.append(notes.state_on_gpu())
+            live.on_gpu, live.on_card = end.done.accelerator, end.done.on_card
         back: RolledBack | None = None
         kept = end.how is Ending.DONE and not self._must_go_back(live, end)
-        if kept:
-            with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
-                if again is None:
-                    live.commit(cell_text(order, end))
-                else:
-                    live.recommit(again)
+        if kept and again is None:
+            live.commit(request, ended_well=end.ended_well)
+        elif kept and again is not None:
+            live.recommit(again)
         else:
-            heap = ended_by_its_heap(end, frame, meter.read().peak_bytes)
-            back, more = self._roll_back(
-                live, end, for_memory=end.how is Ending.DONE or heap or meter.oom_kills() > kills
-            )
+            heap = end.gave_up_its_heap(self.spec.language, memory_mb)
+            back, more = self._roll_back(live, end, for_memory=end.how is Ending.DONE or heap or end.oom_kills > 0)
             told += more
             if happened := [call.name for call in end.calls if call.happened]:
                 told.append(notes.calls_happened(happened))
         cell.settle()
-        after = meter.read()
-        changes, more = self._changes(live, end, back)
+        changes, more = self._changes(live, kept, back)
         if kept:
             live.tree.changed_files(changes)
-        told += [*more, *lost_notes(live.take_lost(), live.take_lost_names()), *live.take_failures()]
-        facts = CellFacts(
-            stdout=cell.output.stdout,
-            stderr=cell.output.stderr,
-            displays=cell.displays.all(),
-            dropped_displays=cell.displays.dropped,
-            late_displays=cell.displays.late,
-            violations=live.take_violations(),
-            oom_kills=meter.oom_kills() - kills,
-            forks_refused=after.forks_refused and not before.forks_refused,
-            cpu_seconds=_difference(after.cpu_seconds, before.cpu_seconds),
-            peak_bytes=after.peak_bytes,
-            gpu_peak_bytes=cell.limits.gpu_peak_bytes(),
-        )
+        told += [*more, *live.take_losses()]
+        violations = live.proxy.take_violations() if live.proxy is not None else ()
+        told += live.proxy.take_failures() if live.proxy is not None else ()
         if back is None and not kept:
             self.again()
-        if cell.failure is not None:
-            raise cell.failure
+        output = cell.output()
         self.just_rolled_back = back is not None
+        spec = self.spec
         if self.rights is not None:
-            frame = replace(frame, network_notes=self.rights.network_notes)
+            spec = replace(spec, network_notes=self.rights.network_notes)
         result = make_result(
+            spec,
+            request,
+            memory_mb,
             end,
-            facts,
-            frame,
-            timeout=order.timeout_s,
+            output,
             rolled_back=back is not None,
             told=told,
-            code_text=order.request.code,
+            violations=violations,
+            changes=changes,
+            here=self.files.here(live),
         )
         if kept and not later:
-            # Last: the worker and the gate begin at once, and would take the processor from what makes the result.
-            with contextlib.suppress(GateLost):  # as above
+            # Last: the gate begins at once, and would take the processor from what makes the result.
+            with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
                 live.keep_state()
-        return replace(result, changes=changes, here=self.files.here(live))
+        return result
 
     def _must_go_back(self, live: JailedWorker, end: CellEnd) -> bool:
         """Whether a cell that lived on is taken back all the same: it ran out of memory, and the state before is there.
@@ -200,14 +173,14 @@ class WorkerSupervisor(PresentWorker):
         error: the promise is the same.
         """
         nearest = live.tree.nearest()
-        return ran_out_of_memory(end) and nearest is not None and nearest.node == live.tree.present
+        return end.ran_out_of_memory and nearest is not None and nearest.node == live.tree.present
 
     def _changes(
-        self, live: JailedWorker, end: CellEnd, back: RolledBack | None
+        self, live: JailedWorker, kept: bool, back: RolledBack | None
     ) -> tuple[tuple[FsChange, ...], list[Note]]:
         """What the cell left in the work folder; nothing when that went back with the state."""
         try:
-            if (end.how is Ending.DONE and back is None) or (back is not None and back.files):
+            if kept or (back is not None and back.files):
                 return self.files.after(live)
             if back is not None:
                 self.files.rolled_back(live)
@@ -215,6 +188,11 @@ class WorkerSupervisor(PresentWorker):
             # The cell has run: whatever is wrong with the host, its result is not lost.
             return (), [notes.changes_unknown(error)]
         return (), []
+
+    def settle(self, live: JailedWorker) -> None:
+        """Wait until the worker is ready for a cell; raises ``SessionError`` when it is not any more."""
+        if self._ready(live) is not live:
+            raise SessionError(_GONE)
 
     def go_to(self, live: JailedWorker, node: int, asked: str) -> RolledBack:
         """Make a living state of the tree the present one; raises ``CheckpointGone`` when it lives no more.
@@ -244,14 +222,14 @@ class WorkerSupervisor(PresentWorker):
 
     def moved(self, note: Note, back: RolledBack) -> ExecResult:
         """Return the result of a move in the tree: a sentence about it, and what did not come along."""
-        frame = self.spec.frame
+        spec = self.spec
         return ExecResult(
-            language=frame.language,
-            backend=frame.backend,
-            isolation=frame.isolation,
-            memory_limit_mb=frame.memory_mb,
+            language=str(spec.language),
+            backend=spec.backend,
+            isolation=spec.isolation,
+            memory_limit_mb=spec.memory_mb,
             rolled_back=True,
-            notes=(note, *loss_notes(back)),
+            notes=(note, *back.losses()),
         )
 
     def raise_memory(self, live: JailedWorker, memory_mb: int) -> None:
@@ -264,8 +242,7 @@ class WorkerSupervisor(PresentWorker):
         """Run a line of ours as part of the present state: it is no cell, and undo does not count it."""
         live.prepare()
         with contextlib.closing(Stop()) as stop:
-            order = make_order(self.spec, self.memory_mb, CellRequest(code=code, timeout=QUIET_S))
-            cell = Cell(live, order, stop)
+            cell = Cell(live, self.spec.request(code, QUIET_S), stop, self.spec.grace_s, live.tree.present)
             end = cell.watch()
             if end.how is not Ending.DONE:
                 self._roll_back(live, end, for_memory=False)
@@ -343,20 +320,22 @@ class WorkerSupervisor(PresentWorker):
 
     def _roll_back(self, live: JailedWorker, end: CellEnd, *, for_memory: bool) -> tuple[RolledBack | None, list[Note]]:
         """Let the newest checkpoint take over; where there is none, say that the state is lost."""
-        found = None if for_memory else reason(end)
+        found = None if for_memory else end.reason()
         why = [] if found is None else [found]
         before, lost, on_card = live.cell, end.problem or _GONE, live.on_card
         line = live.tree.line() if live.on_gpu else []
         if end.how is not Ending.LOST and not self.closed:
             lost = live.unfrozen or "no checkpoint was left"
             try:
-                patient = for_memory or not live.has_room()
+                patient = for_memory or not live.memory.has_room()
                 live.end_worker()
                 back = self._recover(live, strict=end.how is Ending.PROTOCOL, patient=patient)
                 if back is not None:
-                    cells = [cell_name(live.tree.records[node]) for node in line[: before - back.cell]]
+                    steps = before - back.cell
+                    lost_cells = [live.tree.records[node] for node in line[:steps]]
+                    cells = [(record.number, record.code) for record in lost_cells]
                     gone = [notes.lost_on_gpu(cells, on_card)] if cells else []
-                    return back, [*why, *comeback_notes(back, before - back.cell), *gone]
+                    return back, [*why, notes.rolled_back(back.names, steps), *back.losses(), *gone]
             except SessionError as error:
                 lost = str(error)
             except GateLost:
@@ -364,23 +343,5 @@ class WorkerSupervisor(PresentWorker):
         return None, [*why, notes.state_lost(lost)]
 
 
-def cell_text(order: CellOrder, end: CellEnd) -> CellText:
-    """Return what is needed to run a cell again."""
-    asked = order.request
-    return CellText(
-        code=asked.code,
-        timeout_s=order.timeout_s,
-        number=asked.number,
-        memory_mb=asked.memory_mb,
-        cpu_seconds=asked.cpu_seconds,
-        output_bytes=asked.output_bytes,
-        status=end.done.status if end.done is not None else "ok",
-    )
-
-
 def _describe(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {-code}"
-
-
-def _difference(after: float | None, before: float | None) -> float | None:
-    return None if after is None else max(0.0, after - (before or 0.0))

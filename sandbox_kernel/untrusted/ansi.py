@@ -6,7 +6,8 @@ colour of its ground. A page makes an element for each, so their number is bound
 chunks is held back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so
 that it cannot hide the rest of the output.
 
-Plain text can cost a page much too: marks on one letter, returns in long lines. These are bounded (``_Layout``).
+Plain text can cost a page much too: marks on one letter, returns in long lines, changes of the direction of writing.
+These are bounded (``_Layout``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ MAX_COLOURS = 10_000
 MAX_MARKS = 8
 #: Most work with returns and backspaces of one stream: each costs the width of its line, and a little.
 MAX_RETURNS, _RETURN = 20_000_000, 100
+#: Most stretches of letters that are written from right to left, of one text: Chromium takes time for them that grows
+#: with their square, whatever lines they stand in (0.8 s for these, minutes for a hundred thousand).
+MAX_TURNS = 5000
 #: Ends all colours.
 END = "\x1b[0m"
 #: Every escape sequence that is not a colour, and every lone escape; many in a row are one match.
@@ -63,8 +67,15 @@ def plain(text: str) -> str:
 
 
 def few_colours(lines: list[str]) -> list[str]:
-    """Return lines of one output, without colours if these are too many in all lines together."""
+    """Return lines of one output, without colours or letters from right to left if these are too many together."""
+    if sum(map(turns, lines)) > MAX_TURNS:
+        lines = [_FROM_RIGHT.sub("\ufffd", line) for line in lines]
     return lines if sum(line.count("\x1b") for line in lines) <= MAX_COLOURS else [*map(plain, lines)]
+
+
+def turns(text: str) -> int:
+    """Return how many stretches of a text are written from right to left, or are set so."""
+    return 0 if text.isascii() else sum(1 for _ in _STRETCH.finditer(text))
 
 
 class ColourFilter:
@@ -148,21 +159,30 @@ class _Layout:
 
     def __init__(self) -> None:
         self._marks = ""
-        self._column = self._width = self._returns = 0
+        self._column = self._width = self._returns = self._turns = 0
 
     def bounded(self, text: str) -> str:
-        """Return the text without too many marks in a row, and too many returns as new lines."""
+        """Return the text without too many marks in a row and changes of direction, too many returns as new lines."""
         if self._marks or not (text.isascii() or _marks()[0].isdisjoint(text)):
             marks = _marks()[1]
             text = marks.sub(lambda found: found[0][:MAX_MARKS], self._marks + text)[len(self._marks) :]
             end = (self._marks + text)[-MAX_MARKS:]
             self._marks = next((end[at:] for at in range(len(end)) if marks.fullmatch(end, at)), "")
+        if not text.isascii():
+            text = _STRETCH.sub(self._turned, text)
         if "\r" in text or "\b" in text:
             return "".join(map(self._part, re.split("([\r\n])", text)))
         last = text.rfind("\n") + 1
         self._column = len(text) - last + (0 if last else self._column)
         self._width = self._column if last else max(self._width, self._column)
         return text
+
+    def _turned(self, stretch: re.Match[str]) -> str:
+        self._turns += 1
+        if self._turns <= MAX_TURNS:
+            return stretch[0]
+        remark = f"[… the direction changes more than {MAX_TURNS} times: letters from right to left are left out]"
+        return (remark if self._turns == MAX_TURNS + 1 else "") + _FROM_RIGHT.sub("\ufffd", stretch[0])
 
     def _part(self, text: str) -> str:
         """Return a new line, a return, or text between them."""
@@ -188,6 +208,14 @@ def _marks() -> tuple[frozenset[str], re.Pattern[str]]:
     return frozenset(marks), re.compile(f"(?:[{low}]|[{high}])+")  # one class of both would be searched slowly
 
 
+#: Letters that are written from right to left, and what sets a direction.
+_RIGHT = (
+    "\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff"
+    "\U00010800-\U00010fff\U0001e800-\U0001efff"
+)
+_FROM_RIGHT = re.compile(f"[{_RIGHT}]")
+#: One or several words of them in a line: signs between them take their direction, letters and digits do not.
+_STRETCH = re.compile(rf"[{_RIGHT}]++(?:[^\w\n]++[{_RIGHT}]++)*+")
 _SGR = re.compile(r"\x1b\[([0-9;:]*)m")
 #: What each code that ends something ends; codes from 30 on are colours of the text or of its ground.
 _ENDS = {22: {1, 2, 21}, 23: {3}, 24: {4, 21}, 25: {5, 6}, 27: {7}, 29: {9}, 39: {38}, 49: {48}, 55: {53}}

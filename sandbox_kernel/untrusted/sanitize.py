@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.ansi import only_colours
+from sandbox_kernel.untrusted.ansi import MAX_TURNS, only_colours, turns
 from sandbox_kernel.untrusted.css import TABLE_STYLE
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image
@@ -64,6 +64,8 @@ _NAMES = {
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*\+json\Z")
 _WINDOW, _OVERLAP = 512 << 10, 4096
 _MAY_BE_SCOPED = re.compile(r"<(?:style|audio|video)[\s/>]", re.IGNORECASE)
+#: Tags between which text is a block of its own.
+_BLOCK = re.compile(r"</?(?:p|div|td|th|li|dt|dd|h[1-6]|pre|blockquote|caption|table|ul|ol|dl)\b[^>]*>")
 #: The text that IPython sends for objects without a text form.
 _NO_TEXT = re.compile(r"<IPython\.core\.display\.\w+ object>\Z")
 
@@ -84,7 +86,8 @@ class SanitizedBundle:
         letters = sum(letters_of_formulas(str(self.data.get(mime, ""))) for mime in ("text/latex", "text/html"))
         texts = [text for text in self.data.values() if isinstance(text, str)]
         drawn = sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
-        return _LETTER * letters + drawn
+        turned = sum(_turned(mime, text) for mime, text in self.data.items() if isinstance(text, str))
+        return _LETTER * letters + drawn + turned * MAX_WORK // MAX_TURNS**2
 
 
 def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
@@ -186,7 +189,18 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
     if cleaner is None:
         return check_image(mime, value), ()
     clean, taken = cleaner(encodable(value))
+    if mime != "text/plain" and _turned(mime, clean) > MAX_TURNS**2:
+        raise ContentRefused(f"its direction of writing changes more than {MAX_TURNS} times")
     return unmarked(clean), taken  # the last step: references and escapes of characters are resolved
+
+
+def _turned(mime: str, text: str) -> int:
+    """Return the squared changes of direction of each block of a text: a page lays out each by itself."""
+    if text.isascii():
+        return 0
+    # A style can join blocks.
+    blocks = _BLOCK.split(text) if mime in ("text/html", "text/markdown") and "display" not in text else [text]
+    return sum(turns(block) ** 2 for block in blocks)
 
 
 def _html(text: str) -> tuple[str, tuple[str, ...]]:

@@ -95,7 +95,7 @@ def test_an_allowed_host_that_does_not_answer_is_told_whatever_its_client_shows(
 
 @pytest.mark.slow
 def test_each_cell_of_a_session_tells_what_it_did_not_reach() -> None:
-    from sandbox_kernel.session.opening.open_session import open_session
+    from sandbox_kernel.session.open_session import open_session
 
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
@@ -129,7 +129,7 @@ def test_without_permission_there_is_no_proxy_at_all(port: int) -> None:
 
 @pytest.mark.slow
 def test_a_session_reaches_the_allowed_domain_too_and_each_cell_tells_its_own_refusals(port: int) -> None:
-    from sandbox_kernel.session.opening.open_session import open_session
+    from sandbox_kernel.session.open_session import open_session
 
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     with open_session(backend(port, policy), "python") as session:
@@ -166,7 +166,7 @@ def test_node_finds_the_proxy(port: int, language: str, code: str, told: str, mo
 
 @pytest.mark.slow
 def test_a_session_of_node_finds_the_proxy(port: int) -> None:
-    from sandbox_kernel.session.opening.open_session import open_session
+    from sandbox_kernel.session.open_session import open_session
 
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
     with open_session(backend(port, policy), "javascript") as session:

@@ -13,7 +13,7 @@ import pytest
 
 from sandbox_kernel import ExecResult, FunctionLimits, Sandbox, Status
 from sandbox_kernel.model.notes import NoteKind
-from sandbox_kernel.session.worker.node_freeze import freeze_addon
+from sandbox_kernel.session.language_workers import freeze_addon
 
 
 def search(query: str, limit: int = 2) -> list[str]:

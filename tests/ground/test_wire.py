@@ -18,7 +18,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.ground.wire import MAX_PARTS, BadMessage, Frames, TooManyParts, decode, frame, parse_json
 from sandbox_kernel.jail.gate_messages import question
 from sandbox_kernel.session.debug_link import read_message
-from sandbox_kernel.session.worker.message_reader import parse
+from sandbox_kernel.session.worker.messages import parse
 
 #: A letter that holds the byte of a quotation mark in UTF-16 and UTF-32, then more lists than are parsed.
 HIDDEN = '["\u0122' + '", [], "' * MAX_PARTS + '"]'

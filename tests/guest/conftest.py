@@ -16,7 +16,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.guest.wasm.plan import CompilePlan, read_plan
 from sandbox_kernel.guest.wasm.rewrite import compile_module
 from sandbox_kernel.jail.guest_programs import guest_folder, start_of
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 
 RUNNER = ("-c", start_of("wasm.run"), guest_folder())

@@ -40,7 +40,7 @@ from sandbox_kernel.jail.walls import Walls, sizes
 from sandbox_kernel.languages.registry import availability
 from sandbox_kernel.model import Events
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from tests.conftest import need
 
 pytestmark = [

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.jail.streams import CHUNK, NOTICE, Capture, Feeder, readable
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 
 quick = settings(deadline=None, max_examples=60)
 

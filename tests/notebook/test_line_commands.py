@@ -8,7 +8,7 @@ from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
 from sandbox_kernel.notebook.options.parse_cell import parse_line
 from sandbox_kernel.notebook.render import ReportPanel
-from sandbox_kernel.session.worker.checkpoints import Checkpoint
+from sandbox_kernel.session.tree.node import Checkpoint
 
 
 class Session:

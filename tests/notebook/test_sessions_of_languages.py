@@ -12,7 +12,7 @@ from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.notebook.sessions.cell_sessions import NotebookSessions
-from sandbox_kernel.session.opening.open_wasm import WasmSession
+from sandbox_kernel.session.open_wasm import WasmSession
 
 
 def test_a_shell_cell_does_not_run_in_the_python_session_that_the_defaults_mean() -> None:

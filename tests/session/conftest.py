@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 
 Open = Callable[..., Session]

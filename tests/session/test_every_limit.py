@@ -12,7 +12,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.ending import LIMITS, Ending
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limit
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from tests.jail.walls_and_groups import TIERS, Tier
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

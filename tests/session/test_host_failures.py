@@ -11,7 +11,7 @@ from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.cell.run_cell import Cell
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 
 
 def test_without_descriptors_a_cell_runs_or_is_refused_and_its_count_is_right(nothing_left: None) -> None:

@@ -16,7 +16,7 @@ import pytest
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 
 Open = Callable[..., Session]
@@ -82,7 +82,7 @@ def run_host(program: str) -> subprocess.Popen[str]:
 
 HOST = """
     from sandbox_kernel.backends.process import ProcessBackend
-    from sandbox_kernel.session.opening.open_session import open_session
+    from sandbox_kernel.session.open_session import open_session
     from sandbox_kernel.jail.accounting.processes import tree
     session = open_session(ProcessBackend())
     session.run("x = 1")
@@ -97,7 +97,7 @@ CLOSED = """
     from sandbox_kernel.jail.accounting.meter import own_leaves
     from sandbox_kernel.jail.accounting.processes import tree
     from sandbox_kernel.languages.recipe import ProcessConfig
-    from sandbox_kernel.session.opening.open_session import open_session
+    from sandbox_kernel.session.open_session import open_session
 
     def held():
         gc.collect()

@@ -10,7 +10,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 from tests.loopback_server import QuietHandler, serving
 

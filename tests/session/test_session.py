@@ -14,10 +14,9 @@ from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, PolicyViol
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.cell.cell_output import CellOutput
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.run_cell import Cell
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 
 Open = Callable[..., Session]
@@ -188,7 +187,6 @@ def test_a_listener_that_fails_on_the_last_words_of_a_cell_is_told_as_it_failed(
 
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(Cell, "_read_output", lambda self, fd: None)
-        patch.setattr(CellOutput, "drain", lambda self: None)
         session.run("print('x')", on_output=fail)
     assert session.run("1").ok
 

@@ -8,10 +8,12 @@ from sandbox_kernel.untrusted import ansi
 from sandbox_kernel.untrusted.ansi import (
     MAX_COLOURS,
     MAX_MARKS,
+    MAX_TURNS,
     ColourFilter,
     few_colours,
     only_colours,
     plain,
+    turns,
 )
 
 
@@ -149,3 +151,26 @@ def test_returns_are_bounded_by_the_width_of_their_lines() -> None:
         shown = only_colours(text)
         assert shown.count("\r") + shown.count("\b") <= most and shown.count("y") == text.count("y")
     assert ColourFilter(None).feed("x" * 500_000 + "\ry" * 1000).count("\r") == 1000, "a terminal has no page"
+
+
+MIXED = "\u05d0a1 "
+
+
+def test_text_that_changes_its_direction_too_often_is_shown_without_letters_from_right_to_left() -> None:
+    shown = only_colours(MIXED * 200_000)
+    assert turns(shown) == MAX_TURNS
+    assert shown.count("the direction changes more than") == 1 and shown.endswith("\ufffda1 ")
+    chunks = ColourFilter()
+    assert sum(turns(chunks.feed(MIXED * 1000)) for _ in range(20)) == MAX_TURNS
+    assert turns("".join(few_colours([only_colours(MIXED * 4000)] * 20))) <= MAX_TURNS
+
+
+@pytest.mark.parametrize("unit", ["a\u202bb\u202c", "\u2067a\u2069", "\u0627\u0031", "\U0001e900b", "\u05d0\n"])
+def test_whatever_sets_a_direction_is_counted(unit: str) -> None:
+    assert turns(only_colours(unit * 50_000)) <= MAX_TURNS < turns(unit * 50_000)
+
+
+def test_prose_in_a_language_that_is_written_from_right_to_left_stays_as_it_is() -> None:
+    prose = "\u05e9\u05dc\u05d5\u05dd, \u05e2\u05d5\u05dc\u05dd! " * 100 + "\n"
+    assert only_colours(prose * 100) == prose * 100
+    assert turns(prose * 100) == 100

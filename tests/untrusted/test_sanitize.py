@@ -545,3 +545,21 @@ def test_the_work_of_a_page_with_an_output_is_counted() -> None:
 def test_the_formulas_of_a_cell_are_summed_whatever_they_stand_in(mime: str, text: str) -> None:
     largest = sanitize_bundle({mime: text}, {})
     assert largest.removed == () and largest.work <= MAX_WORK < 2 * largest.work
+
+
+MIXED = "\u05d0a1 "
+
+
+@pytest.mark.parametrize(
+    "markup", [f"<p>{MIXED * 6000}</p>", f'<span>{MIXED}</span><div style="display:inline">x</div>' * 6000]
+)
+def test_html_that_changes_its_direction_too_often_is_refused(markup: str) -> None:
+    refused = sanitize_bundle({"text/html": markup}, {})
+    assert "text/html" not in refused.data and "direction of writing" in refused.removed[0]
+
+
+def test_the_changes_of_direction_of_a_cell_are_summed_by_blocks() -> None:
+    table = f"<table>{f'<tr><td>{MIXED}</td></tr>' * 6000}</table>"
+    assert sanitize_bundle({"text/html": table}, {}).work < MAX_WORK // 10
+    text = sanitize_bundle({"text/plain": MIXED * 6000}, {})
+    assert text.work <= MAX_WORK < 2 * text.work

@@ -22,9 +22,9 @@ from sandbox_kernel.agent.tool import shown
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Display, ExecResult, Language
-from sandbox_kernel.session.opening.open_session import session_languages
+from sandbox_kernel.session.open_session import session_languages
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.tree.explore import Exploration
+from sandbox_kernel.session.tree.time_travel import Exploration
 
 MOST_SESSIONS: Final = 8
 MOST_CANDIDATES: Final = 16

@@ -74,8 +74,8 @@ def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> int:
     raise_oom_score(step.get("oom_score_adj", 500))
     lockdown.set_rlimits(step["rlimits"])
     put_up_walls()
-    if step.get("filter") is not None:
-        return lockdown.load_seccomp(blobs[step["filter"]], listener=step.get("asks_to_fork", False))
+    if step.get("seccomp") is not None:
+        return lockdown.load_seccomp(blobs[step["seccomp"]], listener=step.get("asks_to_fork", False))
     return -1
 
 
@@ -301,7 +301,7 @@ class Ahead:
 
     def begin(self, step: Dict[str, Any], blobs: List[bytes], hatch: int) -> int:
         """Send the step, and the hatch to host functions if it may call any, to the process and return its pid."""
-        needed = [blob if number in (step["source"], step["filter"]) else b"" for number, blob in enumerate(blobs)]
+        needed = [blob if number in (step["source"], step["seccomp"]) else b"" for number, blob in enumerate(blobs)]
         hatchs = [hatch] if hatch >= 0 else []
         send_frame(self.socket, marshal.dumps((step, needed, len(hatchs))), hatchs)
         return self.pid

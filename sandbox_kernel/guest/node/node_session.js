@@ -462,6 +462,8 @@ async function serve() {
         if (answer.op === 'input') asked.get(answer.question)?.(answer);
         asked.delete(answer.question);
       }
+      // The checkpoint of this cell follows without another order.
+      if (message.checkpoint) await checkpoint(message.checkpoint.cell, message.checkpoint.sealed);
     } else if (message.op === 'freeze') {
       await checkpoint(message.cell, message.sealed);
     } else if (message.op === 'ask') {

@@ -6,7 +6,7 @@ may be hostile. The gate is our own process: it outlives the worker, and only it
 - reaps dead processes (orphans become its children: it is the subreaper or the init of the namespace),
 - sends signals to the worker,
 - keeps copies of the work folder,
-- carries out a *handover*, which is how a session rolls back: it kills every process that did not exist when the
+- *promotes* a checkpoint, which is how a session rolls back: it kills every process that did not exist when the
   chosen checkpoint was made, restores the work folder, and wakes the checkpoint, which becomes the worker.
 
 The host names a checkpoint by the number of its cell. The worker reports the pid, and may lie: when the checkpoint is
@@ -27,21 +27,14 @@ import time
 from ..gate.alive import descendants as processes
 from ..gate.alive import thread_ticks
 from .folder_copies import WorkFolder
-from .held import Held, Refused, await_ends, await_no_signal, end_others, only_the_worker
+from .held import LAST_LOOK, LOOK, WAKE, Held, Refused, await_ends, await_no_signal, end_others, only_the_worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Set
 
 
-#: The signal that wakes a checkpoint. A checkpoint checks that the gate sent it. This cannot be a real-time signal:
-#: when a user has too many signals queued, the kernel drops the sender of those.
-WAKE = signal.SIGUSR2
-#: The signal that makes a checkpoint look at its variables, in a fork.
-LOOK = signal.SIGUSR1
-#: The signal that makes a checkpoint look at its variables itself, because it is about to be dropped.
-LAST_LOOK = signal.SIGHUP
-#: How long the gate waits for killed processes to be gone before it gives up the handover.
+#: How long the gate waits for killed processes to be gone before it gives up.
 DEATH_S = 5.0
 
 if TYPE_CHECKING:
@@ -124,8 +117,8 @@ class CheckpointGate:
             return
         elif op == "compare":
             answer.update(self.folder.compare(order["before"], order["after"]))
-        elif op == "handover":
-            self.handover(order)
+        elif op == "promote":
+            self.promote(order)
             return
         self.send(answer)
 
@@ -210,7 +203,7 @@ class CheckpointGate:
                 # From now on another process may get this pid.
                 self.worker = 0
 
-    def handover(self, order: Order) -> None:
+    def promote(self, order: Order) -> None:
         """Make the checkpoint of ``cell`` the worker. The checkpoints of the cells in ``keep`` stay, all others end.
 
         Processes that earlier cells left running, and that existed when the checkpoint was made, go on running. With
@@ -248,12 +241,12 @@ class CheckpointGate:
             return refused("the checkpoint is gone")
         problem = self.folder.restore(cell)
         self.worker = chosen.pid
-        return {"op": "handover", "ok": True, "pid": chosen.pid, "reason": "", "folder": problem}
+        return {"op": "promote", "ok": True, "pid": chosen.pid, "reason": "", "folder": problem}
 
 
 def refused(reason: str) -> Dict[str, Any]:
-    """Return the answer to a handover that was not possible."""
-    return {"op": "handover", "ok": False, "pid": 0, "reason": reason, "folder": ""}
+    """Return the answer to a promotion that was not possible."""
+    return {"op": "promote", "ok": False, "pid": 0, "reason": reason, "folder": ""}
 
 
 def signal_child(pid: int, number: int) -> bool:

@@ -22,22 +22,16 @@ import os
 import signal
 import stat
 import sys
-import threading
 
 from ..gate import lockdown
 from . import accelerator, sleeping_fork
+from .held import WAKE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Tuple
 
 
-#: The same signal as ``checkpoint_gate.WAKE``.
-WAKE = signal.SIGUSR2
-#: The same signal as ``checkpoint_gate.LOOK``.
-LOOK = signal.SIGUSR1
-#: The same signal as ``checkpoint_gate.LAST_LOOK``.
-LAST_LOOK = signal.SIGHUP
 _SENT_BY_KILL = 0
 #: References taken before the first cell, because a cell may replace these functions.
 _waitpid, _peek = os.waitpid, os.waitid
@@ -50,14 +44,14 @@ class Marks:
     def __init__(self, checkpoints: List[int], own_threads: int = 0) -> None:
         self.positions: Dict[int, Tuple[int, int, int | None]] = {}
         #: What else the checkpoint cannot hold, counted: sockets, open databases, child processes.
-        self.beside = Count(checkpoints)
+        self.outside = Count(checkpoints)
         for name in os.listdir("/proc/self/fd"):
             fd = int(name)
             try:
                 info = os.fstat(fd)
                 flags = fcntl.fcntl(fd, fcntl.F_GETFL)
                 position = os.lseek(fd, 0, os.SEEK_CUR) if stat.S_ISREG(info.st_mode) else None
-                self.beside.see(fd, info.st_mode)
+                self.outside.see(fd, info.st_mode)
             except OSError:
                 continue
             self.positions[fd] = (info.st_ino, flags, position)
@@ -247,11 +241,6 @@ def read_score(who: str) -> int:
             return int(file.read())
     except OSError:
         return 0
-
-
-def user_threads() -> int:
-    """Return the number of threads besides the one that runs cells."""
-    return threading.active_count() - 1
 
 
 # Keeps one descriptor in reserve, so that a checkpoint can be made of a session whose cells have used up all others.

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, List, Sequence
 
 
+#: The signal that wakes a checkpoint. A checkpoint checks that the gate sent it. This cannot be a real-time signal:
+#: when a user has too many signals queued, the kernel drops the sender of those.
+WAKE = signal.SIGUSR2
+#: The signal that makes a checkpoint look at its variables, in a fork.
+LOOK = signal.SIGUSR1
+#: The signal that makes a checkpoint look at its variables itself, because it is about to be dropped.
+LAST_LOOK = signal.SIGHUP
 #: Descriptors from this number on cannot be given to ``select``.
 MOST_WAITED_FOR = 1000
 #: How long to wait before a process is looked at again.
@@ -35,15 +42,8 @@ class Refused(Exception):
 class Held:
     """One checkpoint, held by its descriptor. ``close`` closes the descriptor and does not end the process.
 
-    Args:
-        pid: the pid that the worker reported.
-        parents: pids, one of which must be the parent of the process.
-        worker: the pid of the worker, which cannot be its own checkpoint; 0 when it has ended.
-        before: the process must have started at this time or earlier (clock ticks since boot).
-
-    Raises:
-        Refused: the process does not exist or does not meet these conditions.
-
+    Raises ``Refused`` when the process that the worker reported is the ``worker`` itself, no child of one of
+    ``parents``, or younger than ``before`` (clock ticks since boot).
     """
 
     def __init__(self, pid: int, parents: Sequence[int], worker: int, before: int) -> None:
@@ -234,7 +234,7 @@ def end_quickly(pid: int, deadline: float) -> bool:
     return makes_no_more_calls(pid)
 
 
-# Ends the processes of a cell that is rolled back, for the gate's handover: the worker, and what the cell has started.
+# Ends the processes of a cell that is rolled back, for the gate's promotion: the worker, and what the cell has started.
 #
 # Standard library only, Python 3.8 or later.
 
@@ -246,12 +246,6 @@ def only_the_worker(worker: int, stay: Dict[int, int], deadline: float) -> bool:
     checkpoint is disturbed. A list of /proc may miss a process that was forked meanwhile. The kernel numbers processes
     in a row, so a list during which the newest number stayed the same misses none; only the init of a pid namespace,
     which the caller must be, sees that number.
-
-    Args:
-        worker: the pid of the worker, which is our child; 0 when it has ended.
-        stay: the start times of processes that stay, by pid. One that a program has stopped goes on.
-        deadline: when to give up (``time.monotonic``).
-
     """
     if worker and not end_quickly(worker, deadline):
         return False
@@ -270,13 +264,8 @@ def end_others(
 ) -> bool:
     """Kill the worker and every process that does not stay; returns False when some could not be killed in time.
 
-    Args:
-        worker: returns the pid of the worker; 0 when it has ended.
-        stay: the start times of processes that stay, by pid. Those that are stopped go on afterwards.
-        deadline: when to give up (``time.monotonic``).
-        reap: collects our dead children.
-        patient: whether the memory of the worker has to be free afterwards too.
-
+    ``stay`` has the start times of processes that stay, by pid; those that are stopped go on afterwards. With
+    ``patient`` the memory of the worker is free afterwards too.
     """
 
     def harmless() -> bool:

@@ -13,7 +13,8 @@ import sys
 import threading
 
 from . import accelerator
-from .freeze import LAST_LOOK, LOOK, Freezer, Marks
+from .freeze import Freezer, Marks
+from .held import LAST_LOOK, LOOK
 from .observer import Observer
 from .signals import SIG_UNBLOCK, Signals, set_mask
 from .worker_channel import HostChannel
@@ -21,17 +22,6 @@ from .worker_channel import HostChannel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, Tuple
-
-
-#: A chunk is a power of two, and at least as large as the frame that asks for it. This many words of a frame are a
-#: little more than 256 KB, so nearly half of its chunk is left; memory that is not written to takes no page.
-_WORDS = 33_000
-
-
-def with_room(function: Any) -> Any:
-    """Give everything that this function calls, directly or not, a quarter of a megabyte for its frames."""
-    function.__code__ = function.__code__.replace(co_stacksize=_WORDS)
-    return function
 
 
 #: The longest prompt of an input request, in characters; the host accepts no longer one.
@@ -131,7 +121,6 @@ class Worker:
         # The engine may have set handlers of its own.
         self.signals.hold()
 
-    @with_room
     def serve(self) -> None:
         """Receive and carry out the host's messages; never returns."""
         self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
@@ -144,7 +133,9 @@ class Worker:
                 op = message["op"]
                 if op == "run":
                     self.run(message)
-                elif op == "freeze":
+                    # The checkpoint of this cell follows without another order.
+                    message, op = message.get("checkpoint") or {}, "freeze"
+                if op == "freeze" and message:
                     self.freeze(message["cell"], sealed=message["sealed"])
                 elif op == "ask":
                     self.ask(message)
@@ -241,7 +232,7 @@ class Worker:
         if marks is None:
             self.channel.send({"op": "frozen", "cell": cell, "pid": 0, "threads": 0, "reason": reason})
         elif pid:
-            told = {"cell": cell, "pid": pid, "threads": marks.threads, "beside": marks.beside.told(), "reason": ""}
+            told = {"cell": cell, "pid": pid, "threads": marks.threads, "outside": marks.outside.told(), "reason": ""}
             self.channel.send({"op": "frozen", **told})
             if not self.channel.waiting():
                 self.engine.touch()

@@ -40,6 +40,8 @@ class Reading:
     cpu_seconds: float | None = None
     #: Whether allocations above the limit fail, instead of the program being killed.
     refuses_memory: bool = False
+    #: How many processes were killed for memory so far.
+    oom_kills: int = 0
 
 
 #: A run with more files is ended: each file costs kernel memory that no size limit counts.
@@ -439,7 +441,8 @@ class CgroupMeter(Meter):
         refused = 0 if self._pids is None else _table(f"{self._pids}/pids.events").get("max", 0)
         counted = self._counted_cpu()
         cpu = None if counted is None else max(0.0, counted - self._cpu_before)
-        return Reading(self.oom_kills() > 0, refused > 0 or self._full, self._peak_bytes(), cpu)
+        kills = self.oom_kills()
+        return Reading(kills > 0, refused > 0 or self._full, self._peak_bytes(), cpu, oom_kills=kills)
 
     def _peak_bytes(self) -> int | None:
         if self._peak_fd < 0:

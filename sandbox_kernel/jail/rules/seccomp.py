@@ -15,6 +15,7 @@ The same arguments always give the same bytes, so a filter can be cached, compar
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 import sys
@@ -196,6 +197,7 @@ def host_arch() -> str:
     return machine
 
 
+@functools.lru_cache(maxsize=16)
 def build_filter(
     arch: str,
     *,

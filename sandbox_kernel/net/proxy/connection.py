@@ -38,7 +38,7 @@ class ProxyConnection:
     def __init__(self, rules: ProxyRules, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._rules = rules
         activity = relay.Activity(rules.limits.idle_timeout_s)
-        self._link = Link(rules, reader, writer, activity, relay.Traffic(rules.traffic))
+        self._link = Link(rules, reader, writer, activity)
         self._record = AuditRecord(event="", via="proxy", method="", host="", port=0)
 
     async def serve(self) -> None:
@@ -138,9 +138,9 @@ class ProxyConnection:
         self._write(replace(self._record, event=event, rule=error.rule, reason=str(error)))
 
     def _finish(self) -> None:
-        traffic = self._link.traffic
+        link = self._link
         if self._record.address:
-            self._write(replace(self._record, event="finished", bytes_out=traffic.bytes_out, bytes_in=traffic.bytes_in))
+            self._write(replace(self._record, event="finished", bytes_out=link.bytes_out, bytes_in=link.bytes_in))
 
     def _write(self, record: AuditRecord) -> None:
         """Write an audit record of a finished request. A failure is logged here, and stops the next request."""
@@ -196,14 +196,14 @@ async def _upload(link: Link, target: Target, early: bytes) -> None:
     if data[:1] == TLS_FIRST_BYTE:
         data = await _vetted_hello(link, target, data)
     while data:
-        link.traffic.add_out(await send(link.far_writer, data, link.activity))
+        link.bytes_out += await send(link.far_writer, data, link.activity)
         data = await receive(link.reader, link.activity)
     link.far_writer.write_eof()
 
 
 async def _download(link: Link) -> None:
     while data := await receive(link.far_reader, link.activity):
-        link.traffic.add_in(await send(link.writer, data, link.activity))
+        link.bytes_in += await send(link.writer, data, link.activity)
     link.writer.write_eof()
 
 

@@ -2,33 +2,45 @@
 
 The listening socket is made inside the namespace and passed to the host as a descriptor, so only programs in that
 namespace can connect to it. They find the proxy through ``http_proxy`` and ``https_proxy``. Names are resolved on the
-host, and only those that the policy allows. All proxies of a process share one thread.
+host, and only those that the policy allows. All proxies of a process share one thread. Connections are accepted at a
+limited rate and wait in the kernel's queue of that jail otherwise, so that a program which connects in a loop does not
+keep the thread busy.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Iterable
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
+from typing import Self
 
-from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxDestroyed
 from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.net.egress import AuditSink, audit_sink
 from sandbox_kernel.net.fetch_policy import DEFAULT_METHODS, FetchPolicy, RateLimit, ViolationLog
+from sandbox_kernel.net.network_thread import run_on_network_loop
 from sandbox_kernel.net.proxy.connection import ProxyConnection
-from sandbox_kernel.net.proxy.jail_server import JailServer
-from sandbox_kernel.net.proxy.relay import CHUNK, ProxyLimits, ProxyRules, Traffic
+from sandbox_kernel.net.proxy.relay import CHUNK, ProxyLimits, ProxyRules
 from sandbox_kernel.net.resolve import Resolver, lookup_threads, system_resolver
 from sandbox_kernel.net.secret_headers import Vault
 
 __all__ = ["EgressProxy", "ProxyLimits"]
 
+_log = logging.getLogger(__name__)
+
 #: Most failed requests in the notes of a result.
 _TOLD = 5
+#: Connections that are accepted in a second, and at once after a pause. Package managers open some dozens.
+_PER_SECOND, _BURST = 200.0, 400
+#: Seconds to wait after ``accept`` failed, for example because the host has no descriptor left.
+_AFTER_FAILURE_S = 0.5
 
 
-class EgressProxy(JailServer):
+class EgressProxy:
     """Serves the connections of one sandbox within a policy. Use it as a context manager, or call ``close``.
 
     The proxy does not limit the size of bodies: it keeps none in memory, and the disk limit of the sandbox applies.
@@ -42,9 +54,6 @@ class EgressProxy(JailServer):
         vault: Secrets that the proxy fills into headers; None for no secrets.
 
     """
-
-    what = "egress proxy"
-    limit = CHUNK
 
     def __init__(
         self,
@@ -62,22 +71,34 @@ class EgressProxy(JailServer):
                 "use the default methods, or schemes=('http',)"
             )
         self.policy = replace(policy, allow_private_for=(*policy.allow_private_for, *allow_private_for))
-        super().__init__()
-        self._traffic = Traffic()
-        self._refusals, self._failures = ViolationLog(), ViolationLog()
-        self._executor = lookup_threads()
         self._rules = ProxyRules(
             policy=self.policy,
             resolver=resolver or system_resolver,
-            executor=self._executor,
+            executor=lookup_threads(),
             limits=limits or ProxyLimits(),
             rate=RateLimit(self.policy),
-            refusals=self._refusals,
-            failures=self._failures,
+            refusals=ViolationLog(),
+            failures=ViolationLog(),
             audit=audit_sink(audit),
-            traffic=self._traffic,
             vault=vault or Vault(),
         )
+        self._listening: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
+        #: Connections that are being ended while the proxy goes on.
+        self._ended: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._mistaken = False
+
+    def start(self, listener: socket.socket) -> None:
+        """Serve connections to this listening socket in the background. The proxy owns the socket and closes it.
+
+        May be called again with another socket, when a session has a new network namespace.
+        """
+        if self._closed:
+            raise SandboxDestroyed("the egress proxy was closed; make a new one for a new sandbox")
+        if listener.type != socket.SOCK_STREAM or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise InvalidRequest(f"the egress proxy needs a listening stream socket, got {listener!r}")
+        run_on_network_loop(self._listen(listener))
 
     def change_policy(self, policy: FetchPolicy) -> None:
         """Serve later requests under another policy, and end every connection that is open now.
@@ -86,38 +107,116 @@ class EgressProxy(JailServer):
             policy: Which hosts may be reached from now on.
 
         """
-        private = tuple(self.policy.allow_private_for)
-        self.policy = replace(policy, allow_private_for=private)
+        self.policy = replace(policy, allow_private_for=tuple(self.policy.allow_private_for))
         self._rules = replace(self._rules, policy=self.policy, rate=RateLimit(self.policy))
-        self.end_connections()
+        run_on_network_loop(self._end_connections())
 
     def close(self) -> None:
-        """See ``JailServer``."""
-        super().close()
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Stop accepting, end every connection and wait until all have ended. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            run_on_network_loop(_cancelled((*self._listening, *self._connections)))
+        self._rules.executor.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def violations(self) -> tuple[Violation, ...]:
-        """See ``JailServer``."""
-        return self._refusals.snapshot()
+        """The requests that were refused so far, each once."""
+        return self._rules.refusals.snapshot()
 
     def take_violations(self) -> tuple[Violation, ...]:
-        """See ``JailServer``."""
-        return self._refusals.take()
+        """Return the requests that were refused since the last call, each once."""
+        return self._rules.refusals.take()
 
     def take_failures(self) -> tuple[Note, ...]:
-        """See ``JailServer``."""
-        return tuple(notes.unreached(failure.reason) for failure in self._failures.take()[:_TOLD])
+        """Return notes on requests since the last call that were allowed and failed; some clients hide the reason."""
+        return tuple(notes.unreached(failure.reason) for failure in self._rules.failures.take()[:_TOLD])
 
-    @property
-    def bytes_out(self) -> int:
-        """Bytes that left the sandbox so far."""
-        return self._traffic.bytes_out
+    async def _listen(self, listener: socket.socket) -> None:
+        task = asyncio.create_task(self._take(listener))
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
 
-    @property
-    def bytes_in(self) -> int:
-        """Bytes that came into the sandbox so far."""
-        return self._traffic.bytes_in
+    async def _take(self, listener: socket.socket) -> None:
+        """Accept connections until cancelled; closes the listener."""
+        loop, pace = asyncio.get_running_loop(), Pace(_PER_SECOND, _BURST)
+        listener.setblocking(False)
+        with listener:
+            while True:
+                await pace.turn()
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError as error:
+                    # No descriptor is free, or the peer has closed already.
+                    _log.warning("the egress proxy could not take a connection: %s", error)
+                    await asyncio.sleep(_AFTER_FAILURE_S)
+                    continue
+                reader = asyncio.StreamReader(limit=CHUNK)
+                protocol = asyncio.StreamReaderProtocol(reader, self._serve)
+                await loop.connect_accepted_socket(lambda made=protocol: made, connection)  # type: ignore[misc]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await ProxyConnection(self._rules, reader, writer).serve()
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await ProxyConnection(self._rules, reader, writer).serve()
+        except asyncio.CancelledError:
+            # Cancelled by ``close``. If raised, Python 3.11 would print a traceback for each connection.
+            if not self._closed and task not in self._ended:
+                raise
+        except Exception:
+            # A bug in the proxy. Logged once: a hostile program could cause it in a loop.
+            writer.transport.abort()
+            if not self._mistaken:
+                self._mistaken = True
+                _log.exception("the egress proxy could not serve a connection; this is logged once")
+        finally:
+            self._connections.discard(task)
+
+    async def _end_connections(self) -> None:
+        tasks = set(self._connections)
+        self._ended |= tasks
+        await _cancelled(tasks)
+        self._ended -= tasks
+
+
+async def _cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait until all have ended."""
+    waiting = tuple(tasks)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+class Pace:
+    """A token bucket that limits a rate by waiting: a burst is free. Used by one task at a time."""
+
+    def __init__(
+        self,
+        per_second: float,
+        burst: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._per_second, self._burst = per_second, burst
+        self._clock, self._sleep = clock, sleep
+        self._turns, self._counted = float(burst), clock()
+
+    async def turn(self) -> None:
+        """Wait until the rate allows the next turn."""
+        self._refill()
+        while self._turns < 1:
+            await self._sleep((1 - self._turns) / self._per_second)
+            self._refill()
+        self._turns -= 1
+
+    def _refill(self) -> None:
+        now = self._clock()
+        self._turns = min(self._burst, self._turns + (now - self._counted) * self._per_second)
+        self._counted = now

@@ -185,7 +185,7 @@ async def read_head(link: Link, http: h11.Connection) -> h11.Request:
 async def exchange(link: Link, http: h11.Connection, request: ProxyRequest) -> None:
     """Send one request to the server and its response to the program. Bytes after the request are not read."""
     onward = h11.Connection(h11.CLIENT, max_incomplete_event_size=_RESPONSE_HEAD_BYTES)
-    link.traffic.add_out(await send(link.far_writer, onward.send(request.head_for_upstream()), link.activity))
+    link.bytes_out += await send(link.far_writer, onward.send(request.head_for_upstream()), link.activity)
     try:
         await both(link.activity, _upload(link, http, onward), _download(link, http, onward), ends_with_download=True)
     except h11.ProtocolError as error:
@@ -210,7 +210,7 @@ async def _upload(link: Link, http: h11.Connection, onward: h11.Connection) -> N
         # Trailers of the program are dropped.
         piece = event if isinstance(event, h11.Data) else h11.EndOfMessage()
         try:
-            link.traffic.add_out(await send(link.far_writer, onward.send(piece), link.activity))
+            link.bytes_out += await send(link.far_writer, onward.send(piece), link.activity)
         except OSError:
             # A server may respond and close before it has read the whole request; its response is still delivered.
             return
@@ -223,7 +223,7 @@ async def _download(link: Link, http: h11.Connection, onward: h11.Connection) ->
         event = onward.next_event()
         if event is h11.NEED_DATA:
             data = await receive(link.far_reader, link.activity)
-            link.traffic.add_in(len(data))
+            link.bytes_in += len(data)
             onward.receive_data(data)
         elif isinstance(event, h11.Response):
             link.answered = True

@@ -18,27 +18,6 @@ CHUNK = 64 * 1024
 _CLOSE_S = 2.0
 
 
-class Traffic:
-    """Counts bytes out of and into the sandbox. The counter of a connection also adds to the ``total`` of its proxy."""
-
-    def __init__(self, total: Traffic | None = None) -> None:
-        self.bytes_out = 0
-        self.bytes_in = 0
-        self._total = total
-
-    def add_out(self, count: int) -> None:
-        """Add bytes that left the sandbox."""
-        self.bytes_out += count
-        if self._total is not None:
-            self._total.add_out(count)
-
-    def add_in(self, count: int) -> None:
-        """Add bytes that came into the sandbox."""
-        self.bytes_in += count
-        if self._total is not None:
-            self._total.add_in(count)
-
-
 class Activity:
     """Time of the last traffic on a connection. Both directions share it, so a long download is not idle."""
 
@@ -161,7 +140,6 @@ class ProxyRules:
     refusals: ViolationLog
     failures: ViolationLog
     audit: AuditSink
-    traffic: Traffic
     vault: Vault = field(default_factory=Vault)
 
 
@@ -177,7 +155,9 @@ class Link:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     activity: Activity
-    traffic: Traffic
+    #: Bytes that left the sandbox, and that came into it.
+    bytes_out: int = 0
+    bytes_in: int = 0
     far: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = field(default=None)
     answered: bool = False
     last_word: bytes = b""

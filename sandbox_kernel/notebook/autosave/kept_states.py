@@ -5,7 +5,7 @@
     CACHE/autosave/NOTEBOOK/claim                    locked by the kernel that saves
 
 ``NOTEBOOK`` is a hash of the notebook's path. Each file is complete or not there, and is data of a sandbox: only a jail
-makes variables of it (``session/opening/saved_file.py``). The first save of a kernel puts what an earlier kernel left
+makes variables of it (``session/saved_file.py``). The first save of a kernel puts what an earlier kernel left
 aside, so a new kernel that saves an empty session destroys nothing.
 """
 
@@ -29,7 +29,7 @@ from sandbox_kernel.model import Language
 #: The most notebooks whose states are kept, and the most bytes of all of them together; the oldest go first.
 MOST_NOTEBOOKS, MOST_BYTES = 20, 2048 * MIB
 _LAST, _EARLIER, _CLAIM = "last", "earlier", "claim"
-#: The end of the name of a file that is being written (``session/opening/saved_file.py``).
+#: The end of the name of a file that is being written (``session/saved_file.py``).
 _HALF = re.compile(r"\.[0-9a-f]{16}\.part\Z")
 
 

@@ -23,8 +23,8 @@ from sandbox_kernel.notebook.options.cell_policy import limits_of, may_share, po
 from sandbox_kernel.notebook.options.option_table import BY_NAME
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
 from sandbox_kernel.notebook.sessions.session_growth import GROWING, RightsChange, change_all, rights_between
-from sandbox_kernel.session.opening.open_session import has_sessions, least_memory_mb, only_when_named
-from sandbox_kernel.session.opening.python_state import PythonSession, SaveReport
+from sandbox_kernel.session.open_session import has_sessions, least_memory_mb, only_when_named
+from sandbox_kernel.session.python_state import PythonSession, SaveReport
 from sandbox_kernel.session.session import Session
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.units import duration_text, size_text
 from sandbox_kernel.notebook.page.views.changes_view import MOST_DIFF, picture_urls
 from sandbox_kernel.policy.network_rule import NetworkRule
-from sandbox_kernel.session.tree.node import Node
-from sandbox_kernel.session.tree.state_diff import StateDiff
+from sandbox_kernel.session.tree.node import Node, StateDiff
 from sandbox_kernel.untrusted.ansi import plain
 
 #: The most changes and states that a reply lists, names of variables at a state, and characters of a value.

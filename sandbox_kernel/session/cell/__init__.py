@@ -1,4 +1,4 @@
-"""One cell: its order, the loop that watches it, its output and displays, and the result.
+"""One cell: its request, the loop that watches it, its output and displays, and the result.
 
 Called by ``session.py``. Read ``run_cell.py`` first.
 """

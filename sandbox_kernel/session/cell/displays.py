@@ -1,15 +1,20 @@
-"""What one cell has shown so far, bounded: later updates and clearings applied, as a page would have them."""
+"""What the cells of a session show, bounded: displays while a cell runs, and background output after its end.
+
+The worker is hostile: each cell may send so much and no more.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
+from typing import Protocol
 
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Display
-from sandbox_kernel.session.worker.messages import DisplayShown, OutputCleared
+from sandbox_kernel.session.worker.messages import MAX_FRAME, DisplayShown, LateText, OutputCleared
 
 #: What one cell may show; the rest is dropped and said so.
 MAX_DISPLAYS = 2000
@@ -18,6 +23,12 @@ MAX_BYTES = 64 << 20
 MAX_CLEARS = 20_000
 #: How many messages the widgets of one cell may send.
 MAX_COMMS = 50_000
+#: How many cells are remembered for their background output.
+MAX_CELLS = 200
+#: What one cell may send after its end: characters of text, bytes of displays, and messages of either kind.
+MAX_LATE_TEXT, MAX_LATE_BYTES, MAX_LATE_MESSAGES = 1 << 20, 16 << 20, 5000
+#: The most displays after their cell's end that nobody listens to, and of their bytes, that are kept for the next cell.
+MAX_STRAYS, MAX_STRAY_BYTES = 100, MAX_FRAME
 #: How many seconds of a processor the host works on what one cell sends, and which share of the cell's time besides.
 MAX_WORK_S, WORK_SHARE = 10.0, 0.25
 #: See ``untrusted/frames/comm_message.py``, which the first cell with a widget imports.
@@ -106,25 +117,16 @@ class Displays:
             self.late += 1
             return
         # Imported by the first cell that shows something.
-        from sandbox_kernel.untrusted.frames.frame_output import sanitize_display
         from sandbox_kernel.untrusted.sanitize import MAX_WORK
 
-        clean = sanitize_display(frame.data, frame.metadata, gate=self._worker_id)
-        self._work += clean.work
+        item, work = _cleaned(frame, self._worker_id)
+        self._work += work
         if self._work > MAX_WORK:
             self.dropped += 1
             return
         if self._clear_next:
             self._clear_next = False
             self._items = []
-        item = SessionDisplay(
-            data=clean.data,
-            metadata=clean.metadata,
-            kind=frame.kind,
-            display_id=frame.display_id,
-            worker_id=self._worker_id,
-            removed=clean.removed,
-        )
         if frame.kind == "update":
             self._items = [replace(item, kind=old.kind) if _same(old, item) else old for old in self._items]
         else:
@@ -137,7 +139,7 @@ class Displays:
         if self._comms < 0 or self._is_over() or self.work.is_used_up:
             self.dropped += 1
             return
-        self._hand_on(SessionDisplay(data={COMM: frame.data[COMM]}, kind="comm", worker_id=self._worker_id))
+        self._hand_on(_comm(frame, self._worker_id))
 
     def clear(self, frame: OutputCleared) -> None:
         """Take away what was shown, now or with the next display."""
@@ -152,8 +154,7 @@ class Displays:
 
     def all(self) -> tuple[Display, ...]:
         """What is to be seen at the end; the value of the last expression comes last."""
-        shown = [item for item in self._items if item.kind != "result"]
-        return (*shown, *(item for item in self._items if item.kind == "result"))
+        return tuple(sorted(self._items, key=lambda item: item.kind == "result"))
 
     def _hand_on(self, item: SessionDisplay) -> None:
         if self._on_display is not None:
@@ -162,3 +163,108 @@ class Displays:
 
 def _same(old: SessionDisplay, new: SessionDisplay) -> bool:
     return new.display_id is not None and old.display_id == new.display_id
+
+
+def _cleaned(frame: DisplayShown, worker_id: str) -> tuple[SessionDisplay, int]:
+    """Return a display of the worker as a page may show it, and how much work it was to clean it."""
+    # Imported by the first cell that shows something.
+    from sandbox_kernel.untrusted.frames.frame_output import sanitize_display
+
+    clean = sanitize_display(frame.data, frame.metadata, gate=worker_id)
+    shown = SessionDisplay(
+        data=clean.data,
+        metadata=clean.metadata,
+        kind=frame.kind,
+        display_id=frame.display_id,
+        worker_id=worker_id,
+        removed=clean.removed,
+    )
+    return shown, clean.work
+
+
+def _comm(frame: DisplayShown, worker_id: str) -> SessionDisplay:
+    """Return a message of a widget, which its listener checks."""
+    return SessionDisplay(data={COMM: frame.data[COMM]}, kind="comm", worker_id=worker_id)
+
+
+class LateListener(Protocol):
+    """Where the background output of one cell goes; called on any thread, never after ``cut``."""
+
+    def text(self, stream: str, text: str) -> None:
+        """Show text of stdout or stderr."""
+
+    def display(self, display: SessionDisplay) -> None:
+        """Show a display, which has been cleaned; one of kind ``comm`` is a message of a widget."""
+
+    def cut(self) -> None:
+        """Say that further output of this cell is not shown."""
+
+
+@dataclass
+class _Room:
+    listener: LateListener
+    text: int = MAX_LATE_TEXT
+    size: int = MAX_LATE_BYTES
+    messages: int = MAX_LATE_MESSAGES
+    comms: int = MAX_COMMS
+
+    def take(self, text: int, size: int) -> bool:
+        """Whether there is room for this much; says once that there is none."""
+        had_room = min(self.text, self.size, self.messages) >= 0
+        self.text, self.size, self.messages = self.text - text, self.size - size, self.messages - 1
+        if min(self.text, self.size, self.messages) >= 0:
+            return True
+        if had_room:
+            self.listener.cut()
+        return False
+
+
+class BackgroundOutput:
+    """Output of threads and tasks of one worker that comes after their cell: handed to the front end of that cell.
+
+    A cell number that is not known is dropped, but for displays: those are kept for the next cell. Used by the thread
+    that has the turn.
+    """
+
+    def __init__(self, worker_id: str) -> None:
+        self._worker_id = worker_id
+        self._rooms: OrderedDict[int, _Room] = OrderedDict()
+        self._strays: list[DisplayShown] = []
+
+    def follow(self, cell: int, listener: LateListener) -> None:
+        """Hand on what this cell sends after its end; forgets the oldest cell when there are too many."""
+        self._rooms[cell] = _Room(listener)
+        if len(self._rooms) > MAX_CELLS:
+            self._rooms.popitem(last=False)
+
+    @property
+    def listens(self) -> bool:
+        """Whether any front end listens."""
+        return bool(self._rooms)
+
+    def knows(self, cell: int) -> bool:
+        """Whether the front end of this cell listens."""
+        return cell in self._rooms
+
+    def take(self, message: LateText | DisplayShown) -> None:
+        """Hand on output to the front end of its cell."""
+        room = self._rooms.get(message.id)
+        if isinstance(message, LateText):
+            if room is not None and room.take(len(message.text), 0):
+                room.listener.text(message.name, message.text)
+        elif room is None:
+            held = sum(stray.size for stray in self._strays)
+            if len(self._strays) < MAX_STRAYS and held + message.size <= MAX_STRAY_BYTES:
+                self._strays.append(message)
+        elif COMM in message.data:
+            room.comms -= 1
+            if room.comms >= 0:
+                room.listener.display(_comm(message, self._worker_id))
+        elif room.take(0, message.size):
+            shown, _ = _cleaned(message, self._worker_id)
+            room.listener.display(shown if shown.kind == "update" else replace(shown, kind="display"))
+
+    def take_strays(self) -> list[DisplayShown]:
+        """Return the displays that no front end listened to, and forget them."""
+        found, self._strays = self._strays, []
+        return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import Note, notes
 from sandbox_kernel.receipt import INVISIBLE
-from sandbox_kernel.session.cell.late_output import LateListener
+from sandbox_kernel.session.cell.displays import LateListener
 
 #: The most expressions of one cell, and the longest name and text of one.
 MAX_EXPRESSIONS = 100

@@ -8,22 +8,27 @@ rollback is the caller's.
 
 from __future__ import annotations
 
+import array
+import contextlib
+import fcntl
+import os
 import selectors
+import termios
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from sandbox_kernel.backends.checks import told
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.jail.ending import Ending
-from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.jail.input_prompts import InputPrompt
+from sandbox_kernel.jail.streams import CHUNK, Capture, Stop
 from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, WatchLoop
-from sandbox_kernel.model import Call
-from sandbox_kernel.session.cell.cell_order import CellEnd, CellOrder
-from sandbox_kernel.session.cell.cell_output import CellOutput
-from sandbox_kernel.session.cell.cell_prompt import CellPrompt
+from sandbox_kernel.model import Call, OnOutput
 from sandbox_kernel.session.cell.displays import Displays
 from sandbox_kernel.session.cell.front_end import front_end_reply
-from sandbox_kernel.session.cell.listeners import ListenerFailed, guarded
+from sandbox_kernel.session.cell.request import CellRequest
+from sandbox_kernel.session.cell.result import CellEnd, CellOutput
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.messages import (
     Began,
@@ -35,23 +40,111 @@ from sandbox_kernel.session.worker.messages import (
     Question,
     Run,
 )
-from sandbox_kernel.session.worker.worker import LAST_WORD_S, JailedWorker
+from sandbox_kernel.session.worker.process import LAST_WORD_S
+from sandbox_kernel.session.worker.worker import JailedWorker
 
 #: A cell that sleeps on is interrupted a second time after this time.
 _AGAIN_S = 1.0
 #: The pause before each read of a worker that has had its part of the host's work.
 _SLOWLY_S = 0.05
 
+Item = TypeVar("Item")
+
+
+class ListenerFailed(Exception):
+    """A callback of the caller raised an exception, or the caller was interrupted. ``Session.run`` raises the reason.
+
+    Wrapped, so that it is not mistaken for an error of this package.
+    """
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def _guarded(listener: Callable[[Item], None] | None) -> Callable[[Item], None] | None:
+    """Return a callback that raises ``ListenerFailed`` for what ``listener`` raises; ``KeyboardInterrupt`` passes."""
+    if listener is None:
+        return None
+
+    def call(item: Item) -> None:
+        try:
+            listener(item)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise ListenerFailed(error) from None
+
+    return call
+
+
+class CellStreams:
+    """What one cell prints: read as it comes, and taken to the last byte when something must be shown after it.
+
+    The pipes are the session's and outlive the cell.
+    """
+
+    def __init__(self, stdout_fd: int, stderr_fd: int, output_bytes: int, on_output: OnOutput | None) -> None:
+        def capture(name: str) -> Capture:
+            if on_output is None:
+                return Capture(output_bytes)
+
+            def emit(text: str) -> None:
+                on_output(name, text)
+
+            return Capture(output_bytes, _guarded(emit))
+
+        self.stdout, self.stderr = capture("stdout"), capture("stderr")
+        self.captures = {stdout_fd: self.stdout, stderr_fd: self.stderr}
+
+    def read(self, fd: int) -> bool:
+        """Take what has come; False when no more will."""
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return True
+        self.captures[fd].feed(data)
+        return bool(data)
+
+    def add(self, stream: str, text: str) -> None:
+        """Take text that a thread of the cell has sent."""
+        (self.stdout if stream == "stdout" else self.stderr).feed(text.encode("utf-8", "replace"))
+
+    def drain(self) -> None:
+        """Take what is in the pipes now, and no more: others may go on writing."""
+        for fd, capture in self.captures.items():
+            left = _waiting_bytes(fd)
+            with contextlib.suppress(OSError):
+                while left > 0 and (data := os.read(fd, min(left, CHUNK))):
+                    left -= len(data)
+                    capture.feed(data)
+
+    def finish(self) -> None:
+        """Take the last output and end both streams."""
+        self.drain()
+        for capture in self.captures.values():
+            capture.finish()
+
+
+def _waiting_bytes(fd: int) -> int:
+    count = array.array("i", [0])
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(fd, termios.FIONREAD, count)
+    return count[0]
+
 
 class Cell(WatchLoop):
-    """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output."""
+    """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output.
 
-    def __init__(self, live: JailedWorker, order: CellOrder, stop: Stop) -> None:
-        super().__init__(LimitWatch(live.jail, live, order.cpu_seconds, order.request.on_usage, order.gpu_memory_mb))
-        self.live, self.order, self.stop = live, order, stop
-        asked = order.request
-        self.output = CellOutput(live.jail.stdout_fd, live.jail.stderr_fd, order.output_bytes, asked.on_output)
-        self.displays = Displays(guarded(asked.on_display), live.worker_id, self._is_over)
+    ``node`` is the node of the tree that the state after the cell becomes, if it is kept.
+    """
+
+    def __init__(self, live: JailedWorker, request: CellRequest, stop: Stop, grace_s: float, node: int) -> None:
+        limits, events, jail = request.limits, request.events, live.jail
+        super().__init__(LimitWatch(jail, live.memory, limits.cpu_seconds, events.on_usage, limits.gpu_memory_mb))
+        self.live, self.request, self.stop, self.grace_s, self._node = live, request, stop, grace_s, node
+        self.streams = CellStreams(jail.stdout_fd, jail.stderr_fd, limits.output_bytes, events.on_output)
+        self.displays = Displays(_guarded(events.on_display), live.worker_id, self._is_over)
         self.done: CellDone | None = None
         self.problem = ""
         self.failure: BaseException | None = None
@@ -60,23 +153,29 @@ class Cell(WatchLoop):
         self._closed_at: float | None = None
         self._signalled = False
         self._again_at: float | None = None
-        self._question: CellPrompt | None = None
+        self._prompt: InputPrompt | None = None
+        #: The number by which the worker knows the open prompt.
+        self._question = 0
         self._deadline = 0.0
-        self._started = 0.0
         self._writes = False
         #: Whether the worker had no main thread at the last tick.
         self._headless = False
 
     def watch(self) -> CellEnd:
         """Run the cell until it ended or must be ended."""
-        self._started = time.monotonic()
-        self._deadline = self._started + self.order.timeout_s
+        meter = self.live.jail.meter
+        meter.reset_peak()
+        # Processes of earlier cells may hold every place already; that is not this cell's doing.
+        meter.last_look()
+        before = meter.read()
+        started = time.monotonic()
+        self._deadline = started + self.request.timeout
         self.live.pause.begin_cell()
         calls = self.live.calls
         made: tuple[Call, ...] = ()
         try:
             if calls is not None:
-                calls.begin(self.order.request.loop)
+                calls.begin(self.request.events.loop)
             self.limits.begin()
             self._register()
             self._send()
@@ -100,32 +199,54 @@ class Cell(WatchLoop):
             self.ending, self.failure = Ending.HOST_FAILED, told(error)
         finally:
             self.selector.close()
-            if self._question is not None:
-                self._question.close()
+            if self._prompt is not None:
+                self._prompt.close()
             if calls is not None:
                 made = calls.finish()
         assert self.ending is not None
+        duration_s = time.monotonic() - started
+        # Count processes before the checkpoint adds one: a cell shorter than a tick was not counted yet.
+        meter.last_look()
+        after = meter.read()
         return CellEnd(
             how=self.ending,
             done=self.done,
-            duration_s=time.monotonic() - self._started,
+            duration_s=duration_s,
             interrupted=self._interrupt_at is not None,
             disk_full=self.limits.disk_full,
             code=self.live.gate.gone,
             problem=self.problem,
-            told_of_gpu=self.live.told_of_gpu(self.done),
-            failure=self.failure,
             calls=made,
+            oom_kills=after.oom_kills - before.oom_kills,
+            forks_refused=after.forks_refused and not before.forks_refused,
+            cpu_seconds=None if after.cpu_seconds is None else max(0.0, after.cpu_seconds - (before.cpu_seconds or 0)),
+            peak_bytes=after.peak_bytes,
+            gpu_peak_bytes=self.limits.gpu_peak_bytes(),
         )
 
     def settle(self) -> None:
-        """Collect the last output; the first listener that failed is remembered."""
-        failure = self.output.settle()
-        self.failure = self.failure or failure
+        """Take the last output out of the session's pipes; the first listener that failed is remembered."""
+        try:
+            self.streams.finish()
+        except ListenerFailed as error:
+            self.failure = self.failure or error
+
+    def output(self) -> CellOutput:
+        """Return all output; called after ``settle``. Raises what a listener raised, or the host's failure."""
+        if self.failure is not None:
+            raise self.failure
+        shown = self.displays
+        return CellOutput(
+            stdout=self.streams.stdout,
+            stderr=self.streams.stderr,
+            displays=shown.all(),
+            dropped=shown.dropped,
+            late=shown.late,
+        )
 
     def _register(self) -> None:
         live = self.live
-        for fd in self.output.captures:
+        for fd in self.streams.captures:
             self.when_readable(fd, self._read_output)
         self.when_readable(live.gate, self._read_gate)
         self.when_readable(live.channel, self._talk_to_worker)
@@ -134,18 +255,21 @@ class Cell(WatchLoop):
         self.watch_memory()
 
     def _send(self) -> None:
-        for frame in self.live.take_strays():
+        live = self.live
+        for frame in live.background.take_strays():
             self.displays.show(frame)
-        message: Run = {"op": "run", "id": self.live.next_id(), "code": self.order.request.code}
-        if self.order.request.number is not None:
-            message["number"] = self.order.request.number
-        if self.order.request.comm is not None:
-            message["comm"] = self.order.request.comm
-        if (front_end := self.order.request.front_end) is not None:
+        message: Run = {"op": "run", "id": live.next_id(), "code": str(self.request.code)}
+        if self.request.number is not None:
+            message["number"] = self.request.number
+        if (order := live.checkpoint_after(self._node)) is not None:
+            message["checkpoint"] = order
+        if self.request.comm is not None:
+            message["comm"] = self.request.comm
+        if (front_end := self.request.events.front_end) is not None:
             message["expressions"] = dict(front_end.expressions)
             if front_end.late is not None:
-                self.live.late.follow(message["id"], front_end.late)
-        self.live.channel.put(message)
+                live.background.follow(message["id"], front_end.late)
+        live.channel.put(message)
 
     def _look_again(self) -> None:
         """A cell that went beyond a limit and ended between two ticks: the next cell must not be ended for it."""
@@ -175,20 +299,20 @@ class Cell(WatchLoop):
         if self._closed_at is not None:
             yield Alarm(self._closed_at + LAST_WORD_S, self._channel_is_closed)
         if self._interrupt_at is not None:
-            yield Alarm(self._interrupt_at + self.order.grace_s, lambda: self.end(Ending.INTERRUPT))
+            yield Alarm(self._interrupt_at + self.grace_s, lambda: self.end(Ending.INTERRUPT))
         if self._again_at is not None:
             yield Alarm(self._again_at, self._interrupt_again)
-        if self._question is None:
+        if self._prompt is None:
             yield Alarm(self._deadline + self.live.pause.seconds(), lambda: self.end(Ending.TIMEOUT))
 
     def _is_over(self) -> bool:
-        return self._question is None and time.monotonic() >= self._deadline + self.live.pause.seconds()
+        return self._prompt is None and time.monotonic() >= self._deadline + self.live.pause.seconds()
 
     def _channel_is_closed(self) -> None:
         raise SessionError("the worker sent the end of its channel, through which nobody can speak any more")
 
     def _read_output(self, fd: int) -> None:
-        if not self.output.read(fd):
+        if not self.streams.read(fd):
             self.selector.unregister(fd)
 
     def _read_gate(self, fd: int) -> None:
@@ -196,16 +320,14 @@ class Cell(WatchLoop):
         if self.live.gate.gone is not None:
             # What it said before it died is still in the socket.
             while not self.has_ended() and (messages := self.live.channel.read()):
-                for message in messages:
-                    self._take(message)
+                self._take_all(messages)
             self.end(Ending.DIED)
 
     def _talk_to_worker(self, fd: int) -> None:
         self.live.channel.write_some()
         if self.displays.work.is_used_up:
             time.sleep(_SLOWLY_S)  # a worker that goes on all the same waits
-        for message in self.live.channel.read():
-            self._take(message)
+        self._take_all(self.live.channel.read())
         if self.live.channel.closed:
             self.selector.unregister(fd)
             self._closed_at = time.monotonic()
@@ -223,7 +345,7 @@ class Cell(WatchLoop):
             self._interrupt_at = time.monotonic()
         if self._began and not self._signalled:
             self._signalled = True
-            self._again_at = time.monotonic() + min(_AGAIN_S, self.order.grace_s / 2)
+            self._again_at = time.monotonic() + min(_AGAIN_S, self.grace_s / 2)
             self.live.gate.interrupt()
 
     def _interrupt_again(self) -> None:
@@ -231,22 +353,30 @@ class Cell(WatchLoop):
         self._again_at = None
         self.live.gate.interrupt(again=True)
 
+    def _take_all(self, messages: list[FromWorker]) -> None:
+        """Take these messages up to the end of the cell; the report of its checkpoint may follow."""
+        for position, message in enumerate(messages, 1):
+            self._take(message)
+            if self.has_ended():
+                self.live.channel.put_back(messages[position:])
+                return
+
     def _take(self, message: FromWorker) -> None:
         match message:
             case LateText(id=found) if found == self.live.cell_id:
-                self.output.drain()
-                self.output.add(message.name, message.text)
+                self.streams.drain()
+                self.streams.add(message.name, message.text)
             case LateText():
-                self.live.late.text(message)
-            case DisplayShown(id=found) if found != self.live.cell_id and self.live.late.knows(found):
-                self.live.late.display(message)
+                self.live.background.take(message)
+            case DisplayShown(id=found) if found != self.live.cell_id and self.live.background.knows(found):
+                self.live.background.take(message)
                 self._seen(message.question)
             case DisplayShown():
-                self.output.drain()
+                self.streams.drain()
                 self.displays.show(message)
                 self._seen(message.question)
             case OutputCleared():
-                self.output.drain()
+                self.streams.drain()
                 self.displays.clear(message)
                 self._seen(message.question)
             case Began(id=found) if found == self.live.cell_id:
@@ -254,11 +384,11 @@ class Cell(WatchLoop):
                 if self._interrupt_at is not None:
                     self._ask_to_stop()
             case Question(id=found) if found == self.live.cell_id:
-                self.output.drain()
+                self.streams.drain()
                 self._ask(message)
             case CellDone(id=found) if found == self.live.cell_id:
                 self.done, self.ending = message, Ending.DONE
-                if (front_end := self.order.request.front_end) is not None:
+                if (front_end := self.request.events.front_end) is not None:
                     front_end.on_reply(front_end_reply(front_end, message.reply))
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
@@ -268,18 +398,18 @@ class Cell(WatchLoop):
             self.live.channel.put({"op": "seen", "question": question})
 
     def _ask(self, question: Question) -> None:
-        on_input = self.order.request.on_input
+        on_input = self.request.events.on_input
         if on_input is None or self._interrupt_at is not None:
             # After an interrupt a debugger asks again, while the first question is still open on the page.
             self.live.channel.put({"op": "input", "question": question.question, "value": None})
             return
-        if self._question is not None:
+        if self._prompt is not None:
             raise SessionError("the worker asked for input twice at once")
-        self._question = CellPrompt(question, on_input)
-        self.selector.register(self._question, selectors.EVENT_READ, self._answered)
+        self._prompt, self._question = InputPrompt(question.prompt, question.password, on_input), question.question
+        self.when_readable(self._prompt, self._answered)
 
     def _answered(self, fd: int) -> None:
-        asking, self._question = self._question, None
+        asking, self._prompt = self._prompt, None
         assert asking is not None
         self.selector.unregister(asking)
         asking.close()
@@ -291,4 +421,4 @@ class Cell(WatchLoop):
             return
         if asking.failure is not None and not isinstance(asking.failure, EOFError):
             raise ListenerFailed(asking.failure)
-        self.live.channel.put({"op": "input", "question": asking.number, "value": asking.text})
+        self.live.channel.put({"op": "input", "question": self._question, "value": asking.text})

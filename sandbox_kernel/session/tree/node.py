@@ -1,11 +1,13 @@
-"""One node of a session's tree of states, as users see it, and what is needed to run its cell again."""
+"""The values of a session's tree of states, as users see them: nodes, checkpoints, and how two states differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.workspace.changes import FileDiff
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,35 +75,86 @@ class Node:
     def to_dict(self) -> dict[str, object]:
         """Return the fields as plain values, for pages."""
         return {
-            "id": self.id,
-            "parent": self.parent,
-            "name": self.name,
-            "number": self.number,
-            "code": self.code,
-            "time": self.time,
+            **{name: value for name, value in vars(self).items() if name not in ("changed", "lacks")},
             "added": list(self.changed.added),
             "changed": list(self.changed.changed),
             "removed": list(self.changed.removed),
             "unsure": list(self.changed.unsure),
             "files": [[change.path, str(change.kind)] for change in self.changed.files],
-            "memory_bytes": self.memory_bytes,
-            "alive": self.alive,
-            "present": self.present,
             "lacks": list(self.lacks),
         }
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellText:
-    """A cell that was run and kept, with what is needed to run it again. None is the session's own limit.
+class Checkpoint:
+    """One frozen copy of a session's worker.
 
-    ``status`` is how it ended; running it again has to end the same way.
+    Attributes:
+        cell: how many cells are in this state; 0 is the state before the first cell.
+        pid: the checkpoint's pid inside the jail; the gate checks it.
+        time: when it was made, in seconds since the epoch.
+        threads: how many threads of the user it could not copy.
+        memory_bytes: memory that it alone holds; None when that was not measured.
+        node: the node of the session's tree that it is the state of.
+
     """
 
-    code: str
-    timeout_s: float
-    number: int | None = None
-    memory_mb: int | None = None
-    cpu_seconds: float | None = None
-    output_bytes: int | None = None
-    status: str = "ok"
+    cell: int
+    pid: int
+    time: float
+    threads: int = 0
+    memory_bytes: int | None = None
+    node: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields that ``%sandbox checkpoints`` shows."""
+        return {"cell": self.cell, "time": self.time, "memory_bytes": self.memory_bytes}
+
+
+class ValueChange(NamedTuple):
+    """A variable in two states, each in a few words."""
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateDiff:
+    """How one state of a session differs from another.
+
+    Attributes:
+        before: the number of the first node.
+        after: the number of the second node.
+        added: variables that only the second one has, each with its value in a few words.
+        changed: variables whose values differ, each with its values in both.
+        removed: variables that only the first one has.
+        unsure: variables that cannot be compared, such as generators and sockets.
+        files: files that differ.
+        unknown: what could not be compared and why, each as a sentence.
+
+    """
+
+    before: int
+    after: int
+    added: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, ValueChange] = field(default_factory=dict)
+    removed: Mapping[str, str] = field(default_factory=dict)
+    unsure: tuple[str, ...] = ()
+    files: tuple[FileDiff, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed or self.files)
+
+    def __str__(self) -> str:
+        lines = [f"node {self.before} → node {self.after}"]
+        lines += [f"+ {name}: {text}" for name, text in self.added.items()]
+        lines += [f"~ {name}: {pair.before} → {pair.after}" for name, pair in self.changed.items()]
+        lines += [f"- {name}: {text}" for name, text in self.removed.items()]
+        if self.unsure:
+            lines.append(f"? {', '.join(self.unsure)}: cannot be compared")
+        for file in self.files:
+            lines.append(f"file {file.path} {file.kind}")
+            lines += [f"    {line}" for line in file.patch.splitlines()]
+        lines += self.unknown
+        return "\n".join(lines if len(lines) > 1 else [*lines, "no difference"])

@@ -1,7 +1,7 @@
 """The methods of ``Session`` that move in its tree of states and look at it.
 
-Going back never destroys: the line that was left stays as a branch, until it is thinned out for memory. What was
-thinned out stays in the history with its code, and ``checkout`` runs its cells again.
+Going back never destroys: the line that was left stays as a branch, until it is evicted for memory. What was evicted
+stays in the history with its code, and ``checkout`` runs its cells again.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.checks import host_trouble
-from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
-from sandbox_kernel.model import ExecResult, notes
-from sandbox_kernel.session.tree import explore, replay
-from sandbox_kernel.session.tree.explore import Exploration
-from sandbox_kernel.session.tree.node import Node
-from sandbox_kernel.session.tree.state_diff import StateDiff, compare
-from sandbox_kernel.session.tree.state_record import cell_name
-from sandbox_kernel.session.tree.tree_lines import check_name
-from sandbox_kernel.session.worker.checkpoints import Checkpoint
+from sandbox_kernel.model import ExecResult, FsChange, Language, notes
+from sandbox_kernel.session.tree.node import Checkpoint, Node, StateDiff
+from sandbox_kernel.session.tree.state_tree import StateRecord, check_name
+from sandbox_kernel.session.tree.variables import can_run_again, compare
 from sandbox_kernel.session.worker.memory_budget import private_bytes
 
 if TYPE_CHECKING:
     from sandbox_kernel.session.supervisor import WorkerSupervisor
     from sandbox_kernel.session.worker.worker import JailedWorker
+
+#: The most candidates of one exploration.
+MAX_CANDIDATES = 1000
 
 
 class TimeTravel:
@@ -52,18 +51,11 @@ class TimeTravel:
 
     def history(self) -> tuple[Node, ...]:
         """Return the tree of states, oldest first: each cell that was kept, and the beginning."""
-        with host_trouble(), self._supervisor.turn() as worker:
-            worker.look_for_lost()
-            worker.look_at_variables()
+        with self._travel() as (worker, _):
             return worker.tree.nodes(private_bytes(worker.jail.init_pid))
 
     def when(self, variable: str) -> tuple[Node, ...]:
-        """Return the nodes whose cells added, changed or removed a variable, oldest first.
-
-        Args:
-            variable: its name.
-
-        """
+        """Return the nodes whose cells added, changed or removed a variable, oldest first."""
         return tuple(node for node in self.history() if variable in node.changed.names())
 
     def diff(self, a: Node | int | str, b: Node | int | str | None = None) -> StateDiff:
@@ -74,19 +66,17 @@ class TimeTravel:
             b: the second one; None is the present state.
 
         """
-        with host_trouble(), self._supervisor.turn() as worker:
-            worker.look_for_lost()
-            worker.look_at_variables()
+        with self._travel() as (worker, _):
             tree = worker.tree
             before, after = tree.find(a), tree.find(b) if b is not None else tree.present
-            looks = tree.seen(before), tree.seen(after)
-            return compare((before, after), looks, *worker.compare_files(before, after))
+            variables = tree.variables(before), tree.variables(after)
+            return compare((before, after), variables, *worker.compare_files(before, after))
 
     def explore(self, codes: Sequence[str], timeout: float = DEFAULT_TIMEOUT_S, *, at_once: int = 1) -> Exploration:
         """Run candidates one after another, each from the present state, and return their results side by side.
 
         Each has its own variables and files. Afterwards the session is where it was; ``keep(i)`` of what is returned
-        makes a candidate the present state. The others stay as branches until they are thinned out.
+        makes a candidate the present state. The others stay as branches until they are evicted.
 
         Args:
             codes: the cells to try.
@@ -98,10 +88,16 @@ class TimeTravel:
             SessionError: the present state is not held, so that one cannot come back to it.
 
         """
-        explore.check_at_once(at_once)
+        # docs/decisions.md, time travel: there is no exact way to run candidates at once.
+        if isinstance(at_once, bool) or at_once != 1:
+            raise InvalidRequest(
+                f"explore runs candidates one after another (at_once=1), got at_once={at_once!r}. Candidates that run "
+                "at once would write to one work folder, one output and the same places of open files; none would be "
+                "exact. session.fork() gives sessions side by side, behind walls of their own; restored of each names "
+                "what was left behind, and what libraries keep to themselves (seeds, settings) begins anew"
+            )
         with self._travel() as (worker, stop):
-            tried = explore.try_out(self._supervisor, worker, codes, timeout, stop)
-        return explore.Exploration(self, *tried)
+            return Exploration(self, *_try_out(self._supervisor, worker, codes, timeout, stop))
 
     def checkpoint(self, name: str, state: Node | int | str | None = None) -> Node:
         """Name a state, so that ``checkout(name)`` finds it and it is given up last.
@@ -122,13 +118,10 @@ class TimeTravel:
             return worker.tree.node(record, private_bytes(worker.jail.init_pid))
 
     def undo(self, n: int = 1) -> ExecResult:
-        """Go back to the state before the last ``n`` cells. ``redo`` goes forward again.
+        """Go back to the state before the last ``n`` cells; the result's notes say what was restored.
 
         Args:
             n: how many cells to undo; cells that were rolled back do not count.
-
-        Returns:
-            A result whose notes say what was restored.
 
         Raises:
             InvalidRequest: ``n`` is not a number of at least 1.
@@ -136,14 +129,13 @@ class TimeTravel:
 
         """
         _check_steps("undo", n)
-        with host_trouble(), self._supervisor.turn() as worker:
-            worker.look_for_lost()
-            worker.look_at_variables()
+        with self._travel() as (worker, _):
             target = worker.tree.back(n)
-            cells = [worker.tree.records[node] for node in worker.tree.line()[:n]]
+            taken = [worker.tree.records[node] for node in worker.tree.line()[:n]]
             back = self._supervisor.go_to(worker, target, f"undo of {n} cells")
-            taken = [cell_name(record) for record in cells]
-            return self._supervisor.moved(notes.taken_back(back.names, taken), back)
+            return self._supervisor.moved(
+                notes.taken_back(back.names, [(record.number, record.code) for record in taken]), back
+            )
 
     def acknowledge_rollback(self) -> bool:
         """Return whether the last cell was rolled back, once: an undo would take back the good cell before it."""
@@ -153,20 +145,12 @@ class TimeTravel:
     def redo(self, n: int = 1) -> ExecResult:
         """Go forward again ``n`` cells after an undo or a checkout, on the branch that the session was in last.
 
-        Args:
-            n: how many cells.
-
-        Returns:
-            A result whose notes say where the session is, and which cells had to be run again.
-
-        Raises:
-            InvalidRequest: ``n`` is not a number of at least 1.
-            SessionError: there is nothing to redo.
-
+        The notes of the result say where the session is, and which cells had to be run again. Raises ``SessionError``
+        when there is nothing to redo.
         """
         _check_steps("redo", n)
         with self._travel() as (worker, stop):
-            return replay.reach(self._supervisor, worker, worker.tree.forward(n), stop)
+            return _reach(self._supervisor, worker, worker.tree.forward(n), stop)
 
     def checkout(self, where: Node | int | str) -> ExecResult:
         """Go to any state of the tree. The state that is left stays as a branch.
@@ -178,21 +162,18 @@ class TimeTravel:
         Args:
             where: a node of ``history()``, its number, or a name that ``checkpoint`` gave.
 
-        Returns:
-            A result whose notes say where the session is, and which cells had to be run again.
-
         Raises:
             SessionError: there is no such state, or it cannot be made again.
 
         """
         with self._travel() as (worker, stop):
-            return replay.reach(self._supervisor, worker, worker.tree.find(where), stop)
+            return _reach(self._supervisor, worker, worker.tree.find(where), stop)
 
     def _give_up(self, base: int, nodes: Sequence[int]) -> None:
         """Go to a node and give up the states of others; the history keeps their code."""
         with self._travel() as (worker, stop):
             if worker.tree.present != base:
-                replay.reach(self._supervisor, worker, base, stop)
+                _reach(self._supervisor, worker, base, stop)
             worker.prepare()
             worker.give_up(nodes)
 
@@ -207,3 +188,149 @@ class TimeTravel:
 def _check_steps(what: str, n: int) -> None:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise InvalidRequest(f"{what} takes a number of cells of at least 1, got {n!r}")
+
+
+class Exploration:
+    """The results of candidates, in their order. ``keep`` makes one the present state; nothing is kept by itself.
+
+    Attributes:
+        results: the result of each candidate.
+        nodes: the number of each candidate's node; None for one that had to be ended and left no state.
+        base: the number of the node that all began with, where the session is now.
+
+    """
+
+    def __init__(
+        self, session: TimeTravel, base: int, results: tuple[ExecResult, ...], nodes: tuple[int | None, ...]
+    ) -> None:
+        self._session = session
+        self.base = base
+        self.results = results
+        self.nodes = nodes
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def keep(self, index: int) -> ExecResult:
+        """Make a candidate the present state; the others stay as branches until they are evicted."""
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self.nodes):
+            raise InvalidRequest(f"there are {len(self.nodes)} candidates, counted from 0; got {index!r}")
+        node = self.nodes[index]
+        if node is None:
+            raise InvalidRequest(
+                f"candidate {index} left no state ({self.results[index].status}), so it cannot be kept"
+            )
+        return self._session.checkout(node)
+
+    def discard(self) -> None:
+        """Go back to where the exploration began, and give up the states of all candidates.
+
+        They stay in the history with their code.
+        """
+        self._session._give_up(self.base, [node for node in self.nodes if node is not None])
+
+
+def _try_out(
+    supervisor: WorkerSupervisor, worker: JailedWorker, codes: Sequence[str], timeout: float, stop: Stop
+) -> tuple[int, tuple[ExecResult, ...], tuple[int | None, ...]]:
+    """Run each candidate from the present state and come back to it. Returns that node, the results and the nodes."""
+    if isinstance(codes, str) or not codes or len(codes) > MAX_CANDIDATES:
+        raise InvalidRequest(f"explore takes a list of 1 to {MAX_CANDIDATES} cells, got {codes!r:.80}")
+    cells = [supervisor.spec.request(code, timeout) for code in codes]
+    base = worker.tree.present
+    if worker.tree.records[base].checkpoint is None:
+        raise SessionError(
+            f"explore needs a copy of the present state to come back to, and there is none: {worker.unfrozen}"
+        )
+    results: list[ExecResult] = []
+    nodes: list[int | None] = []
+    for candidate, cell in enumerate(cells):
+        supervisor.settle(worker)
+        results.append(supervisor.run(worker, cell, stop))
+        if supervisor.live is not worker:
+            raise SessionError(f"candidate {candidate} ended the whole session: {results[-1].notes}")
+        moved = worker.tree.present
+        nodes.append(None if moved == base else moved)
+        if moved == base:
+            continue
+        supervisor.settle(worker)
+        worker.look_at_variables()
+        try:
+            supervisor.go_to(worker, base, f"explore, after candidate {candidate}")
+        except CheckpointGone as error:
+            if supervisor.live is not worker or worker.tree.present != moved:
+                raise
+            raise CheckpointGone(
+                f"candidate {candidate} ended the copy of the state that all candidates begin with, so no other one "
+                f"was run; the session is in the state after that candidate (node {moved})"
+            ) from error
+    return base, tuple(results), tuple(nodes)
+
+
+def _reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: Stop) -> ExecResult:
+    """Make a node the present one. Where its state is no longer held, its cells run again; ``stop`` interrupts them.
+
+    Raises ``SessionError``; then the session is as it was.
+    """
+    tree = worker.tree
+    asked = f"checkout of {tree.records[node]}"
+    if node == tree.present and tree.records[node].checkpoint is None:
+        raise SessionError(f"{asked}: the session is there already, and no copy of that state is held")
+    again = tree.replayed(node)
+    if not again:
+        back = supervisor.go_to(worker, node, asked)
+        return supervisor.moved(notes.moved(back.names, str(tree.records[node])), back)
+    left = tree.present
+    start = tree.records[again[0]].parent
+    assert start is not None, "the beginning has no cell that could be run again"
+    back = supervisor.go_to(worker, start, asked)
+    written: dict[str, int] = {}
+    for each in again:
+        problem, changes = _run_again(supervisor, worker, tree.records[each], stop)
+        for change in changes:
+            written.update({path: each for path in (change.path, change.renamed_from) if path is not None})
+        if problem:
+            stays = _return(supervisor, worker, left)
+            if supervisor.live is worker:
+                # The failed run was kept as the state of its node, which had another one.
+                worker.give_up([each])
+            raise SessionError(f"{asked}: cell {each} was run again and {problem}; {stays}")
+    where = str(tree.records[node])
+    supervisor.settle(worker)
+    if written:
+        # Not earlier: a later cell may need what an earlier one wrote, although others have removed it since.
+        supervisor.files.undone(worker, written)
+    worker.look_at_variables()
+    seen = tree.variables(node)
+    result = supervisor.moved(notes.moved(worker.names if seen is None else len(seen), where), back)
+    python = supervisor.spec.language is Language.PYTHON
+    outside = sum(not can_run_again(tree.records[each].code) for each in again) if python else 0
+    return replace(result, notes=(notes.run_again(len(again), where, outside), *result.notes))
+
+
+def _run_again(
+    supervisor: WorkerSupervisor, worker: JailedWorker, record: StateRecord, stop: Stop
+) -> tuple[str, tuple[FsChange, ...]]:
+    """Run the cell of a node in the present state. Returns an empty text or what was different, and its changes."""
+    if record.cell is None:
+        return "its code is not known", ()
+    supervisor.settle(worker)
+    result = supervisor.run(worker, record.cell, stop, record.id)
+    if supervisor.live is not worker:
+        return "the session was lost", ()
+    if result.rolled_back:
+        return f"had to be ended ({result.status})", ()
+    if result.ok is not record.ended_well:
+        return f"ended with {result.status}, unlike the first time", ()
+    return "", result.changes
+
+
+def _return(supervisor: WorkerSupervisor, worker: JailedWorker, left: int) -> str:
+    """Go back to where the session was; where that fails, say where it is."""
+    if supervisor.live is not worker:
+        return "the session was started anew"
+    with contextlib.suppress(SandboxError):
+        supervisor.settle(worker)
+        supervisor.go_to(worker, left, "the way back")
+        return "the session is as it was"
+    return f"the session is at node {worker.tree.present}"

@@ -16,8 +16,7 @@ from collections import deque
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.jail.accounting.processes import goes_on_without_main_thread, read_once
 from sandbox_kernel.jail.streams import readable
-from sandbox_kernel.session.worker.message_reader import Cutter
-from sandbox_kernel.session.worker.messages import DisplayShown, FromWorker, LateText, ToWorker, encode
+from sandbox_kernel.session.worker.messages import DisplayShown, FromWorker, LateText, ToWorker, WorkerMessages, encode
 
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 1 << 18
@@ -39,7 +38,7 @@ class WorkerChannel:
         self._socket = sock
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         sock.setblocking(False)
-        self._cutter = Cutter()
+        self._messages = WorkerMessages()
         self._waiting: deque[memoryview] = deque()
         self._inner = 0
         #: The worker's pid as the host sees it; 0 until its first message.
@@ -58,7 +57,7 @@ class WorkerChannel:
         """Accept messages only of the process with this pid inside the jail; discards unfinished messages."""
         self._inner = inner
         self.forget_speaker()
-        self._cutter = Cutter()
+        self._messages = WorkerMessages()
         self._waiting.clear()
         self._kept, self._problem = [], None
 
@@ -176,7 +175,7 @@ class WorkerChannel:
         if not self.speaker and self._inner and pid and inner_pid(pid) == self._inner:
             self._adopt(pid)
         if pid and pid == self.speaker:
-            found = self._cutter.feed(data)
+            found = list(self._messages.feed(data))
         return found
 
     def _adopt(self, pid: int) -> None:

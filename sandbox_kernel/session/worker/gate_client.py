@@ -12,13 +12,16 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
+from typing import Annotated, TypeVar
+
+import msgspec
 
 from sandbox_kernel.errors import EnforcerFailed, SessionError
 from sandbox_kernel.jail.gate_messages import JobFile, Step, exit_code, frame, number, receive_listener, send_order
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.run_job import OnListener
 from sandbox_kernel.jail.streams import readable
-from sandbox_kernel.session.worker.message_reader import clean_text
+from sandbox_kernel.session.worker.messages import clean_text
 from sandbox_kernel.workspace.changes import FileDiff
 
 #: How long the gate may take for an order: it waits for killed processes and writes files, never for a cell.
@@ -26,6 +29,37 @@ PATIENCE_S = 20.0
 #: The most answers that may wait to be read by their callers.
 _MOST_ANSWERS = 1000
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+_Text = Annotated[str, msgspec.Meta(max_length=1000)]
+_Kind = TypeVar("_Kind")
+
+
+class _Broken(msgspec.Struct):
+    message: _Text
+
+
+class _Lost(msgspec.Struct):
+    cells: list[int]
+
+
+class _Snapshot(msgspec.Struct):
+    held: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Lives(msgspec.Struct):
+    ok: bool
+
+
+class _Compared(msgspec.Struct):
+    files: list[tuple[str, str, str]]
+    problem: _Text
+
+
+class _Promoted(msgspec.Struct):
+    ok: bool
+    pid: Annotated[int, msgspec.Meta(ge=0)]
+    folder: _Text
 
 
 class GateLost(Exception):
@@ -57,16 +91,7 @@ class GateClient:
         descriptors: Sequence[int] = (),
         hatch: int | None = None,
     ) -> None:
-        """Send the waiting jail its one order; ``await_start`` waits until the worker has been forked.
-
-        Args:
-            step: the worker's program, environment and limits.
-            files: files that the gate writes into the jail first.
-            on_listener: called with the jail's own listening socket, for a proxy to serve.
-            descriptors: open descriptors that the worker inherits.
-            hatch: the hatch to host functions; None without any.
-
-        """
+        """Send the waiting jail its one order; ``await_start`` waits until the worker has been forked."""
         control = self.jail.control
         control.settimeout(PATIENCE_S)
         try:
@@ -83,7 +108,7 @@ class GateClient:
             self.worker = int(number(self._await("started"), "pid"))
             for message in self._answers:
                 if message["op"] == "broken":
-                    raise EnforcerFailed("gate", text(message, "message"))
+                    raise EnforcerFailed("gate", _declared(message, _Broken).message)
         except (OSError, GateLost) as error:
             raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
 
@@ -106,7 +131,7 @@ class GateClient:
                 if int(number(message, "pid")) == self.worker:
                     self.gone = exit_code(message)
             elif message["op"] == "lost":
-                self.lost.update(cells_of(message))
+                self.lost.update(_declared(message, _Lost).cells)
             elif len(self._answers) < _MOST_ANSWERS:
                 self._answers.append(message)
             else:
@@ -123,9 +148,7 @@ class GateClient:
     def interrupt(self, *, again: bool = False) -> None:
         """Send SIGINT to the worker and its process group, as a terminal does.
 
-        Args:
-            again: send it to the worker alone, and only if it has done nothing since the first one.
-
+        With ``again``, to the worker alone, and only if it has done nothing since the first one.
         """
         self._order({"op": "interrupt", "again": again})
         self._owed.append("interrupt")
@@ -135,10 +158,10 @@ class GateClient:
         while self._owed:
             answer = self._await(self._owed[0])
             if self._owed.pop(0) == "snapshot":
-                self.copies_bytes = int(number(answer, "held"))
+                self.copies_bytes = _declared(answer, _Snapshot).held
 
     def kill_worker(self) -> None:
-        """Kill the worker at once; the handover ends the processes that it started."""
+        """Kill the worker at once; the promotion ends the processes that it started."""
         self._order({"op": "kill"})
         self._owed.append("kill")
 
@@ -154,7 +177,7 @@ class GateClient:
         """Whether the checkpoint of a cell is alive."""
         self.settle()
         self._order({"op": "lives", "cell": cell})
-        return self._await("lives").get("ok") is True
+        return _declared(self._await("lives"), _Lives).ok
 
     def snapshot(self, cell: int) -> None:
         """Order a copy of the work folder and return at once; call ``settle`` before the next cell."""
@@ -178,8 +201,10 @@ class GateClient:
         """Return how the work folder differs between two checkpoints, and what of that could not be found out."""
         self.settle()
         self._order({"op": "compare", "before": before, "after": after})
-        answer = self._await("compare")
-        return files_of(answer), text(answer, "problem")
+        found = _declared(self._await("compare"), _Compared)
+        # Their texts are the session's own.
+        files = tuple(FileDiff(clean_text(path), kind, clean_text(patch)) for path, kind, patch in found.files)
+        return files, found.problem
 
     def drop(self, cells: list[int], *, wait: bool = False) -> None:
         """Order the gate to end the checkpoints of these cells; with ``wait``, return when their memory is free."""
@@ -188,26 +213,20 @@ class GateClient:
             if wait:
                 self._await("drop")
 
-    def handover(self, cell: int, keep: tuple[int, ...], *, strict: bool, patient: bool) -> str | None:
-        """Order the handover: the checkpoint of a cell becomes the worker and the work folder is restored.
+    def promote(self, cell: int, keep: tuple[int, ...], *, strict: bool, patient: bool) -> str | None:
+        """Order that the checkpoint of a cell becomes the worker and the work folder is restored.
 
-        Args:
-            cell: the cell whose checkpoint takes over.
-            keep: cells whose checkpoints stay; the gate ends all others.
-            strict: also end the processes that earlier cells left running.
-            patient: wait until the memory of what is ended is free.
-
-        Returns:
-            None when the checkpoint was gone. Otherwise why the files were not restored; empty when they were.
-
+        The gate ends all checkpoints but those of the cells in ``keep``; with ``strict``, also the processes that
+        earlier cells left running. With ``patient`` it waits until the memory of what is ended is free. Returns None
+        when the checkpoint was gone; otherwise why the files were not restored, empty when they were.
         """
         self.settle()
-        self._order({"op": "handover", "cell": cell, "keep": list(keep), "strict": strict, "patient": patient})
-        answer = self._await("handover")
-        if answer.get("ok") is not True:
+        self._order({"op": "promote", "cell": cell, "keep": list(keep), "strict": strict, "patient": patient})
+        answer = _declared(self._await("promote"), _Promoted)
+        if not answer.ok:
             return None
-        self.worker, self.gone = int(number(answer, "pid")), None
-        return text(answer, "folder")
+        self.worker, self.gone = answer.pid, None
+        return answer.folder
 
     def _order(self, order: Mapping[str, object]) -> None:
         control, data = self.jail.control, frame({**order, "blobs": []})
@@ -244,27 +263,8 @@ class GateClient:
             self.read()
 
 
-def text(message: Mapping[str, object], key: str) -> str:
-    """Return a text of at most 1000 characters from a message of the gate."""
-    value = message.get(key)
-    if not isinstance(value, str) or len(value) > 1000:
-        raise SessionError(f"a message out of the jail has no usable {key!r}")
-    return value
-
-
-def files_of(message: Mapping[str, object]) -> tuple[FileDiff, ...]:
-    """Return the differences of files in a message of the gate; their texts are the session's own."""
-    found = message.get("files")
-    if not isinstance(found, list) or not all(
-        isinstance(part, list) and len(part) == 3 and all(isinstance(word, str) for word in part) for part in found
-    ):
-        raise SessionError("a message out of the jail has no usable 'files'")
-    return tuple(FileDiff(clean_text(path), kind, clean_text(patch)) for path, kind, patch in found)
-
-
-def cells_of(message: Mapping[str, object]) -> list[int]:
-    """Return the cell numbers in a message of the gate."""
-    found = message.get("cells")
-    if not isinstance(found, list) or not all(type(cell) is int for cell in found):
-        raise SessionError("a message out of the jail has no usable 'cells'")
-    return found
+def _declared(message: Mapping[str, object], declared: type[_Kind]) -> _Kind:
+    try:
+        return msgspec.convert(message, declared)
+    except msgspec.ValidationError as error:
+        raise SessionError(f"a message out of the jail cannot be used: {error}") from None

@@ -1,20 +1,45 @@
 """The messages between a session and its worker inside the jail: both directions, in one file.
 
-A frame is four bytes of length and a JSON object. Messages of the worker are checked by ``message_reader.py``.
+A frame is four bytes of length and a JSON object (``ground/wire.py``). The worker shares a process with the user's
+code, so its messages may be hostile: size, depth, shape, types, names and numbers are declared here and checked by
+``parse``. The first error raises a ``SessionError``, which ends the worker. Nothing in a message is ever executed,
+unpickled or used as a path.
 """
 
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Mapping
-from dataclasses import field
-from typing import Literal, NotRequired, TypedDict
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from sandbox_kernel.ground.values import dataclass
+import msgspec
+from msgspec import Meta
+
+from sandbox_kernel.errors import SessionError
+from sandbox_kernel.ground.wire import BadMessage, Frames, TooManyParts, frame, parse_json
+from sandbox_kernel.jail.gate_messages import host_names
 from sandbox_kernel.model import CellError
+from sandbox_kernel.receipt import one_line
+from sandbox_kernel.session.tree.variables import MOST_SEEN
 
-HEADER = struct.Struct(">I")
+#: The largest frame of a worker, in bytes.
+MAX_FRAME = 16 << 20
+#: Bounds within a frame.
+MAX_TEXT = 64 << 10
+MAX_LINES = 1000
+#: The longest entry of a traceback that has many: together they are some megabytes, which are cleaned at once.
+MAX_LINE = 8000
+MAX_MIMES = 32
+MAX_METADATA = 256 << 10
+MAX_VARIABLE_TEXT = 100
+#: The largest frame whose reply to a front end is read: cleaning it takes time that no limit of the cell counts.
+MAX_REPLY = 4 << 20
+#: The deepest nesting of a value: later code walks through it by recursion.
+MAX_DEPTH = 100
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_MAX_MARKED = 10_000
 
 #: The kinds of questions. ``image`` writes the state to a file and ``load`` reads it; ``code`` is the file's name then.
 #: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
@@ -23,9 +48,20 @@ HEADER = struct.Struct(">I")
 What = Literal["complete", "inspect", "source", "is_complete", "image", "changes", "load", "looks", "debug"]
 
 
+class CheckpointOrder(TypedDict):
+    """A checkpoint to be made. ``cell`` is the number of its node.
+
+    ``sealed``: protect it from being read or changed by other processes of the session.
+    """
+
+    cell: int
+    sealed: bool
+
+
 class Run(TypedDict):
     """Host to worker: run a cell. ``number`` is the notebook's execution count, for tracebacks and ``Out``.
 
+    With ``checkpoint``, the worker makes one right after the message ``done``, without another order.
     With ``comm``, a message of the page to a widget is handled in place of the code.
     ``expressions``: a front end runs the cell and wants these evaluated after it.
     """
@@ -34,19 +70,15 @@ class Run(TypedDict):
     id: int
     code: str
     number: NotRequired[int]
+    checkpoint: NotRequired[CheckpointOrder]
     comm: NotRequired[Mapping[str, object]]
     expressions: NotRequired[dict[str, str]]
 
 
-class Freeze(TypedDict):
-    """Host to worker: fork a checkpoint. ``cell`` is the number of cells in the state.
-
-    ``sealed``: protect it from being read or changed by other processes of the session.
-    """
+class Freeze(CheckpointOrder):
+    """Host to worker: fork a checkpoint."""
 
     op: Literal["freeze"]
-    cell: int
-    sealed: bool
 
 
 class Ask(TypedDict):
@@ -77,65 +109,79 @@ class MessageRead(TypedDict):
 ToWorker = Run | Freeze | Ask | InputAnswer | MessageRead
 
 
-@dataclass(frozen=True)
-class Ready:
+def encode(message: ToWorker) -> bytes:
+    """Return a message as a frame for the worker."""
+    return frame(json.dumps(message, ensure_ascii=False).encode())
+
+
+_Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
+_Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+_NAME = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
+_Mime = Annotated[str, Meta(pattern=rf"\A{_NAME}/{_NAME}\Z")]
+
+
+class _FromWorker(msgspec.Struct, frozen=True, tag_field="op"):
+    """A message of the worker; other fields than the declared ones are ignored."""
+
+
+class Ready(_FromWorker, frozen=True, tag="ready"):
     """The worker is ready for its first cell. ``names`` counts the user's variables."""
 
-    pid: int
-    names: int
+    pid: _Count
+    names: _Count
 
 
-@dataclass(frozen=True)
-class Began:
+class Began(_FromWorker, frozen=True, tag="began"):
     """The cell has begun and can be interrupted from now on."""
 
-    id: int
+    id: _Count
 
 
-@dataclass(frozen=True)
-class DisplayShown:
-    """A display; ``kind`` is display, result or update. If ``question`` is not 0, the worker waits for its answer."""
+class DisplayShown(_FromWorker, frozen=True, tag="display"):
+    """A display. If ``question`` is not 0, the worker waits for its answer. ``size`` is that of the frame."""
 
-    id: int
-    question: int
-    kind: str
-    data: Mapping[str, object]
-    metadata: Mapping[str, object]
-    display_id: str | None
-    size: int
+    id: _Count
+    question: _Count
+    kind: Literal["display", "result", "update"]
+    data: Annotated[dict[_Mime, Any], Meta(max_length=MAX_MIMES)]
+    metadata: dict[str, Any]
+    display_id: Annotated[str, Meta(pattern=r"\A[^\x00-\x1f]{1,200}\Z")] | None = None
+    size: int = 0
 
 
-@dataclass(frozen=True)
-class OutputCleared:
+class OutputCleared(_FromWorker, frozen=True, tag="clear"):
     """The cell's output so far is to be cleared."""
 
-    id: int
-    question: int
+    id: _Count
+    question: _Count
     wait: bool
 
 
-@dataclass(frozen=True)
-class LateText:
-    """Text of a cell that has ended, written by a thread or task that it started; ``name`` is stdout or stderr."""
+class LateText(_FromWorker, frozen=True, tag="late"):
+    """Text of a cell that has ended, written by a thread or task that it started."""
 
-    id: int
-    name: str
-    text: str
+    id: _Count
+    name: Literal["stdout", "stderr"]
+    text: _Text
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(_FromWorker, frozen=True, tag="input"):
     """The cell asks the user for a line of input."""
 
-    id: int
-    question: int
-    prompt: str
+    id: _Count
+    question: _Count
+    prompt: _Text
     password: bool
 
 
-@dataclass(frozen=True)
-class CellDone:
-    """The cell has ended by itself; ``status`` is ok, error or interrupted.
+class _Error(msgspec.Struct, frozen=True):
+    ename: _Text
+    evalue: _Text
+    traceback: Annotated[tuple[str, ...], Meta(max_length=MAX_LINES)]
+
+
+class CellDone(_FromWorker, frozen=True, tag="done"):
+    """The cell has ended by itself.
 
     ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
     ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more. ``on_card``: names of
@@ -143,62 +189,67 @@ class CellDone:
     because a program may send what it likes.
     """
 
-    id: int
-    status: str
-    exit_code: int | None = None
-    error: CellError | None = None
-    limit: str | None = None
+    id: _Count
+    status: Literal["ok", "error", "interrupted"]
+    exit_code: Annotated[int, Meta(ge=0, le=255)] | None = None
+    raised: _Error | None = msgspec.field(default=None, name="error")
+    limit: Literal["memory", "processes", "disk", "open_files"] | None = None
     unsaved: bool = False
     accelerator: bool = False
-    tried: tuple[str, ...] = ()
-    on_card: tuple[str, ...] = ()
-    reply: Mapping[str, object] = field(default_factory=dict)
+    tried: Annotated[tuple[Any, ...], Meta(max_length=MAX_LINES)] = ()
+    on_card: tuple[Any, ...] = ()
+    reply: dict[str, Any] = {}
+
+    @property
+    def error(self) -> CellError | None:
+        """The exception of the user's code."""
+        if self.raised is None:
+            return None
+        lines = self.raised.traceback
+        most = MAX_TEXT if len(lines) <= 32 else MAX_LINE
+        return CellError(
+            ename=self.raised.ename[:200], evalue=self.raised.evalue, traceback=tuple(line[:most] for line in lines)
+        )
 
 
-@dataclass(frozen=True)
-class Beside:
+class Outside(msgspec.Struct, frozen=True):
     """What a checkpoint cannot hold, counted when it was made: the same in every state, or going on by itself."""
 
-    sockets: int = 0
-    databases: int = 0
-    children: int = 0
+    sockets: _Count = 0
+    databases: _Count = 0
+    children: _Count = 0
 
 
-@dataclass(frozen=True)
-class Frozen:
+class Frozen(_FromWorker, frozen=True, tag="frozen"):
     """A checkpoint was made (``pid`` inside the jail), or could not be made (``pid`` 0, with the reason)."""
 
-    cell: int
-    pid: int
-    threads: int
-    reason: str
-    #: What else the state shares with all others, counted.
-    beside: Beside = field(default_factory=lambda: Beside())
+    cell: _Count
+    pid: _Count
+    threads: _Count
+    reason: _Text
+    outside: Outside = Outside()
 
 
-@dataclass(frozen=True)
-class Restored:
+class Restored(_FromWorker, frozen=True, tag="restored"):
     """A checkpoint has become the worker. ``threads`` counts the user's threads that a fork does not copy."""
 
-    cell: int
-    names: int
-    threads: int
+    cell: _Count
+    names: _Count
+    threads: _Count
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(_FromWorker, frozen=True, tag="answer"):
     """The answer to a question about code."""
 
-    id: int
-    answer: Mapping[str, object]
+    id: _Count
+    answer: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Looked:
+class Looked(_FromWorker, frozen=True, tag="look"):
     """What the variables were after a cell: by name their type, a mark that changes with the value, and a few words."""
 
-    cell: int
-    found: Mapping[str, tuple[str, str, str]]
+    cell: _Count
+    found: Annotated[dict[str, tuple[str, str, str]], Meta(max_length=MOST_SEEN)]
 
 
 FromWorker = (
@@ -206,7 +257,83 @@ FromWorker = (
 )
 
 
-def encode(message: ToWorker) -> bytes:
-    """Return a message as a frame for the worker."""
-    data = json.dumps(message, ensure_ascii=False).encode()
-    return HEADER.pack(len(data)) + data
+class WorkerMessages:
+    """Splits the stream of a worker into checked messages; buffers at most one unfinished frame."""
+
+    def __init__(self) -> None:
+        self._frames = Frames(MAX_FRAME)
+
+    def feed(self, data: bytes) -> Iterator[FromWorker]:
+        """Add data and return the messages that are complete; raises ``SessionError`` on a malformed one."""
+        try:
+            for raw in self._frames.feed(data):
+                yield parse(raw)
+        except BadMessage as error:
+            raise SessionError(f"the worker sent {error}") from None
+
+
+def parse(raw: bytes) -> FromWorker:
+    """Parse and check one message of the worker. Texts that cannot be encoded or shown are cleaned."""
+    try:
+        # NaN and the infinities are not JSON, and a notebook may hold only JSON.
+        message = clean(parse_json(raw, parse_constant=lambda _: None), -1)
+        found: FromWorker = msgspec.convert(message, FromWorker)
+    except TooManyParts as error:
+        raise SessionError(f"the worker sent a frame that cannot be taken: {error}") from None
+    except msgspec.ValidationError as error:
+        raise SessionError(f"the worker sent a malformed message: {one_line(str(error), 200)}") from None
+    except (ValueError, RecursionError):
+        raise SessionError("the worker sent a frame that is not JSON, or nested too deep") from None
+    match found:
+        case DisplayShown():
+            metadata = found.metadata if len(json.dumps(found.metadata)) <= MAX_METADATA else {}
+            return msgspec.structs.replace(found, size=len(raw), metadata=metadata)
+        case CellDone():
+            return msgspec.structs.replace(
+                found,
+                tried=host_names(found.tried),
+                on_card=tuple(name for name in found.on_card[:MOST_SEEN] if _is_name(name)),
+                reply=found.reply if len(raw) <= MAX_REPLY else {},
+            )
+        case Looked():
+            shown = {
+                name: tuple("".join(c for c in part[:MAX_VARIABLE_TEXT] if c.isprintable()) for part in parts)
+                for name, parts in found.found.items()
+                if _is_name(name)
+            }
+            return msgspec.structs.replace(found, found=shown)
+    return found
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and len(name) <= MAX_VARIABLE_TEXT and name.isidentifier()
+
+
+def clean_text(text: str) -> str:
+    """Return text that can be encoded: each lone surrogate becomes U+FFFD.
+
+    Replacing megabytes of them would take seconds, so those after the first 10,000 become question marks.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _SURROGATE.sub("\ufffd", text, count=_MAX_MARKED).encode("utf-8", "replace").decode()
+    return text
+
+
+def clean(value: object, depth: int = 0) -> object:
+    """Return a JSON value with all texts and keys cleaned; raises ``BadMessage`` when it is nested too deep.
+
+    A number too large for a float was parsed as infinity, which is not JSON: it becomes None.
+    """
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list | dict) and depth >= MAX_DEPTH:
+        raise BadMessage("nested too deep")
+    if isinstance(value, list):
+        return [clean(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        return {clean_text(key): clean(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

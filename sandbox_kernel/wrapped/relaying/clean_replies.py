@@ -16,7 +16,7 @@ from sandbox_kernel.notebook.page.stdin_channel import PROMPT_MARK
 from sandbox_kernel.notebook.page.told_apart import name_of_program
 from sandbox_kernel.notebook.render import told_apart
 from sandbox_kernel.receipt import unmarked
-from sandbox_kernel.session.suggestions import suggestions
+from sandbox_kernel.session.code_answers import suggestions
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.json_value import check_json
 from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle, sanitize_docstring

@@ -8,7 +8,7 @@ import pytest
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 from tests.conftest import need
 

@@ -15,7 +15,7 @@ from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import describe_end
 from sandbox_kernel.policy import SandboxPolicy
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 from tests.attacks.harness import (
     GROWTH_MB,

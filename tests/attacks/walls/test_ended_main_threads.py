@@ -10,7 +10,7 @@ from sandbox_kernel import ExecRequest, ExecResult, Limits, Status
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import NoteKind
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 from tests.jail.headless import END_MAIN_THREAD
 from tests.jail.walls_and_groups import TIERS, Tier

@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,13 +62,28 @@ class Program:
         ours.settimeout(30)
         return ours
 
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release.set()
+        self.server.close()
+
 
 @pytest.fixture
 def program() -> Iterator[Program]:
-    made = Program()
-    yield made
-    made.release.set()
-    made.server.close()
+    with Program() as made:
+        yield made
+
+
+@contextlib.contextmanager
+def serving(limits: FunctionLimits | None = None, **given: Callable[..., object]) -> Iterator[CallServer]:
+    """A server of functions that a test gives."""
+    functions = make_functions(given, limits)
+    assert functions is not None
+    with contextlib.closing(CallServer(functions)) as server:
+        server.begin()
+        yield server
 
 
 def ask(line: socket.socket, data: bytes) -> dict[str, object] | None:
@@ -194,43 +209,29 @@ def test_there_are_only_so_many_connections_at_a_time(program: Program) -> None:
 
 
 def test_calls_beyond_their_number_are_refused() -> None:
-    program = Program(calls=3)
-    try:
+    with Program(calls=3) as program:
         assert [program.caller.call("add", [n], {}) for n in range(3)] == [1, 2, 3]
         for _ in range(2):
             with pytest.raises(HostError, match="the limit of 3 calls of host functions is reached"):
                 program.caller.call("add", [1], {})
         assert len(program.server.finish()) == 3
-    finally:
-        program.server.close()
 
 
 def test_a_result_beyond_the_bytes_is_an_error_of_the_call() -> None:
-    program = Program(bytes=2000)
-    try:
+    with Program(bytes=2000) as program:
         assert program.caller.call("text", [100], {}) == "x" * 100
         with pytest.raises(HostError, match="the limit of 2000 bytes for host functions is reached"):
             program.caller.call("text", [10_000], {})
         assert [call.outcome for call in program.server.finish()] == ["ok", "error"]
-    finally:
-        program.server.close()
 
 
 def test_a_function_that_takes_too_long_is_answered_for() -> None:
-    program = Program(seconds=0.3)
-    try:
-        with pytest.raises(HostError) as caught:
+    with Program(seconds=0.3) as program:
+        with pytest.raises(HostError, match=r"TimeoutError: the time limit of 0\.3 s for host functions is reached"):
             program.caller.call("wait", [], {})
-        assert (caught.value.type, caught.value.message) == (
-            "TimeoutError",
-            "the time limit of 0.3 s for host functions is reached",
-        )
         with pytest.raises(HostError, match="time limit"):
             program.caller.call("add", [1], {})
         assert [call.outcome for call in program.server.finish()] == ["timeout", "refused"]
-    finally:
-        program.release.set()
-        program.server.close()
 
 
 def test_the_end_of_a_cell_cancels_a_call_and_the_program_is_told(program: Program) -> None:
@@ -250,20 +251,14 @@ def test_the_end_of_a_cell_cancels_a_call_and_the_program_is_told(program: Progr
     assert failed == ["ConnectionLost"]
 
 
-def test_between_cells_nothing_is_called(program: Program) -> None:
+def test_between_cells_nothing_is_called_and_a_connection_of_an_earlier_cell_is_opened_anew(program: Program) -> None:
+    assert program.caller.call("add", [1], {}) == 2
     program.server.finish()
     with pytest.raises(HostError):
         program.caller.call("add", [1], {})
     program.server.begin()
-    assert program.caller.call("add", [1], {}) == 2
-    assert len(program.server.finish()) == 1
-
-
-def test_a_connection_of_an_earlier_cell_is_opened_anew(program: Program) -> None:
-    assert program.caller.call("add", [1], {}) == 2
-    program.server.finish()
-    program.server.begin()
     assert program.caller.call("add", [2], {}) == 3
+    assert len(program.server.finish()) == 1
 
 
 def test_closing_ends_every_thread_and_descriptor() -> None:
@@ -301,16 +296,10 @@ def test_a_function_that_raises_no_ordinary_exception_is_written_down() -> None:
     def odd() -> None:
         raise _Odd("x")
 
-    functions = make_functions({"odd": odd})
-    assert functions is not None
-    server = CallServer(functions)
-    try:
-        server.begin()
+    with serving(odd=odd) as server:
         with pytest.raises(HostError, match="_Odd: x"):
             Caller(server.hatch).call("odd", [], {})
         assert [(call.name, call.outcome, call.error) for call in server.finish()] == [("odd", "error", "_Odd: x")]
-    finally:
-        server.close()
 
 
 def test_functions_that_still_block_take_no_calls_from_later_cells(program: Program) -> None:
@@ -344,9 +333,7 @@ def test_every_call_that_ran_is_in_the_record_of_its_cell() -> None:
         stepped.set()
         return next(ran)
 
-    functions = make_functions({"step": step}, FunctionLimits(calls=1_000_000, bytes=1 << 30))
-    assert functions is not None
-    server, ended, recorded = CallServer(functions), threading.Event(), 0
+    ended, recorded = threading.Event(), 0
 
     def call_without_end() -> None:
         caller = Caller(server.hatch)
@@ -354,43 +341,34 @@ def test_every_call_that_ran_is_in_the_record_of_its_cell() -> None:
             with contextlib.suppress(HostError, OSError):
                 caller.call("step", [], {})
 
-    threads = [threading.Thread(target=call_without_end) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(100):
-            stepped.clear()
-            server.begin()
-            assert stepped.wait(60)
-            recorded += len([call for call in server.finish() if call.outcome != "refused"])
-    finally:
-        ended.set()
-        server.close()
+    with serving(FunctionLimits(calls=1_000_000, bytes=1 << 30), step=step) as server:
+        threads = [threading.Thread(target=call_without_end) for _ in range(4)]
         for thread in threads:
-            thread.join()
+            thread.start()
+        try:
+            for _ in range(100):
+                assert stepped.wait(60)
+                recorded += len([call for call in server.finish() if call.outcome != "refused"])
+                stepped.clear()
+                server.begin()
+            recorded += len([call for call in server.finish() if call.outcome != "refused"])
+        finally:
+            ended.set()
+    for thread in threads:
+        thread.join()
     assert recorded >= next(ran)
 
 
 def test_a_stream_that_a_limit_cuts_is_written_down_as_an_error() -> None:
-    functions = make_functions({"rows": lambda: itertools.count()}, FunctionLimits(bytes=4096))
-    assert functions is not None
-    server = CallServer(functions)
-    try:
-        server.begin()
+    with serving(FunctionLimits(bytes=4096), rows=itertools.count) as server:
         with pytest.raises(HostError, match="LimitReached"):
             list(Caller(server.hatch).call("rows", [], {}))
         (call,) = server.finish()
         assert (call.outcome, call.error) == ("error", "the limit of 4096 bytes for host functions is reached")
-    finally:
-        server.close()
 
 
 def test_a_stream_is_read_by_any_thread_and_never_mistaken_for_another() -> None:
-    functions = make_functions({"letters": lambda: iter("abcd"), "numbers": lambda: iter([1, 2])})
-    assert functions is not None
-    server = CallServer(functions)
-    try:
-        server.begin()
+    with serving(letters=lambda: iter("abcd"), numbers=lambda: iter([1, 2])) as server:
         one, other = Caller(server.hatch), Caller(server.hatch)
         letters, numbers = one.call("letters", [], {}), other.call("numbers", [], {})
         assert (next(letters), next(numbers)) == ("a", 1)
@@ -406,5 +384,3 @@ def test_a_stream_is_read_by_any_thread_and_never_mistaken_for_another() -> None
         with pytest.raises(HostError, match="there is no such stream"):
             next(numbers)
         assert list(late) == list("abcd")
-    finally:
-        server.close()

@@ -23,7 +23,7 @@ from sandbox_kernel import (
 )
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.net.network_thread import network_loop
-from sandbox_kernel.session.opening.open_wasm import open_wasm_session
+from sandbox_kernel.session.open_wasm import open_wasm_session
 from tests.loopback_server import QuietHandler, serving
 
 BINARY = bytes(range(256))

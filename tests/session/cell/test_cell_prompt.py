@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import InvalidRequest, ProcessConfig, Sandbox
-from sandbox_kernel.session.cell.cell_prompt import takes_prompt_alone
+from sandbox_kernel.jail.input_prompts import takes_prompt_alone
 
 
 class Both:

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
-from sandbox_kernel.session.tree import state_tree, tree_looks
-from sandbox_kernel.session.tree.node import CellText
-from sandbox_kernel.session.tree.state_record import StateRecord
-from sandbox_kernel.session.tree.state_tree import StateTree
-from sandbox_kernel.session.tree.tree_lines import check_name
-from sandbox_kernel.session.worker.checkpoints import Checkpoint, living_bound
+from sandbox_kernel.model import Language
+from sandbox_kernel.session.cell.request import CellRequest
+from sandbox_kernel.session.tree import state_tree
+from sandbox_kernel.session.tree.node import Checkpoint
+from sandbox_kernel.session.tree.state_tree import StateRecord, StateTree, check_name, living_bound
 
 
 def hold(tree: StateTree) -> list[int]:
@@ -30,7 +29,7 @@ def grown(keep: int, cells: int) -> StateTree:
 
 
 def step(tree: StateTree, code: str = "pass") -> int:
-    node = tree.grow(CellText(code=code, timeout_s=1.0))
+    node = tree.grow(CellRequest(language=Language.PYTHON, code=code, timeout=1.0))
     hold(tree)
     return node
 
@@ -95,7 +94,7 @@ def test_for_memory_all_but_the_present_state_can_be_given_up_and_named_ones_and
     step(tree)
     step(tree)
     order = []
-    while (node := tree.give_up(for_memory=True)) is not None:
+    while (node := tree.evict(for_memory=True)) is not None:
         order.append(node)
     assert order == [1, 3, 2, 0], "from the beginning every other one can be made again"
     assert living(tree) == [4]
@@ -179,7 +178,7 @@ def looks_of_a_cell(cells: int) -> int:
     tree.records = records = Counted(tree.records)
     step(tree)
     tree.looked(tree.present, {"x": ("int", "-1", "-1")})
-    assert tree.look_at(tree.present) == {"x": ("int", "-1", "-1")}
+    assert tree.variables_at(tree.present) == {"x": ("int", "-1", "-1")}
     assert tree.nearest() is not None
     assert len(tree.reachable()) == 5
     tree.remove({living(tree)[0]})
@@ -190,25 +189,10 @@ def test_a_cell_late_in_a_long_history_looks_at_no_more_nodes_than_an_early_one(
     assert looks_of_a_cell(2000) == looks_of_a_cell(200) < 200
 
 
-def test_a_late_look_at_an_early_state_goes_up_a_few_nodes_only() -> None:
-    """States that are given up are looked at late, one here and one there, while newer ones were looked at before."""
-    tree = grown(5, 0)
-    for number in range(2000):
-        step(tree)
-        if number % 50:
-            tree.looked(tree.present, {"x": ("int", str(number), str(number))})
-    tree.records = records = Counted(tree.records)
-    for late in range(1, 2001, 50):
-        tree.looked(late, {"x": ("int", str(late), str(late))})
-    assert records.looks < 40 * 20
-
-
 def test_the_variables_of_a_state_stay_known_when_the_cell_that_made_them_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(state_tree, "MAX_NODES", 10)
-    monkeypatch.setattr(tree_looks, "_WHOLE_VARIABLES", 0)
-    monkeypatch.setattr(tree_looks, "_WHOLE_LOOKS", 1)
     tree = grown(2, 0)
     made = {"early": ("int", "1", "1")}
     for number in range(20):
@@ -217,14 +201,14 @@ def test_the_variables_of_a_state_stay_known_when_the_cell_that_made_them_is_for
         tree.looked(tree.present, made)
     oldest = next(node for node in tree.records if node)
     assert oldest > 1
-    assert tree.look_at(oldest)["early"] == ("int", "1", "1")
-    assert tree.look_at(tree.present) == made
+    assert tree.variables_at(oldest)["early"] == ("int", "1", "1")
+    assert tree.variables_at(tree.present) == made
 
 
-def test_whole_looks_are_bounded_by_their_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_looks, "_WHOLE_VARIABLES", 1000)
+def test_the_variables_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_tree, "MAX_VARIABLES", 1000)
     tree = grown(2, 0)
     for number in range(50):
         step(tree)
         tree.looked(tree.present, {f"v{name}": ("int", str(number), "") for name in range(99)})
-    assert len(tree._known) == 10
+    assert [node for node in tree.records if node and tree.variables(node) is not None] == list(range(41, 51))

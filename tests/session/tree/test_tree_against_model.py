@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.model import NoteKind
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 
 #: How many walks, and how long each is; 10 000 operations are 100 walks of 100.
 WALKS = int(os.environ.get("SANDBOX_KERNEL_TREE_WALKS", "6"))

@@ -12,9 +12,9 @@ import pytest
 
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import CheckpointGone, EnforcerUnavailable
-from sandbox_kernel.jail.accounting.processes import living
+from sandbox_kernel.jail.accounting.processes import living, tree
 from sandbox_kernel.model import Status
-from sandbox_kernel.session.opening.open_session import open_session
+from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 
@@ -311,3 +311,17 @@ def test_a_checkpoint_that_was_lost_is_not_taken_for_the_next_one_of_the_same_ce
     assert [item.cell for item in session.checkpoints()] == [2, 1, 0]
     session.undo()
     assert value(session, "x") == "22"
+
+
+def test_the_copy_of_a_cell_that_is_taken_back_ends_with_it(session: Session, value: Value) -> None:
+    """The worker makes it before the host knows that the cell ran out of memory."""
+    value(session, "x = 1; x")
+    worker = session._supervisor.live
+    assert worker is not None
+    before = len(tree(worker.jail.init_pid))
+    result = session.run("x = 2; y = bytearray(1 << 50)")
+    assert (result.status, result.rolled_back) == (Status.MEMORY_EXCEEDED, True)
+    with session._supervisor.turn():
+        assert session._supervisor.live is worker
+        assert len(tree(worker.jail.init_pid)) == before
+    assert value(session, "x") == "1"

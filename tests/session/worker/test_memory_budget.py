@@ -11,28 +11,11 @@ from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.worker.memory_budget import Budget, anonymous_bytes, private_bytes
+from sandbox_kernel.session.worker.memory_budget import anonymous_bytes, private_bytes
 
 Open = Callable[..., Session]
 Value = Callable[[Session, str], str]
 MB = 1 << 20
-
-
-def test_while_a_cell_runs_the_checkpoint_has_room_for_all_that_the_worker_had() -> None:
-    budget = Budget(limit_bytes=500 * MB, worker_bytes=40 * MB, copies_bytes=10 * MB)
-    assert budget.ceiling(300 * MB) >= 500 * MB + 300 * MB + 10 * MB
-
-
-def test_between_cells_everything_together_must_fit_but_for_copies_of_files() -> None:
-    budget = Budget(limit_bytes=500 * MB, copies_bytes=10 * MB)
-    assert not budget.crowded(510 * MB)
-    assert budget.crowded(510 * MB + 1)
-
-
-def test_the_worker_is_measured_without_what_it_started_with_and_with_its_files() -> None:
-    budget = Budget(limit_bytes=500 * MB, worker_bytes=40 * MB)
-    assert not budget.exceeded(340 * MB, 200 * MB)
-    assert budget.exceeded(340 * MB, 200 * MB + 1)
 
 
 def test_a_process_that_is_gone_holds_nothing() -> None:

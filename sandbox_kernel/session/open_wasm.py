@@ -1,0 +1,356 @@
+"""Opens sessions inside WebAssembly. They work like other sessions and can also be forked, saved and loaded."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sandbox_kernel.backends.checks import host_trouble
+from sandbox_kernel.backends.functions.call_server import CallServer
+from sandbox_kernel.backends.functions.host_function import HostFunctions
+from sandbox_kernel.backends.outcome import NetworkSigns, network_notes
+from sandbox_kernel.backends.wasm.packages import package_files, usual_indexes
+from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
+from sandbox_kernel.backends.wasm.store import StoreEntry
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.backends.wasm.wasm_job import (
+    COMPILED,
+    FACTS,
+    RUNTIME_MB,
+    check_mounts,
+    embedder_rlimits,
+    make_walls,
+    preopens,
+)
+from sandbox_kernel.backends.wasm.wheels import LoadedWheels, Wheels, wheels_mark
+from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.jail.enforcer import has_own_disk
+from sandbox_kernel.jail.gate_messages import JobFile, Step
+from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.walls import Walls, Warm
+from sandbox_kernel.languages.guest_catalogue import WasmLanguage, catalogue
+from sandbox_kernel.limits import DEFAULT_CHECKPOINTS, DEFAULT_SESSION_MEMORY_MB, MIB, Limits, check_memory_mb
+from sandbox_kernel.model import Language
+from sandbox_kernel.policy import Grant
+from sandbox_kernel.session.cell.request import SessionSpec
+from sandbox_kernel.session.open_session import destroyed_if_not_started
+from sandbox_kernel.session.python_state import file_name
+from sandbox_kernel.session.saved_file import ImageHeader, read_image, write_image
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.take_state import State, take_changes, take_state
+from sandbox_kernel.session.worker.memory_budget import can_be_sealed
+from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.shared_folder import FolderLink
+
+#: Our modules inside the jail: the spare worker, the gate, and, by the guest's entry, the engine that runs its cells.
+_WORKER, _GATE = "sandbox_guest.wasm.host_line", "sandbox_guest.session.checkpoint_gate"
+_ENGINES = {
+    "quickjs": "sandbox_guest.wasm.js_session",
+    "turn": "sandbox_guest.wasm.python_session",
+    "command": "sandbox_guest.wasm.python_session",
+}
+_LEAST_MB = 64
+#: The process limit besides the worker; the session adds its checkpoints to it.
+_PROCESSES = 16
+#: How long a cell may go on after an interrupt before it is rolled back. The large Python cannot be interrupted.
+_GRACE_S = {"quickjs": 2.0, "turn": 0.1, "command": 2.0}
+#: Where CPython looks for its library.
+LIBRARY = "/usr/local/lib"
+#: Languages whose state is the memory of one guest.
+WASM_LANGUAGES = (Language.JAVASCRIPT, Language.PYTHON)
+_numbers = itertools.count(1)
+
+OnOpen = Callable[[Session], None]
+
+
+class WasmSession(Session):
+    """A session whose state is the memory of a WebAssembly guest: it can be forked, saved to a file and loaded."""
+
+    def __init__(self, opening: _Opening) -> None:
+        self._opening = opening
+        super().__init__(opening.spec, opening.begin, share=opening.share)
+        if opening.on_open is not None:
+            opening.on_open(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the session to a file: its variables and the files of its work folder, not its checkpoints.
+
+        Args:
+            path: the file on the host; replaced when it exists.
+
+        Raises:
+            SessionError: the state or the file could not be written.
+
+        """
+        target, opening = file_name(path), self._opening
+        with self._supervisor.turn() as worker:
+            state = take_state(worker)
+        header = ImageHeader(
+            language=str(opening.spec.language),
+            guest=guest_digest(opening.guest) + wheels_mark(opening.backend.wheels),
+            guest_version=opening.guest.version,
+            memory_mb=opening.spec.memory_mb,
+            memory_bytes=len(state.memory),
+            memory_sha256=state.memory.sha256(),
+            elapsed_s=state.elapsed_s,
+        )
+        write_image(target, header, state.memory.fileno(), state.files)
+
+    @host_trouble()
+    def fork(self, name: str | None = None) -> WasmSession:
+        """Return a new session with a copy of this session's state. Its first cell waits until it has started.
+
+        Args:
+            name: the new session's name; None makes one.
+
+        """
+        opening = self._opening
+        with self._supervisor.turn() as worker:
+            state = take_changes(worker) if opening.guest.image else take_state(worker)
+        share = opening.share.another() if opening.share is not None else None
+        spec = replace(opening.spec, name=name or f"{self.language}-wasm-{next(_numbers)}")
+        return WasmSession(replace(opening, spec=spec, state=state, share=share, forked=True))
+
+
+@dataclass
+class _Opening:
+    """Everything that is needed to start the worker of a session, the first time and after a crash."""
+
+    backend: WasmBackend
+    guest: WasmLanguage
+    spec: SessionSpec
+    state: State | None
+    on_open: OnOpen | None
+    share: FolderLink | None
+    functions: HostFunctions | None
+    entry: StoreEntry | None = None
+    #: The packages that the present worker began with; those of another one if its state is this one's beginning.
+    wheels: LoadedWheels | None = None
+    #: Whether the state is that of a session here, so that nothing of it has to be found out by starting with it.
+    forked: bool = False
+
+    def __post_init__(self) -> None:
+        backend, guest = self.backend, self.guest
+        backend.check_network()
+        check_mounts(backend.policy, guest)
+        self._switches = switches_of(guest, fuel=False)
+        self._engine = _ENGINES[guest.entry]
+        if self.entry is None:
+            with host_trouble():
+                self.entry = backend.ready(guest, self._switches)
+        self._entry = self.entry
+
+    @host_trouble()
+    def begin(self) -> JailedWorker:
+        """Start a worker. Only the first one gets the given state; later ones start empty."""
+        state, self.state = self.state, None
+        forked, self.forked = self.forked, False
+        if state is None or not state.changes:
+            self.wheels = self.backend.loaded_wheels(self.guest, self._switches, self._entry)
+        jail = self.backend.pool.take(self._walls())
+        memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
+        try:
+            proxy = self.backend.egress().__enter__()
+            sealed = can_be_sealed(self.backend.enforcer.name)
+            calls = CallServer(self.functions) if self.functions is not None else None
+            worker = JailedWorker(
+                jail, self.spec.checkpoints, memory_bytes, _PROCESSES, proxy, sealed=sealed, calls=calls
+            )
+        except BaseException:
+            jail.destroy()
+            raise
+        language = self.spec.language
+        with destroyed_if_not_started(
+            worker, lambda said, error: SessionError(f"the {language} session did not start: {said or error}")
+        ):
+            files = state.files if state is not None else {}
+            given = [JobFile(root=jail.places.work, name=name, data=data) for name, data in files.items()]
+            descriptors = (state.memory.fileno(),) if state is not None else ()
+            worker.start(self._step(jail, state), given, descriptors, waits=not forked)
+        return worker
+
+    def _walls(self) -> Walls:
+        """Return the walls around the engine, with a spare worker that has the guest loaded."""
+        limits, memory_mb, enforcer = self.spec.limits, self.spec.memory_mb, self.backend.enforcer.name
+        seen = (self._entry.path, *(self.wheels.paths if self.wheels is not None else ()))
+        runtime = [*(Grant(path, path, False) for path in seen), *self._library()]
+        walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime, given=self.backend.grants)
+        known = {
+            "module": self._entry.file(COMPILED),
+            "facts": self._entry.file(FACTS) if FACTS in self._entry.files else None,
+            "switches": self._switches.to_dict(),
+            "base": self.wheels.memory if self.wheels is not None else None,
+        }
+        rlimits = embedder_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer))
+        # Checkpoints are forks, so forking is allowed. The jail has no other program to execute, and the guest has no
+        # call to fork or execute.
+        warm = Warm((_WORKER, self._engine, json.dumps(known)), tuple(rlimits.items()))
+        return replace(walls, preload=("site", _WORKER, self._engine, _GATE), warm=warm)
+
+    def _library(self) -> list[Grant]:
+        """Return a grant for the library folder of an interpreter that does not have its libraries in memory."""
+        if self.guest.entry != "turn" or self.guest.package is None:
+            return []
+        folder = package_files(self.backend.store, self.guest.package).path
+        return [Grant(folder, folder, False)]
+
+    def _indexes(self) -> list[str]:
+        """Return the package indexes of ``%pip``; none where nothing can be reached."""
+        policy = self.backend.policy
+        reaches = self.spec.language is Language.PYTHON and (policy.network or policy.network_rules)
+        return usual_indexes() if reaches else []
+
+    def _step(self, jail: Jail, state: State | None) -> Step:
+        booted = bool(self.guest.image)
+        folders = preopens(jail, sees_cell=booted)
+        folders = folders if booted else [folder for folder in folders if folder["guest"] not in (".", "/")]
+        # After the work folder, so that mounts do not change the descriptor numbers that a saved session knows.
+        folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
+        folders += [self.wheels.preopen] if self.wheels is not None else []
+        plan = {
+            "memory_bytes": self.spec.memory_mb * MIB,
+            "preopens": folders,
+            "scratch": jail.places.tmp,
+            "env": dict(self.backend.policy.env),
+            "elapsed_s": state.elapsed_s if state is not None else 0.0,
+            "changes": state is not None and state.changes,
+            "indexes": self._indexes(),
+        }
+        return Step(kind="session", argv=[json.dumps(plan)], cwd=jail.places.work, env={}, rlimits={})
+
+
+def open_wasm_session(
+    backend: WasmBackend,
+    language: str | Language = Language.JAVASCRIPT,
+    *,
+    name: str | None = None,
+    memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
+    checkpoints: int = DEFAULT_CHECKPOINTS,
+    limits: Limits | None = None,
+    on_open: OnOpen | None = None,
+    share: FolderLink | None = None,
+    functions: HostFunctions | None = None,
+) -> WasmSession:
+    """Open a session inside WebAssembly. Wrong arguments raise before anything starts.
+
+    Args:
+        backend: gives policy, store and configuration.
+        language: the language of the cells.
+        name: the session's name; None makes one.
+        memory_mb: the memory limit of the guest in MB.
+        checkpoints: how many cells back ``undo`` can go; 0 switches rollback off.
+        limits: the other limits; None takes the defaults.
+        on_open: called with this session and with each that is forked from it, so that the caller can close them.
+        share: the link to the box's shared folder; None when the session shares no files.
+        functions: host functions that the cells may call; None for none.
+
+    Raises:
+        InvalidRequest: an argument is wrong, or the language has no sessions inside WebAssembly.
+
+    """
+    spoken = Language.parse(language)
+    if spoken not in WASM_LANGUAGES:
+        known = ", ".join(WASM_LANGUAGES)
+        raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
+    guest = session_guest(spoken, backend)
+    spec = _spec(backend, guest, name, memory_mb, checkpoints, Limits.given(limits))
+    return WasmSession(_Opening(backend, guest, spec, None, on_open, share, functions))
+
+
+def load_wasm_session(
+    backend: WasmBackend,
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    memory_mb: int = DEFAULT_SESSION_MEMORY_MB,
+    checkpoints: int = DEFAULT_CHECKPOINTS,
+    limits: Limits | None = None,
+    on_open: OnOpen | None = None,
+    share: FolderLink | None = None,
+    functions: HostFunctions | None = None,
+) -> WasmSession:
+    """Open the session that ``WasmSession.save`` wrote to a file; see ``open_wasm_session`` for the arguments.
+
+    Where the session was saved with less memory than ``memory_mb``, it has that. Raises ``InvalidRequest`` when the
+    file is damaged, was saved with another version of the guest, or needs more memory.
+    """
+    name_of_file = file_name(path)
+    check_memory_mb(memory_mb)
+
+    def fitting(header: ImageHeader) -> tuple[WasmLanguage, SessionSpec]:
+        guest = _guest_of(header, name_of_file, backend.wheels)
+        # The file may be a stranger's: it can lower the limit and never raise it.
+        if header.memory_bytes > memory_mb * MIB:
+            raise InvalidRequest(
+                f"{name_of_file!r} holds {-(-header.memory_bytes // MIB)} MB of memory, and {memory_mb} are allowed; "
+                f"if you trust it, load it with the limit that it was saved with: memory_mb={header.memory_mb} "
+                f"(%sandbox --memory {header.memory_mb}M)"
+            )
+        allowed = min(header.memory_mb, memory_mb)
+        return guest, _spec(backend, guest, name, allowed, checkpoints, Limits.given(limits))
+
+    saved = read_image(name_of_file, fitting)
+    guest, spec = fitting(saved.header)
+    state = State(saved.memory, saved.header.elapsed_s, saved.files)
+    return WasmSession(_Opening(backend, guest, spec, state, on_open, share, functions))
+
+
+def _guest_of(header: ImageHeader, path: str, wheels: Wheels | None) -> WasmLanguage:
+    """Return the guest whose memory a file holds; raises ``InvalidRequest`` when it is missing or another version."""
+    try:
+        language = Language(header.language)
+    except ValueError:
+        language = Language.WASM
+    if language not in WASM_LANGUAGES:
+        raise InvalidRequest(f"{path!r} is a session of {header.language!r}, which cannot be loaded here")
+    digest, _, marked = header.guest.partition(" ")
+    fitting = [guest for guest in session_guests(language) if digest == guest_digest(guest)]
+    if not fitting:
+        guest = session_guests(language)[0]
+        raise InvalidRequest(
+            f"{path!r} was saved with {header.guest_version}; this program has another build of {guest.version}, "
+            "which cannot use that memory; load it with the version that saved it"
+        )
+    if marked != wheels_mark(wheels).strip():
+        raise InvalidRequest(
+            f"{path!r} was saved {'with other wheels' if marked else 'without wheels'} than this sandbox has; load it "
+            "in a sandbox with the same ones (wheels=…)"
+        )
+    return fitting[0]
+
+
+def session_guests(language: Language) -> list[WasmLanguage]:
+    """Return the guests that can run sessions of a language; for Python the large one, then the light one."""
+    guest = catalogue()[language]
+    return [guest.session, guest] if guest.session is not None else [guest]
+
+
+def session_guest(language: Language, backend: WasmBackend) -> WasmLanguage:
+    """Return the guest for a new session: the large one if it was prepared, which only happens when it is asked for."""
+    found = session_guests(language)
+    if backend.wheels is not None:
+        return found[-1]
+    return next((guest for guest in found if backend.is_prepared(guest)), found[-1])
+
+
+def _spec(
+    backend: WasmBackend, guest: WasmLanguage, name: str | None, memory_mb: int, checkpoints: int, limits: Limits
+) -> SessionSpec:
+    language, least = guest.language, max(_LEAST_MB, guest.memory_mb)
+    check_memory_mb(memory_mb)
+    if memory_mb < least:
+        raise InvalidRequest(f"a {language} session needs at least {least} MB of memory, got {memory_mb}")
+    return SessionSpec(
+        name=name or f"{language}-wasm-{next(_numbers)}",
+        language=language,
+        memory_mb=memory_mb,
+        checkpoints=checkpoints,
+        limits=limits,
+        grace_s=_GRACE_S[guest.entry],
+        backend="wasm",
+        isolation="wasm",
+        network_notes=lambda _signs, notes: network_notes(backend.policy, NetworkSigns(), notes),
+    )

@@ -1,0 +1,343 @@
+"""Python sessions of processes that can be saved, loaded and forked: variables as a file that only a jail reads.
+
+The host copies the file and never looks into it: variables are pickled and made again inside the jail. The header, the
+files of the work folder and the checks are those of ``saved_file.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from sandbox_kernel.backends.checks import host_trouble
+from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.jail.streams import Stop
+from sandbox_kernel.limits import MIB, quoted
+from sandbox_kernel.model import ExecResult, notes
+from sandbox_kernel.receipt import one_line
+from sandbox_kernel.session.cell.request import CellRequest, SessionSpec
+from sandbox_kernel.session.saved_file import MOST_RECIPES, ImageHeader, SavedSession, read_image, write_image
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.session_rights import SessionRights
+from sandbox_kernel.session.take_state import (
+    State,
+    StateCopies,
+    StateCopy,
+    cloudpickle_source,
+    take_variables,
+)
+from sandbox_kernel.session.tree.node import Node
+from sandbox_kernel.session.tree.variables import can_run_again
+from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.folder_state import FolderState, put_folder
+from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.rooted import Rooted
+
+#: Tells a file of such a session from one of a WebAssembly guest.
+GUEST = "variables of a Python session 1"
+#: How long variables may take to be made again.
+_LOAD_S = 120.0
+#: What is said of the files of a session that worked on a folder of the user, and is loaded in one that does not.
+_NOT_HERE = (
+    "the session worked on a folder of yours, and only what it changed there is saved; load it with --here, or in "
+    "Sandbox(here=folder), to have the other files too"
+)
+_MOST_NAMES, _MOST_NAME = 10_000, 500
+#: How many names a report shows of each kind; all of them are in its attributes.
+_MOST_LINES = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveReport:
+    """What became of each variable when a session was saved or loaded.
+
+    Attributes:
+        stored: names of variables that are in the file.
+        recomputed: names of variables whose cells ran again, because they could not be stored.
+        lost: names of variables that are in neither way there, each with the reason; names with a dot are settings of
+            the process and of libraries (``os.getcwd``, ``json.dumps``).
+        changed: names of variables and modules that are there and are not what they were, each with the difference.
+        files: paths of the work folder that are not there, or are not what they were, each with the reason.
+
+    """
+
+    stored: tuple[str, ...] = ()
+    recomputed: tuple[str, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.stored)} {'variable' if len(self.stored) == 1 else 'variables'} stored"]
+        if self.recomputed:
+            more = f" and {len(self.recomputed) - _MOST_LINES} more" if len(self.recomputed) > _MOST_LINES else ""
+            lines.append(f"made again by their cells: {', '.join(self.recomputed[:_MOST_LINES])}{more}")
+        lines += _lines("changed: {} ({})", self.changed)
+        lines += _lines("lost: {} ({})", self.lost)
+        lines += _lines("file {}: {}", {display_name(path): why for path, why in self.files.items()})
+        return "\n".join(lines)
+
+
+def _lines(form: str, reasons: Mapping[str, str]) -> list[str]:
+    """Return a line for each name and its reason; of very many, the first ones and how many there are more."""
+    lines = [form.format(name, why) for name, why in list(reasons.items())[:_MOST_LINES]]
+    more = len(reasons) - _MOST_LINES
+    return [*lines, f"… and {more} more"] if more > 0 else lines
+
+
+class PythonSession(Session):
+    """A Python session of processes. ``restored`` says what a loaded or forked session began with; None for others."""
+
+    def __init__(
+        self,
+        spec: SessionSpec,
+        begin: Callable[[], JailedWorker],
+        on_close: Callable[[], None] | None,
+        share: FolderLink | None,
+        rights: SessionRights,
+        open_copy: Callable[[str | None], PythonSession],
+    ) -> None:
+        self._open_copy = open_copy
+        self.restored: SaveReport | None = None
+        self._copies = StateCopies()
+        super().__init__(spec, begin, on_close, share, rights)
+
+    @host_trouble()
+    def save(self, path: str | os.PathLike[str]) -> SaveReport:
+        """Write the variables and the files of the work folder to a file, not the history. The session goes on.
+
+        Args:
+            path: the file on the host, complete or not there at all. Only a saved session is replaced.
+
+        Returns:
+            Which variables are stored, which will be made again by their cells, and which are lost.
+
+        Raises:
+            SessionError: the state or the file could not be written, or ``interrupt`` was called meanwhile.
+
+        """
+        target = file_name(path)
+        with contextlib.closing(Stop()) as stop, self._stoppable(stop):
+            return self._save_to(target, stop)
+
+    def _save_to(self, target: str, stop: Stop) -> SaveReport:
+        state, recipes, report = self._take(stop)
+        header = ImageHeader(
+            language=str(self.language),
+            guest=GUEST,
+            guest_version="Python",
+            memory_mb=self.memory_mb,
+            memory_bytes=len(state.memory),
+            memory_sha256=state.memory.sha256(),
+            elapsed_s=0.0,
+            recipes=recipes,
+        ).of_folder(state.folder)
+        write_image(target, header, state.memory.fileno(), state.folder.files, lambda: stop.raised)
+        return report
+
+    @host_trouble()
+    def fork(self, name: str | None = None) -> PythonSession:
+        """Return a second session with the same state, behind walls of its own; its ``restored`` names what is missing.
+
+        Args:
+            name: the new session's name; None makes one.
+
+        """
+        state, recipes, _ = self._take()
+        copy = self._open_copy(name)
+        try:
+            copy._restore(state, recipes)
+        except BaseException:
+            copy.close()
+            raise
+        return copy
+
+    def checkpoint(self, name: str, state: Node | int | str | None = None) -> Node:
+        """See ``Session``. In a session that uses a GPU the present state is copied to the host's memory."""
+        node = super().checkpoint(name, state)
+        worker = self._supervisor.live
+        if worker is not None and worker.on_gpu and node.present:
+            with host_trouble():
+                taken, recipes, _ = self._take()
+            self._copies.keep(node.id, StateCopy(taken, recipes))
+        return node
+
+    def checkout(self, where: Node | int | str) -> ExecResult:
+        """See ``Session``. A state that a checkpoint of a session with a GPU has copied is loaded."""
+        with host_trouble(), self._supervisor.turn() as worker:
+            node = worker.tree.find(where)
+            copy = self._copies.of(node)
+            if copy is not None and worker.tree.records[node].checkpoint is None:
+                return self._load_copy(worker, node, copy)
+        return super().checkout(where)
+
+    def _run(self, asked: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
+        before = self._supervisor.live
+        left = before.tree.present if before is not None else 0
+        result = super()._run(asked, stop, settles=settles)
+        if not result.rolled_back or not self._copies:
+            return result
+        with host_trouble(), self._supervisor.turn() as worker:
+            if worker is not before:
+                return result
+            line = worker.tree.line(left)
+            node = self._copies.nearest(line, worker.tree.present)
+            copy = self._copies.of(node) if node is not None else None
+            if node is None or copy is None:
+                return result
+            try:
+                found = self._load_copy(worker, node, copy, line.index(node)).notes
+            except SessionError as error:
+                found = (notes.copy_not_loaded(str(worker.tree.records[node]), error),)
+        return replace(result, notes=(*result.notes, *found))
+
+    def _load_copy(self, worker: JailedWorker, node: int, copy: StateCopy, cells: int = 0) -> ExecResult:
+        """Go to the nearest living state before a node, and make the node's variables again from its copy."""
+        tree = worker.tree
+        where = str(tree.records[node])
+        start = tree.records[tree.replayed(node)[0]].parent
+        assert start is not None, "the beginning lives, or nothing does"
+        back = self._supervisor.go_to(worker, start, f"checkout of {where}")
+        self._supervisor.settle(worker)
+        report = self._make_again(worker, copy.state, copy.recipes)
+        worker.on_gpu = True
+        worker.recommit(node, by_cell=False)
+        return self._supervisor.moved(notes.copy_loaded(where, cells, report.lost), back)
+
+    @host_trouble()
+    def take_over(self, other: PythonSession, *, files: bool = True) -> None:
+        """Begin with the state of another session, which may have other rights; called once, before the first cell.
+
+        Args:
+            other: the session whose variables are made again here; it goes on.
+            files: whether the files of its work folder come along.
+
+        """
+        state, recipes, _ = other._take()
+        self._restore(state if files else replace(state, folder=FolderState()), recipes)
+
+    def load(self, saved: SavedSession) -> None:
+        """Begin with a saved state; called once, before the first cell. Closes the session when that fails."""
+        try:
+            self._restore(State(saved.memory, 0.0, folder=saved.header.folder(saved.files)), saved.header.recipes)
+        except SandboxError as error:
+            self.close()
+            raise InvalidRequest(f"{saved.path!r} cannot be loaded: {error}") from None
+
+    def _take(self, stop: Stop | None = None) -> tuple[State, dict[str, str], SaveReport]:
+        """Return the state, the cells that make what it lacks, and the report. ``interrupt`` ends it."""
+        if stop is None:
+            with contextlib.closing(Stop()) as own, self._stoppable(own):
+                return self._take(own)
+        with self._supervisor.turn() as worker:
+            worker.look_at_variables()
+            folder = self._supervisor.files.state(worker)
+            state = take_variables(worker, self.memory_mb, stop, self._rights().environment)
+            found = _report(state.report)
+            recipes: dict[str, str] = {}
+            remade: list[str] = []
+            length = 0
+            for name in found.lost:
+                made = worker.tree.maker_of(name)
+                length += len(made.code) * len(made.names) if made is not None else 0
+                if made is not None and can_run_again(made.code) and length <= MOST_RECIPES:
+                    remade.append(name)
+                    # What the same cell made may refer to it, so it comes from the same run of the cell.
+                    recipes.update(dict.fromkeys(made.names, made.code))
+        left = {name: why for name, why in found.lost.items() if name not in remade}
+        return (
+            replace(state, folder=folder),
+            recipes,
+            replace(found, recomputed=tuple(remade), lost=left, files=folder.left_out),
+        )
+
+    def _restore(self, state: State, recipes: Mapping[str, str]) -> None:
+        with self._supervisor.turn() as worker:
+            found = self._make_again(worker, state, recipes)
+            worker.begin_again()
+        self.restored = found
+
+    def _make_again(self, worker: JailedWorker, state: State, recipes: Mapping[str, str]) -> SaveReport:
+        """Put the files of a state into the work folder and let the worker make its variables again."""
+        self._supervisor.files.before_loading(worker)
+        with Rooted(worker.jail.box_fd) as box:
+            files = {**state.folder.left_out, **put_folder(state.folder, box)}
+        if state.folder.is_layer and not self._supervisor.files.here(worker):
+            files["."] = _NOT_HERE
+        order = json.dumps({"recipes": dict(recipes), "cloudpickle": cloudpickle_source()})
+        answer = worker.ask("load", order, 0, _LOAD_S, state.memory.fileno()).answer
+        if not isinstance(answer.get("report"), dict):
+            raise SessionError(f"its variables could not be made again: {one_line(str(answer.get('problem')), 300)}")
+        return replace(_report(answer["report"]), files=files)
+
+
+def _report(found: object) -> SaveReport:
+    """Return a report of the worker as a value; what is no name is left out."""
+    told = found if isinstance(found, dict) else {}
+    return SaveReport(
+        stored=_names(told.get("stored")),
+        recomputed=_names(told.get("recomputed")),
+        lost=_reasons(told.get("lost")),
+        changed=_reasons(told.get("changed")),
+    )
+
+
+def _reasons(found: object) -> dict[str, str]:
+    """Return the reasons in a report of the worker by the names of variables, modules and settings."""
+    if not isinstance(found, dict):
+        return {}
+    named = [(name, why) for name, why in found.items() if len(name) <= _MOST_NAME and _is_dotted(name)]
+    return {name: one_line(str(why), 300) for name, why in named[:_MOST_NAMES]}
+
+
+def _is_dotted(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
+
+
+def read_python(path: str | os.PathLike[str], memory_mb: int) -> SavedSession | None:
+    """Read a saved Python session of processes; None when the file is one of another kind.
+
+    One that needs more than ``memory_mb`` is refused before its memory is read: a stranger's file may say anything.
+    """
+
+    class _Other(Exception):
+        """Raised when the file is one of another kind."""
+
+    def fitting(header: ImageHeader) -> None:
+        if header.guest != GUEST:
+            raise _Other
+        if header.memory_bytes > memory_mb * MIB:
+            raise InvalidRequest(
+                f"{str(path)!r} holds variables of {-(-header.memory_bytes // MIB)} MB, and the session may have "
+                f"{memory_mb} MB; load it with more memory (memory_mb, --memory)"
+            )
+
+    with contextlib.suppress(_Other):
+        return read_image(file_name(path), fitting)
+    return None
+
+
+def file_name(path: str | os.PathLike[str]) -> str:
+    """Return a path on the host as text; raises ``InvalidRequest`` when it cannot be one."""
+    try:
+        name = os.fspath(path)
+    except TypeError:
+        name = ""
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InvalidRequest(f"a session is saved to a path, got {quoted(path)}")
+    return name
+
+
+def _names(found: object) -> tuple[str, ...]:
+    """Return the names of variables in a report of the worker; what is no name is left out."""
+    if not isinstance(found, list):
+        return ()
+    return tuple(
+        name
+        for name in found[:_MOST_NAMES]
+        if isinstance(name, str) and len(name) <= _MOST_NAME and name.isidentifier()
+    )

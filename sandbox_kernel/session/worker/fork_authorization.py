@@ -1,0 +1,124 @@
+"""Decides which forks of a session are made, where the policy denies starting processes: only those that we ordered.
+
+A session's checkpoints are forks of its worker, and so are looks at variables and saves. The syscall filter of such a
+session refuses every way to start a process but a plain fork, and that one waits for the host (seccomp's user
+notification). The host says yes only to the main thread of a process that it has just ordered to fork, once for each
+order. A fork of a cell, at any time, is refused as before.
+
+What this leaves open: code of the user may have changed the worker, so that a fork that we ordered runs other code than
+ours. Such a process is one of the checkpoints that the session may have anyway, behind the same walls and limits, and
+cannot fork again.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+import threading
+import time
+
+from sandbox_kernel.errors import SessionError
+from sandbox_kernel.jail.streams import readable
+
+#: struct seccomp_notif: id, pid, flags, then struct seccomp_data; struct seccomp_notif_resp: id, value, error, flags.
+_ASKED, _ANSWER = struct.Struct("=QII64x"), struct.Struct("=QqiI")
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_GO_ON = 1
+#: A refused fork is answered after this time, so that a program that forks in a loop does not keep the host busy.
+_PAUSE_S = 0.001
+_KIND = "anon_inode:seccomp notify"
+
+
+def receive_authorizer(channel: socket.socket, patience_s: float) -> ForkAuthorizer | None:
+    """Take the listener that a worker sends with the first byte of its channel; None where the kernel gave it none.
+
+    No code of the user has run yet. Raises ``SessionError`` when nothing comes.
+    """
+    if not readable(channel.fileno(), patience_s):
+        raise SessionError(f"the worker did not start within {patience_s:g} s")
+    room = socket.CMSG_SPACE(struct.calcsize("i")) + socket.CMSG_SPACE(struct.calcsize("3i"))
+    try:
+        _, extra, _, _ = channel.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
+    except OSError as error:
+        raise SessionError(f"the worker could not be heard: {error.strerror}") from None
+    found = array.array("i")
+    for level, kind, content in extra:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(content[: len(content) - len(content) % found.itemsize])
+    if len(found) == 1 and os.readlink(f"/proc/self/fd/{found[0]}") == _KIND:
+        return ForkAuthorizer(found[0])
+    for fd in found:
+        os.close(fd)
+    return None
+
+
+class ForkAuthorizer:
+    """Answers the forks of one jail on a thread of its own, until every process of the jail has ended."""
+
+    def __init__(self, listener: int) -> None:
+        self._listener = listener
+        self._lock = threading.Lock()
+        #: How many forks each process may make, by its pid inside the jail.
+        self._left: dict[int, int] = {}
+        threading.Thread(target=self._serve, name="sandbox-forks", daemon=True).start()
+
+    def allow(self, pid: int) -> None:
+        """Let a process, by its pid inside the jail, fork once."""
+        with self._lock:
+            self._left[pid] = 1
+
+    def withdraw(self, pid: int) -> None:
+        """Take back the right of a process to fork once, if it was not used."""
+        with self._lock:
+            self._left.pop(pid, None)
+
+    def _serve(self) -> None:
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        try:
+            while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
+                asked = bytearray(_ASKED.size)
+                try:
+                    fcntl.ioctl(self._listener, _RECEIVE, asked)
+                except OSError as error:
+                    if error.errno in (errno.ENOENT, errno.EINTR):
+                        continue  # the process ended, or was interrupted, before we asked for its question
+                    raise
+                number, process, _ = _ASKED.unpack(asked)
+                allowed = self._take(process)
+                if not allowed:
+                    time.sleep(_PAUSE_S)
+                answer = _ANSWER.pack(number, 0, 0 if allowed else -errno.EPERM, _GO_ON if allowed else 0)
+                with contextlib.suppress(OSError):  # the process is gone
+                    fcntl.ioctl(self._listener, _SEND, answer)
+        except OSError:
+            pass  # without a listener the kernel refuses every fork
+        finally:
+            os.close(self._listener)
+
+    def _take(self, process: int) -> bool:
+        """Use up the right of a process, by the pid that the host sees, to fork; only its main thread has one."""
+        inside = _main_thread(process)
+        with self._lock:
+            if not inside or not self._left.get(inside):
+                return False
+            del self._left[inside]
+            return True
+
+
+def _main_thread(thread: int) -> int:
+    """Return the pid inside its jail of the process whose main thread this is; 0 for another thread."""
+    found: dict[str, int] = {}
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{thread}/status") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name in ("Tgid", "NSpid"):
+                    found[name] = int(value.split()[-1])
+    return found.get("NSpid", 0) if found.get("Tgid") == thread else 0

@@ -1,0 +1,109 @@
+"""Between cells: what the next cell would wait for is done while the caller shows the result."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+from sandbox_kernel.errors import SessionError
+from sandbox_kernel.model.notes import NoteKind
+from sandbox_kernel.session.cell import displays
+from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
+from sandbox_kernel.session.session import Session
+from tests.session.conftest import Value
+
+
+def settled(session: Session) -> None:
+    """Wait until the session's thread has nothing left to do."""
+    assert session._threads is not None
+    session._threads.submit(lambda: None).result(60)
+
+
+def lives(session: Session) -> bool:
+    worker = session._supervisor.live
+    assert worker is not None
+    return worker.tree.here.checkpoint is not None and not worker._freezing
+
+
+def test_the_checkpoint_of_a_cell_is_taken_in_before_the_next_cell_comes(session: Session) -> None:
+    asyncio.run(session.arun("x = 1"))
+    settled(session)
+    assert lives(session)
+
+
+def test_the_state_of_every_cell_is_kept_when_cells_follow_each_other(session: Session, value: Value) -> None:
+    async def many() -> None:
+        for number in range(12):
+            await session.arun(f"x = {number}")
+
+    asyncio.run(many())
+    session.undo(3)
+    assert value(session, "x") == "8"
+
+
+@pytest.mark.slow
+def test_another_thread_that_has_the_turn_makes_the_worker_ready_itself(session: Session) -> None:
+    with session._supervisor.lock():
+        session._supervisor.make_ready()
+    assert session.run("1").ok
+
+
+def test_what_goes_wrong_between_cells_is_told_to_the_next_cell(session: Session) -> None:
+    asyncio.run(session.arun("x = 1"))
+    settled(session)
+    worker = session._supervisor.live
+    assert worker is not None
+    os.kill(worker.channel.speaker, signal.SIGKILL)
+    worker._keep_present()  # as after a cell, to a worker that is dead
+    session._supervisor.make_ready()
+    assert session._supervisor._unready is not None
+    result = session.run("print(x)")
+    assert result.stdout == "1\n"
+    assert [note.kind for note in result.notes] == [NoteKind.WORKER_REPLACED]
+    assert session._supervisor._unready is None
+
+
+def test_a_session_that_is_closed_meanwhile_stays_closed(session: Session) -> None:
+    asyncio.run(session.arun("x = 1"))
+    session.close()
+    session._supervisor.make_ready()
+    with pytest.raises(SessionError, match="is closed"):
+        session.run("x")
+
+
+class Heard:
+    """A front end that hears what comes after the end of its cell."""
+
+    def __init__(self) -> None:
+        self.texts = threading.Semaphore(0)
+
+    def text(self, stream: str, text: str) -> None:
+        self.texts.release()
+
+    def display(self, display: SessionDisplay) -> None:
+        pass
+
+    def cut(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("most_s", "heard_on"), [(displays.MAX_WORK_S, True), (0.0, False)])
+def test_threads_of_a_program_are_heard_between_cells_until_the_host_has_worked_enough(
+    session: Session, monkeypatch: pytest.MonkeyPatch, most_s: float, heard_on: bool
+) -> None:
+    monkeypatch.setattr(displays, "MAX_WORK_S", most_s)
+    monkeypatch.setattr(displays, "WORK_SHARE", 0.0)
+    late = Heard()
+    code = "import threading, time\ngo = lambda: [(time.sleep(0.05), print('late', flush=True)) for _ in range(200)]\n"
+    front_end = FrontEnd(on_reply=lambda reply: None, late=late)
+    asyncio.run(session.arun(f"{code}threading.Thread(target=go, daemon=True).start()", front_end=front_end))
+    heard = 0
+    while heard < 20 and late.texts.acquire(timeout=60 if heard_on else 5):  # the program says 200 in ten seconds
+        heard += 1
+    assert (heard == 20) is heard_on
+    assert session.run("1").ok

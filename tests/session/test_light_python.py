@@ -1,0 +1,291 @@
+"""Python sessions in the image of the light CPython: no preparation of minutes; forked, saved, loaded, rolled back."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import SandboxPolicy
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.errors import SessionError
+from sandbox_kernel.languages.guest_catalogue import WasmLanguage
+from sandbox_kernel.model import ExecResult, Status
+from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class LightBackend(WasmBackend):
+    """A backend for which the large Python was never prepared."""
+
+    def is_prepared(self, guest: WasmLanguage) -> bool:
+        return guest.entry != "turn" and super().is_prepared(guest)
+
+
+def value(result: ExecResult) -> str:
+    assert result.status is Status.OK, result.stderr
+    return str(result.displays[-1].data["text/plain"])
+
+
+@pytest.fixture(scope="module")
+def backend() -> WasmBackend:
+    return LightBackend()
+
+
+@pytest.fixture
+def session(backend: WasmBackend) -> Iterator[WasmSession]:
+    with open_wasm_session(backend, "python") as opened:
+        yield opened
+
+
+def test_state_values_errors_and_exits_are_those_of_python(session: WasmSession) -> None:
+    assert session.run("import sys; x = 41").displays == ()
+    assert value(session.run("x + 1, sys.version.split()[0]")) == "(42, '3.12.0')"
+    failed = session.run("1 / 0")
+    assert (failed.status, failed.error.ename if failed.error else "") == (Status.FAILED, "ZeroDivisionError")
+    assert 'File "cell 3", line 1' in failed.stderr and "_sandbox" not in failed.stderr
+    ended = session.run("print('out'); raise SystemExit(3)")
+    assert (ended.status, ended.exit_code, ended.stdout) == (Status.FAILED, 3, "out\n")
+    assert value(session.run("x")) == "41"
+
+
+def test_undo_input_files_questions_and_displays_work(session: WasmSession) -> None:
+    session.run("x = 1")
+    session.run("x = 2; open('f.txt', 'w').write('made')")
+    session.undo()
+    assert value(session.run("import os; x, os.listdir('.'), os.listdir('/'), os.getcwd()")) == "(1, [], [], '/box')"
+    asked: list[str] = []
+    answered = session.run("input('name? ')", on_input=lambda prompt, _hidden=False: asked.append(prompt) or "bob")
+    assert (value(answered), asked) == ("'bob'", ["name? "])
+    assert session.complete("x.bit", 5)["matches"] == ["x.bit_count", "x.bit_length"]
+    assert "import" in session.complete("impo", 4)["matches"]
+    assert session.is_complete("for i in x:")["status"] == "incomplete"
+    assert "number of items" in str(session.inspect("len", 3))
+    shown = session.run("class A:\n def _repr_html_(self): return '<b>a</b>'\ndisplay(A()); A()")
+    assert [display.data["text/html"] for display in shown.displays] == ["<b>a</b>"] * 2
+
+
+@pytest.mark.slow
+def test_a_cell_that_is_stopped_is_rolled_back(session: WasmSession) -> None:
+    session.run("x = 1")
+    for code in ("x = 2\nwhile True: pass", "x = 2\nimport time; time.sleep(60)"):
+        stopped = session.run(code, timeout=1)
+        assert (stopped.status, stopped.rolled_back) == (Status.TIMEOUT, True)
+        assert value(session.run("x")) == "1"
+    full = session.run("x = 2; b = bytearray(900 << 20)")
+    assert (full.status, full.limit) == (Status.MEMORY_EXCEEDED, "memory")
+
+
+def test_a_fork_and_a_saved_session_go_on_apart(backend: WasmBackend, session: WasmSession, tmp_path: Path) -> None:
+    session.run("x = [1]; open('f', 'w').write('kept')")
+    with session.fork() as other:
+        other.run("x.append(2)")
+        assert (value(session.run("x")), value(other.run("x"))) == ("[1]", "[1, 2]")
+    session.save(tmp_path / "s")
+    with load_wasm_session(backend, tmp_path / "s") as again:
+        assert value(again.run("x, open('f').read()")) == "([1], 'kept')"
+
+
+def test_mounts_are_named_and_keep_their_rights(backend: WasmBackend, tmp_path: Path) -> None:
+    for name in ("ro", "rw"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text(name)
+    policy = SandboxPolicy().mount(tmp_path / "ro", "/data/ro").mount(tmp_path / "rw", "/rw", writable=True)
+    with open_wasm_session(LightBackend(policy, store=backend.store), "python") as session:
+        assert value(session.run("open('/data/ro/f').read(), open('/rw/f').read()")) == "('ro', 'rw')"
+        assert session.run("open('/rw/g', 'w').write('new')").status is Status.OK
+        assert session.run("open('/data/ro/g', 'w')").error is not None
+    assert (tmp_path / "rw" / "g").read_text() == "new"
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "/proc/self/environ", "../../etc/passwd", "/root", "/sandbox"])
+def test_nothing_of_the_jail_can_be_opened(session: WasmSession, path: str) -> None:
+    assert session.run(f"open({path!r}).read()").error is not None
+
+
+def test_two_sessions_draw_other_numbers(backend: WasmBackend) -> None:
+    drawn = set()
+    for _ in range(2):
+        with open_wasm_session(backend, "python") as session:
+            drawn.add(value(session.run("import random; random.random()")))
+    assert len(drawn) == 2
+
+
+def test_the_letter_box_believes_nothing_that_a_cell_writes_to_it(session: WasmSession) -> None:
+    session.run("x = 1")
+    session.run("import os\nfor letter in (b'{}\\n', b'[1]\\n', b'\\xff\\n', b'{\"op\": 3}\\n'): os.write(6, letter)")
+    assert value(session.run("x")) == "1"
+
+
+def interrupted(session: WasmSession, code: str) -> ExecResult:
+    """Run a cell and interrupt it once it has said that it goes."""
+    return session.run(code, timeout=60, on_output=lambda stream, text: session.interrupt() and None)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        "while True: pass",
+        "import time; time.sleep(1000)",
+        "import re; re.match(r'(a|a)*$', 'a' * 40 + 'b')",
+        "while True: print('x' * 1000)",
+        "try:\n  while True: pass\nfinally: late = 1",
+    ],
+)
+@pytest.mark.one_case
+def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_the_state(session: WasmSession, endless: str) -> None:
+    session.run("before = 1")
+    result = interrupted(session, f"done = 1\nprint('go', flush=True)\n{endless}\nnever = 1")
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False), (result.notes, result.stderr)
+    assert result.error is not None and result.error.ename == "KeyboardInterrupt"
+    assert "cell 2" in result.stderr and "_sandbox" not in result.stderr
+    assert value(session.run("before, done, 'never' in globals()")) == "(1, 1, False)"
+
+
+def test_an_interrupt_can_be_caught_and_the_cell_goes_on(session: WasmSession) -> None:
+    code = "try:\n  print('go', flush=True)\n  while True: pass\nexcept KeyboardInterrupt: print('caught')\nx = 2"
+    result = interrupted(session, code)
+    assert result.stdout == "go\ncaught\n"
+    assert value(session.run("x")) == "2"
+
+
+def test_an_interrupt_between_cells_meets_nothing(session: WasmSession) -> None:
+    session.run("x = 1")
+    session.interrupt()
+    for _ in range(5):
+        assert value(session.run("x")) == "1"
+
+
+#: An interrupt that comes before the long operation is caught, on a busy machine.
+BEYOND_REACH = """x = 2
+while True:
+  try:
+    print('go', flush=True)
+    sum(range(10**11))
+  except KeyboardInterrupt: pass
+"""
+
+
+@pytest.mark.slow
+def test_code_that_an_interrupt_cannot_reach_is_rolled_back(session: WasmSession) -> None:
+    session.run("x = 1")
+    result = interrupted(session, BEYOND_REACH)
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, True)
+    assert value(session.run("x")) == "1"
+
+
+def test_an_interrupt_ends_a_question_to_the_user(session: WasmSession) -> None:
+    def ask(prompt: str, _hidden: bool = False) -> str:
+        raise KeyboardInterrupt
+
+    result = session.run("x = 1\ninput('name? ')\nx = 2", on_input=ask, timeout=60)
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False), result.stderr
+    assert value(session.run("x")) == "1"
+
+
+@pytest.mark.slow
+def test_an_interrupt_works_after_a_rollback_in_a_fork_and_in_a_loaded_session(
+    backend: WasmBackend, session: WasmSession, tmp_path: Path
+) -> None:
+    session.run("x = 1")
+    session.run("x = 2\nwhile True: pass", timeout=1)
+    session.save(tmp_path / "s")
+    with session.fork() as other, load_wasm_session(backend, tmp_path / "s") as loaded:
+        for each in (session, other, loaded):
+            result = interrupted(each, "x += 1\nprint('go', flush=True)\nwhile True: pass")
+            assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False)
+            assert value(each.run("x")) == "2"
+
+
+def test_many_interrupts_at_any_moment_leave_a_session_that_works(session: WasmSession) -> None:
+    session.run("x = 0")
+    for _ in range(20):
+        result = session.run("x += 1\nprint('go', flush=True)", on_output=lambda *_: session.interrupt() and None)
+        assert result.status in (Status.OK, Status.INTERRUPTED) and not result.rolled_back, result
+    assert value(session.run("x")) == "20"
+
+
+@pytest.mark.slow
+def test_a_fork_of_a_fork_and_of_a_loaded_session_has_all_of_its_memory(
+    backend: WasmBackend, session: WasmSession, tmp_path: Path
+) -> None:
+    session.run("import random; numbers = [random.random() for _ in range(100_000)]; total = sum(numbers)")
+    session.save(tmp_path / "s")
+    with session.fork() as one, one.fork() as two, load_wasm_session(backend, tmp_path / "s") as loaded:
+        one.run("numbers.clear()")
+        with loaded.fork() as three:
+            for each in (session, two, loaded, three):
+                assert value(each.run("sum(numbers) == total, len(numbers)")) == "(True, 100000)"
+        assert value(one.run("len(numbers)")) == "0"
+
+
+def test_a_fork_with_an_open_file_is_refused_by_name(session: WasmSession) -> None:
+    session.run("f = open('kept.txt', 'w')")
+    with pytest.raises(SessionError, match=r"kept\.txt"):
+        session.fork()
+
+
+def test_what_goes_on_between_cells_runs_no_code_of_the_user_and_leaves_no_trace(session: WasmSession) -> None:
+    # A guest that waits for its next cell writes to the memory that every cell writes to.
+    session.run("import sys, gc; seen = []; x = 1; x")
+    before = value(session.run("sorted(n for n in globals() if n != '_'), _"))
+    session.run("def look(frame, event, arg): seen.append(frame.f_code.co_filename)\nsys.settrace(look)")
+    with session.fork() as other:
+        assert value(other.run("{name for name in seen if 'cell 0' in name}")) == "set()"
+    assert value(session.run("sys.settrace(None); {name for name in seen if 'cell 0' in name}")) == "set()"
+    session.run("del look; seen.clear()")
+    after = value(session.run("sorted(n for n in globals() if n != '_'), 1"))
+    assert after == before
+
+
+def test_cells_of_any_length_are_given_to_the_guest(session: WasmSession) -> None:
+    for size in (10, 16_000, 16_400, 70_000, 2_000_000):
+        assert value(session.run(f"x = {'é' * size!r}\nlen(x)")) == str(size)
+
+
+def test_a_checkpoint_finds_no_thread_that_waits_for_an_interrupt(session: WasmSession) -> None:
+    for _ in range(3):
+        session.run("x = 1")
+        with session._supervisor.turn() as worker:  # the checkpoint is there, and the next cell's listener too
+            assert worker.tree.here.lacks == ()
+    session.undo()
+    assert value(session.run("x")) == "1"
+
+
+def test_a_fork_that_has_started_and_frozen_before_it_is_used_runs_its_cells(session: WasmSession) -> None:
+    session.run("x = [1]")
+    with session.fork() as other:
+        worker = other._supervisor.live
+        assert worker is not None
+        said = b""
+        while b"frozen" not in said:  # both of its first messages wait to be read
+            select.select([worker.jail.channel], [], [])
+            said = worker.jail.channel.recv(1 << 16, socket.MSG_PEEK)
+        assert value(other.run("x.append(2); x")) == "[1, 2]"
+        other.undo()
+        assert value(other.run("x")) == "[1]"
+
+
+def test_a_fork_that_ended_before_its_first_cell_says_that_its_state_is_lost(session: WasmSession) -> None:
+    session.run("x = 1")
+    with session.fork() as other:
+        worker = other._supervisor.live
+        assert worker is not None
+        worker.jail.kill()
+        with pytest.raises(SessionError, match="its state is lost; it was started anew"):
+            other.run("x")
+        assert value(other.run("'x' in globals()")) == "False"
+    assert value(session.run("x")) == "1"
+
+
+def test_forks_that_are_never_used_end_with_what_they_began(session: WasmSession) -> None:
+    session.run("x = 1")
+    forks = [session.fork() for _ in range(4)]
+    for other in forks:
+        other.close()
+        assert not other.alive
+    assert value(session.run("x")) == "1"

@@ -1,0 +1,267 @@
+"""JavaScript sessions in WebAssembly: state, rollback, fork, save and load, each for real."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.model import ExecResult, Language, Status
+from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.session import open_wasm
+from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def backend() -> WasmBackend:
+    made = WasmBackend(SandboxPolicy().with_env("GIVEN", "yes"))
+    made.prepare([Language.JAVASCRIPT])
+    return made
+
+
+@pytest.fixture
+def session(backend: WasmBackend) -> Iterator[WasmSession]:
+    with open_wasm_session(backend) as opened:
+        assert isinstance(opened, WasmSession)
+        yield opened
+
+
+def shown(result: ExecResult) -> str | None:
+    assert result.status is Status.OK, result
+    return str(result.displays[-1].data["text/plain"]) if result.displays else None
+
+
+def value(session: WasmSession, code: str) -> str | None:
+    return shown(session.run(code, timeout=60))
+
+
+def test_state_lives_on_and_the_last_value_is_shown(session: WasmSession) -> None:
+    assert value(session, "let x = 41; const f = n => n * 2; var o = { a: 1 }") is None
+    assert value(session, "x + 1") == "42"
+    assert value(session, "class A { #p = f(4); get p() { return this.#p } } new A().p") == "8"
+    assert value(session, "new A().p + o.a") == "9"
+    result = session.run("console.log('out'); console.error('err'); ({ a: [1] })")
+    assert (result.stdout, result.stderr, shown(result)) == ("out\n", "err\n", "{ a: [ 1 ] }")
+    assert (result.backend, result.isolation, result.language) == ("wasm", "wasm", "javascript")
+
+
+def test_an_error_keeps_the_state_and_is_told(session: WasmSession) -> None:
+    session.run("let x = 1")
+    result = session.run("x = 2; null.foo")
+    assert result.status is Status.FAILED
+    assert result.error is not None and result.error.ename == "TypeError"
+    assert "cannot read property 'foo' of null" in result.stderr
+    assert value(session, "x") == "2"
+    assert session.run("nonsense here").error.ename == "SyntaxError"  # type: ignore[union-attr]
+
+
+def test_awaiting_timers_input_files_and_environment_work(session: WasmSession) -> None:
+    assert value(session, "await new Promise(r => setTimeout(() => r('late'), 20))") == "'late'"
+    asked: list[str] = []
+
+    def answer(prompt: str, _password: bool) -> str:
+        asked.append(prompt)
+        return "bob"
+
+    result = session.run("prompt('name? ').toUpperCase()", on_input=answer)
+    assert (shown(result), asked) == ("'BOB'", ["name? "])
+    assert value(session, "require('fs').writeFileSync('a.txt', 'x'); require('fs').readdirSync('.')") == "[ 'a.txt' ]"
+    assert value(session, "process.env.GIVEN") == "'yes'"
+    assert value(session, "prompt('nobody? ')") == "null"
+
+
+def test_undo_takes_back_variables_and_files(session: WasmSession) -> None:
+    session.run("let x = 1; require('fs').writeFileSync('f', 'one')")
+    session.run("x = 2; require('fs').writeFileSync('f', 'two')")
+    session.undo()
+    assert value(session, "[x, require('fs').readFileSync('f', 'utf8')]") == "[ 1, 'one' ]"
+
+
+@pytest.mark.slow
+def test_a_cell_that_is_stopped_is_rolled_back(session: WasmSession) -> None:
+    session.run("let x = 1")
+    result = session.run("x = 2; console.log('so far'); for (;;);", timeout=5)
+    assert (result.status, result.stdout, result.rolled_back) == (Status.TIMEOUT, "so far\n", True)
+    assert value(session, "x") == "1"
+
+
+@pytest.mark.parametrize("code", ["x = 2; for (;;);", "x = 2; await new Promise(r => setTimeout(r, 1e6))"])
+def test_an_interrupt_keeps_what_was_done(session: WasmSession, code: str) -> None:
+    session.run("let x = 1")
+    begun = threading.Event()
+    timer = threading.Thread(target=lambda: (begun.wait(30), session.interrupt()))
+    timer.start()
+    result = session.run("console.log('begun');" + code, timeout=60, on_output=lambda *_: begun.set())
+    timer.join()
+    assert (result.status, result.rolled_back) == (Status.INTERRUPTED, False)
+    assert value(session, "x") == "2"
+
+
+def test_memory_runs_out_inside_the_limit(backend: WasmBackend) -> None:
+    with open_wasm_session(backend, memory_mb=64) as session:
+        session.run("let x = 1")
+        result = session.run("const a = []; for (;;) a.push(new Array(1e5).fill(1))", timeout=120)
+        assert (result.status, result.limit) == (Status.MEMORY_EXCEEDED, "memory")
+        assert value(session, "x") == "1"
+
+
+def test_exit_ends_the_cell_and_not_the_session(session: WasmSession) -> None:
+    session.run("let x = 1")
+    result = session.run("try { process.exit(3) } finally { x = 2 }")
+    assert (result.status, result.exit_code) == (Status.FAILED, 3)
+    assert value(session, "x") == "1"
+
+
+def test_questions_about_code_run_none_of_it(session: WasmSession) -> None:
+    session.run(
+        "let calls = 0; var trap = { get secret() { calls++; return {} } }; function add(a, b) { return a + b }"
+    )
+    assert session.complete("conso", 5)["matches"] == ["console"]
+    assert session.complete("console.lo", 10)["matches"] == ["log"]
+    assert session.complete("trap.secret.x", 13)["matches"] == []
+    assert session.inspect("add", 2) == {"text/plain": "function add(a, b) { return a + b }"}
+    assert value(session, "calls") == "0"
+    found = [session.is_complete(code)["status"] for code in ("1 + 1", "function f() {", "`open", "1 + )", "await 1")]
+    assert found == ["complete", "incomplete", "incomplete", "invalid", "complete"]
+
+
+def test_a_fork_has_the_state_and_goes_its_own_way(session: WasmSession) -> None:
+    session.run("let x = [1]; require('fs').writeFileSync('f', 'kept'); const later = () => x.length")
+    with session.fork() as other:
+        assert value(other, "x.push(2); [later(), require('fs').readFileSync('f', 'utf8')]") == "[ 2, 'kept' ]"
+        assert value(session, "later()") == "1"
+        session.run("x = 'gone'")
+        assert value(other, "x") == "[ 1, 2 ]"
+        with other.fork() as third:
+            assert value(third, "later()") == "2"
+
+
+@pytest.mark.slow
+def test_a_saved_session_goes_on_in_another_process(session: WasmSession, tmp_path: Path) -> None:
+    session.run("const m = new Map([['k', { deep: [1, 2] }]]); let n = 0; const next = () => ++n; next()")
+    session.run("require('fs').writeFileSync('data/x.txt'.slice(5), 'content')")
+    session.save(tmp_path / "s.session")
+    session.run("n = 99")
+    program = """
+import json, sys
+from sandbox_kernel.box.sandbox import Sandbox
+with Sandbox() as box:
+    s = box.load_session(sys.argv[1])
+    code = "[next(), m.get('k').deep[1], require('fs').readFileSync('x.txt', 'utf8')]"
+    print(json.dumps(s.run(code, timeout=60).displays[-1].data["text/plain"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "s.session")], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout, done.stderr
+    assert json.loads(done.stdout) == "[ 2, 2, 'content' ]"
+
+
+def test_timers_go_on_after_a_load(session: WasmSession, backend: WasmBackend, tmp_path: Path) -> None:
+    session.run("let fired = 0; setTimeout(() => { fired = 1 }, 50); 0")
+    session.save(tmp_path / "s")
+    with load_wasm_session(backend, tmp_path / "s") as other:
+        assert value(other, "await new Promise(r => setTimeout(r, 100)); fired") == "1"
+
+
+def test_a_large_session_is_saved_and_loaded(session: WasmSession, backend: WasmBackend, tmp_path: Path) -> None:
+    session.run("const big = new Uint8Array(60e6).fill(7); big[5e7] = 8; 0", timeout=60)
+    session.save(tmp_path / "big")
+    assert (tmp_path / "big").stat().st_size > 60e6
+    with load_wasm_session(backend, tmp_path / "big") as other:
+        assert value(other, "big[5e7] + big[5e7 + 1]") == "15"
+    assert [name for name in Path(backend.store.folder).iterdir() if name.name.startswith(".image")] == []
+
+
+def test_a_session_of_another_version_is_refused(
+    session: WasmSession, backend: WasmBackend, tmp_path: Path, monkeypatch
+) -> None:
+    session.save(tmp_path / "s")
+    monkeypatch.setattr(open_wasm, "guest_digest", lambda _guest: "0" * 64)
+    with pytest.raises(InvalidRequest, match="load it with the version that saved it"):
+        load_wasm_session(backend, tmp_path / "s")
+
+
+def test_a_damaged_session_is_refused(session: WasmSession, backend: WasmBackend, tmp_path: Path) -> None:
+    session.save(tmp_path / "s")
+    data = bytearray((tmp_path / "s").read_bytes())
+    data[-5] ^= 1
+    (tmp_path / "s").write_bytes(data)
+    with pytest.raises(InvalidRequest, match="damaged"):
+        load_wasm_session(backend, tmp_path / "s")
+
+
+def test_memory_of_a_hostile_file_stays_inside(
+    session: WasmSession, backend: WasmBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody writes garbage with right checksums: the guest breaks, and nothing else does."""
+    import hashlib
+
+    from sandbox_kernel.session.saved_file import read_image, write_image
+
+    session.save(tmp_path / "s")
+    saved = read_image(str(tmp_path / "s"))
+    monkeypatch.setattr("sandbox_kernel.session.worker.process.PATIENCE_S", 3.0)
+    garbage = b"\xa5" * saved.header.memory_bytes
+    (tmp_path / "memory").write_bytes(garbage)
+    with open(tmp_path / "memory", "rb") as file:
+        header = replace(saved.header, memory_sha256=hashlib.sha256(garbage).hexdigest())
+        write_image(str(tmp_path / "evil"), header, file.fileno(), {})
+    with pytest.raises(SessionError):
+        with load_wasm_session(backend, tmp_path / "evil") as evil:
+            evil.run("1", timeout=5)
+            raise SessionError("it answered")
+
+
+def test_one_that_does_not_fit_its_work_folder_is_not_saved(backend: WasmBackend, tmp_path: Path) -> None:
+    from sandbox_kernel.limits import Limits
+
+    with open_wasm_session(backend, limits=Limits(disk_mb=1)) as session:
+        session.run("const big = new Uint8Array(8e6).fill(7); 0")
+        with pytest.raises(SessionError, match="make room"):
+            session.save(tmp_path / "s")
+        assert not (tmp_path / "s").exists()
+        assert value(session, "require('fs').readdirSync('.')") == "[]"
+
+
+def test_what_is_asked_wrongly_is_refused(backend: WasmBackend, session: WasmSession) -> None:
+    with pytest.raises(InvalidRequest, match="no wasm sessions for ruby"):
+        open_wasm_session(backend, "ruby")
+    with pytest.raises(InvalidRequest, match="at least 64 MB"):
+        open_wasm_session(backend, memory_mb=32)
+    with pytest.raises(InvalidRequest, match="checkpoints"):
+        open_wasm_session(backend, checkpoints=-1)
+    with pytest.raises(InvalidRequest, match="saved to a path"):
+        session.save("")
+
+
+def test_the_facade_opens_and_loads_them(tmp_path: Path) -> None:
+    with Sandbox(backend="wasm") as box:
+        session = box.session("javascript")
+        assert isinstance(session, WasmSession)
+        session.run("let x = 5")
+        session.save(tmp_path / "s")
+        other = box.load_session(tmp_path / "s")
+        assert other.run("x").displays[-1].data["text/plain"] == "5"
+        forked = session.fork()
+    assert not session.alive and not other.alive and not forked.alive
+
+
+def test_a_saved_session_is_loaded_without_making_a_sandbox_first(session: WasmSession, tmp_path: Path) -> None:
+    session.run("let y = 6")
+    session.save(tmp_path / "s")
+    with Sandbox.load_session(tmp_path / "s", name="again") as other:
+        assert other.name == "again"
+        assert other.run("y * 7").displays[-1].data["text/plain"] == "42"
+        assert other.run("require('fs').writeFileSync('f', 'x'); 0").ok

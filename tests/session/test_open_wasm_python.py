@@ -1,0 +1,164 @@
+"""Python sessions inside WebAssembly: state, packages, limits; forked, saved and loaded. Needs ``prepare science``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy
+from sandbox_kernel.backends.wasm.prepare import switches_of
+from sandbox_kernel.backends.wasm.store import WasmStore
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.errors import BackendUnavailable, SessionError
+from sandbox_kernel.languages.guest_catalogue import catalogue
+from sandbox_kernel.model import ExecResult, Language, Status
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.parse_cell import parse_cell
+from sandbox_kernel.notebook.sessions.cell_sessions import NotebookSessions
+from sandbox_kernel.session.open_session import has_sessions, only_when_named
+from sandbox_kernel.session.open_wasm import WasmSession, open_wasm_session, session_guests
+from tests.conftest import REQUIRE_ALL, need
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def value(result: ExecResult) -> str:
+    assert result.status is Status.OK, result.stderr
+    return str(result.displays[-1].data["text/plain"])
+
+
+@pytest.fixture(scope="module")
+def backend() -> WasmBackend:
+    made = WasmBackend()
+    if REQUIRE_ALL:
+        made.prepare_science()  # begun before the tests; this waits for the rest of it
+    need(
+        made.is_prepared(session_guests(Language.PYTHON)[0]),
+        "the science Python is not prepared: sandbox-kernel prepare science",
+    )
+    return made
+
+
+@pytest.fixture
+def session(backend: WasmBackend) -> Iterator[WasmSession]:
+    with open_wasm_session(backend, "python") as opened:
+        yield opened
+
+
+def test_the_large_python_is_never_prepared_in_passing(tmp_path: Path) -> None:
+    """Its compilation takes minutes."""
+    large = catalogue()[Language.PYTHON].session
+    assert large is not None
+    with pytest.raises(BackendUnavailable, match="sandbox-kernel prepare science"):
+        WasmBackend(store=WasmStore(str(tmp_path / "store"))).ready(large, switches_of(large, fuel=False))
+
+
+@pytest.mark.slow
+def test_the_scientific_packages_are_there_and_frames_and_figures_are_shown(session: WasmSession) -> None:
+    shown = session.run("import pandas as pd; pd.DataFrame({'a': [1, 2]})", timeout=120)
+    assert "<table" in str(shown.displays[-1].data["text/html"])
+    drawn = session.run("import matplotlib.pyplot as plt; plt.plot([1, 2]); None", timeout=120)
+    assert "image/png" in drawn.displays[-1].data, drawn.stderr
+    assert value(session.run("import os; os.listdir('.')")) == "[]"
+
+
+@pytest.mark.slow
+def test_a_cell_that_is_stopped_is_rolled_back(session: WasmSession) -> None:
+    session.run("x = 1")
+    for code in ("x = 2\nwhile True: pass", "x = 2\nimport time; time.sleep(60)"):
+        stopped = session.run(code, timeout=1)
+        assert (stopped.status, stopped.rolled_back) == (Status.TIMEOUT, True)
+        assert value(session.run("x")) == "1"
+    full = session.run("x = 2; b = bytearray(900 << 20)")
+    assert (full.status, full.limit) == (Status.MEMORY_EXCEEDED, "memory")
+    assert value(session.run("x")) == "1"
+
+
+def test_an_interrupt_ends_the_cell_and_the_session_goes_on(session: WasmSession) -> None:
+    session.run("x = 1")
+    seen = threading.Event()
+    stopper = threading.Thread(target=lambda: (seen.wait(30), session.interrupt()))
+    stopper.start()
+    stopped = session.run("print('go', flush=True)\nwhile True: pass", 60, lambda *_: seen.set())
+    stopper.join()
+    assert stopped.status is Status.INTERRUPTED
+    assert value(session.run("x")) == "1"
+
+
+@pytest.mark.slow
+def test_mounts_are_read_only_unless_they_are_made_writable(backend: WasmBackend, tmp_path: Path) -> None:
+    for name in ("ro", "rw"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text(name)
+    policy = SandboxPolicy().mount(tmp_path / "ro", "/ro").mount(tmp_path / "rw", "/rw", writable=True)
+    with open_wasm_session(WasmBackend(policy), "python") as session:
+        assert value(session.run("open('/ro/f').read() + open('/rw/f').read()")) == "'rorw'"
+        assert session.run("open('/ro/f', 'w')").error is not None
+        assert session.run("open('/rw/g', 'w').write('new')").ok
+    assert (tmp_path / "ro" / "f").read_text() == "ro"
+    assert (tmp_path / "rw" / "g").read_text() == "new"
+
+
+@pytest.mark.slow
+def test_a_fork_has_the_state_and_goes_its_own_way(session: WasmSession) -> None:
+    session.run("import numpy as np; data = np.arange(5); open('f', 'w').write('file')")
+    with session.fork() as other:
+        assert value(other.run("int(data.sum()), open('f').read()")) == "(10, 'file')"
+        other.run("data = None")
+        assert value(session.run("int(data.sum())")) == "10"
+
+
+@pytest.mark.slow
+def test_a_saved_session_goes_on_in_another_process(session: WasmSession, tmp_path: Path) -> None:
+    session.run("import statistics; model = {'weights': [1.5, 2.5]}\ndef score(x): return sum(model['weights']) * x")
+    session.save(tmp_path / "s")
+    program = "import sys\nfrom sandbox_kernel import Sandbox\n"
+    program += "with Sandbox.load_session(sys.argv[1]) as s: print(s.run('score(10)').displays[-1].data['text/plain'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "s")], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "40.0\n", done.stderr
+
+
+@pytest.mark.slow
+def test_a_session_with_open_files_is_not_saved_until_they_are_closed(session: WasmSession, tmp_path: Path) -> None:
+    session.run("f = open('kept.txt', 'w')")
+    with pytest.raises(SessionError, match=r"/box/kept\.txt'; close them first"):
+        session.save(tmp_path / "s")
+    session.run("f.close()")
+    session.save(tmp_path / "s")
+
+
+def test_too_little_memory_is_refused_with_the_least(backend: WasmBackend) -> None:
+    with pytest.raises(InvalidRequest, match="at least 128 MB"):
+        open_wasm_session(backend, "python", memory_mb=64)
+
+
+@pytest.mark.slow
+def test_the_facade_opens_them(backend: WasmBackend) -> None:
+    with Sandbox(backend="wasm") as box:
+        assert value(box.session("python").run("6 * 7")) == "42"
+
+
+@pytest.mark.slow
+def test_plain_cells_stay_fresh_and_a_named_session_is_kept(backend: WasmBackend, tmp_path: Path) -> None:
+    """What a notebook shows must not depend on what was prepared on a machine."""
+    assert not has_sessions(Language.PYTHON, "wasm")
+    assert only_when_named(Language.PYTHON, "wasm")
+    defaults = CellOptions(backend="wasm")
+    with Sandbox(backend="wasm") as box:
+        sessions = NotebookSessions(lambda _: box)
+        assert sessions.choose(parse_cell("%%sandbox python\nx = 1", defaults)).session is None
+        named = sessions.choose(parse_cell("%%sandbox python --session lab\nx = 1", defaults)).session
+        assert isinstance(named, WasmSession)
+        named.run("x = 5")
+        named.save(tmp_path / "s")
+        loaded = box.load_session(tmp_path / "s")
+        sessions.adopt(CellOptions(language=Language.PYTHON, backend="wasm"), loaded)
+        assert sessions.choose(parse_cell("%%sandbox python\nx", defaults)).session is loaded
+        sessions.close()

@@ -1,0 +1,259 @@
+"""Messages of a worker, read as if it were hostile."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sandbox_kernel.guest
+from sandbox_kernel.errors import SessionError
+from sandbox_kernel.ground import wire as json_parts
+from sandbox_kernel.session.worker import messages
+from sandbox_kernel.session.worker.messages import (
+    MAX_FRAME,
+    MAX_LINE,
+    MAX_LINES,
+    MAX_TEXT,
+    CellDone,
+    DisplayShown,
+    Question,
+    WorkerMessages,
+    clean,
+    clean_text,
+    parse,
+)
+
+DISPLAY = {
+    "op": "display", "id": 1, "question": 0, "kind": "display", "data": {"text/plain": "x"}, "metadata": {},
+    "display_id": None,
+}  # fmt: skip
+DONE = {"op": "done", "id": 1, "status": "ok"}
+
+
+def raw(message: object) -> bytes:
+    return json.dumps(message).encode()
+
+
+def framed(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data
+
+
+def test_a_display_keeps_its_bundle_and_its_name() -> None:
+    shown = parse(raw({**DISPLAY, "display_id": "it", "metadata": {"image/png": {"width": 3}}}))
+    assert isinstance(shown, DisplayShown)
+    assert (shown.kind, shown.data, shown.display_id) == ("display", {"text/plain": "x"}, "it")
+    assert shown.metadata == {"image/png": {"width": 3}}
+
+
+def test_the_end_of_a_cell_carries_the_users_error() -> None:
+    error = {"ename": "E", "evalue": "v", "traceback": ["a", "b"]}
+    done = parse(raw({**DONE, "status": "error", "exit_code": 1, "error": error, "limit": "disk"}))
+    assert isinstance(done, CellDone)
+    assert done.error is not None
+    assert (done.status, done.exit_code, done.limit) == ("error", 1, "disk")
+    assert (done.error.ename, done.error.evalue, done.error.traceback) == ("E", "v", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"op": None},
+        {"op": "run"},
+        {"id": -1},
+        {"id": True},
+        {"id": 1.5},
+        {"id": 1 << 60},
+        {"id": None},
+        {"kind": "script"},
+        {"data": []},
+        {"data": {"text": "x"}},
+        {"data": {"../x": "x"}},
+        {"data": {"text/plain\n": "x"}},
+        {"data": {f"text/{n}": "x" for n in range(33)}},
+        {"metadata": None},
+        {"display_id": 5},
+        {"display_id": ""},
+        {"display_id": "x" * 201},
+        {"display_id": "a\nb"},
+        {"question": "0"},
+    ],
+)
+def test_a_display_with_one_wrong_field_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(SessionError, match="the worker sent"):
+        parse(raw({**DISPLAY, **change}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": "killed"},
+        {"id": "2"},
+        {"exit_code": 256},
+        {"exit_code": -1},
+        {"exit_code": True},
+        {"limit": "patience"},
+        {"error": "E"},
+        {"error": {"ename": "E", "evalue": "v"}},
+        {"error": {"ename": "E", "evalue": "v", "traceback": [1]}},
+        {"error": {"ename": "E", "evalue": "v", "traceback": [""] * 1001}},
+        {"error": {"ename": "E", "evalue": "v" * (65 << 10), "traceback": []}},
+    ],
+)
+def test_an_end_with_one_wrong_field_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(SessionError, match="the worker sent"):
+        parse(raw({**DONE, **change}))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[" * 100_000, b"null", b'"done"', b"1" * 5000, b"\xff\xfe", b"[1]"])
+def test_what_is_no_object_of_json_is_refused(data: bytes) -> None:
+    with pytest.raises(SessionError, match="the worker sent"):
+        parse(data)
+
+
+def test_metadata_without_measure_is_left_out() -> None:
+    shown = parse(raw({**DISPLAY, "metadata": {"x": "y" * (257 << 10)}}))
+    assert isinstance(shown, DisplayShown)
+    assert shown.metadata == {}
+
+
+@pytest.mark.parametrize("key", ["data", "metadata"])
+@pytest.mark.parametrize("around", ["[%s]", '{"a": %s}'])
+@pytest.mark.one_case
+def test_a_value_that_is_nested_without_end_is_refused_and_ends_no_host(key: str, around: str) -> None:
+    for depth in (messages.MAX_DEPTH, 300, 480, 700, 5000, 200_000):
+        before, _, after = around.partition("%s")
+        nested = before * depth + "1" + after * depth
+        text = json.dumps({**DISPLAY, key: {"application/json": "@"}}).replace('"@"', nested)
+        with pytest.raises(SessionError):
+            parse(text.encode())
+
+
+def test_a_value_that_is_nested_as_people_do_is_taken() -> None:
+    value: object = 1
+    for _ in range(messages.MAX_DEPTH - 1):
+        value = [value]
+    assert isinstance(parse(raw({**DISPLAY, "data": {"application/json": value}})), DisplayShown)
+
+
+def test_millions_of_lone_surrogates_are_replaced_at_once() -> None:
+    """One by one they would take the host seconds for one frame."""
+    clean_one = clean_text("\ud800" * 30_000 + "end")
+    assert clean_one == "\ufffd" * 10_000 + "?" * 20_000 + "end"
+
+
+def test_lone_surrogates_become_readable_everywhere() -> None:
+    assert clean_text("a\ud800b") == "a\ufffdb"
+    assert clean({"k\udfff": ["\ud800", {"x": "😀"}]}) == {"k\ufffd": ["\ufffd", {"x": "😀"}]}
+    asked = parse('{"op": "input", "id": 1, "question": 1, "prompt": "\ud800?", "password": false}'.encode(
+        "utf-8", "surrogatepass"
+    ))  # fmt: skip
+    assert isinstance(asked, Question)
+    assert asked.prompt == "\ufffd?"
+
+
+def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
+    with pytest.raises(SessionError, match=r"the worker sent a message of 16777217 bytes; at most 16777216"):
+        list(WorkerMessages().feed(struct.pack(">I", messages.MAX_FRAME + 1)))
+
+
+values: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["ready", "began", "display", "clear", "input", "done", "frozen", "restored", "answer", "x"]),
+    st.dictionaries(st.sampled_from([*DISPLAY, *DONE, "pid", "cell", "answer", "prompt", "error", "wait"]), values),
+)
+@pytest.mark.slow
+def test_whatever_comes_is_a_message_or_a_session_error(op: str, fields: dict[str, object]) -> None:
+    try:
+        parse(raw({**fields, "op": op}))
+    except SessionError:
+        pass
+
+
+BOMBS = {
+    "lists": b"[" + b"[]," * 5_000_000 + b"0]",
+    "objects": b"[" + b"{}," * 5_000_000 + b"0]",
+    "short texts": b"[" + b'"ab",' * 3_000_000 + b"0]",
+    "lone surrogates": b"[" + b'"\\ud800",' * 1_500_000 + b"0]",
+    "names": b"{" + b",".join(b'"%x":0' % n for n in range(1_000_000)) + b"}",
+}
+
+
+@pytest.mark.attack("O05", "session")
+@pytest.mark.parametrize("what", BOMBS)
+@pytest.mark.one_case
+def test_a_frame_of_millions_of_parts_is_refused_before_it_is_parsed(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(json, "loads", lambda *_, **__: pytest.fail("it was parsed"))
+    with pytest.raises(
+        SessionError, match=r"^the worker sent a frame that cannot be taken: it holds more than \d+ texts"
+    ):
+        parse(b'{"op": "answer", "id": 1, "answer": {"x": ' + BOMBS[what] + b"}}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [',[{"\\' * 1_000_000, list(range(100_000)), {str(n): "text" for n in range(100_000)}, [["x"]] * 50_000],
+    ids=["a text full of commas and quotes", "numbers", "names and texts", "lists"],
+)
+@pytest.mark.one_case
+def test_what_a_page_may_be_given_is_parsed(value: object) -> None:
+    shown = parse(raw({**DISPLAY, "data": {"application/json": value}}))
+    assert isinstance(shown, DisplayShown)
+    assert shown.data == {"application/json": value}
+
+
+@pytest.fixture(scope="module")
+def channel() -> Iterator[Any]:
+    """The worker's end, under the name by which its neighbours know it inside a jail."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "sandbox_guest", sandbox_kernel.guest)
+        yield importlib.import_module("sandbox_guest.session.worker_channel")
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+    max_leaves=30,
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200, database=None)
+@given(JSON_VALUES, st.booleans())
+@pytest.mark.slow
+def test_the_worker_never_counts_fewer_parts_than_the_host(channel: Any, value: object, readable: bool) -> None:
+    text = json.dumps({"x": value}, ensure_ascii=readable).encode("utf-8", "surrogatepass")
+    counted = sum(1 for _ in json_parts._PART.finditer(text))
+    assert counted <= channel.parts({"x": value})
+    assert (channel.MAX_PARTS, channel.MAX_FRAME) == (json_parts.MAX_PARTS, messages.MAX_FRAME)
+
+
+def test_a_number_beyond_every_float_is_no_infinity_for_the_page() -> None:
+    shown = parse(raw(DISPLAY).replace(b'"x"', b"[1e999, -1e999, NaN, 1e3]"))
+    assert isinstance(shown, DisplayShown)
+    assert shown.data == {"text/plain": [None, None, None, 1000.0]}
+
+
+@pytest.mark.parametrize(("entries", "length"), [(32, MAX_TEXT), (33, MAX_LINE), (MAX_LINES, MAX_LINE)])
+def test_a_traceback_is_a_few_megabytes_at_most(entries: int, length: int) -> None:
+    lines = ["x" * min(length + 1, MAX_FRAME // entries - 100)] * entries
+    error = {"ename": "E", "evalue": "", "traceback": lines}
+    done = parse(json.dumps({"op": "done", "id": 1, "status": "error", "error": error}).encode())
+    assert isinstance(done, CellDone)
+    assert done.error is not None
+    assert {len(line) for line in done.error.traceback} == {length}
