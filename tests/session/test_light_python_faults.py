@@ -12,7 +12,7 @@ import pytest
 from sandbox_kernel import ExecRequest, Language, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.functions.host_function import make_functions
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SessionError
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
 from sandbox_kernel.session.saved_file import ALIGNMENT, MAGIC
@@ -140,26 +140,6 @@ def test_a_saved_file_that_needs_more_memory_is_refused_by_what_to_do(backend: W
         load_wasm_session(backend, tmp_path / "s")
     with load_wasm_session(backend, tmp_path / "s", memory_mb=700) as loaded:
         assert value(loaded.run("len(b) >> 20")) == "550"
-
-
-def test_files_of_a_mount_at_the_letter_box_are_kept(backend: WasmBackend, tmp_path: Path) -> None:
-    policy = SandboxPolicy().mount(tmp_path, "/sandbox", writable=True)
-    with open_wasm_session(LightBackend(policy, store=backend.store), "python") as session:
-        session.run("open('/sandbox/result.txt', 'w').write('mine')")
-        assert value(session.run("open('/sandbox/result.txt').read()")) == "'mine'"
-    assert (tmp_path / "result.txt").read_text() == "mine"
-
-
-def test_writing_to_a_place_that_is_not_there_is_an_error(session: WasmSession) -> None:
-    result = session.run("open('/sandbox/x', 'w').write('mine')")
-    assert result.error is not None and result.error.ename == "FileNotFoundError"
-
-
-def test_a_fork_with_an_open_file_advises_to_close_it(session: WasmSession) -> None:
-    session.run("f = open('kept.txt', 'w')")
-    with pytest.raises(SessionError) as raised:
-        session.fork()
-    assert "close them first" in str(raised.value) and "disk_mb" not in str(raised.value)
 
 
 def test_a_mount_that_would_hide_the_wheels_is_refused(tmp_path: Path) -> None:
