@@ -304,6 +304,14 @@ def _flush() -> None:
 def ask(what: str, source: str, position: int) -> None:
     """Answer a question about code; runs none of it except attribute lookups on existing names."""
     answer: dict[str, object] = {}
+    # An object may raise when it is looked at.
+    with contextlib.suppress(BaseException):
+        answer = _answer_to(what, source, position)
+    _tell(op="answer", answer=answer)
+
+
+def _answer_to(what: str, source: str, position: int) -> dict[str, object]:
+    answer: dict[str, object] = {}
     if what == "is_complete":
         try:
             whole = _whole(source)
@@ -329,7 +337,7 @@ def ask(what: str, source: str, position: int) -> None:
             if value is not None:
                 text = f"{value!r:.500}\n\n{getattr(value, '__doc__', None) or ''}"
                 answer = {"data": {"text/plain": text}}
-    _tell(op="answer", answer=answer)
+    return answer
 
 
 def _matches(chain: str) -> list[str]:
