@@ -21,7 +21,7 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import List, Unicode
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.notebook.options.units import parse_duration, parse_megabytes
+from sandbox_kernel.model.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.policy.sandbox_policy import make_policy
 from sandbox_kernel.workspace.here.project_folder import ProjectFolder

@@ -19,7 +19,7 @@ from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.model import ExecResult, Language, Status
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
-from sandbox_kernel.notebook.sessions.cell_sessions import NotebookSessions
+from sandbox_kernel.notebook.sessions import NotebookSessions
 from sandbox_kernel.session.open_session import has_sessions, only_when_named
 from sandbox_kernel.session.open_wasm import WasmSession, open_wasm_session, session_guests
 from tests.conftest import REQUIRE_ALL, need

@@ -43,7 +43,7 @@ def forget_names(settings_fd: int) -> bool:
 
     Overlayfs remembers for good what it found under a name in the folder below: a file that the user saves by renaming
     another over it, or puts there after a program looked for it, is not seen. A remount without any change drops all
-    names that nobody holds open. The jail gave us the settings of its own mount (``guest/gate/layer.py``); the owner of
+    names that nobody holds open. The jail gave us the settings of its own mount (``gate/namespaces.py``); the owner of
     its user namespace may do this from outside, root or not.
     """
     return settings_fd >= 0 and libc().syscall(_FSCONFIG, settings_fd, _RECONFIGURE, None, None, 0) == 0
