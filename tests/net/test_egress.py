@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel.errors import FetchError, PolicyViolation
 from sandbox_kernel.net import egress
-from sandbox_kernel.net.egress import AuditFile, AuditRecord, audit_sink
+from sandbox_kernel.net.audit import AuditFile, AuditRecord, audit_sink
 from sandbox_kernel.net.safe_client import SafeClient
 
 
