@@ -33,7 +33,7 @@ from benchmarks.kernel_peers import REPOSITORY
 from benchmarks.markdown_section import table
 from benchmarks.measure import machine
 from sandbox_kernel.notebook.options.parse_options import HERE_VARIABLE, MEMORY_VARIABLE, TIMEOUT_VARIABLE
-from sandbox_kernel.notebook.sessions.kept_files import KEEP_VARIABLE, NOTEBOOK_VARIABLE
+from sandbox_kernel.notebook.sandboxes import KEEP_VARIABLE, NOTEBOOK_VARIABLE
 
 #: The text of what each code cell showed, in the order of the notebook.
 Outputs = list[str]

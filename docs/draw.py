@@ -26,9 +26,9 @@ FLOORS = (
 ACTORS = ("page", "notebook/", "session/", "guest/session/", "guest/python/")
 #: The walk of one Python cell: from, to, what happens, where to read it.
 STEPS = (
-    (0, 1, "execute_request with the cell's text", "notebook/kernel.py"),
+    (0, 1, "execute_request with the cell's text", "notebook/cell_requests.py"),
     (1, 1, "first line → language, options, policy", "notebook/options/parse_cell.py"),
-    (1, 1, "which session? an open one, or a new one", "notebook/sessions/cell_sessions.py"),
+    (1, 1, "which session? an open one, or a new one", "notebook/sessions.py"),
     (1, 2, "Session.arun(code, limits)", "notebook/sandboxes.py"),
     (2, 2, "check the request, take the turn", "session/cell/request.py"),
     (2, 3, "run this code", "session/worker/channel.py"),

@@ -1,4 +1,4 @@
-"""``sandbox-kernel``: the command line. Each command is a module of ``commands/``, imported only when it is used."""
+"""``sandbox-kernel``: the command line. The modules of ``commands/`` are imported only when they are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn, Protocol, cast
+from typing import Any, NoReturn
 
 from sandbox_kernel.ground.late_import import import_late
 
@@ -21,48 +21,54 @@ if sys.argv[1:2] == ["run"]:
     import_late("inspect")
 
 from sandbox_kernel import __version__
-from sandbox_kernel.commands.terminal.echo import say
+from sandbox_kernel.commands.shared import duration, make_env, make_secrets, megabytes
+from sandbox_kernel.commands.terminal import say
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.policy.sandbox_policy import make_policy
 
-#: The commands and their help texts. Each has a module of that name in ``commands``.
+__all__ = [
+    "duration",
+    "enter",
+    "main",
+    "make_env",
+    "make_parser",
+    "make_policy",
+    "make_secrets",
+    "megabytes",
+    "split_arguments",
+]
+
+#: The commands: the module of ``commands`` that has ``add_NAME_arguments`` and ``NAME``, and the help text.
 _COMMANDS = {
-    "run": "run a file, or -c CODE, in a sandbox",
-    "install": "make the kernel known to a Jupyter in another environment",
-    "lab": "open JupyterLab on a notebook",
-    "mcp": "serve the sandbox to agents over MCP, on standard input and output",
-    "prepare": "make languages ready that run inside WebAssembly",
-    "serve": "run programs over HTTP, with SandboxFusion's requests and answers",
-    "report": "what is enforced here, measured",
-    "wrap": "make a copy of an installed Jupyter kernel that runs in a sandbox",
-    "unwrap": "remove a wrapped kernel",
-    "changes": "what wrapped kernels changed in a folder (wrap --here): show, apply or drop it",
-    "wrapped": "list the wrapped kernels and what each may touch",
+    "run": ("run", "run a file, or -c CODE, in a sandbox"),
+    "install": ("install", "make the kernel known to a Jupyter in another environment"),
+    "lab": ("install", "open JupyterLab on a notebook"),
+    "mcp": ("serve", "serve the sandbox to agents over MCP, on standard input and output"),
+    "prepare": ("install", "make languages ready that run inside WebAssembly"),
+    "serve": ("serve", "run programs over HTTP, with SandboxFusion's requests and answers"),
+    "report": ("report", "what is enforced here, measured"),
+    "wrap": ("wrap", "make a copy of an installed Jupyter kernel that runs in a sandbox"),
+    "unwrap": ("wrap", "remove a wrapped kernel"),
+    "changes": ("changes", "what wrapped kernels changed in a folder (wrap --here): show, apply or drop it"),
+    "wrapped": ("wrap", "list the wrapped kernels and what each may touch"),
 }
 
 
-class CommandModule(Protocol):
-    """The functions that each module of ``commands`` has."""
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments of the command to its parser."""
-
-    def execute(self, options: argparse.Namespace) -> int:
-        """Run the command and return the exit code."""
-
-
-def _load(name: str) -> CommandModule:
-    return cast(CommandModule, import_module(f"sandbox_kernel.commands.{name}"))
+def _find(command: str, name: str) -> Any:
+    """Return a function of a command's module, which is imported only when it is used."""
+    return getattr(import_module(f"sandbox_kernel.commands.{_COMMANDS[command][0]}"), name)
 
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Make the parser of the command line. If ``command`` is given, it knows only that command."""
+    """Make the parser of the command line. If ``command`` is given, it knows only the arguments of that command."""
     parser = argparse.ArgumentParser(prog="sandbox-kernel", description="Run unvetted code in a sandbox.")
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     # Without ``prog`` argparse asks for the size of the terminal, and imports every kind of compression for it.
-    shown = None if command is None else f"{{{','.join(_COMMANDS)}}}"  # usage lines name all commands
-    commands = parser.add_subparsers(dest="command", required=True, prog=parser.prog, metavar=shown)
-    for name in _COMMANDS if command is None else (command,):
-        _load(name).add_arguments(commands.add_parser(name, help=_COMMANDS[name]))
+    commands = parser.add_subparsers(dest="command", required=True, prog=parser.prog)
+    for name, (_, words) in _COMMANDS.items():
+        made = commands.add_parser(name, help=words)
+        if command in (None, name):
+            _find(name, f"add_{name}_arguments")(made)
     return parser
 
 
@@ -123,7 +129,7 @@ def _have_streams() -> None:
 
 def _main(arguments: Sequence[str] | None) -> int:
     ours, theirs = split_arguments(sys.argv[1:] if arguments is None else arguments)
-    parser = make_parser(ours[0] if ours and ours[0] in _COMMANDS else None)
+    parser = make_parser(ours[0] if ours else "")
     if ours and ours[0] not in (*_COMMANDS, "-h", "--help", "--version"):
         parser.error(_no_command(ours))
     options, unknown = parser.parse_known_args(ours)
@@ -134,7 +140,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     if options.command == "run":
         options.args = [*options.args, *theirs]
     try:
-        return _load(options.command).execute(options)
+        code: int = _find(options.command, options.command)(options)
+        return code
     except BrokenPipeError:
         raise
     except (SandboxError, OSError) as error:
@@ -145,12 +152,33 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _no_command(words: list[str]) -> str:
-    """The message for a line whose first word is no command; suggests the line that was meant."""
-    from sandbox_kernel.commands.terminal.meant import meant_line  # imported here, because most lines have no mistake
+    """The message for a line whose first word is no command: with the line that was meant, or all commands.
 
+    Commands, options and languages are compared together, and what notebooks have: users mix them up.
+    """
+    import difflib  # imported here, because most lines have no mistake
+
+    from sandbox_kernel.model import Language
+    from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
+
+    word, rest, no = words[0], " ".join(words[1:4]), f"{words[0][:80]!r} is no command"
+    if not word.startswith("-") and os.path.isfile(word):
+        return f"{no}; did you mean sandbox-kernel run {word}?"
     own = argparse.ArgumentParser()
-    _load("run").add_arguments(own)
-    return f"{words[0][:80]!r} is no command; {meant_line(words, _COMMANDS, own._option_string_actions)}"
+    _find("run", "add_run_arguments")(own)
+    known = {language: f"sandbox-kernel run --language {language} {rest}" for language in Language.names()}
+    known |= {name: f"%sandbox {name} in a notebook" for name in COMMAND_NAMES}
+    known |= {
+        option[2:]: f"sandbox-kernel run {option} {rest}"
+        for option in own._option_string_actions
+        if option.startswith("--")
+    }
+    known |= {name: f"sandbox-kernel {name} {rest}" for name in _COMMANDS}
+    known["list"] = f"sandbox-kernel wrapped {rest}"
+    near = difflib.get_close_matches(word.lstrip("-").partition("=")[0].lower(), known, n=1, cutoff=0.6)
+    return (
+        f"{no}; did you mean {known[near[0]].rstrip()}?" if near else f"{no}; the commands are: {', '.join(_COMMANDS)}"
+    )
 
 
 def _unknown(command: str, words: Sequence[str]) -> str:
@@ -161,7 +189,7 @@ def _unknown(command: str, words: Sequence[str]) -> str:
     import difflib  # imported here, because most lines have no mistake
 
     own = argparse.ArgumentParser()
-    _load(command).add_arguments(own)
+    _find(command, f"add_{command}_arguments")(own)
     near = difflib.get_close_matches(word, own._option_string_actions, n=1, cutoff=0.6)
     if near:
         return f"unknown option {word!r}; did you mean {near[0]}?"

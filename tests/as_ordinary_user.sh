@@ -58,11 +58,11 @@ tests=(
   tests/backends/test_program_lookup.py
   tests/test_odd_places.py
   tests/box/test_here.py
-  tests/workspace/here
+  tests/workspace/overlay
   tests/session/test_rights.py
   tests/policy/test_grants.py
   tests/notebook/test_folder_notebook.py
-  tests/notebook/offers/test_give_rights.py
+  tests/notebook/test_permission_prompts.py
   tests/workspace/test_kept_work.py
   tests/browser/panel/test_every_control.py
   tests/session/test_light_python_behind_walls.py

@@ -18,7 +18,7 @@ from benchmarks.markdown_section import section_of
 from benchmarks.results import RESULTS
 from sandbox_kernel import errors as errors_room
 from sandbox_kernel.cli import make_parser, split_arguments
-from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, FLAGS
+from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")])
@@ -187,7 +187,7 @@ def test_every_magic_that_is_shown_has_options_and_commands_that_exist(page: Pat
         if found is None:
             continue
         words = found[2].split()
-        flags = {f"--{flag}" for flag in FLAGS.values()}
+        flags = {f"--{command.flag}" for command in COMMANDS}
         assert {word for word in words if word.startswith("--")} <= set(BY_NAME) | flags, line
         if found[1] == "%" and words and words[0].isalpha():
             assert words[0] in COMMAND_NAMES, line

@@ -1,7 +1,7 @@
 // Turns replies of the kernel into the values that the side panel shows. Pure functions; they create no elements.
 //
 // Names, values and lines come from inside the sandbox: types are checked, invisible characters are replaced, and texts
-// and lists are cut. sandbox_kernel/notebook/side_panel/panel_facts.py writes the replies.
+// and lists are cut. sandbox_kernel/notebook/side_panel.py writes the replies.
 import { bytesText } from './dom.js';
 import { safeText, safeTextOf, wordsForIsolation } from './receipt.js';
 

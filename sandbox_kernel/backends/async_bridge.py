@@ -3,8 +3,7 @@
 The work runs in a thread. Its callbacks are called on the caller's loop, in order, and it is stopped when the caller
 is. Apart from ``base.py`` because it needs asyncio, whose import takes longer than a run.
 
-Two other modules run a loop in a thread, which is the opposite job: ``net/network_thread.py`` has the one loop of all
-proxies of the process, and ``notebook/page/loop_thread.py`` has a loop that ends with its IPython shell.
+A loop in a thread is the opposite job: ``ground/loop_thread.py``.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from sandbox_kernel.jail.jail import Jail
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.layer_look import CopyLook, LayerLook
+    from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerLook
+    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxDestroyed
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.box_folder import BoxFolder, FolderLink
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.tree.paths import plain_path
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
-    from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.patch import WholePatch
     from sandbox_kernel.workspace.manifest import Manifest
+    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+    from sandbox_kernel.workspace.overlay.patch import WholePatch
 
 
 class BoxFiles:
@@ -139,7 +138,7 @@ class BoxFiles:
         """Return a new session's share in the work folder."""
         if self._here is None:
             return self._folder.link()
-        from sandbox_kernel.workspace.here.here_link import HereLink
+        from sandbox_kernel.workspace.overlay.session_layer import HereLink
 
         return HereLink(self._here)
 
@@ -297,8 +296,8 @@ class BoxFiles:
 
 def here_folder(here: str | os.PathLike[str], keep_in: str | None = None) -> HereFolder:
     """Return the folder of a sandbox that works on a folder of the user."""
-    from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.kept_changes import ChangeLog  # most sandboxes have a folder of their own
+    from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog  # most sandboxes have a folder of their own
+    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
     try:
         log = None if keep_in is None else ChangeLog(keep_in)

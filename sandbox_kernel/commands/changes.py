@@ -8,18 +8,16 @@ import os
 import shlex
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from sandbox_kernel.commands.terminal.echo import say, show_patch
+from sandbox_kernel.commands.terminal import say, show_patch
 from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.wrapped.kept_changes import ChangesAsked, ChangesPlace, Wish, ask, found_places
 
-if TYPE_CHECKING:
-    from sandbox_kernel.model import FsChange
-    from sandbox_kernel.wrapped.kept_changes import ChangesPlace, Wish
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See ``Command``."""
+def add_changes_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``changes``."""
     add = parser.add_argument
     add("paths", nargs="*", metavar="PATH", help="only these files, folders or patterns")
     what = parser.add_mutually_exclusive_group()
@@ -32,10 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the list as JSON")
 
 
-def execute(options: argparse.Namespace) -> int:
-    """See ``Command``."""
-    from sandbox_kernel.wrapped.kept_changes import ChangesAsked, Wish, ask
-
+def changes(options: argparse.Namespace) -> int:
+    """List the changes, or do what was asked with those of one kernel."""
     asks_one = options.diff or options.apply or options.discard
     if options.all and (asks_one or options.paths):
         raise InvalidRequest("--all only lists; give --folder DIR with --diff, --apply, --discard or a path")
@@ -67,8 +63,6 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _places(options: argparse.Namespace) -> list[ChangesPlace]:
-    from sandbox_kernel.wrapped.kept_changes import found_places
-
     folder = os.path.realpath(os.path.expanduser(options.folder))
     found = [place for place in found_places() if options.all or place.facts.folder == folder]
     if not options.of:
@@ -82,8 +76,6 @@ def _places(options: argparse.Namespace) -> list[ChangesPlace]:
 
 def _is_changed(place: ChangesPlace, look: Wish) -> bool:
     """Whether a place has changes, or cannot say so: then it is not left out in silence."""
-    from sandbox_kernel.wrapped.kept_changes import ChangesAsked, ask
-
     try:
         return bool(ask(place, ChangesAsked(look)).changes)
     except SandboxError:
@@ -91,8 +83,6 @@ def _is_changed(place: ChangesPlace, look: Wish) -> bool:
 
 
 def _list(places: list[ChangesPlace], options: argparse.Namespace) -> int:
-    from sandbox_kernel.wrapped.kept_changes import ChangesAsked, Wish, ask
-
     facts: list[dict[str, object]] = []
     for place in places:
         own: dict[str, object] = {"name": place.name, **asdict(place.facts)}
@@ -122,8 +112,6 @@ def _title(place: ChangesPlace) -> str:
 
 
 def _show(changes: tuple[FsChange, ...], left_out: tuple[str, ...]) -> None:
-    from sandbox_kernel.workspace.tree.paths import display_name
-
     for change in changes:
         say(f"  {change.kind} {display_name(change.path)}", to=sys.stdout)
     if left_out:

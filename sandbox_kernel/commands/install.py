@@ -1,30 +1,48 @@
-"""``sandbox-kernel install``: write the kernelspec, so that Jupyter finds the kernel."""
+"""``install`` writes the kernelspec, ``lab`` opens JupyterLab, ``prepare`` makes languages inside WebAssembly ready."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
 
-from sandbox_kernel.commands.options.spec_place import add_place_options
+from sandbox_kernel.backends.wasm.store import WasmStore
+from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
+from sandbox_kernel.commands.shared import add_option, add_place_options
+from sandbox_kernel.commands.terminal import Lines, show_bar
+from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.model import Language
+from sandbox_kernel.notebook import kernelspec
+from sandbox_kernel.notebook.options.cell_options import policy_of
+from sandbox_kernel.notebook.options.parse_options import parse_options
+from sandbox_kernel.policy import PRESETS
+from sandbox_kernel.policy.gpu import parse_gpu
+
+#: The name for Python sessions in WebAssembly, with numpy and pandas.
+SCIENCE = "science"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See ``Command``."""
+def add_install_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``install``."""
     add_place_options(parser)
     parser.add_argument("--name", default="sandbox", help="the kernel's name (sandbox)")
     parser.add_argument("--display-name", default="Sandbox", help="the name in the launcher (Sandbox)")
-    parser.add_argument(
-        "--here", nargs="?", const=".", metavar="DIR",
+    add_option(
+        parser, "--here", metavar="DIR",
         help="cells of new notebooks work on this folder (the notebook's own), copy-on-write",
     )  # fmt: skip
-    parser.add_argument(
-        "--gpu", nargs="?", const="all", metavar="CARDS",
+    add_option(
+        parser, "--gpu", nargs="?", const="all",
         help="cells of new notebooks may use accelerators: all, or numbers like 0,1",
     )  # fmt: skip
-    forms = {"--mount": "HOST:GUEST[:rw]", "--allow-net": "DOMAIN[:PORT]", "--policy": "FILE|PRESET"}
-    for name, form in forms.items():
-        parser.add_argument(name, action="append", default=[], metavar=form, help="as %%sandbox, for new notebooks")
+    for name in ("--mount", "--allow-net", "--policy"):
+        add_option(parser, name, action="append", default=[], help="as %%sandbox, for new notebooks")
     parser.add_argument(
         "--lines", choices=("ask", "limits", "locked", "all"),
         help="who gives rights that %%sandbox lines ask for: the user, who is asked (ask, the default); the user, in "
@@ -32,24 +50,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def execute(options: argparse.Namespace) -> int:
-    """See ``Command``."""
-    from sandbox_kernel.notebook.kernelspec import install
-    from sandbox_kernel.notebook.options.cell_policy import policy_of
-    from sandbox_kernel.notebook.options.parse_options import parse_options
-    from sandbox_kernel.policy import PRESETS
-    from sandbox_kernel.policy.gpu import parse_gpu
-
+def install(options: argparse.Namespace) -> int:
+    """Check the options of new notebooks, and write the kernelspec."""
     # A mount's host path comes first, so the whole value can be made absolute.
     words = [f"--mount={os.path.abspath(os.path.expanduser(value))}" for value in options.mount]
     words += [f"--allow-net={value}" for value in options.allow_net]
     words += [f"--policy={name if name in PRESETS else os.path.abspath(name)}" for name in options.policy]
     policy_of(parse_options(words))  # raises for what is none
-    place = install(
+    place = kernelspec.install(
         user=options.user, prefix=options.prefix, sys_prefix=options.sys_prefix, name=options.name,
         display_name=options.display_name, here=options.here,
         gpu=None if options.gpu is None else str(parse_gpu(options.gpu)), lines=options.lines,
         options=shlex.join(words) or None,
     )  # fmt: skip
     print(f"installed kernel {options.name!r} in {place}")
+    return 0
+
+
+def add_lab_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``lab``."""
+    parser.add_argument("notebook", nargs="?", help="the notebook or folder (the tour, if it is here)")
+
+
+def lab(options: argparse.Namespace) -> NoReturn:
+    """Replace this process by JupyterLab."""
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise BackendUnavailable("JupyterLab is not installed here; install it with: pip install jupyterlab")
+    tour = Path("notebooks") / "tour.ipynb"
+    target = options.notebook or (str(tour) if tour.exists() else ".")
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "jupyterlab", target])
+
+
+def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``prepare``."""
+    parser.add_argument(
+        "languages", nargs="*", metavar="LANGUAGE",
+        help="which (all of the catalogue but science: Python sessions with numpy and pandas, which take minutes)",
+    )  # fmt: skip
+    parser.add_argument("--background", action="store_true", help="return at once; messages go to a file")
+
+
+def prepare(options: argparse.Namespace) -> int:
+    """Prepare the languages with a progress bar, or start a background process that does."""
+    names = [name for name in options.languages if name != SCIENCE]
+    languages = [Language.parse(name) for name in names]
+    if options.background:
+        return _prepare_in_background(options.languages)
+    tell = show_bar if sys.stderr.isatty() else Lines()
+    backend = WasmBackend()
+    if languages or not options.languages:
+        backend.prepare(languages, tell)
+    if SCIENCE in options.languages:
+        backend.prepare_science(tell)
+    return 0
+
+
+def _prepare_in_background(names: Sequence[str]) -> int:
+    """Start this command in a process that outlives this one. Two such processes wait for each other."""
+    log_path = os.path.join(WasmStore().folder, ".prepare.log")
+    with open(log_path, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "sandbox_kernel", "prepare", *names],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    print(f"preparing in the background as process {child.pid}; messages are in {log_path}")
     return 0

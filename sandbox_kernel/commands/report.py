@@ -9,14 +9,13 @@ import webbrowser
 from dataclasses import replace
 
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
-from sandbox_kernel.commands.options.argument_types import names
-from sandbox_kernel.commands.options.grants import add_policy_options, make_policy
-from sandbox_kernel.commands.terminal.progress import show_measuring
+from sandbox_kernel.commands.shared import add_policy_options, names, policy_of
+from sandbox_kernel.commands.terminal import show_measuring
 from sandbox_kernel.report.browser_attempts import measure_page
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See ``Command``."""
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``report``."""
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="as JSON")
     form.add_argument("--html", action="store_true", help="as an HTML page")
@@ -27,21 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
 
 
-def execute(options: argparse.Namespace) -> int:
-    """See ``Command``."""
-    policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
-    with Sandbox(policy, options.backend, audit=options.audit, allow_private_for=options.allow_private) as box:
+def report(options: argparse.Namespace) -> int:
+    """Measure, and print what was found."""
+    with Sandbox(
+        policy_of(options), options.backend, audit=options.audit, allow_private_for=options.allow_private
+    ) as box:
         progress = show_measuring if sys.stderr.isatty() else None
-        report = box.report(fresh=options.fresh, on_progress=progress)
+        found = box.report(fresh=options.fresh, on_progress=progress)
     if options.page:
-        report = replace(report, lines=(*report.lines, *measure_page(_open)))
-    report.require(*options.require)
+        found = replace(found, lines=(*found.lines, *measure_page(_open)))
+    found.require(*options.require)
     if options.json:
-        print(json.dumps(report.to_dict(), indent=2))
+        print(json.dumps(found.to_dict(), indent=2))
     elif options.html:
-        print(report._repr_html_())
+        print(found._repr_html_())
     else:
-        print(report)
+        print(found)
     return 0
 
 

@@ -6,19 +6,28 @@ import argparse
 import contextlib
 import os
 import sys
+from dataclasses import replace
 from typing import BinaryIO
 
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
-from sandbox_kernel.commands.options.argument_types import duration, megabytes, names
-from sandbox_kernel.commands.options.grants import add_policy_options, make_env, make_policy, make_secrets
-from sandbox_kernel.commands.options.here import add_here_options, settle_changes, sort_out_here
-from sandbox_kernel.commands.terminal.echo import Echo, say
-from sandbox_kernel.commands.terminal.offers import gave_more, hints_of
-from sandbox_kernel.commands.terminal.progress import show_bar
+from sandbox_kernel.commands.here import add_here_options, settle_changes, sort_out_here
+from sandbox_kernel.commands.shared import (
+    add_option,
+    add_policy_options,
+    duration,
+    make_env,
+    make_secrets,
+    megabytes,
+    names,
+    policy_of,
+)
+from sandbox_kernel.commands.terminal import Echo, ask, say, show_bar
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
+from sandbox_kernel.model.hints import Stumble, hints
+from sandbox_kernel.model.notes import WantedKind
 from sandbox_kernel.receipt import describe_isolation
 
 _SUFFIXES = {
@@ -29,37 +38,32 @@ _SUFFIXES = {
 }  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See ``Command``."""
-    parser.add_argument("file", nargs="?", help="the program; '-' reads it from standard input")
-    parser.add_argument("args", nargs="*", help="arguments of the program; those that begin with - come after --")
-    parser.add_argument("-c", "--code", help="the program itself")
-    parser.add_argument("-l", "--language", help="language (else by the file's suffix)")
-    parser.add_argument(
-        "-t",
-        "--timeout",
-        type=duration,
-        default=DEFAULT_TIMEOUT_S,
-        metavar="5s",
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``run``."""
+    add = parser.add_argument
+    add("file", nargs="?", help="the program; '-' reads it from standard input")
+    add("args", nargs="*", help="arguments of the program; those that begin with - come after --")
+    add("-c", "--code", help="the program itself")
+    add("-l", "--language", help="language (else by the file's suffix)")
+    add_option(
+        parser, "--timeout", "-t", type=duration, default=DEFAULT_TIMEOUT_S, metavar="5s",
         help=f"wall-clock limit ({DEFAULT_TIMEOUT_S:g}s)",
-    )
-    parser.add_argument("-m", "--memory", type=megabytes, metavar="256M", help="memory limit of the whole tree")
-    parser.add_argument("--gpu-memory", type=megabytes, metavar="8G", help="memory limit on the accelerators")
-    parser.add_argument("--env", action="append", default=[], metavar="K=V", help="environment variable")
-    parser.add_argument(
-        "--backend",
-        choices=BACKENDS,
-        default="auto",
+    )  # fmt: skip
+    add_option(parser, "--memory", "-m", type=megabytes, metavar="256M", help="memory limit of the whole tree")
+    add_option(parser, "--gpu-memory", type=megabytes, metavar="8G")
+    add_option(parser, "--env", help="environment variable")
+    add(
+        "--backend", choices=BACKENDS, default="auto",
         help="process, wasm, dask, or auto: wasm for wasm modules, else process",
-    )
-    parser.add_argument("--json", action="store_true", help="print the whole result as JSON")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print no receipt")
+    )  # fmt: skip
+    add("--json", action="store_true", help="print the whole result as JSON")
+    add("-q", "--quiet", action="store_true", help="print no receipt")
     add_here_options(parser)
     add_policy_options(parser)
-    parser.add_argument("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
+    add("--require", type=names, default=[], metavar="A,B", help="fail unless these are enforced")
 
 
-def execute(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Run the program. Returns its exit code, or 124 if a limit ended it, as ``timeout`` does."""
     sort_out_here(options)
     if (options.code is None) == (options.file is None):
@@ -75,7 +79,7 @@ def execute(options: argparse.Namespace) -> int:
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
         code = raw if wasm_bytes else _decoded(raw, options.file)
     env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
-    policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
+    policy = policy_of(options)
     secrets = make_secrets(options.secret, os.environ)
     stdin = None if options.file == "-" else _input()
     while True:
@@ -97,10 +101,10 @@ def execute(options: argparse.Namespace) -> int:
                 on_output=None if options.json else echo,
             )  # fmt: skip
             echo.close()
-            hinted = hints_of(result)
+            hinted = _hints_of(result)
             status = _finish(result if options.json else hinted, options)
-            if gave_more(hinted, options):
-                policy = make_policy(options.policy, options.mount, options.allow_net, options.gpu)
+            if _gave_more(hinted, options):
+                policy = policy_of(options)
                 continue
             if options.here is not None:
                 settle_changes(box, options, ended_well=status == 0)
@@ -163,3 +167,45 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
     if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:
         return result.exit_code
     return 130 if result.status is Status.INTERRUPTED else 124
+
+
+def _hints_of(result: ExecResult) -> ExecResult:
+    """Return the result with hints for somebody who types command lines in this folder."""
+    stumble = Stumble("", os.path.exists, os.getcwd(), hidden=_is_hidden)
+    return replace(result, notes=(*result.notes, *hints(result, stumble)))
+
+
+def _is_hidden(path: str) -> bool:
+    from sandbox_kernel.workspace.hidden import is_hidden  # only runs on a folder need it
+
+    return is_hidden(path)
+
+
+def _gave_more(result: ExecResult, options: argparse.Namespace) -> bool:
+    """Ask about each right that a program lacked, and put what the user allows into the options.
+
+    It is asked where standard input and standard error are a terminal, and never otherwise. Returns whether there is
+    something new: the program then runs again from its beginning, in a new sandbox, and what its first run changed is
+    dropped.
+    """
+    if options.json or options.quiet or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    if not result.violations and not any(note.wanted for note in result.notes):
+        return False
+    from sandbox_kernel.notebook.permission_prompts import offers_of  # few runs lack something at a terminal
+
+    given: list[str] = []
+    for offer in offers_of(result):
+        what = offer.wanted.what
+        if offer.wanted.kind is WantedKind.DOMAIN:
+            if ask(f"{offer.sentence} Allow it and run the program again?", "allow"):
+                options.allow_net.append(what)
+                given.append(f"--allow-net {what}")
+        elif options.here is None and ask(
+            f"The program looked for {what}, which is in this folder. Run it again here, copy-on-write?", "here"
+        ):
+            options.here = "."
+            given.append("--here")
+    if given:
+        say(f"[runs again with {' '.join(given)}, for this run only]")
+    return bool(given)

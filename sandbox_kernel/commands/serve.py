@@ -1,31 +1,31 @@
-"""``sandbox-kernel serve``: runs programs over HTTP, as SandboxFusion's ``POST /run_code`` does."""
+"""The servers: ``serve`` runs programs over HTTP, as SandboxFusion's ``POST /run_code`` does; ``mcp`` serves agents."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import os
-import socket
 
+from sandbox_kernel import __version__
 from sandbox_kernel.agent.http_server import announce, listen, need_http, read_token
-from sandbox_kernel.commands.options.grants import make_policy
+from sandbox_kernel.commands.shared import POLICY_HELP, add_option, add_policy_options, make_secrets, policy_of
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.policy import PRESETS, SandboxPolicy
+from sandbox_kernel.policy.sandbox_policy import make_policy
 
 TOKEN_VARIABLE = "SANDBOX_KERNEL_SERVE_TOKEN"  # noqa: S105
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See ``Command``."""
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``serve``."""
     parser.add_argument("--host", default="127.0.0.1", help="loopback address to listen on (127.0.0.1)")
     parser.add_argument("--port", type=int, default=8080, help="port to listen on (8080; 0 for a free one)")
     parser.add_argument("--token-file", metavar="FILE", help="bearer token of clients (else made and shown once)")
     parser.add_argument("--workers", type=int, help="programs that run at the same time (two for each core)")
     parser.add_argument("--queue", type=int, default=256, help="requests that may wait (256); more get 429")
-    parser.add_argument("--policy", metavar="FILE|PRESET", help=f"policy file, or one of: {', '.join(PRESETS)}")
+    add_option(parser, "--policy", help=POLICY_HELP)
 
 
-def execute(options: argparse.Namespace) -> int:
+def serve(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C, then finish what was taken."""
     workers = options.workers if options.workers is not None else 2 * (os.cpu_count() or 1)
     if not 1 <= workers <= 1024:
@@ -37,11 +37,46 @@ def execute(options: argparse.Namespace) -> int:
     token, made = read_token(options.token_file, TOKEN_VARIABLE)
     with listen(options.host, options.port) as listener:
         announce(f"Serving with {workers} workers", listener, "/run_code", token, made=made)
-        asyncio.run(_serve(listener, policy, token, workers, options.queue))
+        from sandbox_kernel.agent.run_service import RunQueue, RunService  # an extra
+
+        async def service() -> None:
+            await RunService(RunQueue(policy, workers, options.queue), token).serve(listener)
+
+        asyncio.run(service())
     return 0
 
 
-async def _serve(listener: socket.socket, policy: SandboxPolicy, token: str, workers: int, waiting: int) -> None:
-    from sandbox_kernel.agent.run_service import RunQueue, RunService
+def add_mcp_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``mcp``."""
+    add = parser.add_argument
+    add("--http", action="store_true", help="streamable HTTP on a loopback address instead")
+    add("--host", help="loopback address for --http (127.0.0.1)")
+    add("--port", type=int, help="port for --http (a free one)")
+    add("--token-file", metavar="FILE", help="bearer token for --http (else made and shown once)")
+    add_option(parser, "--here", metavar="DIR", help="programs work on this folder, copy-on-write")
+    add("--apply", action="store_true", help="let the agent write changes to the folder of --here")
+    add_policy_options(parser)
 
-    await RunService(RunQueue(policy, workers, waiting), token).serve(listener)
+
+def mcp(options: argparse.Namespace) -> int:
+    """Serve until the client closes the connection, or until Ctrl-C."""
+    if not options.http and (options.host or options.port is not None or options.token_file):
+        raise InvalidRequest("--host, --port and --token-file are for the HTTP server; add --http")
+    if options.apply and options.here is None:
+        raise InvalidRequest("--apply is about the folder of --here; add --here")
+    policy, secrets = policy_of(options), make_secrets(options.secret, os.environ)
+    given = {
+        "version": __version__, "audit": options.audit, "allow_private_for": options.allow_private, "secrets": secrets,
+        "here": options.here, "may_apply": options.apply,
+    }  # fmt: skip
+    if options.http:
+        from sandbox_kernel.agent.mcp.mcp_http import serve_http
+
+        serve_http(
+            policy, host=options.host or "127.0.0.1", port=options.port or 0, token_file=options.token_file, **given
+        )
+    else:
+        from sandbox_kernel.agent.mcp.mcp_server import serve_stdio
+
+        serve_stdio(policy, **given)
+    return 0

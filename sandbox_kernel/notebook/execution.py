@@ -9,45 +9,53 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.model.hints import Stumble, hints, spelled
-from sandbox_kernel.notebook.autosave.autosaver import Autosaver, notebook_path
-from sandbox_kernel.notebook.offers.ask_offer import OnQuestion, ask_for_rights, take_cell_back
-from sandbox_kernel.notebook.offers.give_rights import take_files_back
-from sandbox_kernel.notebook.offers.offer import Offer, bundle, offers_of
-from sandbox_kernel.notebook.offers.right_answers import RightAnswers
+from sandbox_kernel.notebook.autosave import Autosaver, notebook_path
+from sandbox_kernel.notebook.frames.frame_comms import FrameComms
+from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.own_rights import YES, LineRights, LineSetting, can_be_asked, prompt, question
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
 from sandbox_kernel.notebook.options.parse_options import first_defaults
 from sandbox_kernel.notebook.options.variables import encode
-from sandbox_kernel.notebook.page.frames.frame_comms import FrameComms
-from sandbox_kernel.notebook.page.frames.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
-from sandbox_kernel.notebook.page.told_apart import INTERNAL_ERROR
-from sandbox_kernel.notebook.page.views.preparation_bar import PreparationBar
+from sandbox_kernel.notebook.page.views import PreparationBar
+from sandbox_kernel.notebook.permission_prompts import (
+    Offer,
+    OnQuestion,
+    RightAnswers,
+    ask_for_rights,
+    bundle,
+    offers_of,
+    take_cell_back,
+    take_files_back,
+)
 from sandbox_kernel.notebook.render import (
+    INTERNAL_ERROR,
     ClearOutput,
+    Door,
     Failure,
+    LateDoor,
     Message,
+    RunPanelHandle,
     ShowOutput,
     Value,
     refusal,
     render_display,
     render_result,
 )
-from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes, as_stdin
+from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes, as_stdin, done_before
 from sandbox_kernel.receipt import MARK
-from sandbox_kernel.session.cell.displays import LateListener, SessionDisplay
+from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
-from sandbox_kernel.workspace.here.kept_changes import changes_waiting
 from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.kept_changes import changes_waiting
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress
@@ -57,6 +65,7 @@ _LAST_WORDS_S = 5.0
 #: Bytes in use, and the limit.
 Memory = tuple[int, int]
 OnInput = Callable[[str, bool], Awaitable[str]]
+T = TypeVar("T")
 
 MAX_NOTES = 40
 PANEL_AFTER_S = 2.0
@@ -113,6 +122,10 @@ class NotebookState:
             + (f" (handed over so far: {there})" if there else "")
         )
 
+    def measure_again(self, on_progress: Callable[[int, int], None]) -> Mapping[str, object]:
+        """Measure anew what the notebook's sandbox holds back, for the widget of the report."""
+        return self.sandboxes.box(self.defaults).report(again=True, on_progress=on_progress).to_dict()
+
     def known(self) -> dict[str, list[str]]:
         """What options that take a name can be completed with."""
         names = sorted(name for name, value in list(self.variables.items()) if _travels(name, value))
@@ -123,45 +136,6 @@ def _travels(name: str, value: object) -> bool:
     """Whether a variable is worth offering: not a shell's own, and of a kind that JSON has."""
     own = name.startswith("_") or name in ("In", "Out")
     return not own and isinstance(value, bool | int | float | str | list | tuple | dict | None)
-
-
-class RunPanelHandle(Protocol):
-    """A panel beside a running cell."""
-
-    def update(self, elapsed_s: float, memory: Memory | None) -> None:
-        """Draw how long the cell has been running and the memory that it uses, where that is known."""
-
-    def close(self) -> None:
-        """The cell has ended."""
-
-
-class LateDoor(LateListener, Protocol):
-    """Where output of one cell goes that comes after its end."""
-
-    def open(self) -> None:
-        """The cell has sent its last message; before that, late output is held."""
-
-
-class Door(Protocol):
-    """Where messages go: the kernel's ``Wire``, or IPython's display in the magic."""
-
-    def live(self, timeout_s: float, stop: Callable[[], None]) -> RunPanelHandle | None:
-        """A panel for a cell that runs for long, where somebody looks on; None for clients that record outputs."""
-
-    def watched(self) -> bool:
-        """Whether a person looks on: what is shown for a while only is for nobody else."""
-
-    def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateDoor | None:
-        """Where output goes that comes after the end of the cell; None where there is no place for it.
-
-        ``messages`` returns what a page gets for a display.
-        """
-
-    def stream(self, name: str, text: str) -> None:
-        """Text of stdout or stderr."""
-
-    def message(self, message: Message) -> None:
-        """A display, a value or an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,17 +169,11 @@ class CellExecution:
         silent: bool = False,
         question: OnQuestion | None = None,
     ) -> None:
-        self._silent = silent
-        self._state = state
-        self._question = question
-        self._expressions = expressions
+        self._state, self._door, self._cancel, self._silent = state, door, cancel, silent
+        self._on_input, self._question = on_input, question
+        self._number, self._cell, self._expressions = number, f"{cell_id} {number}", expressions
         self._reply: FrontEndReply | None = None
         self._late: LateDoor | None = None
-        self._door = door
-        self._on_input = on_input
-        self._cancel = cancel
-        self._number = number
-        self._cell = f"{cell_id} {number}"
         self._value: str | None = None
         self._notes: list[Note] = []
         #: Whether a line command has shown something in this cell.
@@ -216,7 +184,7 @@ class CellExecution:
         try:
             plan = parse_cell(text, self._state.defaults)
         except SandboxError as error:
-            return replace(self._failed(refusal(error)), refused=error)
+            return self._refusal(error)
         return await self.run_plan(plan)
 
     async def run_plan(self, plan: CellPlan, *, pressed: bool = False) -> CellReply:
@@ -227,18 +195,17 @@ class CellExecution:
                 return CellReply(failure=refusal(refused), refused=refused)
             failure = await self._do(plan)
         except SandboxError as error:
-            return replace(self._failed(refusal(error)), refused=error)
+            return self._refusal(error)
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
-            return replace(self._failed(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
+            return CellReply(failure=self._send(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
         finally:
             if self._late is not None:
                 self._late.open()
         return CellReply(failure=failure, value=self._value, reply=self._reply)
 
-    def _failed(self, failure: Failure) -> CellReply:
-        self._door.message(failure)
-        return CellReply(failure=failure)
+    def _refusal(self, error: SandboxError) -> CellReply:
+        return CellReply(failure=self._send(refusal(error)), refused=error)
 
     async def _refused(self, plan: CellPlan, *, pressed: bool) -> SandboxError | None:
         """Ask for rights that the cell's lines lack. Returns why it does not run, when a page shows a prompt instead.
@@ -249,8 +216,7 @@ class CellExecution:
         if not plan.commands and plan.options == plan.defaults == before:
             return None
         # It resolves paths and reads policy files.
-        look = partial(rights.lacking, plan, before, pressed=pressed)
-        lacking = await asyncio.get_running_loop().run_in_executor(None, look)
+        lacking = await _in_thread(partial(rights.lacking, plan, before, pressed=pressed))
         if not lacking:
             return None
         error = rights.refusal(lacking)
@@ -301,8 +267,7 @@ class CellExecution:
         if again is None:
             return None
         session = self._state.sandboxes.sessions.of_cell(again)
-        back = partial(take_cell_back, session, rolled_back=result.rolled_back)
-        why_not = await asyncio.get_running_loop().run_in_executor(None, back)
+        why_not = await _in_thread(partial(take_cell_back, session, rolled_back=result.rolled_back))
         if why_not:
             self._send(ShowOutput({"text/plain": why_not}))
         return None if why_not else again
@@ -351,9 +316,9 @@ class CellExecution:
             self._send(*self._state.libraries.after(self._cell))
             if once:
                 box = self._state.sandboxes.box(plan.defaults)
-                await asyncio.get_running_loop().run_in_executor(None, take_files_back, box, self._state.answers, once)
+                await _in_thread(partial(take_files_back, box, self._state.answers, once))
         if self._state.comms.in_use:
-            await asyncio.get_running_loop().run_in_executor(None, self._follow, outcome.result.rolled_back)
+            await _in_thread(partial(self._state.comms.follow_all, went_back=outcome.result.rolled_back))
         self._state.variables.update(outcome.variables)
         self._state.files = outcome.result.changes
         told = self._reply.told if self._reply is not None and outcome.result.ok else ()
@@ -371,11 +336,6 @@ class CellExecution:
     def _news(self) -> tuple[Note, ...]:
         """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""
         return () if self._silent else (*self._state.take_news(), *self._state.autosave.news())
-
-    def _follow(self, went_back: bool) -> None:
-        """Let the pages' widgets follow their sessions."""
-        for session in self._state.sandboxes.sessions.all():
-            self._state.comms.settled(session, went_back=went_back)
 
     def _front_end(self) -> FrontEnd | None:
         if self._expressions is None:
@@ -440,12 +400,8 @@ class CellExecution:
         state = self._state
         own = state.variables if state.in_python else None
         desk = LineCommands(state.sandboxes, defaults, state.files, state.defaults, state.autosave, state.answers, own)
-        work = asyncio.get_running_loop().run_in_executor(None, run_command, command, desk)
-        stop = asyncio.ensure_future(self._cancel.wait())
-        both: set[asyncio.Future[Any]] = {work, stop}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if not work.done():
+        work = _in_thread(partial(run_command, command, desk))
+        if not await done_before(work, self._cancel):
             if desk.give_up(command):
                 await asyncio.wait({work}, timeout=_LAST_WORDS_S)
             failed = work.exception() if work.done() else None
@@ -453,9 +409,13 @@ class CellExecution:
                 told = f"%sandbox {command.name}: {failed or 'interrupted'}"
                 return self._send(Failure("KeyboardInterrupt", "interrupted", (told,)))
         messages = await work
-        await asyncio.get_running_loop().run_in_executor(None, self._state.comms.settle_all)
+        await _in_thread(self._state.comms.settle_all)
         self._told = self._told or bool(messages)
         return self._send(*messages)
+
+
+def _in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    return asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def _few(told: list[Note]) -> list[Note]:

@@ -11,16 +11,52 @@ have the virtual environment's packages, and a resolved path breaks at the next 
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from sandbox_kernel import __version__
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
 from sandbox_kernel.notebook.options.parse_options import GPU_VARIABLE, HERE_VARIABLE, OPTIONS_VARIABLE
-from sandbox_kernel.notebook.protocol.kernel_facts import PROTOCOL_VERSION
+
+#: Also in kernelspec/sandbox/kernel.json; a test compares the two.
+PROTOCOL_VERSION = "5.5"
+
+LANGUAGE_INFO: dict[str, object] = {
+    "name": "python",
+    "version": platform.python_version(),
+    "mimetype": "text/x-python",
+    "file_extension": ".py",
+    "pygments_lexer": "ipython3",
+    "codemirror_mode": {"name": "ipython", "version": 3},
+    "nbconvert_exporter": "script",
+}
+
+HELP_LINKS: list[dict[str, str]] = [
+    {"text": "Python", "url": f"https://docs.python.org/{platform.python_version().rpartition('.')[0]}"},
+    {"text": "bubblewrap", "url": "https://github.com/containers/bubblewrap"},
+    {"text": "WebAssembly", "url": "https://webassembly.org"},
+]
+
+BANNER = (
+    f"Sandbox {__version__}: every cell runs behind walls.\n"
+    "%%sandbox LANGUAGE runs a cell in another language or under other limits, %sandbox sets the notebook's defaults,\n"
+    "%sandbox report shows what is held back on this machine, %sandbox help lists everything."
+)
+
+KERNEL_INFO: dict[str, object] = {
+    "protocol_version": PROTOCOL_VERSION,
+    "implementation": "sandbox-kernel",
+    "implementation_version": __version__,
+    "language_info": LANGUAGE_INFO,
+    "banner": BANNER,
+    "help_links": HELP_LINKS,
+}
+
 
 NAME = "sandbox"
 DISPLAY_NAME = "Sandbox"

@@ -5,27 +5,22 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MAX_MEMORY_MB, MIB
 from sandbox_kernel.model import FsChange, Language
 from sandbox_kernel.model.notes import WantedKind
-from sandbox_kernel.notebook.autosave.autosaver import DEFAULT_EVERY_S, Autosaver, when
-from sandbox_kernel.notebook.offers.give_rights import give_domain_once, give_file
-from sandbox_kernel.notebook.offers.offer import written
-from sandbox_kernel.notebook.offers.right_answers import RightAnswers
-from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import policy_of, policy_rows
+from sandbox_kernel.model.units import duration_text, parse_duration
+from sandbox_kernel.notebook.autosave import DEFAULT_EVERY_S, Autosaver, when
+from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import usage
-from sandbox_kernel.notebook.options.parse_cell import LineCommand
-from sandbox_kernel.notebook.options.units import duration_text, parse_duration
-from sandbox_kernel.notebook.page.views import tree_view
-from sandbox_kernel.notebook.page.views.changes_view import apply_changes, discard_changes, show_changes
-from sandbox_kernel.notebook.page.views.files_view import files_message, list_files
+from sandbox_kernel.notebook.options.parse_cell import LineCommand, written
+from sandbox_kernel.notebook.page import views
+from sandbox_kernel.notebook.page.views import apply_changes, discard_changes, files_message, list_files, show_changes
+from sandbox_kernel.notebook.permission_prompts import RightAnswers, give_domain_once, give_file
 from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.policy import SandboxPolicy
@@ -101,7 +96,7 @@ def rights_rows(defaults: CellOptions) -> list[tuple[str, str]]:
 
 def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     """List the files in the work folder, and what the last cell changed; or remove them all."""
-    if command.clear:
+    if command.flag:
         return _clear_files(context)
     rows = list_files(
         context.sandboxes.box(context.defaults), context.sandboxes.sessions.find(command.options), context.files
@@ -154,6 +149,11 @@ def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return _text("\n".join(session.undo(command.count).notes))
 
 
+def _checkpoint(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    node = session_of(command, context).checkpoint(command.target or "", *command.targets)
+    return _text(f"The state after cell [{node.number}] is {node.name!r} now (node {node.id}).")
+
+
 def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     rows = []
     for number, state in enumerate(session_of(command, context).checkpoints(), 1):
@@ -164,7 +164,7 @@ def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, 
 
 
 def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    if command.keep:
+    if command.flag:
         session = session_of(command, context)
         named = replace(context.defaults, language=session.language, session=command.options.session)
         report = context.sandboxes.sessions.begin_anew(session, named)
@@ -337,19 +337,19 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "policy": _policy,
     "allow": _allow,
     "never": _never,
-    "changes": lambda command, context: show_changes(_here(context), command.paths),
-    "apply": lambda command, context: apply_changes(_here(context), command.paths, command.shown),
-    "discard": lambda command, context: discard_changes(_here(context), command.paths),
+    "changes": lambda command, context: show_changes(_here(context), command.targets),
+    "apply": lambda command, context: apply_changes(_here(context), command.targets, command.shown),
+    "discard": lambda command, context: discard_changes(_here(context), command.targets),
     "files": _files,
     "undo": _undo,
-    "redo": lambda command, context: _text(tree_view.redo(session_of(command, context), command.count)),
-    "checkpoint": lambda command, context: _text(
-        tree_view.name(session_of(command, context), command.target or "", command.targets)
+    "redo": lambda command, context: _text("\n".join(session_of(command, context).redo(command.count).notes)),
+    "checkpoint": _checkpoint,
+    "checkout": lambda command, context: _text(
+        "\n".join(session_of(command, context).checkout(command.target or "").notes)
     ),
-    "checkout": lambda command, context: _text(tree_view.checkout(session_of(command, context), command.target or "")),
-    "tree": lambda command, context: tree_view.tree(session_of(command, context)),
-    "diff": lambda command, context: tree_view.diff(session_of(command, context), command.targets),
-    "branches": lambda command, context: tree_view.branches(session_of(command, context)),
+    "tree": lambda command, context: views.tree(session_of(command, context)),
+    "diff": lambda command, context: views.diff(session_of(command, context), command.targets),
+    "branches": lambda command, context: views.branches(session_of(command, context)),
     "checkpoints": _checkpoints,
     "restart": _restart,
     "save": _save,

@@ -14,24 +14,152 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import builtins
+import getpass
 import queue
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import comm
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
+from IPython.display import clear_output, display, update_display
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.notebook.editor.complete import complete_magic
+from sandbox_kernel.ground.loop_thread import LoopThread
+from sandbox_kernel.notebook.editor import complete_magic
 from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.own_rights import LineRights, LineSetting
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, new_defaults, parse_line, parse_magic
-from sandbox_kernel.notebook.page.ipython_door import MainThread
-from sandbox_kernel.notebook.page.loop_thread import LoopThread
-from sandbox_kernel.notebook.render import Failure, refusal
+from sandbox_kernel.notebook.page.widgets import RunPanel, report_widget, view
+from sandbox_kernel.notebook.render import (
+    PROMPT_MARK,
+    ClearOutput,
+    Door,
+    Failure,
+    Message,
+    ReportPanel,
+    ShowOutput,
+    Value,
+    one_line,
+    refusal,
+)
+from sandbox_kernel.report.page import Measure
+
+
+class SandboxValue:
+    """The value of a sandboxed cell's last expression: only its representations, not the object."""
+
+    def __init__(self, value: Value) -> None:
+        self._value = value
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict[str, object], object]:
+        return dict(self._value.data), dict(self._value.metadata)
+
+    def __repr__(self) -> str:
+        return str(self._value.data.get("text/plain", "<value of a sandboxed cell>"))
+
+
+class MainThread(Door):
+    """The ``Door`` of ``CellExecution`` in IPython: queues everything that a cell shows for the main thread."""
+
+    def __init__(self, watched: bool, measure: Measure) -> None:
+        self.work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._watched = watched
+        self._measure = measure
+
+    def watched(self) -> bool:
+        """See ``render.Door``."""
+        return self._watched
+
+    def stream(self, name: str, text: str) -> None:
+        """See ``render.Door``."""
+        self.work.put(lambda: _write(name, text))
+
+    def message(self, message: Message) -> None:
+        """See ``render.Door``."""
+        if not isinstance(message, Failure):  # failures are raised at the end, and IPython shows them
+            self.work.put(lambda: _show(message, self._measure))
+
+    def live(self, timeout_s: float, stop: Callable[[], None]) -> _Panel | None:
+        """See ``render.Door``."""
+        return _Panel(self.work, timeout_s, stop) if self._watched else None
+
+    async def ask(self, prompt: str, password: bool) -> str:
+        """Ask the user, from the main thread. The prompt is marked as coming from the sandbox."""
+        answer: Future[str] = Future()
+        self.work.put(lambda: _ask(answer, PROMPT_MARK + one_line(prompt, 1000), password))
+        return await asyncio.wrap_future(answer)
+
+    async def question(self, text: str) -> str | None:
+        """Ask the user something ourselves; None without an answer."""
+        answer: Future[str] = Future()
+        self.work.put(lambda: _ask(answer, text, False))
+        try:
+            return await asyncio.wrap_future(answer)
+        except EOFError:
+            return None
+
+
+class _Panel:
+    """The run panel, created and updated by the main thread."""
+
+    def __init__(self, work: queue.SimpleQueue[Callable[[], None]], timeout_s: float, stop: Callable[[], None]) -> None:
+        self._work = work
+        self._panel: RunPanel | None = None
+        self._handle: Any = None
+        work.put(lambda: self._open(timeout_s, stop))
+
+    def _open(self, timeout_s: float, stop: Callable[[], None]) -> None:
+        self._panel = RunPanel(timeout_s, stop, blocking_kernel=True)
+        self._handle = display(view(self._panel.widget, "running"), raw=True, display_id=True)
+
+    def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
+        self._work.put(lambda: self._panel.update(elapsed_s, memory) if self._panel else None)
+
+    def close(self) -> None:
+        self._work.put(self._close)
+
+    def _close(self) -> None:
+        if self._panel is not None:
+            self._panel.close()
+            update_display({"text/plain": ""}, raw=True, display_id=self._handle.display_id)
+
+
+def _write(name: str, text: str) -> None:
+    stream = sys.stdout if name == "stdout" else sys.stderr
+    stream.write(text)
+    stream.flush()
+
+
+def _show(message: Message, measure: Measure) -> None:
+    match message:
+        case ShowOutput():
+            draw = update_display if message.update else display
+            known = {"display_id": message.display_id} if message.display_id else {}
+            draw(dict(message.data), metadata=dict(message.metadata), raw=True, **known)
+        case ClearOutput():
+            clear_output(wait=message.wait)
+        case Value():
+            shell = InteractiveShell.instance()
+            shell.displayhook(SandboxValue(message))
+        case ReportPanel():
+            display(view(report_widget(message.document, measure), "Capability report, to explore"), raw=True)
+
+
+def _ask(answer: Future[str], prompt: str, password: bool) -> None:
+    try:
+        answer.set_result(getpass.getpass(prompt) if password else builtins.input(prompt))
+    except KeyboardInterrupt:
+        answer.set_exception(EOFError("interrupted while waiting for input"))
+        raise
+    except Exception as error:  # the client accepts no input request: the program gets an EOFError, the cell goes on
+        answer.set_exception(EOFError(f"{error}; give the text with %%sandbox --stdin TEXT"))
+
 
 #: How often the main thread wakes up to handle signals. Output and the end of the cell wake it at once.
 _TICK_S = 0.5
@@ -65,7 +193,7 @@ class SandboxMagics(Magics):
         # Cells of the Python kernel are code of the host: their lines give what the user has.
         self.state = NotebookState(variables=shell.user_ns, in_python=True, rights=LineRights(LineSetting.ALL))
         self.state.comms.register(comm.get_comm_manager())
-        self._loop: LoopThread | None = None
+        self._loop = LoopThread("sandbox-magic")
         atexit.register(self.close)
 
     @no_var_expand
@@ -90,10 +218,8 @@ class SandboxMagics(Magics):
     sandbox.__doc__ = f"Run a cell in a sandbox, or set the notebook's defaults and ask.\n\n{usage()}"
 
     def _run(self, plan: CellPlan) -> CellReply:
-        if self._loop is None:
-            self._loop = LoopThread()
         loop = self._loop.loop
-        door = MainThread(_watched(self.shell), self._measure_again)
+        door = MainThread(_watched(self.shell), self.state.measure_again)
         cancel: list[asyncio.Event] = []
         number = self.shell.execution_count if self.shell is not None else None
 
@@ -123,9 +249,6 @@ class SandboxMagics(Magics):
                     future.cancel()
                     raise
 
-    def _measure_again(self, on_progress: Callable[[int, int], None]) -> Mapping[str, object]:
-        return self.state.sandboxes.box(self.state.defaults).report(again=True, on_progress=on_progress).to_dict()
-
     def complete(self, context: CompletionContext) -> dict[str, object]:
         """Complete our magic lines for IPython's completer, as the Sandbox kernel does, and suppress other matchers."""
         position = len(context.text_until_cursor)
@@ -143,9 +266,7 @@ class SandboxMagics(Magics):
     def close(self) -> None:
         """Close every sandbox of this shell. Called at exit and by ``%unload_ext``."""
         self.state.close()
-        if self._loop is not None:
-            self._loop.close()
-            self._loop = None
+        self._loop.close()
 
 
 def _watched(shell: Any) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import Language
-from sandbox_kernel.notebook.sessions.cell_sessions import NotebookSessions
+from sandbox_kernel.notebook.sessions import NotebookSessions
 from sandbox_kernel.session.session import Session
 
 Functions = Mapping[str, Callable[..., object]]

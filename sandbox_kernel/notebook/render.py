@@ -3,24 +3,89 @@
 A cell that ended well shows its displays, its value and its receipt. A failing cell shows one error and nothing else
 (clients, and Jupyter's own kernel tests, rely on that), so its receipt stands in the traceback. nbval compares data and
 ignores metadata and tracebacks; measured numbers stand only there.
+
+Users rely on our receipts, reports and errors, so a program must not be able to imitate one:
+
+- HTML of a sandbox is shown in a frame; our own HTML never is. It cannot leave the frame: the cleaner removes styles
+  that move an element out, and the frame clips what overflows.
+- Text of a sandbox never contains the mark with which our own lines begin (``receipt.unmarked``).
+- An error of a program never has the name of one of our errors.
+- A drawing can refer only to its own elements. Static pages hold all drawings in one document, where the first element
+  with an id counts: without this, a drawing could replace shapes, such as digits, of another drawing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field, replace
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Protocol
 
-from sandbox_kernel import receipt
+from sandbox_kernel import errors, receipt
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Display, ExecResult, Note, Status, describe_end, notes
-from sandbox_kernel.notebook.page.told_apart import ERROR_NAMES, framed, name_of_program, with_own_names
 from sandbox_kernel.receipt import unmarked
-from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.displays import LateListener, SessionDisplay
+from sandbox_kernel.session.cell.front_end import FrontEndReply
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import few_colours, plain
 from sandbox_kernel.untrusted.sanitize import SanitizedBundle, safe_text, sanitize_bundle
 from sandbox_kernel.untrusted.tex import defused
+
+#: A ``blockquote``, because viewers that remove styles, like GitHub, still show it as a quotation.
+_FRAME = (
+    '<blockquote title="shown by the program in the sandbox" '
+    'style="margin:0;padding:0 0 0 8px;border:0;border-left:3px solid #9e9e9e;overflow:auto">'
+)
+
+#: Error names by status, for clients and for cells tagged ``raises-exception``.
+ERROR_NAMES = {
+    Status.FAILED: "SandboxExit",
+    Status.TIMEOUT: "SandboxTimeout",
+    Status.CPU_LIMIT: "CpuLimitExceeded",
+    Status.MEMORY_EXCEEDED: "MemoryExceeded",
+    Status.FUEL_EXHAUSTED: "FuelExhausted",
+    Status.COMPILE_FAILED: "CompileError",
+    Status.INTERRUPTED: "KeyboardInterrupt",
+    Status.KILLED: "SandboxKilled",
+}
+INTERNAL_ERROR = "InternalError"
+#: With this each input prompt of a program begins.
+PROMPT_MARK = "sandbox asks: "
+_TAG = re.compile(r"<[A-Za-z][^<>]*>")
+#: The text before an id, in a tag that the cleaner has written.
+_REFERENCE = re.compile(r"""\sid="|\s(?:xlink:)?href="#|url\((?:'|"|&quot;)?#""")
+_OURS = frozenset(
+    name.casefold()
+    for name in (
+        *(name for status, name in ERROR_NAMES.items() if status is not Status.INTERRUPTED),
+        INTERNAL_ERROR,
+        *(name for name, value in vars(errors).items() if isinstance(value, type)),
+    )
+)
+
+
+def framed(markup: str) -> str:
+    """Put clean HTML of a sandbox into a frame."""
+    return f"{_FRAME}{markup}</blockquote>"
+
+
+def with_own_names(drawing: str) -> str:
+    """Make the ids of a clean SVG unique: each gets a digest of the drawing as prefix, the same at every run."""
+    name = sha256(drawing.encode()).hexdigest()[:16]
+    return _TAG.sub(lambda tag: _REFERENCE.sub(rf"\g<0>d{name}-", tag[0]), drawing)
+
+
+def name_of_program(name: str) -> str:
+    """Return the name of a program's error or kernel; if it is like one of ours, with "(of the program)" added."""
+    plain = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", name))).casefold()
+    # Many letters of other scripts look like Latin ones, so a name with any of them is always marked.
+    if name.isascii() and plain not in _OURS and not plain.startswith("sandbox"):
+        return name
+    return f"{name} (of the program)"
+
 
 RED, BOLD, DIM, END = "\x1b[31m", "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
@@ -69,6 +134,48 @@ class ReportPanel:
 
 
 Message = ShowOutput | ClearOutput | Value | Failure | ReportPanel
+
+
+class RunPanelHandle(Protocol):
+    """A panel beside a running cell."""
+
+    def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
+        """Draw how long the cell has been running and, where known, the memory that it uses and its limit."""
+
+    def close(self) -> None:
+        """The cell has ended."""
+
+
+class LateDoor(LateListener, Protocol):
+    """Where output of one cell goes that comes after its end."""
+
+    def open(self) -> None:
+        """The cell has sent its last message; before that, late output is held."""
+
+
+class Door:
+    """Where messages of a cell go: the kernel's ``Wire``, IPython's display, or the text of a side panel."""
+
+    def live(self, timeout_s: float, stop: Callable[[], None]) -> RunPanelHandle | None:
+        """Return a panel for a cell that runs for long; None where nobody looks on."""
+        return None
+
+    def watched(self) -> bool:
+        """Whether a person looks on: what is shown for a while only is for nobody else."""
+        return False
+
+    def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateDoor | None:
+        """Return where output goes that comes after the end of the cell; None where there is no place for it.
+
+        ``messages`` returns what a page gets for a display.
+        """
+        return None
+
+    def stream(self, name: str, text: str) -> None:
+        """Show text of stdout or stderr."""
+
+    def message(self, message: Message) -> None:
+        """Show a display, a value or an error."""
 
 
 def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, ...]:
@@ -179,3 +286,31 @@ def _measured(result: ExecResult) -> str:
     if result.peak_gpu_memory_bytes is not None:
         parts.append(f"GPU peak {result.peak_gpu_memory_bytes / (1 << 20):.0f} MB")
     return f"\n  {', '.join(parts)}"
+
+
+_OWN_LINES = re.compile(r"(?:\ufeff?%{1,2}sandbox(?:\s[^\n]*)?\n)*")
+
+
+def expressions(reply: FrontEndReply) -> dict[str, object]:
+    """The values of ``user_expressions``, by name."""
+    return {name: _apart(value) for name, value in reply.expressions.items()}
+
+
+def payload(reply: FrontEndReply, cell: str) -> list[dict[str, object]]:
+    """The pages for the pager and the text for another cell. What replaces ``cell`` keeps its ``%sandbox`` lines."""
+    parts: list[dict[str, object]] = [{"source": "page", "start": 0, "data": told_apart(data)} for data in reply.pages]
+    found = reply.next_input
+    if found is not None:
+        own = _OWN_LINES.match(cell.replace("\r\n", "\n"))
+        text = f"{own[0] if own else ''}{found.text}" if found.replace else found.text
+        parts.append({"source": "set_next_input", "text": text, "replace": found.replace})
+    return parts
+
+
+def _apart(value: Mapping[str, object]) -> dict[str, object]:
+    data = value.get("data")
+    if isinstance(data, Mapping):
+        return {**value, "data": told_apart(data)}
+    lines = value.get("traceback")
+    shown = [unmarked(line) for line in lines] if isinstance(lines, list) else []
+    return {**value, "evalue": unmarked(str(value.get("evalue"))), "traceback": shown}

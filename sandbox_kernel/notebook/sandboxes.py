@@ -13,27 +13,34 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError, SessionError
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.model import AnyOnInput, ExecResult, Language, NoteKind, OnOutput, OnUsage, Status, notes
 from sandbox_kernel.model.notes import Wanted
 from sandbox_kernel.notebook.offered_functions import OfferedFunctions
-from sandbox_kernel.notebook.offers.for_one_cell import domains, reaching
-from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import changes_place, config_of, limits_of, may_share, policy_of
+from sandbox_kernel.notebook.options.cell_options import (
+    CellOptions,
+    changes_place,
+    config_of,
+    limits_of,
+    may_share,
+    policy_of,
+)
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
-from sandbox_kernel.notebook.sessions.cell_sessions import Choice, NotebookSessions
+from sandbox_kernel.notebook.permission_prompts import domains, reaching
+from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.session import Session
+from sandbox_kernel.workspace.kept_work import KeptWork
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import OnProgress as OnPrepare
@@ -75,6 +82,8 @@ class CellOutcome:
 _FIRST_INDENT = re.compile(r"(?:[ \t]*\n)*([ \t]*)")
 
 Factory = Callable[[SandboxPolicy, str, ProcessConfig], Sandbox]
+#: What sandboxes differ in: policy, backend, programs, and the folder of the user that they work on.
+BoxKey = tuple[SandboxPolicy, str, ProcessConfig, str | None]
 
 
 def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
@@ -89,7 +98,7 @@ class NotebookSandboxes:
         #: Where the work folder stays when the kernel ends; None where it does not.
         self.kept = kept
         self._lock = threading.Lock()
-        self._boxes: dict[tuple[SandboxPolicy, str, ProcessConfig, str | None], Sandbox] = {}
+        self._boxes: dict[BoxKey, Sandbox] = {}
         #: Changes to folders of the user that the last kernel left and no cell has told of: the folder, and how many.
         self.changes_found: list[tuple[str, int]] = []
         self.sessions = NotebookSessions(self.box, kept)
@@ -100,14 +109,16 @@ class NotebookSandboxes:
     ) -> CellOutcome:
         """Run the cell; ``variables`` are JSON texts for its ``-i``, ``stdin`` is the text of ``--stdin-var``."""
         options = plan.options
+        text = stdin if stdin is not None else options.stdin
+        if not (options.inputs or options.outputs):
+            return CellOutcome(result=await self._run(plan, plan.code, text, io))
         language = options.effective_language
         check_language(language, options.inputs, "-i")
         check_language(language, options.outputs, "-o")
-        if language not in WITH_VARIABLES and (options.inputs or options.outputs):
-            return await self._run_with_files(plan, variables or {}, stdin, io)
+        if language not in WITH_VARIABLES:
+            return await self._run_with_files(plan, variables or {}, text, io)
         marked = MarkedOutput() if options.outputs else None
         code = with_variables(language, plan.code, variables or {}, options.outputs, marked.mark if marked else "")
-        text = stdin if stdin is not None else options.stdin
         if marked is None:
             return CellOutcome(result=await self._run(plan, code, text, io))
         result = await self._run(plan, code, text, replace(io, on_output=_unmarked(io.on_output, marked)))
@@ -126,8 +137,7 @@ class NotebookSandboxes:
         for name in options.outputs:
             # The folder outlives the run: what an earlier cell wrote must not pass for this one's.
             box.write_file(output_file(name), files[output_file(name)])
-        text = stdin if stdin is not None else options.stdin
-        result = await self._run(plan, plan.code, text, io, files)
+        result = await self._run(plan, plan.code, stdin, io, files)
         names = options.outputs if result.ok else ()
         return CellOutcome(
             result=result, variables={name: output_value(name, box.read_file(output_file(name))) for name in names}
@@ -143,6 +153,8 @@ class NotebookSandboxes:
         if choice.must_open:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
+        if choice.session is not None and not io.once:
+            return await _in_session(choice.session, plan, code, stdin, io)
         if choice.session is not None:
             async with reaching(choice.session, io.once):
                 return await _in_session(choice.session, plan, code, stdin, io)
@@ -204,18 +216,13 @@ class NotebookSandboxes:
                 box.prepare(language, check=check, on_progress=told)
 
         work = loop.run_in_executor(None, prepare)
-        stop = asyncio.ensure_future(io.cancel.wait())
-        both: set[asyncio.Future[Any]] = {work, stop}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if work.done():
+        if await done_before(work, io.cancel):
             work.result()
         return work.done()
 
     def box(self, options: CellOptions) -> Sandbox:
         """The sandbox for these options; made once for each policy, backend and choice of programs."""
-        policy, here = policy_of(options), None if options.here is None else os.path.abspath(options.here)
-        key = (policy, options.backend or "auto", config_of(options), here)
+        key = policy, _, _, here = _box_key(options)
         with self._lock:
             if key not in self._boxes:
                 made = self._made(*key[:3])
@@ -278,9 +285,7 @@ class NotebookSandboxes:
             self.check_network(before, policy_of(after))
         told = self.sessions.grow(after)
         if told and before.here == after.here:
-            old = self.box(before)
-            policy, here = policy_of(after), None if after.here is None else os.path.abspath(after.here)
-            key = (policy, after.backend or "auto", config_of(after), here)
+            old, key = self.box(before), _box_key(after)
             with self._lock:
                 if key not in self._boxes:
                     self._boxes[key] = self._made(*key[:3])
@@ -316,6 +321,20 @@ class NotebookSandboxes:
             box.destroy()
         if self.kept is not None:
             self.kept.close()
+
+
+def _box_key(options: CellOptions) -> BoxKey:
+    here = None if options.here is None else os.path.abspath(options.here)
+    return policy_of(options), options.backend or "auto", config_of(options), here
+
+
+async def done_before(work: asyncio.Future[Any], cancel: asyncio.Event) -> bool:
+    """Wait for the work, or until the cell must stop; returns whether the work is done."""
+    stop = asyncio.ensure_future(cancel.wait())
+    both: set[asyncio.Future[Any]] = {work, stop}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    return work.done()
 
 
 def _noted(result: ExecResult, choice: Choice) -> ExecResult:
@@ -394,3 +413,48 @@ def numbered(code: str, language: Language) -> str:
 def as_stdin(value: object) -> str:
     """A variable as standard input: text as it is, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+#: Set by Jupyter's server: the path of the notebook whose kernel this is.
+NOTEBOOK_VARIABLE = "JPY_SESSION_NAME"
+#: ``0`` keeps nothing: the work folder ends with its kernel.
+KEEP_VARIABLE = "SANDBOX_KERNEL_KEEP_FILES"
+
+
+def kept_work(connection_file: str, environment: Mapping[str, str] = os.environ) -> KeptWork | None:
+    """Return the kept work folder of this kernel; None where none is known or nothing shall be kept.
+
+    Args:
+        connection_file: The kernel's connection file; empty without one.
+        environment: The environment of the kernel.
+
+    """
+    if environment.get(KEEP_VARIABLE, "").strip() == "0":
+        return None
+    notebook = environment.get(NOTEBOOK_VARIABLE, "")
+    if notebook:
+        return KeptWork.of(notebook)
+    return KeptWork.of(connection_file) if connection_file and KeptWork.exists(connection_file) else None
+
+
+def before_shutdown(
+    sandboxes: NotebookSandboxes, connection_file: str, *, restart: bool, environment: Mapping[str, str] = os.environ
+) -> None:
+    """Keep the files of a kernel that is restarted, and drop what was kept for restarts alone when it ends for good."""
+    if environment.get(NOTEBOOK_VARIABLE) or environment.get(KEEP_VARIABLE, "").strip() == "0":
+        return
+    if not restart:
+        if sandboxes.kept is not None:
+            sandboxes.kept.remove()
+    elif sandboxes.kept is None and connection_file:
+        files, changed = sandboxes.box(CellOptions()).files, [box for box in sandboxes.boxes_on_folders() if box.diff()]
+        kept = KeptWork.of(connection_file) if files or changed else None
+        if kept is not None:
+            with Rooted.at(kept.files) as root:
+                for path in files:
+                    root.write(path, files[path])
+            for box in changed:
+                place = changes_place(kept, str(box.here), box.policy)
+                if place is not None:
+                    box.keep_changes_in(place)
+            kept.close()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
-from sandbox_kernel.notebook.page.told_apart import framed
+from sandbox_kernel.notebook.render import framed
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 
 pytestmark = pytest.mark.browser

@@ -21,7 +21,7 @@ def test_the_command_serves_until_sigterm() -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as server:
         try:
             assert server.stderr is not None
-            found = re.match(r"Serving (http://\S+) with 1 workers", server.stderr.readline())
+            found = re.match(r"Serving with 1 workers: (http://\S+)", server.stderr.readline())
             assert found is not None
             body = json.dumps({"code": "print(6 * 7)", "language": "python"}).encode()
             headers = {"Authorization": "Bearer 0123456789abcdef0123"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandbox_kernel.notebook.page.told_apart import framed
+from sandbox_kernel.notebook.render import framed
 from sandbox_kernel.receipt import MIME
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
 

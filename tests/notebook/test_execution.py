@@ -6,16 +6,15 @@ import threading
 import pytest
 
 from sandbox_kernel import ExecResult, Status
-from sandbox_kernel.notebook import execution, line_commands
+from sandbox_kernel.notebook import execution, line_commands, sessions
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
-from sandbox_kernel.notebook.sessions import cell_sessions
 
 
 @pytest.fixture(autouse=True)
 def no_sessions(monkeypatch):
-    monkeypatch.setattr(cell_sessions, "has_sessions", lambda language, backend: False)
+    monkeypatch.setattr(sessions, "has_sessions", lambda language, backend: False)
 
 
 class Box:

@@ -13,16 +13,16 @@ from sandbox_kernel.notebook.execution import CellExecution, CellReply, Notebook
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
 from sandbox_kernel.notebook.options.parse_options import first_defaults
-from sandbox_kernel.notebook.render import ShowOutput
+from sandbox_kernel.notebook.render import Door, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.workspace.kept_work import KeptWork
-from tests.workspace.here.conftest import project as project
+from tests.workspace.overlay.conftest import project as project
 
 #: A running session of 512 MB takes this much: it grows only where the host has control groups.
 OTHER_MEMORY = "400M" if find_hierarchies() is None else "800M"
 
 
-class Page:
+class Page(Door):
     """A door that keeps what it is shown."""
 
     def __init__(self) -> None:
@@ -34,16 +34,6 @@ class Page:
     def message(self, message: object) -> None:
         if isinstance(message, ShowOutput) and not any("run+json" in kind for kind in message.data):
             self.text += str(message.data.get("text/plain", ""))
-
-    def live(self, timeout_s: float, stop: object) -> Page:
-        return self
-
-    def watched(self) -> bool:
-        return False
-
-    def update(self, *given: object) -> None: ...
-
-    def close(self, *given: object) -> None: ...
 
 
 def _no_input(*given: object) -> str:
@@ -89,8 +79,8 @@ def test_the_folder_of_here_is_not_taken_for_a_language(line: str, here: str, la
 
 
 def test_apply_changes_and_discard_take_paths() -> None:
-    assert parse_line("apply data/a.csv src").paths == ("data/a.csv", "src")
-    assert parse_line("changes").paths == () and parse_line("discard 'a b'").paths == ("a b",)
+    assert parse_line("apply data/a.csv src").targets == ("data/a.csv", "src")
+    assert parse_line("changes").targets == () and parse_line("discard 'a b'").targets == ("a b",)
 
 
 def test_cells_work_on_the_notebooks_folder(notebook: Notebook, project: Path) -> None:

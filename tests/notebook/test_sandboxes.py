@@ -1,15 +1,32 @@
 """The sandboxes chooses the sandbox, the session and the limits; here with a facade that only remembers."""
 
+from __future__ import annotations
+
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from sandbox_kernel import Display, ExecResult, InvalidRequest, Language, PolicyViolation, SandboxPolicy, Status
+from sandbox_kernel import (
+    Display,
+    ExecResult,
+    InvalidRequest,
+    Language,
+    PolicyViolation,
+    Sandbox,
+    SandboxPolicy,
+    Status,
+)
+from sandbox_kernel.notebook import sessions as notebook_sessions
+from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.parse_cell import parse_cell
+from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
 from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes
-from sandbox_kernel.notebook.sessions import cell_sessions
+from sandbox_kernel.notebook.sessions import NotebookSessions
+from sandbox_kernel.session.open_wasm import WasmSession
+from tests.notebook.test_here import Notebook
 
 
 class FakeSession:
@@ -74,6 +91,11 @@ def boxes():
     return FakeBox.made
 
 
+@pytest.fixture
+def sandboxes(boxes):
+    return NotebookSandboxes(FakeBox)
+
+
 def run(sandboxes, text, **extra):
     async def go():
         output = []
@@ -100,8 +122,7 @@ def test_a_fresh_cell_gets_every_option_that_it_asked_for(boxes):
     assert outcome.result.notes == ()
 
 
-def test_a_sandbox_is_made_once_for_each_policy_and_backend(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_a_sandbox_is_made_once_for_each_policy_and_backend(boxes, sandboxes):
     for _ in range(2):
         run(sandboxes, "%%sandbox --fresh\nx")
         run(sandboxes, "%%sandbox --fresh --policy strict --backend process\nx")
@@ -113,8 +134,7 @@ def test_a_sandbox_is_made_once_for_each_policy_and_backend(boxes):
     ]
 
 
-def test_cells_share_a_session_and_a_name_is_another(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_cells_share_a_session_and_a_name_is_another(boxes, sandboxes):
     run(sandboxes, "x = 1")
     run(sandboxes, "x + 1")
     run(sandboxes, "%%sandbox --session other --timeout 3s --memory 128M --checkpoints 0\nx")
@@ -126,15 +146,13 @@ def test_cells_share_a_session_and_a_name_is_another(boxes):
     assert boxes[0].runs == []
 
 
-def test_a_session_counts_lines_as_the_cell_does(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_a_session_counts_lines_as_the_cell_does(boxes, sandboxes):
     for text in ("%%sandbox\nx = 1", "%%sandbox\n%%time\nx", "x"):
         run(sandboxes, text)
     assert [code for code, _ in boxes[0].sessions[0].codes] == ["#\nx = 1", "\n%%time\nx", "x"]
 
 
-def test_an_unnamed_session_begins_with_the_notebooks_defaults(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_an_unnamed_session_begins_with_the_notebooks_defaults(boxes, sandboxes):
     defaults = CellOptions(memory_mb=256, processes=9)
     run(sandboxes, "x", defaults=defaults)
     assert boxes[0].sessions[0].wanted["memory_mb"] == 256
@@ -149,8 +167,7 @@ def test_fresh_cells_and_compiled_languages_never_touch_a_session(boxes, text):
 
 
 @pytest.mark.parametrize("line", ["--memory 4G", "--disk 64M", "--policy strict", "--mount data:/data"])
-def test_a_cell_that_asks_for_more_than_its_session_has_gets_one_that_ends_with_it(boxes, line):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_a_cell_that_asks_for_more_than_its_session_has_gets_one_that_ends_with_it(boxes, sandboxes, line):
     run(sandboxes, "x = 1")
     outcome, output = run(sandboxes, f"%%sandbox {line}\nshow", on_input=lambda prompt, password: "answer")
     (note,) = outcome.result.notes
@@ -165,8 +182,7 @@ def test_a_cell_that_asks_for_more_than_its_session_has_gets_one_that_ends_with_
     assert all(box.runs == [] for box in boxes)
 
 
-def test_the_session_of_one_cell_ends_when_the_cell_is_interrupted_or_breaks(boxes, monkeypatch):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_the_session_of_one_cell_ends_when_the_cell_is_interrupted_or_breaks(boxes, sandboxes, monkeypatch):
     cancel = asyncio.Event()
     cancel.set()
     outcome, _ = run(sandboxes, "%%sandbox --disk 64M\nwait", cancel=cancel)
@@ -191,8 +207,7 @@ def test_where_no_session_can_be_the_cell_is_a_program(boxes, line):
 
 
 @pytest.mark.parametrize("line", ["--env A=1", "--arg x"])
-def test_a_cell_that_needs_a_process_of_its_own_is_a_program_and_says_why(boxes, line):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_a_cell_that_needs_a_process_of_its_own_is_a_program_and_says_why(boxes, sandboxes, line):
     for _ in range(2):  # the same before and after the session has begun
         outcome, _ = run(sandboxes, f"%%sandbox {line}\nx")
         (note,) = outcome.result.notes
@@ -202,15 +217,13 @@ def test_a_cell_that_needs_a_process_of_its_own_is_a_program_and_says_why(boxes,
     assert sum(len(box.sessions) for box in boxes) == 1
 
 
-def test_asking_for_what_the_session_has_is_no_reason_to_leave_it(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_asking_for_what_the_session_has_is_no_reason_to_leave_it(boxes, sandboxes):
     outcome, _ = run(sandboxes, "%%sandbox --memory 512M\nx")
     assert outcome.result.notes == ()
     assert len(boxes[0].sessions) == 1
 
 
-def test_time_memory_cpu_and_output_are_a_cells_own_and_its_variables_stay(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_time_memory_cpu_and_output_are_a_cells_own_and_its_variables_stay(boxes, sandboxes):
     for line in ("--memory 64M --cpu 2s", "--output 10M --timeout 3s"):  # before and after the session has begun
         outcome, _ = run(sandboxes, f"%%sandbox {line}\nx")
         assert outcome.result.notes == ()
@@ -220,8 +233,7 @@ def test_time_memory_cpu_and_output_are_a_cells_own_and_its_variables_stay(boxes
     assert session.limits == [{"memory_mb": 64, "cpu_seconds": 2.0}, {"output_bytes": 10 << 20}, {}]
 
 
-def test_a_new_default_memory_holds_in_a_running_session_unless_a_cell_had_raised_it(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_a_new_default_memory_holds_in_a_running_session_unless_a_cell_had_raised_it(boxes, sandboxes):
     run(sandboxes, "x")
     for raised_mb in (0, 600):
         boxes[0].sessions[0].raised_mb = raised_mb
@@ -231,8 +243,7 @@ def test_a_new_default_memory_holds_in_a_running_session_unless_a_cell_had_raise
     assert boxes[0].sessions[0].limits == [{}, {"memory_mb": 64}, {"memory_mb": 600}, {"memory_mb": 128}]
 
 
-def test_new_defaults_that_do_not_reach_a_running_session_are_told_with_the_way_out(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_new_defaults_that_do_not_reach_a_running_session_are_told_with_the_way_out(boxes, sandboxes):
     run(sandboxes, "x")
     outcome, _ = run(sandboxes, "x", defaults=CellOptions(processes=5))
     assert outcome.result.notes == (
@@ -243,8 +254,7 @@ def test_new_defaults_that_do_not_reach_a_running_session_are_told_with_the_way_
     assert boxes[0].sessions[1].wanted["limits"].processes == 5
 
 
-def test_a_session_that_was_made_ready_and_not_used_gives_way_to_new_defaults(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_a_session_that_was_made_ready_and_not_used_gives_way_to_new_defaults(boxes, sandboxes):
     sandboxes.sessions.prepare(CellOptions())
     outcome, _ = run(sandboxes, "x", defaults=CellOptions(memory_mb=64))
     assert outcome.result.notes == ()
@@ -253,31 +263,28 @@ def test_a_session_that_was_made_ready_and_not_used_gives_way_to_new_defaults(bo
     assert (used.wanted["memory_mb"], len(used.codes)) == (64, 1)
 
 
-def test_a_session_that_was_made_ready_is_the_one_that_is_used(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_a_session_that_was_made_ready_is_the_one_that_is_used(boxes, sandboxes):
     sandboxes.sessions.prepare(CellOptions())
     run(sandboxes, "x")
     assert [len(session.codes) for session in boxes[0].sessions] == [1]
 
 
 def test_a_language_without_sessions_runs_fresh_unless_one_was_asked_for(boxes, monkeypatch):
-    monkeypatch.setattr(cell_sessions, "has_sessions", lambda language, _: language is Language.PYTHON)
+    monkeypatch.setattr(notebook_sessions, "has_sessions", lambda language, _: language is Language.PYTHON)
     outcome, _ = run(NotebookSandboxes(FakeBox), "%%sandbox bash\necho")
     assert outcome.result.notes == ()
     with pytest.raises(InvalidRequest, match="no sessions for command"):
         run(NotebookSandboxes(FakeBox), "%%sandbox bash --session s\necho")
 
 
-def test_a_dead_session_is_replaced(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_a_dead_session_is_replaced(boxes, sandboxes):
     run(sandboxes, "x")
     boxes[0].sessions[0].alive = False
     run(sandboxes, "x")
     assert len(boxes[0].sessions) == 2
 
 
-def test_input_comes_from_the_stdin_option_line_by_line(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_input_comes_from_the_stdin_option_line_by_line(boxes, sandboxes):
     _, output = run(sandboxes, "%%sandbox --stdin first\nask")
     assert ("stdout", "first") in output
 
@@ -299,15 +306,13 @@ def test_a_cancel_interrupts_the_session(boxes):
     assert asyncio.run(go()).result.status is Status.INTERRUPTED
 
 
-def test_another_python_or_a_type_checker_is_another_choice_of_programs(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_another_python_or_a_type_checker_is_another_choice_of_programs(boxes, sandboxes):
     run(sandboxes, "%%sandbox --fresh --python 3.12\n1")
     run(sandboxes, "%%sandbox ts --check\n1")
     assert [(box.config.python_path, box.config.check_types) for box in boxes] == [("3.12", False), ("python3", True)]
 
 
-def test_closing_ends_every_session_and_sandbox(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_closing_ends_every_session_and_sandbox(boxes, sandboxes):
     run(sandboxes, "x")
     run(sandboxes, "%%sandbox --fresh --policy strict\nx")
     sandboxes.close()
@@ -316,8 +321,7 @@ def test_closing_ends_every_session_and_sandbox(boxes):
     sandboxes.close()
 
 
-def test_line_commands_mean_the_session_that_was_used_last(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_line_commands_mean_the_session_that_was_used_last(boxes, sandboxes):
     assert sandboxes.sessions.find(CellOptions()) is None
     run(sandboxes, "x")
     run(sandboxes, "%%sandbox --session other\nx")
@@ -327,8 +331,7 @@ def test_line_commands_mean_the_session_that_was_used_last(boxes):
     assert sandboxes.sessions.find(CellOptions(session="nobody")) is None
 
 
-def test_a_loaded_session_takes_the_place_of_the_old_one(boxes):
-    sandboxes = NotebookSandboxes(FakeBox)
+def test_a_loaded_session_takes_the_place_of_the_old_one(boxes, sandboxes):
     run(sandboxes, "x")
     loaded = FakeSession(Language.PYTHON)
     sandboxes.sessions.adopt(CellOptions(), loaded)
@@ -341,3 +344,101 @@ def test_a_missing_policy_file_is_named_before_anything_runs(boxes):
     with pytest.raises(PolicyViolation, match=r"nowhere\.toml"):
         run(NotebookSandboxes(FakeBox), "%%sandbox --policy nowhere.toml\nx")
     assert boxes == []
+
+
+def test_a_shell_cell_does_not_run_in_the_python_session_that_the_defaults_mean() -> None:
+    with Sandbox() as box:
+        sessions = NotebookSessions(lambda _: box)
+        defaults = CellOptions()
+        python = sessions.choose(parse_cell("x = 1", defaults)).session
+        shell = sessions.choose(parse_cell("%%sandbox bash\nx=1", defaults)).session
+        assert python is not None and shell is not None
+        assert (str(python.language), str(shell.language)) == ("python", "command")
+        assert shell.run("for n in a b; do echo $n; done").stdout == "a\nb\n"
+
+
+def test_a_line_command_with_a_name_finds_sessions_of_every_language() -> None:
+    with Sandbox() as box:
+        sessions = NotebookSessions(lambda _: box)
+        defaults = CellOptions()
+        shell = sessions.choose(parse_cell("%%sandbox bash --session s\nx=1", defaults)).session
+        python = sessions.choose(parse_cell("x = 1", defaults)).session
+        named = parse_line("undo --session s").options
+        assert (sessions.find(named), sessions.find(parse_line("undo").options)) == (shell, python)
+        assert sessions.find(parse_line("undo python --session s").options) is None
+        second = sessions.choose(parse_cell("%%sandbox python --session s\nx = 1", defaults)).session
+        assert sessions.find(named) is second
+        sessions.choose(parse_cell("x", defaults))
+        assert sessions.find(parse_line("undo bash --session s").options) is shell
+        sessions.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_notebook_on_wasm_keeps_javascript_and_runs_the_others_fresh(tmp_path: Path) -> None:
+    with Sandbox(backend="wasm") as box:
+        sessions = NotebookSessions(lambda _: box)
+        defaults = CellOptions(backend="wasm")
+        kept = sessions.choose(parse_cell("%%sandbox js\nlet x = 1", defaults)).session
+        assert isinstance(kept, WasmSession)
+        assert sessions.choose(parse_cell("%%sandbox js\nx", defaults)).session is kept
+        fresh = sessions.choose(parse_cell("%%sandbox python\nprint(1)", defaults))
+        assert (fresh.session, fresh.must_open) == (None, False)
+        kept.run("let y = 5")
+        kept.save(tmp_path / "s")
+        sessions.adopt(CellOptions(language=kept.language, backend="wasm"), box.load_session(tmp_path / "s"))
+        again = sessions.choose(parse_cell("%%sandbox js\ny", defaults)).session
+        assert again is not None and again is not kept
+        assert again.run("y").displays[-1].data["text/plain"] == "5"
+        sessions.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_loaded_session_takes_cells_of_its_own_language_and_no_others(tmp_path: Path, monkeypatch) -> None:
+    """A JavaScript session that is loaded runs no Python cells, whatever the notebook's language is."""
+    monkeypatch.chdir(tmp_path)
+    with Sandbox(backend="wasm") as box, box.session("javascript") as saved:
+        saved.run("let x = 41")
+        saved.save("work")
+    sandboxes, defaults = NotebookSandboxes(), CellOptions()
+    try:
+        (told,) = run_command(parse_line("load work"), LineCommands(sandboxes, defaults))
+        assert told.data["text/plain"] == "Going on with work: javascript cells run in it."
+        loaded = sandboxes.sessions.choose(parse_cell("%%sandbox js\nx + 1", defaults)).session
+        assert isinstance(loaded, WasmSession)
+        assert loaded.run("x + 1").displays[-1].data["text/plain"] == "42"
+        python = sandboxes.sessions.choose(parse_cell("x = 1", defaults)).session
+        assert python is not None and str(python.language) == "python"
+        assert loaded.alive
+        run_command(parse_line("save again js"), LineCommands(sandboxes, defaults))
+        assert (tmp_path / "again").is_file()
+    finally:
+        sandboxes.close()
+
+
+@pytest.fixture
+def notebook() -> Iterator[Notebook]:
+    made = Notebook()
+    yield made
+    made.state.close()
+
+
+def test_a_fork_has_the_state_and_both_go_on_by_themselves(notebook: Notebook) -> None:
+    notebook.run("x = [1]\nopen('f', 'w').write('both')\nlines = (n for n in x)")
+    said = notebook.run("%sandbox fork other")
+    assert "%%sandbox --session other" in said and "lost: lines (generator" in said
+    assert notebook.run("%%sandbox --session other\nx.append(2); print(x, open('f').read())") == "[1, 2] both\n"
+    assert notebook.run("x.append(3); print(x)") == "[1, 3]\n"
+    notebook.run("%sandbox undo")
+    assert notebook.run("print(x)") == "[1]\n", "line commands mean the session of the last cell"
+    assert notebook.run("%%sandbox --session other\nprint(x)") == "[1, 2]\n"
+
+
+def test_a_fork_has_the_limits_of_its_session_and_no_cell_of_it_runs_fresh(notebook: Notebook) -> None:
+    notebook.run("%sandbox --disk 32M\nx = 1")
+    notebook.run("%sandbox fork other")
+    assert notebook.run("%%sandbox --session other\nprint(x)") == "1\n"
+
+
+def test_without_a_session_there_is_nothing_to_fork(notebook: Notebook) -> None:
+    assert "there is no running" in notebook.run("%sandbox fork other")
+    assert "needs a name" in notebook.run("%sandbox fork")

@@ -33,7 +33,7 @@ from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, OnOutput, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.changes import Keep, leaves_files
-from sandbox_kernel.workspace.here.here_folder import HereFolder, pack_folder, take_changes
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder, pack_folder, take_changes
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 

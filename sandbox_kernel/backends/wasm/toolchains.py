@@ -31,7 +31,7 @@ from sandbox_kernel.languages.rust import Rustc, find_rustc, wrap
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 #: File name of the compiled module in the work folder.
 OUT = ".cell.wasm"

@@ -1,4 +1,4 @@
-"""``CellOptions``: the options of one cell, or the notebook's defaults, as one frozen value.
+"""``CellOptions``: the options of one cell, or the notebook's defaults, as one frozen value; its policy and limits.
 
 A field that is None or empty was not given. ``over`` combines a cell's options with the notebook's defaults; for fields
 that are still None, ``Sandbox`` has defaults. Made by ``parse_options.py``, used by ``sandboxes``.
@@ -6,29 +6,33 @@ that are still None, ``Sandbox`` has defaults. Made by ``parse_options.py``, use
 
 from __future__ import annotations
 
+import difflib
+import os
 import shlex
-from collections.abc import Iterable
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, MIB
+from sandbox_kernel.backends.process import ProcessConfig
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Language
-from sandbox_kernel.notebook.options.units import duration_text, size_text
-from sandbox_kernel.policy import Mount
+from sandbox_kernel.notebook.options.option_table import OPTIONS, AtStart
+from sandbox_kernel.policy import PRESETS, AllowedPath, Mount, SandboxPolicy
+from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
+
+if TYPE_CHECKING:
+    from sandbox_kernel.workspace.kept_work import KeptWork
 
 #: Languages whose cells share a session unless they are ``--fresh``.
 SESSION_LANGUAGES = frozenset({Language.PYTHON, Language.JAVASCRIPT, Language.TYPESCRIPT, Language.COMMAND})
+_FIELDS = ("language", *(option.field for option in OPTIONS))
+_LISTS = tuple(option.field for option in OPTIONS if option.repeats)
 
-
-@dataclass(frozen=True)
-class NetGrant:
-    """One ``--allow-net``: a domain, and a port if one was given."""
-
-    domain: str
-    port: int | None = None
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,7 @@ class CellOptions:
     stdin_var: str | None = None
     env: tuple[tuple[str, str], ...] = ()
     args: tuple[str, ...] = ()
-    allow_net: tuple[NetGrant, ...] = ()
+    allow_net: tuple[NetworkRule, ...] = ()
     mounts: tuple[Mount, ...] = ()
     here: str | None = None
     inputs: tuple[str, ...] = ()
@@ -84,20 +88,14 @@ class CellOptions:
         A default that does not fit the cell's language (a session for Rust, ``--python`` for JavaScript) is left out;
         on the cell itself it is an error, which ``check_together`` raises.
         """
-        single: dict[str, Any] = {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name not in _LISTS and getattr(self, f.name) is not None and getattr(self, f.name) is not False
+        given: dict[str, Any] = {
+            name: value for name in _FIELDS if (value := getattr(self, name)) is not None and value is not False
         }
-        merged = replace(
-            replace(defaults, **single),
-            env=tuple({**dict(defaults.env), **dict(self.env)}.items()),
-            args=(*defaults.args, *self.args),
-            allow_net=_joined(defaults.allow_net, self.allow_net),
-            mounts=_joined(defaults.mounts, self.mounts),
-            inputs=_joined(defaults.inputs, self.inputs),
-            outputs=_joined(defaults.outputs, self.outputs),
-        )
+        for name in _LISTS:
+            given[name] = _joined(getattr(defaults, name), given[name])
+        given["env"] = tuple({**dict(defaults.env), **dict(self.env)}.items())
+        given["args"] = (*defaults.args, *self.args)
+        merged = replace(defaults, **given)
         stateful = merged.effective_language in SESSION_LANGUAGES
         if self.session is not None:
             merged = replace(merged, fresh=False)
@@ -118,9 +116,8 @@ class CellOptions:
 
     def reaching(self, domains: Iterable[str]) -> CellOptions:
         """Return these options with more domains allowed."""
-        rules = map(parse_rule, domains)
-        grants = tuple(NetGrant(rule.domain, rule.ports[0] if rule.ports else None) for rule in rules)
-        return replace(self, allow_net=_joined(self.allow_net, tuple(dict.fromkeys(grants))))
+        rules = tuple(dict.fromkeys(map(parse_rule, domains)))
+        return replace(self, allow_net=_joined(self.allow_net, rules))
 
     def check_together(self) -> CellOptions:
         """Return self, or raise ``InvalidRequest`` if an option does not fit the language."""
@@ -140,48 +137,118 @@ class CellOptions:
             if name == "--here":
                 parts.append("--here" if value == "." else f"--here={value}")
             else:
-                parts += [name] if name in _FLAGS else [name, value]
+                parts += [name] if value is None else [name, value]
         return shlex.join(parts)
 
-    def pairs(self) -> list[tuple[str, str]]:
-        """Return each option that is given, by its name and value; the value of a flag is empty."""
-        found: list[tuple[str, str]] = []
-        for name, seconds in (("--timeout", self.timeout_s), ("--cpu", self.cpu_s)):
-            found += [] if seconds is None else [(name, duration_text(seconds))]
-        sizes = (
-            ("--memory", self.memory_mb, MIB),
-            ("--disk", self.disk_mb, MIB),
-            ("--output", self.output_bytes, 1),
-            ("--gpu-memory", self.gpu_memory_mb, MIB),
-        )
-        found += [(name, size_text(number * unit)) for name, number, unit in sizes if number is not None]
-        counts = (("--processes", self.processes), ("--checkpoints", self.checkpoints))
-        found += [(name, str(count)) for name, count in counts if count is not None]
-        texts = (
-            ("--backend", self.backend),
-            ("--session", self.session),
-            ("--stdin", self.stdin),
-            ("--stdin-var", self.stdin_var),
-            ("--gpu", self.gpu),
-            ("--policy", self.policy),
-            ("--python", self.python),
-        )
-        found += [(name, text) for name, text in texts if text is not None]
-        for name, items in (("--arg", self.args), ("-i", self.inputs), ("-o", self.outputs)):
-            found += [(name, item) for item in items]
-        found += [("--env", f"{key}={value}") for key, value in self.env]
-        rules = (NetworkRule(grant.domain, (grant.port,) if grant.port else ()) for grant in self.allow_net)
-        found += [("--allow-net", str(rule)) for rule in rules]
-        found += [("--mount", f"{one.host}:{one.guest}{':rw' if one.writable else ''}") for one in self.mounts]
-        found += [] if self.here is None else [("--here", self.here)]
-        flags = (("--fresh", self.fresh), ("--check", self.check), ("--quiet", self.quiet))
-        return found + [(name, "") for name, flag in flags if flag]
+    def pairs(self) -> list[tuple[str, str | None]]:
+        """Return each option that is given, by its name and value; the value of a flag is None."""
+        found: list[tuple[str, str | None]] = []
+        for option in OPTIONS:
+            value = getattr(self, option.field)
+            if option.is_flag:
+                found += [(option.name, None)] if value else []
+            elif option.repeats:
+                found += [(option.name, option.write(one)) for one in value]
+            elif value is not None:
+                found.append((option.name, option.write(value)))
+        return found
 
-
-T = TypeVar("T")
-_FLAGS = ("--fresh", "--check", "--quiet")
-_LISTS = ("env", "args", "allow_net", "mounts", "inputs", "outputs")
+    @cached_property
+    def at_start(self) -> dict[str, object]:
+        """The values that a session which starts with these options has, by option name; lists as sets."""
+        kept = {one.name: getattr(self, one.field) for one in OPTIONS if one.at_start is not AtStart.FREE}
+        sets = {name: frozenset(value) if isinstance(value, tuple) else value for name, value in kept.items()}
+        return {name: value for name, value in sets.items() if value not in (None, frozenset())}
 
 
 def _joined(first: tuple[T, ...], second: tuple[T, ...]) -> tuple[T, ...]:
     return (*first, *(item for item in second if item not in first))
+
+
+def policy_of(options: CellOptions) -> SandboxPolicy:
+    """Return the policy, by name or from a file, with the cell's mounts and domains added. Resolves no path."""
+    name = options.policy or "standard"
+    policy = SandboxPolicy.preset(name) if name in PRESETS else _load(name)
+    for rule in options.allow_net:
+        policy = policy.allow_domain(rule.domain, *rule.ports)
+    for mount in options.mounts:
+        policy = policy.mount(mount.host, mount.guest, mount.writable)
+    return policy if options.gpu is None else replace(policy, gpu=parse_gpu(options.gpu))
+
+
+def _load(name: str) -> SandboxPolicy:
+    """Load a policy file. If the name is neither a path nor a file, suggest a preset."""
+    if "/" not in name and "." not in name and not Path(name).exists():
+        near = difflib.get_close_matches(name[:80], PRESETS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"presets: {', '.join(PRESETS)}; files end in .toml or .json"
+        raise PolicyViolation(f"--policy {name[:80]!r} is neither a preset nor a file; {hint}")
+    return SandboxPolicy.load(name)
+
+
+def policy_rows(policy: SandboxPolicy) -> list[tuple[str, str]]:
+    """Return what a policy gives: names and words, for a table. A field without a name here has a row too."""
+    nothing = type(policy)()
+    all_fields = {one.name: getattr(policy, one.name) for one in fields(policy)}
+    given = {name: _words(value) for name, value in all_fields.items() if value != getattr(nothing, name)}
+    network = ("every public address" if given.pop("network", "") else "", given.pop("network_rules", ""))
+    return [
+        ("files", given.pop("allowed_paths", "no host files")),
+        ("mounts", given.pop("mounts", "none")),
+        ("network", ", ".join(filter(None, network)) or "none"),
+        ("processes", "may be started" if given.pop("process_spawn", "") else "may not be started"),
+        ("environment", given.pop("env", "no host variables")),
+        *given.items(),
+    ]
+
+
+def _words(value: object) -> str:
+    match value:
+        case tuple() | Mapping():  # of variables the names
+            return ", ".join(map(_words, value))
+        case AllowedPath():
+            return f"{value.path} ({value.mode})"
+        case Mount():
+            return f"{value.host} at {value.guest}{' (rw)' if value.writable else ''}"
+        case NetworkRule():
+            return value.domain + "".join(f":{port}" for port in value.ports)
+    return str(value)
+
+
+def may_share(one: SandboxPolicy, other: SandboxPolicy) -> bool:
+    """Whether cells under these two policies may share the work folder: they see the same host files and variables.
+
+    Otherwise a cell could copy a mounted file or a variable into the work folder, and another cell, which may not see
+    it but has the network, could send it away. Different network rules alone do not separate cells.
+    """
+    return _seen(one) == _seen(other)
+
+
+def changes_place(kept: KeptWork | None, here: str, policy: SandboxPolicy, options: str = "--here") -> str | None:
+    """Return where changes to a folder of the user stay for the next kernel; cells that see other files have another.
+
+    None where nothing is kept, or another sandbox has the place. ``options`` is what the user writes to have them.
+    """
+    return None if kept is None else kept.place_of_changes(os.path.realpath(here), repr(_seen(policy)), options)
+
+
+def _seen(policy: SandboxPolicy) -> tuple[object, ...]:
+    """Return what cells under a policy see of the host beside the work folder."""
+    return policy.allowed_paths, policy.mounts, policy.env
+
+
+def limits_of(options: CellOptions) -> Limits:
+    """Return the limits besides time and memory; safe defaults for options that were not given."""
+    given: dict[str, Any] = {
+        "cpu_seconds": options.cpu_s,
+        "processes": options.processes,
+        "disk_mb": options.disk_mb,
+        "gpu_memory_mb": options.gpu_memory_mb,
+        "output_bytes": options.output_bytes,
+    }
+    return Limits(**{name: value for name, value in given.items() if value is not None})
+
+
+def config_of(options: CellOptions) -> ProcessConfig:
+    """Return which programs run the cell: another Python, and whether TypeScript is type-checked."""
+    config = ProcessConfig(check_types=options.check)
+    return config if options.python is None else replace(config, python_path=options.python)

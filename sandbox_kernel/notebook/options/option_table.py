@@ -1,23 +1,67 @@
-"""The options and line commands of ``%%sandbox`` and ``%sandbox``, as data.
+"""The options and line commands of ``%%sandbox`` and ``%sandbox``: the one table that all who know an option read.
 
-Names, values and help of each option are written here; its effect is in ``parse_options.py`` and ``cell_options.py``.
-``parse_options.py`` parses by this table, ``editor/complete.py`` offers its names,
-``editor/explain.py`` prints it, and ``docs/generate.py`` writes the tables of ``docs/notebook.md`` from it.
+``parse_options.py`` parses by it, ``cell_options.py`` writes options and joins them, ``own_rights.py`` and papermill's
+engine ask it what is a right, ``sessions.py`` what a session fixes when it starts, ``editor.py`` completes and explains
+by it, the side panel and the command line take options from it, and ``docs/generate.py`` writes the tables of
+``docs/notebook.md``.
 
 Rows made with ``_own`` and ``_own_command`` are harmless: they concern the notebook's own sessions, limits and work
-folder. Every other row asks for a right (``own_rights.py``, papermill's engine), so a new one does until it is decided.
+folder. Every other row asks for a right, so a new one does until it is decided.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum, unique
 from functools import partial
+from typing import Any
 
 from sandbox_kernel.backends.choice import BACKENDS
-from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.notebook.options.units import DURATION_FORM, SIZE_FORM
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.limits import MIB, Limits, check_memory_mb, check_timeout
+from sandbox_kernel.model import check_env
+from sandbox_kernel.model.units import (
+    DURATION_FORM,
+    SIZE_FORM,
+    duration_text,
+    parse_bytes,
+    parse_count,
+    parse_duration,
+    parse_megabytes,
+    size_text,
+)
+from sandbox_kernel.policy import Mount
+from sandbox_kernel.policy.gpu import parse_gpu
+from sandbox_kernel.policy.network_rule import parse_rule
+from sandbox_kernel.policy.places import path_text
+from sandbox_kernel.policy.sandbox_policy import parse_mount
 
 COUNT_FORM = "a whole number, like 5"
 NAME_FORM = "a name: letters, digits, _ . -"
+VARIABLE_FORM = "the name of a variable"
+#: Most bytes of ``--output``: the kernel holds them all.
+MAX_OUTPUT = 16 * MIB
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+
+
+@unique
+class AtStart(StrEnum):
+    """What a session does with the value of an option that it was not started with."""
+
+    #: It has nothing to do with a session's start.
+    FREE = "free"
+    #: Each cell may have its own.
+    OF_A_CELL = "of a cell"
+    #: A running session is given what new defaults of the notebook allow, and loses what they do not.
+    FOLLOWS = "follows"
+    #: A cell that asks for another value runs in a sandbox of its own.
+    FIXED = "fixed"
+    #: The same, and a line that sets another default is refused instead of losing the session's variables.
+    WALLS = "walls"
 
 
 @dataclass(frozen=True)
@@ -25,15 +69,29 @@ class Option:
     """One option: how it is written, what its value looks like, what it does."""
 
     name: str
+    #: The field of ``CellOptions``.
+    field: str
+    #: What stands for the value in help; empty for a flag.
     value: str
     form: str
     help: str
+    #: Returns the value for a text; gets the name of the option for its errors.
+    parse: Callable[[str, str], object] = lambda text, name: text
+    #: Returns the text for a value.
+    write: Callable[[Any], str] = str
+    at_start: AtStart = AtStart.FREE
     repeats: bool = False
+    #: Of an option that repeats: what no two values on a line may share; None where they may be equal.
+    key: Callable[[Any], object] | None = None
     #: Whether the value may be left out.
     optional: bool = False
     samples: tuple[str, ...] = ()
     #: Whether lines of a stranger's notebook may use it unasked.
     harmless: bool = False
+    #: Whether it is a limit: a value above what the kernel gives is a right all the same.
+    is_limit: bool = False
+    #: Whether ``sandbox-kernel install`` gives it to a kernel from its start.
+    of_install: bool = False
 
     @property
     def is_flag(self) -> bool:
@@ -41,93 +99,276 @@ class Option:
         return not self.value
 
 
+@unique
+class Takes(StrEnum):
+    """What a line command takes after its name."""
+
+    NOTHING = "nothing"
+    SESSION = "session"
+    COUNT = "count"
+    #: A name that can be a file's, and one of a state, which may be any short text.
+    NAME = "name"
+    STATE = "state"
+    STATES = "states"
+    #: Any words: paths, or names of functions.
+    WORDS = "words"
+    RIGHT = "right"
+    OPTIONS = "options"
+    EVERY = "every"
+
+    @property
+    def a_session(self) -> bool:
+        """Whether a language or ``--session NAME`` may follow, which say what session is meant."""
+        return self in (Takes.SESSION, Takes.COUNT, Takes.NAME, Takes.STATE, Takes.STATES)
+
+
 @dataclass(frozen=True)
 class LineCommandSpec:
-    """One ``%sandbox`` line command."""
+    """One ``%sandbox`` line command. ``flag`` is what it takes besides: ``%sandbox restart --keep``."""
 
     name: str
     arguments: str
     help: str
+    takes: Takes = Takes.NOTHING
+    flag: str = ""
     #: Whether lines of a stranger's notebook may use it unasked.
     harmless: bool = False
 
 
+def parse_name(text: str, what: str) -> str:
+    """Return a session or file name that is safe to print and to use as a file name, or raise ``InvalidRequest``."""
+    if not _NAME.match(text):
+        raise InvalidRequest(f"{what} {short(text)!r} is not a name; use letters, digits, _ . - (at most 64)")
+    return text
+
+
+def short(text: str) -> str:
+    """Return the beginning of a text, for an error."""
+    return text if len(text) <= 80 else text[:80] + "…"
+
+
+def _seconds(text: str, option: str) -> float:
+    return check_timeout(parse_duration(text, option))
+
+
+def _limit(field: str, parse: Callable[[str, str], int]) -> Callable[[str, str], object]:
+    """Return a parser of one of ``Limits``, which has its bounds."""
+    return lambda text, option: getattr(Limits(**{field: parse(text, option)}), field)
+
+
+def _output(text: str, option: str) -> int:
+    size = parse_bytes(text, option)
+    if size > MAX_OUTPUT:
+        raise InvalidRequest(f"{option} {short(text)!r}: at most 16M are kept; write more into a file")
+    return size
+
+
+def _backend(text: str, option: str) -> str:
+    if text not in BACKENDS:
+        raise InvalidRequest(f"{option} {short(text)!r} is unknown; give one of: {', '.join(BACKENDS)}")
+    return text
+
+
+def _variable(text: str, option: str) -> str:
+    if not _VARIABLE.match(text):
+        raise InvalidRequest(f"{option} {short(text)!r} is not the name of a variable; letters, digits and _ only")
+    return text
+
+
+def _env(text: str, option: str) -> tuple[str, str]:
+    name, equals, content = text.partition("=")
+    if not equals:
+        raise InvalidRequest(f"{option} {short(text)!r} has no '='; give {BY_NAME[option].form}")
+    check_env({name: content})
+    return name, content
+
+
+def _here(text: str, option: str) -> str:
+    path_text(text or ".")
+    return text or "."
+
+
+def _given(text: str, option: str) -> str:
+    if not text:
+        raise InvalidRequest(f"{option} {text!r} is empty; give {BY_NAME[option].form}")
+    return text
+
+
+def _quoting(parse: Callable[[str], object]) -> Callable[[str, str], object]:
+    """Return a parser whose errors quote the value themselves: they get the option's name."""
+
+    def parsed(text: str, option: str) -> object:
+        try:
+            return parse(text)
+        except PolicyViolation as error:
+            raise InvalidRequest(f"{option} {error}") from None
+
+    return parsed
+
+
+def mount_text(mount: Mount) -> str:
+    """Return a mount as a user writes it."""
+    return f"{mount.host}:{mount.guest}{':rw' if mount.writable else ''}"
+
+
+def _mb_text(size_mb: int) -> str:
+    return size_text(size_mb * MIB)
+
+
 _own, _own_command = partial(Option, harmless=True), partial(LineCommandSpec, harmless=True)
+_, _OF_A_CELL, _FOLLOWS, _FIXED, _WALLS = AtStart
 
 OPTIONS: tuple[Option, ...] = (
-    _own("--timeout", "DURATION", DURATION_FORM, "wall-clock limit of the cell", samples=("1s", "5s", "30s", "2m")),
-    _own("--memory", "SIZE", SIZE_FORM, "memory limit of the whole process tree", samples=("128M", "512M", "1G")),
-    _own("--cpu", "DURATION", DURATION_FORM, "CPU time limit", samples=("1s", "5s", "1m")),
-    _own("--processes", "N", COUNT_FORM, "how many processes may live at once", samples=("1", "16", "64")),
-    _own("--disk", "SIZE", SIZE_FORM, "how much the work folder may hold", samples=("64M", "256M", "1G")),
-    _own("--output", "SIZE", SIZE_FORM, "how much of each stream is kept", samples=("64K", "1M", "10M")),
-    _own("--backend", "NAME", f"one of: {', '.join(BACKENDS)}", "what runs the cell", samples=BACKENDS),
-    _own("--fresh", "", "no value", "a new sandbox for this cell, nothing kept"),
-    _own("--session", "NAME", NAME_FORM, "keep state under this name, apart from the other sessions"),
-    _own("--stdin", "TEXT", "text, in quotes when it has spaces", "standard input of the program"),
-    _own("--stdin-var", "NAME", "the name of a variable", "standard input from a variable"),
-    _own("--env", "K=V", "NAME=VALUE, like LANG=C", "set an environment variable", repeats=True),
-    _own("--arg", "A", "one argument; repeat the option for more", "add a command-line argument", repeats=True),
-    Option(
-        "--allow-net", "DOMAIN[:PORT]", "a domain, like example.org or example.org:8443", "allow one host", repeats=True
+    _own(
+        "--timeout", "timeout_s", "DURATION", DURATION_FORM, "wall-clock limit of the cell", _seconds, duration_text,
+        is_limit=True, samples=("1s", "5s", "30s", "2m"),
+    ),
+    _own(
+        "--memory", "memory_mb", "SIZE", SIZE_FORM, "memory limit of the whole process tree",
+        lambda text, name: check_memory_mb(parse_megabytes(text, name)), _mb_text, _FOLLOWS, is_limit=True,
+        samples=("128M", "512M", "1G"),
+    ),
+    _own(
+        "--cpu", "cpu_s", "DURATION", DURATION_FORM, "CPU time limit", _seconds, duration_text, _OF_A_CELL,
+        samples=("1s", "5s", "1m"),
+    ),
+    _own(
+        "--processes", "processes", "N", COUNT_FORM, "how many processes may live at once",
+        _limit("processes", partial(parse_count, least=1)), str, _FIXED, is_limit=True, samples=("1", "16", "64"),
+    ),
+    _own(
+        "--disk", "disk_mb", "SIZE", SIZE_FORM, "how much the work folder may hold",
+        _limit("disk_mb", parse_megabytes), _mb_text, _FIXED, is_limit=True, samples=("64M", "256M", "1G"),
+    ),
+    _own(
+        "--output", "output_bytes", "SIZE", SIZE_FORM, "how much of each stream is kept", _output, size_text,
+        _OF_A_CELL, is_limit=True, samples=("64K", "1M", "10M"),
+    ),
+    _own(
+        "--backend", "backend", "NAME", f"one of: {', '.join(BACKENDS)}", "what runs the cell", _backend, str, _FIXED,
+        samples=BACKENDS,
+    ),
+    _own("--fresh", "fresh", "", "no value", "a new sandbox for this cell, nothing kept"),
+    _own(
+        "--session", "session", "NAME", NAME_FORM, "keep state under this name, apart from the other sessions",
+        parse_name,
+    ),
+    _own("--stdin", "stdin", "TEXT", "text, in quotes when it has spaces", "standard input of the program"),
+    _own("--stdin-var", "stdin_var", "NAME", VARIABLE_FORM, "standard input from a variable", _variable),
+    _own(
+        "--env", "env", "K=V", "NAME=VALUE, like LANG=C", "set an environment variable", _env, "=".join, _FOLLOWS,
+        repeats=True, key=lambda pair: pair[0],
+    ),
+    _own(
+        "--arg", "args", "A", "one argument; repeat the option for more", "add a command-line argument", repeats=True
     ),
     Option(
-        "--mount", "HOST:GUEST[:rw]", "HOST:GUEST or HOST:GUEST:rw, like data:/data",
-        "show a host path inside, read-only without :rw", repeats=True,
+        "--allow-net", "allow_net", "DOMAIN[:PORT]", "a domain, like example.org or example.org:8443",
+        "let it reach a domain", _quoting(parse_rule), str, _FOLLOWS, repeats=True,
+        key=lambda rule: rule, of_install=True,
     ),
-    Option("--gpu", "CARDS", "all, or numbers like 0 or 0,1", "let the cell use accelerators", samples=("all", "0")),
-    Option("--gpu-memory", "SIZE", SIZE_FORM, "memory limit on the accelerators", samples=("4G", "8G")),
     Option(
-        "--here", "[PATH]", "a folder, or nothing for the notebook's own",
-        "work on a folder, copy-on-write: %sandbox changes, apply and discard", optional=True, samples=(".",),
+        "--mount", "mounts", "HOST:GUEST[:rw]", "HOST:GUEST or HOST:GUEST:rw, like data:/data",
+        "show a host path inside, read-only without :rw", lambda text, name: parse_mount(text), mount_text, _FOLLOWS,
+        repeats=True, key=lambda mount: mount.guest, of_install=True,
     ),
-    _own("-i", "VAR", "the name of a variable", "pass a variable in, as JSON", repeats=True),
-    _own("-o", "VAR", "the name of a variable", "take a variable out, as JSON", repeats=True),
-    Option("--policy", "FILE|PRESET", "a .toml or .json file, or a preset's name", "what the cell may touch"),
-    Option("--python", "PATH|VERSION", "an interpreter, a virtual environment or a version, like 3.12", "which Python"),
-    _own("--check", "", "no value", "check types before running, where the language can"),
-    _own("--checkpoints", "N", "a whole number, 0 for none", "how many cells back undo can go", samples=("0", "5")),
-    _own("--quiet", "", "no value", "no receipt when all went well"),
+    Option(
+        "--gpu", "gpu", "CARDS", "all, or numbers like 0 or 0,1", "let it use accelerators: all, or numbers like 0,1",
+        _quoting(lambda text: str(parse_gpu(text))), str, _FIXED, samples=("all", "0"), of_install=True,
+    ),
+    Option(
+        "--gpu-memory", "gpu_memory_mb", "SIZE", SIZE_FORM, "memory limit on the accelerators",
+        _limit("gpu_memory_mb", parse_megabytes), _mb_text, _FIXED, samples=("4G", "8G"),
+    ),
+    Option(
+        "--here", "here", "[PATH]", "a folder, or nothing for the notebook's own",
+        "work on a folder, copy-on-write: %sandbox changes, apply and discard", _here, str, _WALLS, optional=True,
+        samples=(".",), of_install=True,
+    ),
+    _own(
+        "-i", "inputs", "VAR", VARIABLE_FORM, "pass a variable in, as JSON", _variable, repeats=True,
+        key=lambda name: name,
+    ),
+    _own(
+        "-o", "outputs", "VAR", VARIABLE_FORM, "take a variable out, as JSON", _variable, repeats=True,
+        key=lambda name: name,
+    ),
+    Option(
+        "--policy", "policy", "FILE|PRESET", "a .toml or .json file, or a preset's name", "what the cell may touch",
+        _given, str, _WALLS, of_install=True,
+    ),
+    Option(
+        "--python", "python", "PATH|VERSION", "an interpreter, a virtual environment or a version, like 3.12",
+        "which Python", _given, str, _FIXED,
+    ),
+    _own("--check", "check", "", "no value", "check types before running, where the language can"),
+    _own(
+        "--checkpoints", "checkpoints", "N", "a whole number, 0 for none", "how many cells back undo can go",
+        partial(parse_count, least=0), str, _FIXED, samples=("0", "5"),
+    ),
+    _own("--quiet", "quiet", "", "no value", "no receipt when all went well"),
 )  # fmt: skip
 
 COMMANDS: tuple[LineCommandSpec, ...] = (
     _own_command("report", "", "measure what this sandbox holds back, and show it"),
-    _own_command("undo", "[N] [LANGUAGE]", "take back the last N cells of the session"),
-    _own_command("redo", "[N] [LANGUAGE]", "go forward again, after an undo or a checkout"),
-    _own_command("checkpoint", "NAME [STATE] [LANGUAGE]", "name the present state, or one by its number in the tree"),
-    _own_command("checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number"),
-    _own_command("tree", "[LANGUAGE]", "show the states of the session as a tree"),
-    _own_command("diff", "[A] [B]", "how two states differ; alone: what the last cell changed"),
-    _own_command("branches", "[LANGUAGE]", "list the ends of its branches, and named states"),
-    _own_command("checkpoints", "[LANGUAGE]", "list the states that undo can go back to"),
+    _own_command("undo", "[N] [LANGUAGE]", "take back the last N cells of the session", Takes.COUNT),
+    _own_command("redo", "[N] [LANGUAGE]", "go forward again, after an undo or a checkout", Takes.COUNT),
+    _own_command(
+        "checkpoint", "NAME [STATE] [LANGUAGE]", "name the present state, or one by its number in the tree", Takes.STATE
+    ),
+    _own_command(
+        "checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number", Takes.STATE
+    ),
+    _own_command("tree", "[LANGUAGE]", "show the states of the session as a tree", Takes.SESSION),
+    _own_command("diff", "[A] [B]", "how two states differ; alone: what the last cell changed", Takes.STATES),
+    _own_command("branches", "[LANGUAGE]", "list the ends of its branches, and named states", Takes.SESSION),
+    _own_command("checkpoints", "[LANGUAGE]", "list the states that undo can go back to", Takes.SESSION),
     _own_command(
         "restart",
         "[LANGUAGE] [--keep [options]]",
         "start the session afresh; with --keep: under new options, and its variables come along",
+        Takes.SESSION,
+        "keep",
     ),
-    _own_command("files", "[--clear]", "what lies in the work folder; with --clear: remove it all"),
-    _own_command("changes", "[PATH…]", "what cells changed in the folder of --here, as a diff"),
-    LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path"),
-    LineCommandSpec("discard", "[PATH…]", "drop these changes; all without a path"),
+    _own_command(
+        "files", "[--clear]", "what lies in the work folder; with --clear: remove it all", Takes.NOTHING, "clear"
+    ),
+    _own_command("changes", "[PATH…]", "what cells changed in the folder of --here, as a diff", Takes.WORDS),
+    LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path", Takes.WORDS),
+    LineCommandSpec("discard", "[PATH…]", "drop these changes; all without a path", Takes.WORDS),
     LineCommandSpec(
-        "allow", "[once] DOMAIN|./PATH", "let cells reach a domain or find a file, from now on or in the next cell only"
+        "allow",
+        "[once] DOMAIN|./PATH",
+        "let cells reach a domain or find a file, from now on or in the next cell only",
+        Takes.RIGHT,
     ),
-    _own_command("never", "DOMAIN|./PATH", "do not offer this right again in this notebook"),
+    _own_command("never", "DOMAIN|./PATH", "do not offer this right again in this notebook", Takes.RIGHT),
     _own_command("policy", "", "what cells may touch, by the current defaults"),
-    LineCommandSpec("functions", "[NAME…|off]", "functions of the Python kernel that cells may call; alone: list them"),
-    _own_command("fork", "NAME [LANGUAGE]", "a second session with the same state; %%sandbox --session NAME enters it"),
-    LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file"),
-    LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session"),
-    LineCommandSpec("autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end"),
+    LineCommandSpec(
+        "functions",
+        "[NAME…|off]",
+        "functions of the Python kernel that cells may call; alone: list them",
+        Takes.WORDS,
+    ),
+    _own_command(
+        "fork",
+        "NAME [LANGUAGE]",
+        "a second session with the same state; %%sandbox --session NAME enters it",
+        Takes.NAME,
+    ),
+    LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file", Takes.NAME),
+    LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session", Takes.NAME),
+    LineCommandSpec(
+        "autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end", Takes.EVERY
+    ),
     LineCommandSpec("recover", "", "go on with what autosave kept when the last kernel of this notebook ended"),
-    _own_command("reset", "[options]", "forget the notebook's defaults, but for these options"),
+    _own_command("reset", "[options]", "forget the notebook's defaults, but for these options", Takes.OPTIONS),
     _own_command("help", "", "this table"),
 )
 
 BY_NAME = {option.name: option for option in OPTIONS}
-#: What two commands take beside a name: ``%sandbox restart --keep``.
-FLAGS = {"restart": "keep", "files": "clear"}
-COMMAND_NAMES = tuple(command.name for command in COMMANDS)
+COMMANDS_BY_NAME = {command.name: command for command in COMMANDS}
+COMMAND_NAMES = tuple(COMMANDS_BY_NAME)
 #: Commands that give no right. ``show`` and ``defaults`` are lines without a command: their options decide.
 HARMLESS_COMMANDS = frozenset(("show", "defaults", *(command.name for command in COMMANDS if command.harmless)))
 

@@ -21,13 +21,11 @@ from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.ground.own_folder import make_own_folder, state_root
-from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
-from sandbox_kernel.notebook.offers.offer import written
-from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.cell_policy import policy_of, policy_rows
-from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARMLESS_COMMANDS, OPTIONS
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
-from sandbox_kernel.notebook.options.parse_options import MAX_OUTPUT, first_defaults
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
+from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
+from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARMLESS_COMMANDS, MAX_OUTPUT, OPTIONS
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell, written
+from sandbox_kernel.notebook.options.parse_options import first_defaults
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
 from sandbox_kernel.receipt import INVISIBLE, MARK
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -44,8 +42,7 @@ MOST_NOTEBOOKS, MOST_RIGHTS = 500, 500
 _MOST_BYTES = 4 << 20
 #: The limits that lines can raise; what a kernel gives where its environment names none; what no user is asked about:
 #: who works with data raises memory and time all day.
-_LIMITS = {"--memory": "memory_mb", "--timeout": "timeout_s", "--processes": "processes", "--disk": "disk_mb",
-           "--output": "output_bytes"}  # fmt: skip
+_LIMITS = tuple(option for option in OPTIONS if option.is_limit)
 _USUAL = CellOptions(
     memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S,
     **{name: getattr(Limits(), name) for name in ("processes", "disk_mb", "output_bytes")},
@@ -56,8 +53,6 @@ _UNASKED = CellOptions(
 )  # fmt: skip
 #: Presets that give what a notebook without a policy has.
 _LIKE_NONE = ("standard", "classroom")
-#: Options that ``sandbox-kernel install`` gives a kernel from its start.
-_OF_INSTALL = ("--mount", "--allow-net", "--policy", "--here", "--gpu")
 
 
 @unique
@@ -83,11 +78,19 @@ def rights_asked(plan: CellPlan, before: CellOptions, *, asks: bool = False) -> 
 
     ``asks``: the user is asked for them, and not for limits up to ``_UNASKED``.
     """
-    known = (first_defaults().over(_USUAL), before, _UNASKED if asks else CellOptions())
-    most = {name: max(getattr(one, field) or 0 for one in known) for name, field in _LIMITS.items()}
     asked = [_command_text(command) for command in plan.commands if command.name not in HARMLESS_COMMANDS]
     for options in (plan.options, plan.defaults, *(command.options for command in plan.commands)):
-        raised = {name for name, field in _LIMITS.items() if (getattr(options, field) or 0) > most[name]}
+        # A fresh cell has more memory than a session, unless the defaults say how much. Only a cell: fresh defaults
+        # are also those of later sessions.
+        is_fresh_cell = options is plan.options and options != plan.defaults and not options.keeps_state
+        roomy = is_fresh_cell and before.memory_mb is None
+        usual = replace(_USUAL, memory_mb=DEFAULT_MEMORY_MB) if roomy else _USUAL
+        known = (first_defaults().over(usual), before, _UNASKED if asks else CellOptions())
+        raised = {
+            limit.name
+            for limit in _LIMITS
+            if (getattr(options, limit.field) or 0) > max(getattr(one, limit.field) or 0 for one in known)
+        }
         asked += _rights(options, raised)
     had = {*_rights(before), "--policy strict"}
     had |= {f"--policy {name}" for name in _LIKE_NONE} if before.policy in (None, *_LIKE_NONE) else set()
@@ -102,7 +105,7 @@ def _rights(options: CellOptions, raised: Container[str] = ()) -> list[str]:
         here=None if options.here is None else _real(options.here),
         python=os.path.abspath(options.python) if options.python and "/" in options.python else options.python,
     )
-    pairs = [(name, value) for name, value in resolved.pairs() if name in raised or not BY_NAME[name].harmless]
+    pairs = [(name, value or "") for name, value in resolved.pairs() if name in raised or not BY_NAME[name].harmless]
     return [f"{name} {_policy_text(value) if name == '--policy' else shlex.quote(value)}" for name, value in pairs]
 
 
@@ -126,7 +129,7 @@ def _policy_text(name: str) -> str:
 
 def _command_text(command: LineCommand) -> str:
     words = [command.name, *(["once"] if command.once else []), *([command.target] if command.target else [])]
-    words += [*command.targets, *command.paths, *([written(command.wanted)] if command.wanted else [])]
+    words += [*command.targets, *([written(command.wanted)] if command.wanted else [])]
     return f"%sandbox {shlex.join(words)} {command.options.words()}".strip()
 
 
@@ -210,7 +213,8 @@ class LineRights:
         """Return the error of a cell that lacks these rights: what was asked, what stopped it, what to do."""
         some = [shown(right) for right in lacking[:MOST_ASKED]]
         more = ", …" if len(lacking) > MOST_ASKED else ""
-        given = " ".join(right for right in some if right.split()[0] in _OF_INSTALL and "(allows:" not in right)
+        of_install = [option.name for option in OPTIONS if option.of_install]
+        given = " ".join(right for right in some if right.split()[0] in of_install and "(allows:" not in right)
         install = f"start a kernel that has it (sandbox-kernel install --name NAME {given}), or " if given else ""
         return PolicyViolation(
             f"{', '.join(some)}{more}: lines of cells give themselves no rights, {_WHO[self.setting]} "

@@ -8,21 +8,28 @@ compiler's message is line 7 of the cell as the user sees it.
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
 import tokenize
-from dataclasses import field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
-from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
 from sandbox_kernel.model.notes import Wanted, WantedKind
-from sandbox_kernel.notebook.offers.offer import parse_wanted
+from sandbox_kernel.model.units import parse_count
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.did_you_mean import asks_for_help
-from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES, FLAGS
-from sandbox_kernel.notebook.options.parse_options import first_defaults, parse_name, parse_options, split_words
-from sandbox_kernel.notebook.options.units import parse_count
+from sandbox_kernel.notebook.options.option_table import (
+    COMMAND_NAMES,
+    COMMANDS_BY_NAME,
+    LineCommandSpec,
+    Takes,
+    parse_name,
+)
+from sandbox_kernel.notebook.options.parse_options import asks_for_help, first_defaults, parse_options, split_words
+from sandbox_kernel.policy.network_rule import parse_rule, rule_text
 
 _CELL_MAGIC = re.compile(r"%%sandbox(?=\s|\Z)(.*)\Z")
 _LINE_MAGIC = re.compile(r"%sandbox(?=\s|\Z)(.*)\Z")
@@ -36,9 +43,6 @@ _MISPLACED = re.compile(r"^%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 _MAX_TOKENISED = 1 << 16
 #: Most ``%sandbox`` lines of a cell, and lines among which they are looked for.
 MAX_LINES, _MAX_HEAD = 50, 10_000
-#: Commands that take a number of cells, those that take a name, and those that take only a language or a session.
-_COUNTED, _NAMED = ("undo", "redo"), ("save", "load", "fork", "checkpoint", "checkout")
-OF_A_SESSION = (*_COUNTED, *_NAMED, "checkpoints", "tree", "diff", "branches", "restart")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +52,16 @@ class LineCommand:
     name: str
     count: int = 1
     target: str | None = None
+    #: Further words: states, paths, names of functions.
     targets: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
     #: The digest of the changes that the page shows, of which ``apply`` writes no others.
     shown: str | None = None
     #: The right that ``allow`` or ``never`` is about, and whether it is for the next cell only.
     wanted: Wanted | None = None
     once: bool = False
-    #: Whether ``files`` shall empty the work folder.
-    clear: bool = False
-    #: Whether ``restart`` brings the variables along; its ``options`` then become the notebook's defaults.
-    keep: bool = False
+    #: Whether its flag was given: ``files --clear`` empties the work folder, ``restart --keep`` brings the variables
+    #: along and makes its ``options`` the notebook's defaults.
+    flag: bool = False
     options: CellOptions = field(default_factory=CellOptions)
 
 
@@ -125,62 +128,77 @@ def parse_line(line: str) -> LineCommand:
         return LineCommand(name="show")
     if asks_for_help(words):
         return LineCommand(name="help")
-    if words[0] not in COMMAND_NAMES:
+    spec = COMMANDS_BY_NAME.get(words[0])
+    if spec is None:
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
-    name, rest, count, target = words[0], words[1:], 1, None
-    targets: tuple[str, ...] = ()
-    if name in ("changes", "apply", "discard"):
-        return LineCommand(name=name, paths=tuple(rest))
-    if name == "files" and rest == ["--clear"]:
-        return LineCommand(name=name, clear=True)
-    if name == "functions":
-        return LineCommand(name=name, targets=tuple(rest))
-    if name in ("allow", "never"):
-        return _right(name, rest)
-    if name == "reset":
-        return LineCommand(name=name, options=parse_options(rest))
-    if name == "autosave" and len(rest) <= 1:
-        return LineCommand(name=name, target=rest[0] if rest else None)
-    if name in _COUNTED and rest and rest[0].lstrip("-").isdigit():
-        count = parse_count(rest.pop(0), f"%sandbox {name}", 1)
-    if name in _NAMED:
-        if not rest or rest[0].startswith("-"):
-            raise InvalidRequest(f"%sandbox {name} needs a name: %sandbox {name} mywork")
-        # The name of a state may be any short text, in quotes; that of a file may not.
-        target = rest.pop(0) if name.startswith("check") else parse_name(rest.pop(0), f"%sandbox {name}")
-    if name == "checkpoint" and rest and rest[0].isascii() and rest[0].isdigit():
-        targets = (rest.pop(0),)
-    if name.startswith("check") and rest and not rest[0].startswith("-"):
-        _refuse_words(name, [str(target), *targets, *rest])
-    if name == "diff":
-        while rest and not rest[0].startswith("-"):
-            targets = (*targets, rest.pop(0))
-        if len(targets) > 2:
-            raise InvalidRequest(
-                f"%sandbox diff takes at most two states, got {len(targets)}: {' '.join(targets)[:80]!r}"
-            )
-    if name not in OF_A_SESSION and rest:
-        also = f" but --{FLAGS[name]}" if name in FLAGS else ""
-        raise InvalidRequest(f"%sandbox {name} takes no arguments{also}, got {' '.join(rest)[:80]!r}; write it alone")
-    keep = name == "restart" and "--keep" in rest
-    options = parse_options([word for word in rest if not (keep and word == "--keep")])
-    if not keep and options != CellOptions(language=options.language, session=options.session):
-        raise InvalidRequest(f"%sandbox {name} takes a language or --session NAME, got {' '.join(rest)!r}")
-    options = options.check_together()
-    return LineCommand(name=name, count=count, target=target, targets=targets, keep=keep, options=options)
+    return _BY_GRAMMAR[spec.takes](spec, words[1:])
 
 
-def _refuse_words(name: str, words: list[str]) -> None:
-    """Raise ``InvalidRequest`` for the name of a state that has spaces and no quotes around it."""
-    try:
-        Language.parse(words[-1])
-    except InvalidRequest:
-        meant = f"%sandbox {name} {shlex.quote(' '.join(words)[:80])}"
-        raise InvalidRequest(f"%sandbox {name}: a name with spaces stands in quotes: {meant}") from None
+def _nothing(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
+    if spec.flag and rest == [f"--{spec.flag}"]:
+        return LineCommand(name=spec.name, flag=True)
+    if rest:
+        also = f" but --{spec.flag}" if spec.flag else ""
+        raise InvalidRequest(
+            f"%sandbox {spec.name} takes no arguments{also}, got {' '.join(rest)[:80]!r}; write it alone"
+        )
+    return LineCommand(name=spec.name)
 
 
-def _right(name: str, rest: list[str]) -> LineCommand:
+def _session(spec: LineCommandSpec, rest: list[str], command: LineCommand | None = None) -> LineCommand:
+    """Parse the end of a line: a language or ``--session NAME``; with its flag, any options."""
+    flag = bool(spec.flag) and f"--{spec.flag}" in rest
+    options = parse_options([word for word in rest if not (flag and word == f"--{spec.flag}")])
+    if not flag and options != CellOptions(language=options.language, session=options.session):
+        raise InvalidRequest(f"%sandbox {spec.name} takes a language or --session NAME, got {' '.join(rest)!r}")
+    return replace(command or LineCommand(name=spec.name), options=options.check_together(), flag=flag)
+
+
+def _count(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
+    if not rest or not rest[0].lstrip("-").isdigit():
+        return _session(spec, rest)
+    count = parse_count(rest[0], f"%sandbox {spec.name}", 1)
+    return _session(spec, rest[1:], LineCommand(name=spec.name, count=count))
+
+
+def _name(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
+    target = parse_name(_first(spec, rest), f"%sandbox {spec.name}")
+    return _session(spec, rest[1:], LineCommand(name=spec.name, target=target))
+
+
+def _state(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
+    """Parse ``NAME [STATE]``. The name of a state may be any short text, in quotes."""
+    target, rest = _first(spec, rest), rest[1:]
+    number = spec.name == "checkpoint" and bool(rest) and rest[0].isascii() and rest[0].isdigit()
+    targets, rest = (tuple(rest[:1]), rest[1:]) if number else ((), rest)
+    if rest and not rest[0].startswith("-") and rest[-1] not in Language.names():
+        meant = f"%sandbox {spec.name} {shlex.quote(' '.join([target, *targets, *rest])[:80])}"
+        raise InvalidRequest(f"%sandbox {spec.name}: a name with spaces stands in quotes: {meant}")
+    return _session(spec, rest, LineCommand(name=spec.name, target=target, targets=targets))
+
+
+def _states(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
+    targets = tuple(takewhile(lambda word: not word.startswith("-"), rest))
+    if len(targets) > 2:
+        raise InvalidRequest(
+            f"%sandbox {spec.name} takes at most two states, got {len(targets)}: {' '.join(targets)[:80]!r}"
+        )
+    return _session(spec, rest[len(targets) :], LineCommand(name=spec.name, targets=targets))
+
+
+def _first(spec: LineCommandSpec, rest: list[str]) -> str:
+    if not rest or rest[0].startswith("-"):
+        raise InvalidRequest(f"%sandbox {spec.name} needs a name: %sandbox {spec.name} mywork")
+    return rest[0]
+
+
+def _every(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
+    return LineCommand(name=spec.name, target=rest[0]) if len(rest) == 1 else _nothing(spec, rest)
+
+
+def _right(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
     """Parse ``allow [once] WHAT [--session NAME]`` and ``never WHAT``."""
+    name = spec.name
     once = name == "allow" and rest[:1] == ["once"]
     words = rest[1:] if once else rest
     if not words or words[0].startswith("-"):
@@ -191,13 +209,53 @@ def _right(name: str, rest: list[str]) -> LineCommand:
     return LineCommand(name=name, wanted=parse_wanted(words[0], name), once=once, options=options)
 
 
+_BY_GRAMMAR: Mapping[Takes, Callable[[LineCommandSpec, list[str]], LineCommand]] = {
+    Takes.NOTHING: _nothing,
+    Takes.SESSION: _session,
+    Takes.COUNT: _count,
+    Takes.NAME: _name,
+    Takes.STATE: _state,
+    Takes.STATES: _states,
+    Takes.WORDS: lambda spec, rest: LineCommand(name=spec.name, targets=tuple(rest)),
+    Takes.RIGHT: _right,
+    Takes.OPTIONS: lambda spec, rest: LineCommand(name=spec.name, options=parse_options(rest)),
+    Takes.EVERY: _every,
+}
+
+
+def parse_wanted(text: str, command: str) -> Wanted:
+    """Parse the word after ``%sandbox allow`` or ``never``: a path if it has a slash, else a domain."""
+    try:
+        if "/" in text and "://" not in text:
+            return Wanted(WantedKind.FILE, inner_path(text))
+        return Wanted(WantedKind.DOMAIN, rule_text(parse_rule(text)))
+    except PolicyViolation as error:
+        raise InvalidRequest(f"%sandbox {command} {error}; a file or folder is written ./NAME") from None
+
+
+def inner_path(text: str) -> str:
+    """Return a path inside the notebook's folder, or raise ``InvalidRequest``."""
+    path = os.path.normpath(text)
+    if os.path.isabs(path) or path.split("/")[0] in ("..", "."):
+        raise InvalidRequest(
+            f"{text[:200]!r} is not inside the notebook's folder; to show one elsewhere: %sandbox --mount HOST:/data"
+        )
+    return path
+
+
+def written(wanted: Wanted) -> str:
+    """Return a right as a user writes it, so that ``parse_wanted`` reads the same."""
+    is_plain_name = wanted.kind is WantedKind.FILE and "/" not in wanted.what
+    return f"./{wanted.what}" if is_plain_name else wanted.what
+
+
 def new_defaults(command: LineCommand, defaults: CellOptions) -> CellOptions:
     """Return the notebook's defaults after a line command."""
     if command.name == "reset":
         return command.options.replacing(first_defaults()).check_together()
     if command.name == "defaults":
         return command.options.replacing(defaults).check_together()
-    if command.keep:
+    if command.name == "restart" and command.flag:
         own = replace(command.options, language=None, session=None)
         return own.replacing(defaults).check_together()
     wanted = command.wanted

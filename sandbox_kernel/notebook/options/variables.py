@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.ground.wire import parse_json
 from sandbox_kernel.model import Language
 
 MAX_JSON = 4 << 20
@@ -126,7 +127,7 @@ class MarkedOutput:
         if len(text) > MAX_JSON:
             raise InvalidRequest(f"-o {names[0]}: more than {MAX_JSON} characters of JSON; write a file instead")
         try:
-            document = json.loads(text)
+            document = parse_json(text.encode())
             values = {name: document[name] for name in names}
             if language is Language.COMMAND:
                 values = {name: base64.b64decode(value).decode("utf-8", "replace") for name, value in values.items()}

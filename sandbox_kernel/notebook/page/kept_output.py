@@ -26,20 +26,8 @@ _KINDS = frozenset(["stream", "display_data", "update_display_data", "execute_re
 
 
 @dataclass
-class _Message:
-    """One message; of a stream, the texts of several."""
-
-    kind: str
-    said: Mapping[str, object]
-    texts: list[str] = field(default_factory=list)
-
-    def content(self) -> dict[str, object]:
-        return {**self.said, "text": "".join(self.texts)} if self.kind == "stream" else dict(self.said)
-
-
-@dataclass
 class _Shown:
-    """What one cell has shown: the messages of its request."""
+    """What one cell has shown: the messages of its request. Of a stream, the texts of several are one."""
 
     cell: str
     code: str
@@ -48,7 +36,34 @@ class _Shown:
     running: bool = True
     cut: bool = False
     size: int = 0
-    messages: list[_Message] = field(default_factory=list)
+    messages: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def told(self, request: str) -> dict[str, object]:
+        """Return it as a page gets it."""
+        messages = [
+            {"kind": kind, "content": {**said, "text": "".join(said["text"])} if kind == "stream" else said}
+            for kind, said in self.messages
+        ]
+        own = {name: getattr(self, name) for name in ("cell", "code", "client", "count", "running", "cut")}
+        return {"request": request, **own, "messages": messages}
+
+    def add(self, kind: str, content: Mapping[str, object]) -> None:
+        """Add a message; text is added to that of the message before it, and what was cleared is forgotten."""
+        if kind == "clear_output" and not content.get("wait"):
+            self.messages, self.size = [], 0
+            return
+        self.size += _MESSAGE + size_of(content)
+        if self.size > MAX_CHARACTERS:
+            self.cut = True
+            return
+        if kind != "stream":
+            self.messages.append((kind, dict(content)))
+            return
+        last = self.messages[-1] if self.messages else None
+        if last is None or last[0] != kind or last[1]["name"] != content["name"]:
+            last = (kind, {"name": content["name"], "text": []})
+            self.messages.append(last)
+        last[1]["text"].append(str(content["text"]))
 
 
 class KeptOutput:
@@ -86,7 +101,7 @@ class KeptOutput:
         with self._lock:
             shown = self._of(parent)
             if shown is not None and kind in _KINDS and not shown.cut:
-                _add(shown, kind, content)
+                shown.add(kind, content)
             send()
 
     def _of(self, parent: Mapping[str, Any]) -> _Shown | None:
@@ -96,36 +111,4 @@ class KeptOutput:
     def _asked(self, comm: Any, _message: object) -> None:
         """Tell a page what cells have shown. What comes later reaches it after this message."""
         with self._lock:
-            told = [
-                {
-                    "request": request,
-                    "cell": shown.cell,
-                    "code": shown.code,
-                    "client": shown.client,
-                    "count": shown.count,
-                    "running": shown.running,
-                    "cut": shown.cut,
-                    "messages": [{"kind": one.kind, "content": one.content()} for one in shown.messages],
-                }
-                for request, shown in self._shown.items()
-            ]
-            comm.send({"shown": told})
-
-
-def _add(shown: _Shown, kind: str, content: Mapping[str, object]) -> None:
-    """Add a message; text is added to that of the message before it, and what was cleared is forgotten."""
-    if kind == "clear_output" and not content.get("wait"):
-        shown.messages, shown.size = [], 0
-        return
-    shown.size += _MESSAGE + size_of(content)
-    if shown.size > MAX_CHARACTERS:
-        shown.cut = True
-        return
-    if kind != "stream":
-        shown.messages.append(_Message(kind, content))
-        return
-    last = shown.messages[-1] if shown.messages else None
-    if last is None or last.kind != kind or last.said["name"] != content["name"]:
-        last = _Message(kind, {"name": content["name"]})
-        shown.messages.append(last)
-    last.texts.append(str(content["text"]))
+            comm.send({"shown": [shown.told(request) for request, shown in self._shown.items()]})

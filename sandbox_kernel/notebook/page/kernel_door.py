@@ -1,4 +1,4 @@
-"""Sends the messages of one cell to the page, each with that cell's request as its parent.
+"""What one cell of the kernel sends to the page and asks of it, each message with that cell's request as its parent.
 
 A parent from a context variable would be wrong in other threads: output from a reader thread would appear below the
 latest cell. The kernel makes one ``Wire`` for each request; a silent request sends nothing.
@@ -6,37 +6,52 @@ latest cell. The kernel makes one ``Wire`` for each request; a silent request se
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from sandbox_kernel.notebook.render import ClearOutput, Failure, Message, ReportPanel, ShowOutput, Value
+import zmq
+
+from sandbox_kernel.notebook.render import (
+    PROMPT_MARK,
+    ClearOutput,
+    Door,
+    Failure,
+    Message,
+    ReportPanel,
+    ShowOutput,
+    Value,
+    one_line,
+)
+from sandbox_kernel.receipt import MARK, unmarked
+from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.untrusted.ansi import END, ColourFilter
 from sandbox_kernel.untrusted.json_value import encodable
 
 if TYPE_CHECKING:
-    from sandbox_kernel.notebook.page.late_wire import LateWire
+    from sandbox_kernel.notebook.cell_requests import CellRequests
     from sandbox_kernel.notebook.page.widgets import RunPanel
-    from sandbox_kernel.session.cell.displays import SessionDisplay
+
+MAX_QUESTIONS = 1000
+_MAX_PROMPT = 1000
+_POLL_S = 0.01
+#: Longer than an interrupt takes to reach a session's worker.
+_INTERRUPT_S = 1.0
+#: How long a question of ours waits. A client may say that it takes questions and have nobody who answers them.
+QUESTION_S = 30.0
+
+REFUSED = "this client cannot be asked for input; give the text with %%sandbox --stdin TEXT"
 
 
-class KernelPublisher(Protocol):
-    """What a ``Wire`` needs of the kernel."""
-
-    def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
-        """Send one iopub message with this parent."""
-
-    def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the MIME bundle that shows the widget of a report."""
-
-    def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
-        """Return a new run panel with open widgets."""
-
-
-class Wire:
+class Wire(Door):
     """The ``Door`` of ``CellExecution`` in the kernel: sends the iopub messages of one cell."""
 
     def __init__(
-        self, publisher: KernelPublisher, parent: Mapping[str, object], number: int, *, silent: bool, watched: bool
+        self, publisher: CellRequests, parent: Mapping[str, object], number: int, *, silent: bool, watched: bool
     ) -> None:
         self._publisher = publisher
         self._parent = parent
@@ -45,13 +60,11 @@ class Wire:
         self._watched = watched
 
     def watched(self) -> bool:
-        """See ``execution.Door``."""
+        """See ``render.Door``."""
         return self._watched and not self._silent
 
     def late(self, messages: Callable[[SessionDisplay], list[Message]]) -> LateWire:
-        """See ``execution.Door``."""
-        from sandbox_kernel.notebook.page.late_wire import LateWire
-
+        """See ``render.Door``."""
         return LateWire(self, messages)
 
     def stream(self, name: str, text: str) -> None:
@@ -62,12 +75,12 @@ class Wire:
         """Send a display, a value or an error."""
         match message:
             case ShowOutput():
-                self._display(message.data, message.metadata, message.display_id, update=message.update)
+                self.display(message)
             case ClearOutput():
                 self._send("clear_output", {"wait": message.wait})
             case ReportPanel():
                 if not self._silent:
-                    self._display(self._publisher.report_view(message.document), {})
+                    self.display(ShowOutput(self._publisher.report_view(message.document)))
             case Value():
                 content = {"data": dict(message.data), "metadata": dict(message.metadata)}
                 self._send("execute_result", {**content, "execution_count": self._number})
@@ -75,17 +88,14 @@ class Wire:
                 self._send("error", failure_fields(message))
 
     def live(self, timeout_s: float, stop: Callable[[], None]) -> LivePanel | None:
-        """See ``execution.Door``. Returns None unless a notebook page runs the cell."""
-        if not self.watched():
-            return None
-        return LivePanel(self, self._publisher.run_panel(timeout_s, stop))
+        """See ``render.Door``. Returns None unless a notebook page runs the cell."""
+        return LivePanel(self, self._publisher.run_panel(timeout_s, stop)) if self.watched() else None
 
-    def _display(
-        self, data: Mapping[str, object], metadata: Mapping[str, object], display_id: str = "", *, update: bool = False
-    ) -> None:
-        transient = {"display_id": display_id} if display_id else {}
-        content = {"data": dict(data), "metadata": dict(metadata), "transient": transient}
-        self._send("update_display_data" if update else "display_data", content)
+    def display(self, output: ShowOutput) -> None:
+        """Send a display, or an update of one."""
+        transient = {"display_id": output.display_id} if output.display_id else {}
+        content = {"data": dict(output.data), "metadata": dict(output.metadata), "transient": transient}
+        self._send("update_display_data" if output.update else "display_data", content)
 
     def _send(self, kind: str, content: Mapping[str, object]) -> None:
         if not self._silent:
@@ -99,18 +109,16 @@ class LivePanel:
         self._wire = wire
         self._panel = panel
         self._id = uuid.uuid4().hex
-        from sandbox_kernel.notebook.page.widgets import view  # most cells end before they have a panel
-
-        wire._display(view(panel.widget, "running"), {}, self._id)
+        wire.display(ShowOutput(panel.view(), display_id=self._id))
 
     def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
-        """See ``execution.RunPanelHandle``."""
+        """See ``render.RunPanelHandle``."""
         self._panel.update(elapsed_s, memory)
 
     def close(self) -> None:
-        """See ``execution.RunPanelHandle``. Makes the display empty: a closed widget cannot be drawn."""
+        """See ``render.RunPanelHandle``. Makes the display empty: a closed widget cannot be drawn."""
         self._panel.close()
-        self._wire._display({"text/plain": ""}, {}, self._id, update=True)
+        self._wire.display(ShowOutput({"text/plain": ""}, display_id=self._id, update=True))
 
 
 def failure_fields(failure: Failure) -> dict[str, object]:
@@ -120,3 +128,149 @@ def failure_fields(failure: Failure) -> dict[str, object]:
         "evalue": encodable(failure.evalue),
         "traceback": [encodable(line) for line in failure.traceback],
     }
+
+
+class LateWire:
+    """Shows output that comes after the end of its cell, below that cell. Called on any thread.
+
+    Args:
+        wire: sends the messages.
+        messages: returns what a page gets for a display; nothing for a message of a widget, which goes its own way.
+
+    """
+
+    def __init__(self, wire: Wire, messages: Callable[[SessionDisplay], list[Message]]) -> None:
+        self._wire = wire
+        self._messages = messages
+        self._filters: dict[str, ColourFilter] = {}
+        self._lock = threading.Lock()
+        self._held: list[Callable[[], None]] | None = []
+
+    def open(self) -> None:
+        """The cell has sent its last message: what came meanwhile follows it, and so does all that comes later."""
+        with self._lock:
+            held, self._held = self._held or [], None
+            for send in held:
+                send()
+
+    def _send(self, send: Callable[[], None]) -> None:
+        with self._lock:
+            if self._held is not None:
+                self._held.append(send)
+            else:
+                send()
+
+    def text(self, stream: str, text: str) -> None:
+        """See ``LateListener``. Text is cleaned as that of a running cell is."""
+        shown = unmarked(self._filters.setdefault(stream, ColourFilter()).feed(text))
+        if shown:
+            self._send(lambda: self._wire.stream(stream, shown))
+
+    def display(self, display: SessionDisplay) -> None:
+        """See ``LateListener``."""
+        for message in self._messages(display):
+            if isinstance(message, ShowOutput):
+                self._send(partial(self._wire.message, message))
+
+    def cut(self) -> None:
+        """See ``LateListener``."""
+        told = f"{END}\n{MARK} further output of this cell after its end is not shown: it is too much\n"
+        self._send(lambda: self._wire.stream("stderr", told))
+
+
+class StdinChannel:
+    """The kernel's stdin socket for one cell: prompts go to the client that sent the cell, from any thread."""
+
+    def __init__(self, channels: Any, parent: Mapping[str, object], ident: object) -> None:
+        self._channels = channels
+        self._parent = parent
+        self._ident = ident
+        self._asked = ""
+
+    def drain(self) -> None:
+        """Discard answers to earlier prompts."""
+        while self._channels.stdin.poll(0, zmq.POLLIN):
+            self._channels.stdin.recv_multipart(zmq.NOBLOCK)
+
+    def ask(self, prompt: str, password: bool) -> None:
+        """Send a prompt to the client that runs the cell."""
+        content = {"prompt": prompt, "password": password}
+        self._asked = self._channels.send(self._channels.stdin, "input_request", content, self._parent, self._ident)
+
+    def poll(self) -> Mapping[str, object] | None:
+        """Return the content of the answer, or None if it has not come yet. What answers another prompt is dropped.
+
+        ``jupyter_client`` sends answers that do not say what they answer; pages do.
+        """
+        _, reply = self._channels.recv(self._channels.stdin, zmq.NOBLOCK)
+        if reply is None or reply.get("msg_type") != "input_reply":
+            return None
+        asked = (reply.get("parent_header") or {}).get("msg_id")
+        content = reply.get("content")
+        return content if asked in (None, self._asked) and isinstance(content, Mapping) else None
+
+
+class NotebookPrompts:
+    """The input prompts of one cell, over Jupyter's stdin channel. All cells of a kernel share its socket and a lock.
+
+    A prompt waits on the event loop and does not block it, so that interrupts and the Stop button work meanwhile; it
+    ends when the cell is cancelled. Each prompt of a program begins with ``PROMPT_MARK``, so that one that asks for a
+    "Jupyter password" does not look like Jupyter.
+    """
+
+    def __init__(self, channel: StdinChannel, lock: threading.Lock, cancel: asyncio.Event, allowed: bool) -> None:
+        self._channel = channel
+        self._lock = lock
+        self._cancel = cancel
+        self._allowed = allowed
+        self._asked = 0
+
+    async def ask(self, prompt: str, password: bool = False) -> str:
+        """Ask the user for a line. Raises ``EOFError`` with the reason if there is no answer."""
+        self._asked += 1
+        if not self._allowed:
+            raise EOFError(REFUSED)
+        if self._asked > MAX_QUESTIONS:
+            raise EOFError(f"this cell has asked for input {MAX_QUESTIONS} times; further prompts are refused")
+        answer = await self._answer(PROMPT_MARK + one_line(prompt, _MAX_PROMPT), bool(password))
+        if answer is None:
+            # The cell is being interrupted: wait, so that the program gets the interrupt and not an EOFError.
+            await asyncio.sleep(_INTERRUPT_S)
+            raise EOFError("interrupted while waiting for input")
+        value = answer.get("value")
+        if not isinstance(value, str) or value == "\x04":
+            raise EOFError("the user ended the input")
+        return value
+
+    async def question(self, text: str) -> str | None:
+        """Ask the user something ourselves. Returns None without an answer; the cell then goes on as if not asked."""
+        if not self._allowed:
+            return None
+        answer = None
+        with contextlib.suppress(TimeoutError):
+            answer = await asyncio.wait_for(self._answer(text, False), QUESTION_S)
+        value = None if answer is None else answer.get("value")
+        return value if isinstance(value, str) else None
+
+    async def _answer(self, prompt: str, password: bool) -> Mapping[str, object] | None:
+        """Return the content of the answer, or None if the cell was stopped first."""
+        while not self._lock.acquire(blocking=False):
+            if await self._stopped():
+                return None
+        try:
+            self._channel.drain()
+            self._channel.ask(prompt, password)
+            while (answer := self._channel.poll()) is None:
+                if await self._stopped():
+                    return None
+            return answer
+        finally:
+            self._lock.release()
+
+    async def _stopped(self) -> bool:
+        """Wait for ``_POLL_S`` and return whether the cell must stop."""
+        try:
+            await asyncio.wait_for(self._cancel.wait(), _POLL_S)
+        except TimeoutError:
+            return False
+        return True

@@ -88,6 +88,10 @@ class RunPanel:
             self._memory.bar_style = "" if share < _NEARLY_FULL else "warning"
             self._memory_text.value = f"{min(used, limit) / MIB:.0f} MB of {limit / MIB:.0f} MB"
 
+    def view(self) -> dict[str, object]:
+        """Return the MIME bundle that shows it."""
+        return view(self.widget, "running")
+
     def close(self) -> None:
         """Close the panel. Called when the cell has ended."""
         close_tree(self.widget)

@@ -19,8 +19,6 @@ from typing import Any
 import zmq
 from jupyter_client.session import utcnow
 
-from sandbox_kernel.notebook.protocol.outgoing import Outgoing
-
 Frames = list[bytes]
 _LINGER_MS = 1000
 
@@ -37,7 +35,6 @@ class Channels:
     def __init__(self, where: Any) -> None:
         self.session = where.session
         self._lock = threading.RLock()
-        self._outgoing = Outgoing(self.session, self._lock)
         self._context = zmq.Context()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._readers: dict[Any, Callable[[], None]] = {}
@@ -60,12 +57,20 @@ class Channels:
         *,
         metadata: Mapping[str, object] | None = None,
         buffers: Sequence[bytes] | None = None,
-    ) -> None:
-        """Send one message."""
-        self._outgoing.send(socket, kind, content, parent, ident, metadata, buffers)
+    ) -> str:
+        """Send one message, and return its id. A forked copy of this process sends none."""
+        session = self.session
+        if session.pid != os.getpid():
+            return ""
+        with self._lock:
+            message = session.msg(kind, dict(content), parent, metadata=metadata)
+        # The lock is not held to encode, which may take long.
+        frames = [*session.serialize(message, ident), *(buffers or ())]
         with self._lock:
             if not socket.closed:
+                socket.send_multipart(frames, copy=max(map(len, frames)) < session.copy_threshold)
                 self._look(socket)
+        return str(message["msg_id"])
 
     def recv(self, socket: Any, flags: int) -> tuple[Any, Any]:
         """Return the identities and the message that waits; a pair of None without one."""

@@ -15,9 +15,9 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.notebook.protocol.channels import Channels, Frames
 
 Json = Mapping[str, Any]
@@ -128,6 +128,11 @@ class RequestLoop:
         self._greetings: set[asyncio.Future[None]] = set()
         self._control = Lane(self._serve)
         self._lanes: dict[str | None, Lane] = {None: Lane(self._serve)}
+
+    @property
+    def present(self) -> Request | None:
+        """The request that the running code belongs to; for a thread, the last request of the shell."""
+        return PRESENT.get() or self.last
 
     async def run(self) -> None:
         """Serve until a client has asked for the end."""

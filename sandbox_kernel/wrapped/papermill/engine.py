@@ -22,10 +22,10 @@ from papermill.log import logger
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import check_timeout
+from sandbox_kernel.model.units import parse_duration, parse_megabytes
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, rights_asked, shown
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
-from sandbox_kernel.notebook.options.units import parse_duration, parse_megabytes
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
 from sandbox_kernel.wrapped.papermill.state import SandboxNotebookClient
 

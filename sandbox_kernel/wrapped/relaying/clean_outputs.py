@@ -12,8 +12,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from sandbox_kernel.notebook.page.told_apart import name_of_program
-from sandbox_kernel.notebook.render import told_apart
+from sandbox_kernel.notebook.render import name_of_program, told_apart
 from sandbox_kernel.receipt import one_line, unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import ColourFilter, few_colours

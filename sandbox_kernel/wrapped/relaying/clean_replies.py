@@ -12,9 +12,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from sandbox_kernel.notebook.page.stdin_channel import PROMPT_MARK
-from sandbox_kernel.notebook.page.told_apart import name_of_program
-from sandbox_kernel.notebook.render import told_apart
+from sandbox_kernel.notebook.render import PROMPT_MARK, name_of_program, told_apart
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.code_answers import suggestions
 from sandbox_kernel.untrusted import ContentRefused

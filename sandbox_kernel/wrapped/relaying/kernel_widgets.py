@@ -13,8 +13,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sandbox_kernel.notebook.page.frames.frame_libraries import NotebookLibraries, cells_gone
-from sandbox_kernel.notebook.page.frames.gated_pages import CALLBACK_S, MAX_PAGES, MAX_PRINTED, TARGET, GatedPages
+from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries, cells_gone
+from sandbox_kernel.notebook.frames.gated_pages import CALLBACK_S, MAX_PAGES, MAX_PRINTED, TARGET, GatedPages
 from sandbox_kernel.notebook.render import told_apart
 from sandbox_kernel.session.cell.displays import MAX_COMMS
 from sandbox_kernel.untrusted import ContentRefused

@@ -13,7 +13,7 @@ from tests.browser.loopback_kernel import HOST
 from tests.browser.panel.test_side_panel import panel, run
 from tests.browser.test_receipt import REFUSED
 from tests.loopback_server import QuietHandler
-from tests.notebook.side_panel.test_panel_answers import PNG
+from tests.notebook.test_side_panel import PNG
 
 LANDLOCK, BUBBLEWRAP = "sandbox-landlock", "sandbox-loopback"
 

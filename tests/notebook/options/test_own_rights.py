@@ -19,9 +19,9 @@ from sandbox_kernel.notebook.options.option_table import COMMANDS, OPTIONS
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, LineRights, LineSetting, can_be_asked, shown
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.options.parse_options import parse_options
-from sandbox_kernel.notebook.side_panel.panel_answers import PanelDesk
+from sandbox_kernel.notebook.side_panel import PanelDesk
 from tests.notebook.test_here import Notebook, Page, _no_input
-from tests.workspace.here.conftest import project as project
+from tests.workspace.overlay.conftest import project as project
 
 DEFAULTS = CellOptions(here=".")
 #: The rows of the table that ask for a right. A new row is one until it is marked as harmless; then it is written here.
@@ -54,7 +54,7 @@ def lacking(text: str, rights: LineRights | None = None) -> tuple[str, ...]:
 
 
 def press(notebook: Notebook, action: str, **given: object) -> dict[str, object]:
-    return asyncio.run(PanelDesk(notebook.state).answer({"action": action, **given}, asyncio.Event()))
+    return asyncio.run(PanelDesk(notebook.state, {}).answer({"action": action, **given}, asyncio.Event()))
 
 
 def test_every_row_of_the_table_is_decided() -> None:
@@ -106,6 +106,22 @@ def test_a_line_asks_for_a_right(text: str, right: str) -> None:
     assert lacking(text) == (right,)
     refused = LineRights(LineSetting.ASK).refusal((right,))
     assert right in str(refused) and f"{LINES_VARIABLE}=all" in str(refused)
+
+
+@pytest.mark.parametrize("setting", [LineSetting.LIMITS, LineSetting.LOCKED])
+def test_a_fresh_cell_may_have_less_memory_than_it_would_have_unasked(
+    setting: LineSetting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rights, cell = LineRights(setting), "%%sandbox --fresh --memory 1G\n1"
+    assert lacking(cell, rights) == ()
+    assert lacking("%%sandbox rust --memory 2G\nfn main() {}", rights) == ()
+    assert lacking("%%sandbox --fresh --memory 2049M\n1", rights) == ("--memory 2049M",)
+    assert lacking("%%sandbox --memory 1G\n1", rights) == ("--memory 1G",), "a session has 512 MB"
+    assert lacking("%sandbox --fresh --memory 1G", rights) == ("--memory 1G",), "later sessions would have it"
+    low = replace(DEFAULTS, memory_mb=256)
+    assert rights.lacking(parse_cell(cell, low), low) == ("--memory 1G",), "the defaults say how much"
+    monkeypatch.setenv("SANDBOX_KERNEL_MEMORY", "256M")
+    assert lacking(cell, rights) == ("--memory 1G",), "the environment says how much"
 
 
 @pytest.mark.parametrize("setting", [LineSetting.LIMITS, LineSetting.LOCKED])
@@ -271,7 +287,7 @@ def test_the_page_allows_what_it_was_shown_and_nothing_else(notebook: Notebook) 
     seen = press(notebook, "rights", cells=cells)
     assert seen["cells"] == [
         [1, [["--mount /etc:/data", "show a host path inside, read-only without :rw"]]],
-        [3, [["--allow-net example.org", "allow one host"]]],
+        [3, [["--allow-net example.org", "let it reach a domain"]]],
     ]
     newer = press(notebook, "rights", cells=cells[:1])
     assert press(notebook, "allow-rights", key=seen["key"])["status"] == "error", "a newer question was shown"

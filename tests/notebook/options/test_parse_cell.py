@@ -1,16 +1,23 @@
 """The cell parser: what a user may write, and what each mistake is answered with."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel import InvalidRequest, Language, SandboxError
-from sandbox_kernel.notebook.options.cell_options import CellOptions, NetGrant
+from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.model.units import duration_text, parse_bytes, parse_duration, size_text
+from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, OPTIONS, usage
 from sandbox_kernel.notebook.options.parse_cell import MAX_LINES, LineCommand, parse_cell, parse_line, parse_magic
-from sandbox_kernel.notebook.options.parse_options import _APPLY, MAX_LINE, MAX_REPEATS, parse_options
-from sandbox_kernel.notebook.options.units import duration_text, parse_bytes, parse_duration, size_text
-from sandbox_kernel.policy import Mount
+from sandbox_kernel.notebook.options.parse_options import MAX_LINE, MAX_REPEATS, parse_options, split_words
+from sandbox_kernel.policy import Mount, SandboxPolicy
+from sandbox_kernel.policy.network_rule import NetworkRule
 
 NONE = CellOptions()
 
@@ -52,7 +59,7 @@ def test_every_option_of_the_table_is_understood_together():
         stdin="two words",
         env=(("A", "1"), ("B", "x y")),
         args=("one", "--two"),
-        allow_net=(NetGrant("example.org"), NetGrant("api.example.org", 8443)),
+        allow_net=(NetworkRule("example.org"), NetworkRule("api.example.org", (8443,))),
         mounts=(Mount("data", "/data"), Mount("/srv/x", "/x", True)),
         inputs=("a", "b"),
         outputs=("c",),
@@ -114,7 +121,7 @@ def test_what_words_writes_the_parser_reads_back():
         ("--env A", "--env 'A' has no '='; give NAME=VALUE"),
         ("--env 1A=2", "--env '1A=2': environment name '1A' is not usable"),
         ("--env LD_PRELOAD=x", "tells the loader to run other code"),
-        ("--env A=1 --env A=2", "--env 'A' is given twice"),
+        ("--env A=1 --env A=2", "--env 'A=2' is given twice"),
         (
             "--allow-net http://x.org/a",
             "--allow-net 'http://x.org/a' is a URL or part of one; give its domain alone: x.org",
@@ -125,7 +132,7 @@ def test_what_words_writes_the_parser_reads_back():
         ("--mount /x", "--mount '/x': a part is missing; give HOST:GUEST"),
         ("--mount /x:y", "must be an absolute path"),
         ("--mount /x:/etc", "is a place of the sandbox itself"),
-        ("--mount a:/d --mount b:/d", "--mount '/d' is given twice"),
+        ("--mount a:/d --mount b:/d", "--mount 'b:/d' is given twice"),
         ("-i a.b", "-i 'a.b' is not the name of a variable"),
         ("-o a -o a", "-o 'a' is given twice"),
         ("--quiet=yes", "--quiet takes no value"),
@@ -267,14 +274,14 @@ def test_a_line_sets_the_defaults_of_this_and_later_cells():
 
 def test_a_cell_adds_to_the_lists_of_the_defaults_and_overrides_its_values():
     defaults = CellOptions(
-        timeout_s=9.0, env=(("A", "1"), ("B", "2")), args=("x",), allow_net=(NetGrant("a.org"),), session="s"
+        timeout_s=9.0, env=(("A", "1"), ("B", "2")), args=("x",), allow_net=(NetworkRule("a.org"),), session="s"
     )
     options = cell("%%sandbox --timeout 1s --env B=3 --arg x --allow-net b.org --fresh\n1", defaults).options
     assert options == CellOptions(
         timeout_s=1.0,
         env=(("A", "1"), ("B", "3")),
         args=("x", "x"),
-        allow_net=(NetGrant("a.org"), NetGrant("b.org")),
+        allow_net=(NetworkRule("a.org"), NetworkRule("b.org")),
         fresh=True,
     )
     assert cell("%%sandbox --session t\n1", CellOptions(fresh=True)).options == CellOptions(session="t")
@@ -353,12 +360,13 @@ def test_help_as_the_value_of_an_option_is_that_value():
     assert not plan.commands
 
 
-def test_the_table_the_parser_and_the_help_know_the_same_options():
-    assert set(_APPLY) == set(BY_NAME)
+def test_every_row_of_the_table_has_a_field_and_help_and_its_samples_are_read_and_written_back():
+    assert {option.field for option in OPTIONS} == set(vars(CellOptions())) - {"language"}
     for option in OPTIONS:
         assert option.name in usage()
         for sample in option.samples:
-            parse_options([option.name, sample])
+            options = parse_options([option.name, sample])
+            assert parse_options(split_words(options.words(), "")) == options
     for command in COMMAND_NAMES:
         assert command in usage()
 
@@ -415,3 +423,33 @@ def test_a_name_of_two_words_without_quotes_is_refused_with_the_right_form(line:
         parse_line(line)
     assert f"a name with spaces stands in quotes: %sandbox {command} '{name}'" in str(caught.value)
     assert parse_line(f"{command} '{name}' python").target == name
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("stricct", "--policy 'stricct' is neither a preset nor a file; did you mean strict?"),
+        ("zzz", "presets: standard, strict, classroom, data, build, gpu; files end in .toml or .json"),
+        ("missing.toml", "policy file 'missing.toml' cannot be read"),
+    ],
+)
+def test_a_policy_that_is_not_there_says_what_is(name: str, hint: str) -> None:
+    with pytest.raises(PolicyViolation) as caught:
+        policy_of(CellOptions(policy=name))
+    assert hint in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Wider(SandboxPolicy):
+    camera: bool = False
+
+
+def test_a_field_that_a_policy_gets_later_is_shown_by_itself() -> None:
+    assert ("camera", "True") in policy_rows(Wider(camera=True))
+    assert policy_rows(Wider()) == policy_rows(SandboxPolicy())
+
+
+def test_a_file_without_an_ending_is_still_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").write_text("allowProcessSpawn = true\n")
+    monkeypatch.chdir(tmp_path)
+    assert policy_of(CellOptions(policy="mine")).process_spawn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.notebook.page.frames.gated_pages import CALLBACK_S
+from sandbox_kernel.notebook.frames.gated_pages import CALLBACK_S
 from sandbox_kernel.session.cell.displays import MAX_COMMS
 from sandbox_kernel.wrapped.relaying import kernel_widgets
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets

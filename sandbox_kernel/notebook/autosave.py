@@ -1,0 +1,296 @@
+"""Saves the sessions of a notebook by themselves, and offers the last state to the next kernel of that notebook.
+
+While autosave is on, states are saved every few minutes and at an orderly end, each only when a cell has changed it
+since the last time. Saving waits for a running cell, on a thread of its own, and pickles in a fork of the session.
+
+    CACHE/autosave/NOTEBOOK/last/LANGUAGE-NAME       what the kernel saved that saved last
+    CACHE/autosave/NOTEBOOK/earlier/LANGUAGE-NAME    what the kernel before that one left
+    CACHE/autosave/NOTEBOOK/claim                    locked by the kernel that saves
+
+``NOTEBOOK`` is a hash of the notebook's path. Each file is complete or not there, and is data of a sandbox: only a jail
+makes variables of it (``session/saved_file.py``). The first save of a kernel puts what an earlier kernel left
+aside, so a new kernel that saves an empty session destroys nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import Language, Note, notes
+
+#: The most notebooks whose states are kept, and the most bytes of all of them together; the oldest go first.
+MOST_NOTEBOOKS, MOST_BYTES = 20, 2048 * MIB
+_LAST, _EARLIER, _CLAIM = "last", "earlier", "claim"
+#: The end of the name of a file that is being written (``session/saved_file.py``).
+_HALF = re.compile(r"\.[0-9a-f]{16}\.part\Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptState:
+    """One saved session: its file, its language and name, when it was saved (seconds since the epoch)."""
+
+    path: str
+    language: Language
+    name: str
+    time: float
+
+
+def default_folder() -> str:
+    """Return the folder of all kept states: below ``SANDBOX_KERNEL_CACHE``, or below the user's cache folder."""
+    chosen = os.environ.get("SANDBOX_KERNEL_CACHE")
+    root = os.path.abspath(os.path.expanduser(chosen)) if chosen else os.path.join(cache_root(), "sandbox-kernel")
+    return os.path.join(root, "autosave")
+
+
+class KeptStates:
+    """The states of one notebook, for one kernel.
+
+    Args:
+        notebook: the path of the notebook.
+        folder: where the states of all notebooks lie.
+
+    """
+
+    def __init__(self, notebook: str, folder: str | None = None) -> None:
+        self.notebook = notebook
+        self._all = folder or default_folder()
+        self._own = os.path.join(self._all, hashlib.sha256(os.path.abspath(notebook).encode()).hexdigest()[:32])
+        self._lock = threading.Lock()
+        self._has_saved = False
+        self._claim: int | None = None
+
+    def check(self) -> None:
+        """Make the folder and claim it; raises ``SessionError`` when states cannot be kept there.
+
+        The claim ends with this process. Two kernels that save for one notebook would replace each other's states.
+        """
+        try:
+            make_own_folder(self._own)
+            claimed = self._claimed()
+        except OSError as error:
+            raise SessionError(
+                f"autosave cannot keep states in {self._all!r}: {error}; name a folder of your own in the environment "
+                "variable SANDBOX_KERNEL_CACHE, or use %sandbox save NAME"
+            ) from None
+
+        if not claimed:
+            raise SessionError(
+                "another kernel of this notebook saves its sessions already, and one would replace what the other "
+                "saved; end that kernel, or use %sandbox save NAME"
+            )
+
+    def _claimed(self) -> bool:
+        path = os.path.join(self._own, _CLAIM)
+        with self._lock:
+            if self._claim is not None:
+                if os.path.exists(path):
+                    return True
+                os.close(self._claim)
+                self._claim = None
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                # Such a lock is the process's own: no child keeps it when the kernel is killed.
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    os.close(fd)
+                    return False
+            self._claim = fd
+            return True
+
+    def place(self, language: Language, name: str) -> str:
+        """Return the path to save a session to. The first call puts aside what an earlier kernel left."""
+        self.check()
+        last = os.path.join(self._own, _LAST)
+        with self._lock:
+            if not self._has_saved:
+                # What is in ``earlier`` stays as long as there is nothing newer: a save may fail, on a full disk.
+                if self._states(_LAST):
+                    earlier = os.path.join(self._own, _EARLIER)
+                    shutil.rmtree(earlier, ignore_errors=True)
+                    os.rename(last, earlier)
+                self._has_saved = True
+            os.makedirs(last, 0o700, exist_ok=True)
+        return os.path.join(last, f"{language}-{name}" if name else str(language))
+
+    def left_behind(self) -> tuple[KeptState, ...]:
+        """Return the states that an earlier kernel of this notebook left, by language and name."""
+        return self._states(_EARLIER) if self._has_saved else self._states(_LAST) or self._states(_EARLIER)
+
+    def _states(self, which: str) -> tuple[KeptState, ...]:
+        found: list[KeptState] = []
+        with contextlib.suppress(OSError):
+            for entry in sorted(os.scandir(os.path.join(self._own, which)), key=lambda entry: entry.name):
+                language, _, name = entry.name.partition("-")
+                if language in set(Language) and not _HALF.search(entry.name) and entry.is_file():
+                    saved = entry.stat().st_mtime
+                    found.append(KeptState(path=entry.path, language=Language(language), name=name, time=saved))
+        return tuple(found)
+
+    def forget(self) -> None:
+        """Remove every state of this notebook."""
+        shutil.rmtree(self._own, ignore_errors=True)
+        with self._lock:
+            self._has_saved = False
+
+    def tidy(self) -> bool:
+        """Remove what is beyond the bounds, oldest notebook first; False when the states of this one went too."""
+        sizes = {name: _size(os.path.join(self._all, name)) for name in _names(self._all)}
+        total, count = sum(size for size, _ in sizes.values()), len(sizes)
+        own = os.path.basename(self._own)
+        # This notebook goes last: what it saved is the youngest, unless it alone is too large.
+        for name in sorted(sizes, key=lambda name: (name == own, sizes[name][1])):
+            if total <= MOST_BYTES and count <= MOST_NOTEBOOKS:
+                return True
+            shutil.rmtree(os.path.join(self._all, name), ignore_errors=True)
+            total, count = total - sizes[name][0], count - 1
+            if name == own:
+                return False
+        return True
+
+
+def _names(folder: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return os.listdir(folder)
+    return []
+
+
+def _size(folder: str) -> tuple[int, float]:
+    """Return the bytes of all files below a folder, and when the youngest was written."""
+    size, youngest = 0, 0.0
+    for place, _, names in os.walk(folder):
+        for name in (each for each in names if each != _CLAIM):
+            with contextlib.suppress(OSError):
+                found = os.lstat(os.path.join(place, name))
+                size, youngest = size + found.st_size, max(youngest, found.st_mtime)
+    return size, youngest
+
+
+#: How often states are saved when nothing else is asked for, and how often at most.
+DEFAULT_EVERY_S, LEAST_EVERY_S = 300.0, 1.0
+#: How long the last save at the end of a kernel may take: Jupyter kills a kernel that takes longer to end.
+_LAST_S = 4.0
+
+Key = tuple[Language, str]
+
+
+def notebook_path(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the path of the notebook that this kernel was started for; None where the server does not say."""
+    return environment.get("JPY_SESSION_NAME") or None
+
+
+class Autosaver:
+    """Saves the sessions of one notebook, and knows what the kernel before this one left.
+
+    Args:
+        sessions: returns the sessions that hold something, by language and name.
+        notebook: the notebook's path; None when it is not known, and then nothing can be saved by itself.
+
+    """
+
+    def __init__(self, sessions: Callable[[], Mapping[Key, object]], notebook: str | None) -> None:
+        self._sessions = sessions
+        self.kept = None if notebook is None else KeptStates(notebook)
+        self.every_s: float | None = None
+        self._saved: dict[Key, tuple[str, int]] = {}
+        self._stop = threading.Event()
+        self._saving = threading.Lock()
+        self._troubles: list[Note] = []
+        self._offered = False
+
+    def switch_on(self, every_s: float = DEFAULT_EVERY_S) -> str:
+        """Save from now on, every so many seconds; returns the path of the notebook."""
+        if every_s < LEAST_EVERY_S:
+            raise InvalidRequest(f"%sandbox autosave: at most once every {LEAST_EVERY_S:g} s, got {every_s:g} s")
+        kept = self._known()
+        kept.check()
+        self.switch_off()
+        self.every_s, self._stop = every_s, threading.Event()
+        work = threading.Thread(target=self._watch, args=(every_s, self._stop), name="sandbox-autosave", daemon=True)
+        work.start()
+        return kept.notebook
+
+    def switch_off(self) -> None:
+        """Save no more by itself; what was saved stays."""
+        self._stop.set()
+        self.every_s = None
+
+    def forget(self) -> None:
+        """Save no more, and remove what was saved for this notebook."""
+        self.switch_off()
+        with self._saving:
+            self._saved = {}
+            self._known().forget()
+
+    def finish(self) -> None:
+        """Save for the last time, if autosave is on: the kernel ends. Takes a few seconds at most."""
+        if self.every_s is not None:
+            self.switch_off()
+            last = threading.Thread(target=self.save, name="sandbox-autosave-last", daemon=True)
+            last.start()
+            last.join(_LAST_S)
+
+    def save(self) -> None:
+        """Save every session that has changed. What goes wrong is told with the next cell."""
+        with self._saving:
+            for (language, name), session in self._sessions().items():
+                if hasattr(session, "save"):
+                    self._save_one((language, name), session)
+
+    def _save_one(self, key: Key, session: Any) -> None:
+        kept, state = self._known(), session.present_state
+        if self._saved.get(key) == state:
+            return
+        try:
+            session.save(kept.place(*key))
+            if not kept.tidy():
+                raise SessionError(f"the state is larger than the {MOST_BYTES // MIB} MB that autosave keeps")
+            self._saved[key] = state
+        except (SandboxError, OSError) as error:
+            note = notes.not_autosaved(error)
+            if note not in self._troubles:
+                self._troubles.append(note)
+
+    def left_behind(self) -> tuple[KeptState, ...]:
+        """Return what an earlier kernel of this notebook left."""
+        return () if self.kept is None else self.kept.left_behind()
+
+    def news(self) -> tuple[Note, ...]:
+        """Return what the next reply has to say: once what an earlier kernel left, and what could not be saved."""
+        told, self._troubles = self._troubles, []
+        if not self._offered:
+            self._offered = True
+            if left := self.left_behind():
+                told = [notes.state_offered(when(left)), *told]
+        return tuple(told)
+
+    def _watch(self, every_s: float, stop: threading.Event) -> None:
+        while not stop.wait(every_s):
+            self.save()
+
+    def _known(self) -> KeptStates:
+        if self.kept is None:
+            raise InvalidRequest(
+                "%sandbox autosave: this kernel was not told which notebook it belongs to (Jupyter servers do, in "
+                "JPY_SESSION_NAME), so no later kernel would find the state; use %sandbox save NAME and load NAME"
+            )
+        return self.kept
+
+
+def when(states: Sequence[KeptState]) -> str:
+    """Return when the youngest of these states was saved, in words."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(max(state.time for state in states)))

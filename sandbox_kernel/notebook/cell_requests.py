@@ -1,0 +1,255 @@
+"""The kernel's answers to requests about cells: runs them, completes, explains, debugs, and serves the side panel.
+
+``options`` parses a cell, ``execution`` and ``sandboxes`` run it in a sandbox, ``render`` makes its messages and
+``page/kernel_door.py`` sends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.notebook.editor import (
+    Completion,
+    History,
+    HistoryEntry,
+    complete_magic,
+    completeness,
+    explain_magic,
+    is_question,
+    program_of,
+    with_magics,
+)
+from sandbox_kernel.notebook.execution import CellExecution, NotebookState
+from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
+from sandbox_kernel.notebook.options.option_table import usage
+from sandbox_kernel.notebook.page.kept_output import KeptOutput
+from sandbox_kernel.notebook.page.kernel_door import NotebookPrompts, StdinChannel, Wire, failure_fields
+from sandbox_kernel.notebook.render import expressions, payload, told_apart
+from sandbox_kernel.session.cell.front_end import unanswered
+from sandbox_kernel.untrusted.json_value import encodable
+from sandbox_kernel.untrusted.sanitize import sanitize_docstring
+
+if TYPE_CHECKING:
+    from sandbox_kernel.notebook.kernel import SandboxKernel
+    from sandbox_kernel.notebook.page.widgets import RunPanel
+    from sandbox_kernel.notebook.protocol.debugger import NotebookDebugger
+    from sandbox_kernel.notebook.protocol.request_loop import Request
+    from sandbox_kernel.notebook.side_panel import PanelDesk
+
+#: How many cells are remembered with the number under which they ran.
+_MOST_CELLS = 5000
+
+Content = Mapping[str, Any]
+
+
+class CellRequests:
+    """The cells of one kernel."""
+
+    def __init__(self, kernel: SandboxKernel) -> None:
+        self._kernel = kernel
+        self._number = 0
+        self._uncounted = 0
+        #: The id of the notebook's cell that ran under each number.
+        self._ran: dict[int, str] = {}
+        self._stdin_lock = threading.Lock()
+        self._widgets_enabled = False
+        self._debugger: NotebookDebugger | None = None
+        self._kept = KeptOutput()
+        self.history = History()
+        self.state = NotebookState(sandboxes=kernel.sandboxes, defaults=kernel.first_defaults)
+        self.state.comms.register(kernel.comm_manager)
+        self._kept.register(kernel.comm_manager)
+
+    async def execute(self, request: Request) -> Content:
+        """Run a cell and return the content of the reply; one at a time on each (sub)shell."""
+        asked, metadata = request.content, request.message["metadata"]
+        code, silent, allow_stdin = asked["code"], bool(asked.get("silent")), bool(asked.get("allow_stdin"))
+        text, cell_id = encodable(str(code)), metadata.get("cellId")
+        self.state.libraries.gone(cells_gone(metadata))
+        number = self._number + 1
+        if not silent:
+            # Messages are UTF-8: a lone surrogate would make sending this message fail, and with it the reply.
+            self._kernel.loop.publish("execute_input", {"code": text, "execution_count": number}, request.message)
+        counted = bool(asked.get("store_history", True)) and not silent
+        # nbval runs all cells without history, so that all have the same number; a cell is named by its own.
+        name = number + self._uncounted
+        if counted:
+            self._number, name = number, number
+            self._remember(number, cell_id)
+        elif not silent:
+            self._uncounted += 1
+        if is_question(code):
+            page = {"source": "page", "start": 0, "data": {"text/plain": usage()}}
+            return {"status": "ok", "execution_count": number, "payload": [page], "user_expressions": {}}
+        if self._debugger is not None:
+            await self._debugger.before_cell()
+        # Notebook pages send a cell id and accept input requests; nbval, papermill and nbclient do neither.
+        wire = Wire(self, request.message, number, silent=silent, watched=allow_stdin and cell_id is not None)
+        if wire.watched():
+            self._kept.begin(request.message, str(cell_id), text, number)
+        expressed = asked.get("user_expressions") or {}
+        with self._kernel.running.cell() as cancel:
+            channel = StdinChannel(self._kernel.channels, request.message, request.idents)
+            prompts = NotebookPrompts(channel, self._stdin_lock, cancel, allow_stdin)
+            question = prompts.question if allow_stdin and not silent else None
+            where = str(cell_id or "")
+            execution = CellExecution(
+                self.state, wire, prompts.ask, cancel, name, where, expressed, silent=silent, question=question
+            )
+            done = await execution.run(code)
+        self._kept.end(request.message)
+        if done.bug is not None:
+            self._kernel.log.error("a cell could not be run", exc_info=done.bug)
+        if counted:
+            self.history.add(HistoryEntry(number, text, done.value))
+        if done.failure is not None:
+            fields = failure_fields(done.failure)
+            return {"status": "error", "execution_count": number, **fields, "payload": [], "user_expressions": {}}
+        reply = done.reply or unanswered(expressed)
+        parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
+        return {"status": "ok", "execution_count": number, **parts}
+
+    def _remember(self, number: int, cell_id: object) -> None:
+        if isinstance(cell_id, str) and 0 < len(cell_id) <= 64:
+            self._ran[number] = cell_id
+            if len(self._ran) > _MOST_CELLS:
+                del self._ran[next(iter(self._ran))]
+
+    # -- what the ``Wire`` of a cell needs ---------------------------------------------------------------------------
+
+    def publish(self, kind: str, content: Mapping[str, object], parent: Mapping[str, object]) -> None:
+        """Send an iopub message for a parent."""
+        self._kept.send(kind, content, parent, partial(self._kernel.loop.publish, kind, content, parent))
+
+    def report_view(self, document: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the widget of a report."""
+        from sandbox_kernel.notebook.page.widgets import report_widget, view  # ipywidgets, for few cells
+
+        self._enable_widgets()
+        return view(report_widget(document, self.state.measure_again), "Capability report, to explore")
+
+    def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
+        """Return a panel for a cell that runs for long."""
+        from sandbox_kernel.notebook.page.widgets import RunPanel
+
+        self._enable_widgets()
+        return RunPanel(timeout_s, stop)
+
+    def _enable_widgets(self) -> None:
+        """Register the comm target of ipywidgets, so that a page finds our widgets, also after a reload."""
+        if not self._widgets_enabled:
+            import ipywidgets
+
+            ipywidgets.register_comm_target()
+            self._widgets_enabled = True
+
+    # -- the side panel and the debugger -----------------------------------------------------------------------------
+
+    async def side_panel(self, content: Content) -> Content:
+        """Answer the side panel of the page, between cells."""
+        with self._kernel.running.cell() as cancel:
+            return await self._panel_desk.answer(content, cancel)
+
+    @cached_property
+    def _panel_desk(self) -> PanelDesk:
+        from sandbox_kernel.notebook.side_panel import PanelDesk  # few notebooks have the panel open
+
+        return PanelDesk(self.state, self._ran)
+
+    async def debug(self, content: object) -> dict[str, object]:
+        """Answer a page's debugger. The control channel has one request at a time."""
+        if self._debugger is None:
+            from sandbox_kernel.notebook.protocol.debugger import NotebookDebugger  # few notebooks are debugged
+
+            sandboxes = self.state.sandboxes
+            self._debugger = NotebookDebugger(
+                lambda on_event: sandboxes.attach_debugger(self.state.defaults, on_event),
+                lambda code: sandboxes.program(code, self.state.defaults),
+                lambda event: self.publish("debug_event", event, {}),
+            )
+        return await self._debugger.answer(content)
+
+    # -- editor requests ---------------------------------------------------------------------------------------------
+
+    async def complete(self, code: str, cursor_pos: int) -> dict[str, object]:
+        """Complete magics and options from the table, everything else by asking the cell's session if it is open."""
+        found = complete_magic(code, cursor_pos, self.state.known())
+        if found is not None and "magic" not in found.kinds:
+            return _completion_reply(found)
+        known = await self._ask_session("complete", code, cursor_pos)
+        if found is not None:
+            return _completion_reply(with_magics(found, known or {}))
+        if known is not None and "matches" in known:
+            return {"status": "ok", "metadata": {}, **known}
+        return _completion_reply(Completion((), cursor_pos, cursor_pos))
+
+    async def inspect(self, code: str, cursor_pos: int, detail_level: int = 0) -> dict[str, object]:
+        """Explain magics and options from the table, everything else by asking the session."""
+        text = explain_magic(code, cursor_pos)
+        data: Mapping[str, object] = {} if text is None else {"text/plain": text}
+        if text is None and (known := await self._ask_session("inspect", code, cursor_pos, detail_level)):
+            # A docstring comes from the sandbox and is shown on the page, so it is cleaned like an output. Cleaning
+            # runs in a thread, so that this loop stays free for other requests.
+            clean = await asyncio.get_running_loop().run_in_executor(None, sanitize_docstring, known)
+            data = told_apart(clean.data)
+        return {"status": "ok", "found": bool(data), "data": data, "metadata": {}}
+
+    async def is_complete(self, code: str) -> dict[str, str]:
+        """Tell a console whether to run the code or to wait for more lines."""
+        return completeness(code, self.state.defaults)
+
+    async def find_history(
+        self,
+        hist_access_type: str,
+        output: bool,
+        raw: bool,
+        session: int | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        n: int | None = None,
+        pattern: str | None = None,
+        unique: bool = False,
+    ) -> dict[str, object]:
+        """Return cells that were run in this kernel."""
+        match hist_access_type:
+            case "tail":
+                rows = self.history.tail(10 if n is None else n, output=output)
+            case "range":
+                rows = self.history.range(session or 0, start or 0, stop, output=output)
+            case "search":
+                rows = self.history.search(pattern or "*", n, unique=unique, output=output)
+            case _:
+                rows = []
+        return {"status": "ok", "history": rows}
+
+    async def _ask_session(self, what: str, code: str, position: int, detail: int = 0) -> Mapping[str, object] | None:
+        """Ask the session in which this cell would run; None if there is none, or if it cannot answer."""
+        plan = program_of(code, self.state.defaults)
+        try:
+            session = self.state.sandboxes.sessions.of_cell(plan) if plan is not None else None
+            if plan is None or session is None:
+                return None
+            ask = session.complete if what == "complete" else partial(session.inspect, detail=detail)
+            return await asyncio.get_running_loop().run_in_executor(None, ask, plan.code, position)
+        except SandboxError as error:
+            self._kernel.log.info("the session could not %s: %s", what, error)
+            return None
+
+
+def _completion_reply(found: Completion) -> dict[str, object]:
+    kinds = [
+        {"start": found.start, "end": found.end, "text": text, "type": kind}
+        for text, kind in zip(found.matches, found.kinds, strict=True)
+    ]
+    return {
+        "status": "ok",
+        "matches": list(found.matches),
+        "cursor_start": found.start,
+        "cursor_end": found.end,
+        "metadata": {"_jupyter_types_experimental": kinds} if kinds else {},
+    }

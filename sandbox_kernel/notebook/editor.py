@@ -1,0 +1,300 @@
+"""Completion and inspection of magic lines, is-complete and history. Pure.
+
+For everything that is not on a magic line the kernel asks the session, which knows the program's names.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import re
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sandbox_kernel.errors import InvalidRequest, SandboxError
+from sandbox_kernel.model import Language
+from sandbox_kernel.notebook.options.cell_options import SESSION_LANGUAGES, CellOptions
+from sandbox_kernel.notebook.options.option_table import (
+    BY_NAME,
+    COMMAND_NAMES,
+    COMMANDS,
+    COMMANDS_BY_NAME,
+    OPTIONS,
+    Takes,
+    usage,
+)
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
+from sandbox_kernel.policy import PRESETS
+
+_TYPED = re.compile(r"\S*\Z")
+_OUR_LINE = re.compile(r"^\ufeff?%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
+#: Possible values from the notebook, such as session names, by option.
+Known = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Candidates for the text between ``start`` and ``end``, and the kind of each: command, option, language …."""
+
+    matches: tuple[str, ...]
+    start: int
+    end: int
+    kinds: tuple[str, ...] = ()
+
+
+def magic_line(code: str, position: int) -> tuple[str, str] | None:
+    """Return the magic and the text between it and the cursor; None if the cursor is not on a ``sandbox`` line."""
+    line = _line_before(code, position)
+    match = re.match(r"(%%?sandbox)(?:\s+(.*))?\Z", line, re.DOTALL)
+    return (match[1], match[2] or "") if match and (match[2] is not None or line.endswith(match[1])) else None
+
+
+def _line_before(code: str, position: int) -> str:
+    """Return the line up to the cursor, without a byte order mark."""
+    start = code.rfind("\n", 0, position) + 1
+    return code[start:position].removeprefix("\ufeff") if start == 0 else code[start:position]
+
+
+def complete_magic(code: str, position: int, known: Known | None = None) -> Completion | None:
+    """Complete a magic line, or the name of the magic; None if the cursor is in the program."""
+    position = max(0, min(position, len(code)))
+    start = code.rfind("\n", 0, position) + 1
+    line = _line_before(code, position)
+    if not line.startswith("%"):
+        return None
+    if re.fullmatch(r"%%?\w*", line):
+        names = [name for name in ("%%sandbox", "%sandbox") if name.startswith(line) and (start == 0 or name[1] != "%")]
+        return _among(names, "magic", line, position) if names else None
+    found = magic_line(code, position)
+    if found is None:
+        return None
+    magic, rest = found
+    word = _TYPED.search(rest)
+    typed = word[0] if word else ""
+    before = rest[: len(rest) - len(typed)].split()
+    name, equals, value = typed.partition("=")
+    if equals and name in BY_NAME:
+        return _values(name, value, position, known or {})
+    if before and before[-1] in BY_NAME and not BY_NAME[before[-1]].is_flag:
+        return _values(before[-1], typed, position, known or {})
+    if magic == "%sandbox" and before and before[0] in COMMAND_NAMES:
+        return _arguments(before, typed, position)
+    return _words(magic, before, typed, position)
+
+
+def program_of(code: str, defaults: CellOptions) -> CellPlan | None:
+    """Parse an unfinished cell. Magic lines are replaced by spaces, so that positions in the program do not change.
+
+    Returns None if its options cannot be parsed, because its session is then unknown.
+    """
+    try:
+        plan = parse_cell(code, defaults)
+    except SandboxError:
+        return None
+    return replace(plan, code=_OUR_LINE.sub(lambda found: " " * len(found[0]), code))
+
+
+def with_magics(ours: Completion, known: Mapping[str, object]) -> Completion:
+    """Add the magics that the session offers for the same text, after our own."""
+    matches = known.get("matches")
+    theirs = matches if known.get("cursor_start") == ours.start and isinstance(matches, list) else []
+    more = [name for name in theirs if isinstance(name, str) and name.startswith("%") and name not in ours.matches]
+    return replace(ours, matches=(*ours.matches, *more), kinds=(*ours.kinds, *["magic"] * len(more)))
+
+
+def _words(magic: str, before: list[str], typed: str, position: int) -> Completion:
+    candidates: list[tuple[str, str]] = []
+    if not typed.startswith("-"):
+        if magic == "%sandbox" and not before:
+            candidates += [(command.name, "command") for command in COMMANDS]
+        if not _has_language(before):
+            # Aliases of a language are offered only if no full name begins with the typed text.
+            own = any(language.startswith(typed) for language in Language)
+            candidates += [(str(name), "language") for name in (Language if own else Language.names())]
+    used = set(before)
+    candidates += [(option.name, "option") for option in OPTIONS if option.repeats or option.name not in used]
+    return _typed(candidates, typed, position)
+
+
+def _arguments(before: list[str], typed: str, position: int) -> Completion:
+    """Complete the arguments of a line command: a language or ``--session``, if it takes a session."""
+    candidates: list[tuple[str, str]] = []
+    takes = COMMANDS_BY_NAME[before[0]].takes
+    if takes.a_session and (takes is not Takes.NAME or len(before) > 1):
+        if not _has_language(before):
+            candidates += [(language, "language") for language in Language if language in SESSION_LANGUAGES]
+        candidates += [] if "--session" in before else [("--session", "option")]
+    return _typed(candidates, typed, position)
+
+
+def _has_language(before: list[str]) -> bool:
+    return any(word in Language.names() for word in before)
+
+
+def _typed(candidates: list[tuple[str, str]], typed: str, position: int) -> Completion:
+    found = [(name, kind) for name, kind in candidates if name.startswith(typed)]
+    return Completion(
+        tuple(name for name, _ in found), position - len(typed), position, tuple(kind for _, kind in found)
+    )
+
+
+def _values(option: str, typed: str, position: int, known: Known) -> Completion:
+    samples = PRESETS if option == "--policy" else known.get(option, BY_NAME[option].samples)
+    return _among(list(samples), "value", typed, position)
+
+
+def _among(names: list[str], kind: str, typed: str, position: int) -> Completion:
+    found = tuple(name for name in names if name.startswith(typed))
+    return Completion(found, position - len(typed), position, (kind,) * len(found))
+
+
+_WORD = re.compile(r"[\w%.+-]")
+
+
+def word_at(text: str, position: int) -> str:
+    """Return the word around a position: letters, digits and the characters of magics and options."""
+    position = max(0, min(position, len(text)))
+    start = end = position
+    while start > 0 and _WORD.match(text[start - 1]):
+        start -= 1
+    while end < len(text) and _WORD.match(text[end]):
+        end += 1
+    return text[start:end]
+
+
+def explain_magic(code: str, position: int) -> str | None:
+    """Explain the magic, option, command or language under the cursor; None if it is not on a magic line."""
+    position = max(0, min(position, len(code)))
+    start = code.rfind("\n", 0, position) + 1
+    if not code.startswith(("%sandbox", "%%sandbox"), start):
+        return None
+    word = word_at(code, position)
+    if option := BY_NAME.get(word):
+        many = "; may be repeated" if option.repeats else ""
+        return f"{option.name} {option.value}\n\n{option.help}{many}\nAccepted: {option.form}"
+    for command in COMMANDS:
+        if word == command.name:
+            return f"%sandbox {command.name} {command.arguments}".rstrip() + f"\n\n{command.help}"
+    if word in ("%sandbox", "%%sandbox", ""):
+        return usage()
+    try:
+        return f"{Language.parse(word)}: the language of the cell"
+    except InvalidRequest:
+        return usage()
+
+
+def is_question(code: object) -> bool:
+    """Whether a cell is only the magic with a question mark, like ``%sandbox?``."""
+    return isinstance(code, str) and code.strip() in ("%sandbox?", "%%sandbox?", "?%sandbox", "?%%sandbox")
+
+
+MAX_PARSED = 20_000
+_DEEP = re.compile(r"[(\[{]{60}")
+_OPEN = re.compile(
+    r"was never closed|unexpected EOF|unterminated triple|expected an indented block|EOF while scanning|'\{' was"
+)
+
+
+def completeness(code: str, defaults: CellOptions) -> dict[str, str]:
+    """Return ``status`` (complete, incomplete or invalid) and ``indent``, the indentation of the next line."""
+    first = code.lstrip().partition("\n")[0]
+    # As for every cell magic, an empty line ends the cell.
+    if first.startswith("%%sandbox") and not code.endswith("\n"):
+        return {"status": "incomplete", "indent": ""}
+    try:
+        plan = parse_cell(code, defaults)
+    except SandboxError:
+        return {"status": "invalid"}
+    if plan.options.effective_language is not Language.PYTHON or first.startswith("%%sandbox"):
+        return {"status": "complete"}
+    return python_completeness(plan.code)
+
+
+def python_completeness(code: str) -> dict[str, str]:
+    """Return the same for Python code without magics."""
+    if not code.strip() or len(code) > MAX_PARSED or _DEEP.search(code):
+        return {"status": "complete"}
+    lines = [line for line in code.splitlines() if not line.startswith(("%", "!"))]
+    text = "\n".join(lines)
+    last = lines[-1] if lines else ""
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        if last.endswith("\\") or _OPEN.search(error.msg or "") or last.rstrip().endswith(":"):
+            return {"status": "incomplete", "indent": _indent(last)}
+        return {"status": "invalid"}
+    except (ValueError, MemoryError, RecursionError):
+        return {"status": "invalid"}
+    if last.startswith((" ", "\t")) and last.strip() and not code.endswith("\n"):
+        return {"status": "incomplete", "indent": _indent(last)}
+    return {"status": "complete"}
+
+
+def _indent(last: str) -> str:
+    spaces = last[: len(last) - len(last.lstrip())]
+    return spaces + "    " if last.rstrip().endswith(":") else spaces
+
+
+#: Most cells that are kept; a console asks for at most 1000.
+MAX_ENTRIES = 10_000
+MAX_OUTPUT = 10_000
+#: Number of the only session; history of earlier kernels is not kept.
+SESSION = 1
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One executed cell: its number, its text, and the plain text of its value."""
+
+    line: int
+    source: str
+    output: str | None = None
+
+
+Row = tuple[int, int, str] | tuple[int, int, tuple[str, str | None]]
+
+
+class History:
+    """Cells in the order of their execution. Thread-safe, because subshells add cells too."""
+
+    def __init__(self) -> None:
+        self._entries: deque[HistoryEntry] = deque(maxlen=MAX_ENTRIES)
+        self._lock = threading.Lock()
+
+    def add(self, entry: HistoryEntry) -> None:
+        """Add a cell. Its value comes from the sandbox and may be long, so only its beginning is kept."""
+        if entry.output is not None and len(entry.output) > MAX_OUTPUT:
+            entry = replace(entry, output=f"{entry.output[:MAX_OUTPUT]}…")
+        with self._lock:
+            self._entries.append(entry)
+
+    def tail(self, n: int, *, output: bool = False) -> list[Row]:
+        """The last ``n`` cells, oldest first."""
+        return self._rows(self._snapshot()[-n:] if n > 0 else [], output)
+
+    def range(self, session: int, start: int, stop: int | None, *, output: bool = False) -> list[Row]:
+        """The cells of a session from ``start`` up to but not including ``stop``; session 0 is the current one."""
+        if session not in (0, SESSION):
+            return []
+        found = [e for e in self._snapshot() if e.line >= start and (stop is None or e.line < stop)]
+        return self._rows(found, output)
+
+    def search(self, pattern: str, n: int | None, *, unique: bool = False, output: bool = False) -> list[Row]:
+        """The last ``n`` cells whose text matches a glob; ``unique`` keeps the newest of equal ones."""
+        found = [e for e in self._snapshot() if fnmatch.fnmatchcase(e.source, pattern)]
+        if unique:
+            newest = {e.source: e for e in found}
+            found = sorted(newest.values(), key=lambda e: e.line)
+        return self._rows(found if n is None else found[-n:] if n > 0 else [], output)
+
+    def _snapshot(self) -> list[HistoryEntry]:
+        with self._lock:
+            return list(self._entries)
+
+    @staticmethod
+    def _rows(entries: list[HistoryEntry], output: bool) -> list[Row]:
+        if output:
+            return [(SESSION, e.line, (e.source, e.output)) for e in entries]
+        return [(SESSION, e.line, e.source) for e in entries]

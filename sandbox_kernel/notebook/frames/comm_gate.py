@@ -1,0 +1,473 @@
+"""The gate between the widgets of one session and the pages that show them.
+
+It knows the open comms of its session with their state, so that no session can speak for the comms of another or of the
+kernel, and so that a page that is opened later gets the state as it is, and what was sent besides. At each state of the
+session that can be gone back to it makes a mark; when the session goes back, it makes the pages match that state again,
+and counts an *epoch*, so that messages of a page that were under way are refused.
+
+Some widgets send more than state: commands to draw, or entries that are set and cleared at once (Plotly's figures).
+From the first of them on, a comm has a *journal*.
+
+A hostile session chooses what is kept, so values are kept as JSON text, counted for as long as anything refers to them:
+objects made of it would take many times the space. What several places share counts once, and equal large texts are
+kept once (each figure brings its library).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from sandbox_kernel.untrusted.frames.comm_message import CommMessage
+
+#: What one text takes besides its characters: objects, and its places in tables.
+OVERHEAD = 256
+_LARGE = 16 << 10
+
+Content = TypeVar("Content", str, bytes)
+
+
+class Counted(Generic[Content]):
+    """A text, or bytes, of a store."""
+
+    __slots__ = ("__weakref__", "_store", "content", "size")
+
+    def __init__(self, store: CountedStore, content: Content, more: int = OVERHEAD) -> None:
+        self._store: CountedStore = store
+        self.content: Content = content
+        self.size: int = len(content) + more
+        store.held += self.size
+
+    def __del__(self) -> None:
+        self._store.held -= self.size
+
+
+class CountedStore:
+    """Counts what it keeps: ``held``, in bytes. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self._large: WeakValueDictionary[str, Counted[str]] = WeakValueDictionary()
+
+    def json(self, value: object) -> Counted[str]:
+        """Keep a value as JSON text."""
+        text = json.dumps(value, separators=(",", ":"))
+        if len(text) < _LARGE:
+            return Counted(self, text)
+        known = self._large.get(text)
+        if known is None:
+            known = self._large[text] = Counted(self, text)
+        return known
+
+    def bytes(self, content: bytes, more: int = OVERHEAD) -> Counted[bytes]:
+        """Keep bytes; ``more`` is what they take besides."""
+        return Counted(self, content, more)
+
+
+#: The most messages in the journal of one comm, and their bytes.
+MAX_JOURNAL, MAX_JOURNAL_BYTES = 1000, 4 << 20
+#: Models stand in a state by name, and in the outputs of an ``Output`` widget as what is shown.
+_REFERENCE = re.compile(r'(?:IPY_MODEL_|"model_id":")([0-9a-f-]{1,64})')
+_NONE = "null"
+
+Path = tuple[object, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateChange:
+    """An update of some entries of a state, and of the buffers that belong into it by their paths."""
+
+    state: Mapping[str, Counted[str]] = field(default_factory=dict)
+    buffers: Mapping[Path, Counted[bytes]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes."""
+        return sum(entry.size for entry in self.state.values()) + sum(part.size for part in self.buffers.values())
+
+    @cached_property
+    def characters(self) -> int:
+        """Its characters as JSON, without its buffers."""
+        return sum(len(name) + len(entry.content) for name, entry in self.state.items())
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the comms that it refers to."""
+        return frozenset(found[1] for entry in self.state.values() for found in _REFERENCE.finditer(entry.content))
+
+    def data(self) -> dict[str, object]:
+        """Return the content of a message with it."""
+        state = {name: json.loads(entry.content) for name, entry in self.state.items()}
+        return {"state": state, "buffer_paths": [list(path) for path in self.buffers]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A message that is no state, with its buffers."""
+
+    content: Counted[str]
+    parts: tuple[Counted[bytes], ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes."""
+        return self.content.size + sum(part.size for part in self.parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenComm:
+    """A comm that is open, and its state now."""
+
+    name: str
+    metadata: Counted[str]
+    now: StateChange = field(default_factory=StateChange)
+    #: The entries that the newest update has set.
+    newest: frozenset[str] = frozenset()
+    #: What was sent since the state was ``base``, in its order; empty while the state says it all.
+    journal: tuple[StateChange | Command, ...] = ()
+    journal_size: int = 0
+    base: StateChange | None = None
+
+    @property
+    def first(self) -> StateChange:
+        """Its state before its journal."""
+        return self.base or self.now
+
+    @property
+    def characters(self) -> int:
+        """About how many characters of JSON it takes to tell it to a page."""
+        return len(self.metadata.content) + self.first.characters + self.journal_size
+
+    @property
+    def told_size(self) -> int:
+        """The same with its buffers, in bytes."""
+        return self.characters + sum(len(part.content) for part in self.first.buffers.values())
+
+    @property
+    def tables(self) -> int:
+        """The bytes that its tables take, which each version of it has for itself."""
+        entries = [len(change.state) + len(change.buffers) for change in (self.now, self.base) if change is not None]
+        return OVERHEAD * (1 + (sum(entries) + len(self.journal)) // 4)
+
+    def message(self, kind: str, state: StateChange) -> CommMessage:
+        """Return a message with a whole state: ``comm_open``, or ``comm_msg`` with an update."""
+        data = state.data() if kind == "comm_open" else {**state.data(), "method": "update"}
+        return self._message(kind, data, state.buffers.values())
+
+    def told(self) -> list[CommMessage]:
+        """Return the messages of its journal."""
+        return [
+            self.message("comm_msg", one)
+            if isinstance(one, StateChange)
+            else self._message("comm_msg", json.loads(one.content.content), one.parts)
+            for one in self.journal
+        ]
+
+    def closing(self) -> CommMessage:
+        """Return the message that closes it."""
+        return self._message("comm_close", {}, ())
+
+    def _message(self, kind: str, data: dict[str, object], parts: Iterable[Counted[bytes]]) -> CommMessage:
+        metadata = json.loads(self.metadata.content)
+        buffers = tuple(part.content for part in parts)
+        return CommMessage(kind=kind, comm_id=self.name, data=data, metadata=metadata, buffers=buffers)
+
+
+def opened(message: CommMessage, store: CountedStore) -> OpenComm:
+    """Return the comm that a message opens."""
+    change = change_of(message, store)
+    return OpenComm(name=message.comm_id, metadata=store.json(message.metadata), now=merged(StateChange(), [change]))
+
+
+def change_of(message: CommMessage, store: CountedStore) -> StateChange:
+    """Return the change of state that a message makes."""
+    state, paths = message.data.get("state"), message.data.get("buffer_paths")
+    if not isinstance(state, Mapping):
+        return StateChange()
+    entries = {str(name): store.json(value) for name, value in state.items()}
+    buffers: dict[Path, Counted[bytes]] = {}
+    if isinstance(paths, list) and len(paths) == len(message.buffers):
+        for path, part in zip(paths, message.buffers, strict=True):
+            if isinstance(path, list) and all(isinstance(step, str | int) for step in path):
+                buffers[tuple(path)] = store.bytes(part)
+    return StateChange(state=entries, buffers=buffers)
+
+
+def merged(state: StateChange, changes: Iterable[StateChange]) -> StateChange:
+    """Return a state with changes made to it, one after the other."""
+    entries, buffers = dict(state.state), dict(state.buffers)
+    for change in changes:
+        if buffers:
+            buffers = {path: part for path, part in buffers.items() if not path or path[0] not in change.state}
+        entries.update(change.state)
+        # The place of a buffer was taken out of the state, so the first step is not always among its entries.
+        buffers.update(change.buffers)
+    return StateChange(state=entries, buffers=buffers)
+
+
+def changed(comm: OpenComm, change: StateChange) -> OpenComm:
+    """Return the comm after an update. An entry that is cleared right after it was set begins a journal."""
+    now = merged(comm.now, [change])
+    after = replace(comm, now=now, newest=frozenset(change.state))
+    if comm.journal:
+        return _told(after, comm.first, change)
+    cleared = [name for name, entry in change.state.items() if entry.content == _NONE and name in comm.newest]
+    was_set = {name: comm.now.state[name] for name in cleared if comm.now.state[name].content != _NONE}
+    if not was_set:
+        return after
+    parts = {path: part for path, part in comm.now.buffers.items() if path and path[0] in was_set}
+    others = {path: part for path, part in comm.now.buffers.items() if path not in parts}
+    nothing = {name: change.state[name] for name in was_set}
+    base = StateChange(state={**comm.now.state, **nothing}, buffers=others)
+    return _told(after, base, StateChange(state=was_set, buffers=parts), change)
+
+
+def commanded(comm: OpenComm, message: CommMessage, store: CountedStore) -> OpenComm:
+    """Return the comm after a message that is no state."""
+    command = Command(content=store.json(dict(message.data)), parts=tuple(map(store.bytes, message.buffers)))
+    return _told(comm, comm.first, command)
+
+
+def without_journal(comm: OpenComm) -> OpenComm:
+    """Return the comm with its state alone."""
+    return replace(comm, base=None, journal=(), journal_size=0)
+
+
+def _told(comm: OpenComm, base: StateChange, *news: StateChange | Command) -> OpenComm:
+    """Return the comm with more in its journal. What is too much goes, the oldest first, into the state before it."""
+    journal, size = [*comm.journal], comm.journal_size
+    for one in news:
+        if journal and _is_same_change(journal[-1], one):
+            size -= journal.pop().size
+        journal.append(one)
+        size += one.size
+    going = 0
+    while len(journal) - going > MAX_JOURNAL or size > MAX_JOURNAL_BYTES:
+        size -= journal[going].size
+        going += 1
+    if going == len(journal):
+        return without_journal(comm)
+    base = merged(base, [one for one in journal[:going] if isinstance(one, StateChange)])
+    return replace(comm, base=base, journal=tuple(journal[going:]), journal_size=size)
+
+
+def _is_same_change(earlier: StateChange | Command, later: StateChange | Command) -> bool:
+    """Whether the later of two messages makes the earlier one needless, as at the moves of a slider."""
+    if not isinstance(earlier, StateChange) or not isinstance(later, StateChange) or not later.state:
+        return False
+    values = (*earlier.state.values(), *later.state.values())
+    return earlier.state.keys() == later.state.keys() and all(entry.content != _NONE for entry in values)
+
+
+MAX_COMMS = 2000
+#: The most that all comms may hold together, with those of earlier states, in bytes.
+MAX_HELD = 256 << 20
+#: The most entries of one state.
+MAX_ENTRIES = 1000
+#: The most states with their comms, and with the names of their comms alone.
+MAX_MARKS, MAX_NAMED = 64, 256
+#: The most names of closed comms that are kept.
+MAX_CLOSED = 10_000
+#: The most messages of a page in a second.
+PER_SECOND = 400
+#: What pages get of a session: so many bytes at once, and then so many in a second.
+MAX_BURST, BYTES_PER_SECOND = 256 << 20, 8 << 20
+#: The most characters of JSON that a page gets to draw one model: all that is encoded at once.
+MAX_DRAWN = 32 << 20
+#: The largest state of a link, in bytes: a session may send any number of models that call themselves one.
+_MAX_LINK = 4096
+#: Models that ``jslink`` and ``jsdlink`` make, as JSON.
+_LINKS = ('"LinkModel"', '"DirectionalLinkModel"')
+
+
+class CommGate:
+    """One for each session: the comms of its widgets."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self._store = CountedStore()
+        self._open: dict[str, _KeptComm] = {}
+        #: Comms that the session has closed; the newest come last.
+        self._closed: dict[str, None] = {}
+        #: The comms of each state that can be gone back to, and the names of those of older states.
+        self._marks: dict[int, dict[str, _KeptComm]] = {}
+        self._names: dict[int, frozenset[str]] = {}
+        self._state, self._newest = -1, -1
+        #: Whether pages have shown what was taken back and is no state: they must draw anew.
+        self.is_outdated = False
+        #: Whether pages have missed something, because the session has sent too much.
+        self.is_behind = False
+        self._window, self._count = 0.0, 0
+        self._room, self._refilled = float(MAX_BURST), time.monotonic()
+
+    def from_session(self, message: CommMessage) -> bool:
+        """Take a message of the session; whether the pages get it."""
+        self._spend(message.size)
+        if not self._taken(message):
+            return False
+        if self._room < 0:
+            self._room, self.is_behind = 0.0, True
+            return False
+        return True
+
+    def _spend(self, size: int) -> None:
+        now = time.monotonic()
+        self._room = min(MAX_BURST, self._room + (now - self._refilled) * BYTES_PER_SECOND) - size
+        self._refilled = now
+
+    def _taken(self, message: CommMessage) -> bool:
+        """Take a message of the session; whether it is for one of its comms, and fits."""
+        known = self._open.get(message.comm_id)
+        if message.kind == "comm_open":
+            if known is not None or len(self._open) >= MAX_COMMS:
+                return False
+            return self._keep(opened(message, self._store))
+        if known is None:
+            return False
+        if message.kind == "comm_close":
+            del self._open[message.comm_id]
+            self._closed[message.comm_id] = None
+            if len(self._closed) > MAX_CLOSED:
+                del self._closed[next(iter(self._closed))]
+        elif message.data.get("method") in ("update", "echo_update"):
+            return self._keep(changed(known.comm, change_of(message, self._store)))
+        elif message.data.get("method") == "custom":
+            self._keep(commanded(known.comm, message, self._store))
+        return True
+
+    def has_closed(self, model: str) -> bool:
+        """Whether the session itself has closed a model."""
+        return model in self._closed and model not in self._open
+
+    def _keep(self, comm: OpenComm) -> bool:
+        """Keep a comm with its state, unless that is too large; comms of earlier states go before it."""
+        if len(comm.now.state) > MAX_ENTRIES or len(comm.now.buffers) > MAX_ENTRIES:
+            return False
+        version = _KeptComm(comm, self._store)
+        while self._store.held > MAX_HELD and self._let_go():
+            pass
+        if self._store.held > MAX_HELD:
+            return False
+        self._open[comm.name] = version
+        return True
+
+    def _let_go(self) -> bool:
+        """Let the comms of the oldest state go, but for their names; False when only the last state has any."""
+        oldest = next((state for state in self._marks if state != self._state), None)
+        if oldest is None:
+            return False
+        self._names[oldest] = frozenset(self._marks.pop(oldest))
+        for state in [*self._names][:-MAX_NAMED]:
+            del self._names[state]
+        return True
+
+    def from_page(self, message: CommMessage, epoch: object) -> bool:
+        """Whether the session gets a message of a page."""
+        now = time.monotonic()
+        if now - self._window > 1:
+            self._window, self._count = now, 0
+        self._count += 1
+        return self._count <= PER_SECOND and epoch == self.epoch and message.comm_id in self._open
+
+    def drawn(self, model: str) -> list[CommMessage]:
+        """Return what a page that was opened gets of a model; nothing when that is too large, or was sent too often."""
+        self._spend(0)
+        found = self.replay(model, int(self._room))
+        self._spend(sum(self._open[one.comm_id].comm.told_size for one in found if one.kind == "comm_open"))
+        return found
+
+    def replay(self, model: str, most: int = MAX_HELD) -> list[CommMessage]:
+        """Return what a page needs to draw a model: it, all that it refers to, and their links, as they are now.
+
+        Returns nothing, before anything is decoded, where that is more than ``most`` bytes, or ``MAX_DRAWN`` of text.
+        """
+        comms = {name: version.comm for name, version in self._open.items()}
+        links = dict.fromkeys(name for name, comm in comms.items() if _is_link(comm))
+        tied: dict[str, list[str]] = {}
+        for link in links:
+            for end in comms[link].now.names:
+                tied.setdefault(end, []).append(link)
+        wanted, found = [model], dict[str, OpenComm]()
+        size, characters = 0, 0
+        while wanted:
+            name = wanted.pop()
+            if name in comms and name not in found:
+                found[name] = comm = comms[name]
+                size, characters = size + comm.told_size, characters + comm.characters
+                if size > most or characters > MAX_DRAWN:
+                    return []
+                wanted += sorted(comm.now.names)
+                # Nothing refers to a link, and its other end may be shown elsewhere.
+                wanted += tied.get(name, ())
+        # A model comes after those that it refers to.
+        models = [name for name in reversed(found) if name not in links]
+        drawn = [found[name] for name in (*models, *(name for name in links if name in found))]
+        # A journal that begins with a model that has been closed since cannot be told again.
+        drawn = [comm if comm.first.names <= found.keys() else without_journal(comm) for comm in drawn]
+        return [
+            *(comm.message("comm_open", comm.first) for comm in drawn),
+            *(told for comm in drawn for told in comm.told()),
+        ]
+
+    def settled(self, state: int, *, went_back: bool) -> list[CommMessage]:
+        """Note that the session is in this state; returns what the pages must get if it has gone back to it."""
+        self.catch_up()
+        moved, self._state = state != self._state, state
+        is_known = state in self._marks or state in self._names
+        is_earlier = is_known or went_back or state < self._newest
+        self._newest = max(self._newest, state)
+        news = self._rewind(self._comms_at(state)) if is_earlier and (went_back or moved) else []
+        self._names.pop(state, None)
+        self._marks.pop(state, None)
+        self._marks[state] = dict(self._open)
+        if len(self._marks) > MAX_MARKS:
+            self._let_go()
+        return news
+
+    def catch_up(self) -> None:
+        """Let pages draw anew if they have missed something."""
+        self.is_outdated |= self.is_behind
+        self.is_behind = False
+
+    def _comms_at(self, state: int) -> dict[str, _KeptComm]:
+        """Return the comms of an earlier state. One that is not known was there before the first comm."""
+        if state in self._marks:
+            return self._marks[state]
+        # Only their names were kept: those that are open stay as they are.
+        return {name: self._open[name] for name in self._names.get(state, ()) if name in self._open}
+
+    def close_all(self) -> list[CommMessage]:
+        """Return what the pages must get when the session has ended."""
+        return self._rewind({})
+
+    def _rewind(self, marked: Mapping[str, _KeptComm]) -> list[CommMessage]:
+        self.epoch += 1
+        news = [version.comm.closing() for name, version in self._open.items() if name not in marked]
+        for name, was in marked.items():
+            now = self._open.get(name)
+            if now is None:
+                news.append(was.comm.message("comm_open", was.comm.now))
+            elif now is not was:
+                news.append(was.comm.message("comm_msg", was.comm.now))
+                self.is_outdated |= now.comm.journal != was.comm.journal
+        self._open = dict(marked)
+        return news
+
+
+class _KeptComm:
+    """A comm as it was at one time, and the space that its tables take."""
+
+    def __init__(self, comm: OpenComm, store: CountedStore) -> None:
+        self.comm = comm
+        self._tables: Counted[bytes] = store.bytes(b"", comm.tables)
+
+
+def _is_link(comm: OpenComm) -> bool:
+    name = comm.now.state.get("_model_name")
+    return name is not None and name.content in _LINKS and comm.now.size <= _MAX_LINK

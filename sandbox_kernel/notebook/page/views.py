@@ -1,0 +1,398 @@
+"""What line commands and preparing languages show: ``%sandbox changes``, ``files``, ``tree``, and a progress bar.
+
+Names and contents come from the sandbox and may be hostile: all text is escaped, a line is cut and has no control
+characters, and a picture is shown only if it has the format of its suffix. A link to a file holds its bytes, for
+saving: no server serves the work folder, and the page never opens a file of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import shlex
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.notebook.render import ClearOutput, Door, Message, ShowOutput, one_line
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.tree.node import Changes, Node
+from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.media import check_image
+from sandbox_kernel.untrusted.tex import defused
+from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.tree.paths import display_name
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.wasm.prepare import PrepareProgress
+
+#: The most changes that are shown in full, and characters of the diff.
+MOST_SHOWN = 50
+MOST_DIFF = 100_000
+_PICTURE_BYTES = 512 << 10
+_PICTURES = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
+_COLOURS = {"+": "var(--jp-success-color1, #2e7d32)", "-": "var(--jp-error-color1, #c62828)"}
+_WHAT_NEXT = "Write them to the folder with %sandbox apply [PATH…], drop them with %sandbox discard [PATH…]."
+
+MAX_ROWS = 200
+#: Largest file that is read for a preview, and for how many files.
+_GLIMPSE_BYTES = 256 << 10
+_GLIMPSES = 40
+_GLIMPSE_CHARACTERS = 60
+#: Most bytes that all links together add to a notebook.
+_LINK_BYTES = 2 << 20
+_TABLES = {"csv": ",", "tsv": "\t"}
+_TABLE_ROWS, _TABLE_COLUMNS, _TABLE_CHARACTERS = 5, 8, 24
+#: How much of a cell's first line, and how many names of changed variables, a line of the tree shows.
+_CODE, _NAMES = 48, 6
+_BLOCKS = 20
+
+
+def text_message(text: str) -> tuple[Message, ...]:
+    """Return a message of plain text."""
+    return (ShowOutput({"text/plain": text}),)
+
+
+def _picture_url(path: str, data: bytes) -> str:
+    """Return a picture as a ``data:`` address; empty for what is none, by its suffix or its content."""
+    form = _PICTURES.get(path.rpartition(".")[2].lower())
+    text = base64.b64encode(data).decode()
+    if form is None or not data:
+        return ""
+    try:
+        check_image(form, text)
+    except ContentRefused:
+        return ""
+    return f"data:{form};base64,{text}"
+
+
+# -- changes to the user's folder ------------------------------------------------------------------------------------
+
+
+def show_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
+    """Show the changes at these paths, text as a diff, pictures side by side; all without a path."""
+    wanted = tuple(path.strip("/") for path in paths)
+    changes = [
+        change
+        for change in box.diff()
+        if not wanted or any(change.path == path or change.path.startswith(f"{path}/") for path in wanted)
+    ]
+    if not changes:
+        return text_message(f"Nothing differs from {box.here}.")
+    patch = box.patch(paths or None)[:MOST_DIFF]
+    summary = [f"{change.kind:<9} {one_line(change.path, 300)}{_size(change)}" for change in changes[:MOST_SHOWN]]
+    plain = "\n".join([f"{_count(changes)}:", *summary, "", patch, _WHAT_NEXT])
+    pictures = "".join(_pictures(box, change) for change in changes[:MOST_SHOWN])
+    lines = "".join(map(_diff_line, patch.splitlines()))
+    page = (
+        f"<div class='mathjax_ignore'><b>{escape(_count(changes))}:</b>"
+        f"<pre>{escape(chr(10).join(summary))}</pre>{pictures}"
+        f"<details open><summary>diff</summary><pre>{lines}</pre></details><i>{escape(_WHAT_NEXT)}</i></div>"
+    )
+    return (ShowOutput({"text/html": defused(page), "text/plain": plain}),)
+
+
+def apply_changes(box: Sandbox, paths: Sequence[str], shown: str | None = None) -> tuple[Message, ...]:
+    """Write changes to the folder, of ``shown`` ones no others. A ``Conflict`` is the cell's error."""
+    done = box.apply(paths or None, shown=shown)
+    rest = box.diff()
+    text = f"{_count(done)}, written to {box.here}." if done else "There is nothing to apply."
+    if rest and not paths:
+        named = " ".join(shlex.quote(one_line(change.path, 300)) for change in rest[:MOST_SHOWN])
+        text += (
+            "\nNot written, because tools on this machine may run or obey them unasked, or they may hold secrets. "
+            f"To write them all the same: %sandbox apply {named}{' …' if len(rest) > MOST_SHOWN else ''}"
+        )
+    return text_message(text)
+
+
+def discard_changes(box: Sandbox, paths: Sequence[str]) -> tuple[Message, ...]:
+    """Drop changes; cells see the folder's own files again."""
+    done = box.discard(paths or None)
+    return text_message(f"{_count(done)}, dropped." if done else "There is nothing to drop.")
+
+
+def picture_urls(box: Sandbox, change: FsChange) -> tuple[str, str]:
+    """Return a picture before and after a change as ``data:`` addresses; empty where there is none to show."""
+    before = after = b""
+    if box.here is None or change.path.rpartition(".")[2].lower() not in _PICTURES:
+        return "", ""
+    if change.kind in ("modified", "deleted") and not is_hidden(change.path):
+        real = Path(box.here, change.path)
+        if real.is_file() and not real.is_symlink() and real.stat().st_size <= _PICTURE_BYTES:
+            before = real.read_bytes()
+    if change.kind != "deleted":
+        after = _content(box, change.path, change.size, _PICTURE_BYTES)
+    return _picture_url(change.path, before), _picture_url(change.path, after)
+
+
+def _pictures(box: Sandbox, change: FsChange) -> str:
+    urls = picture_urls(box, change)
+    if not any(urls):
+        return ""
+    before, after = (f"<img alt='' style='max-width:45%;max-height:240px' src='{url}'>" if url else "" for url in urls)
+    return f"<figure><figcaption>{escape(one_line(change.path, 300))}</figcaption>{before} → {after}</figure>"
+
+
+def _diff_line(line: str) -> str:
+    colour = _COLOURS.get(line[:1]) if not line.startswith(("+++", "---")) else None
+    shown = escape(line) + "\n"
+    return shown if colour is None else f"<span style='color:{colour}'>{shown}</span>"
+
+
+def _count(changes: Sequence[FsChange]) -> str:
+    return f"{len(changes)} change{'' if len(changes) == 1 else 's'}"
+
+
+def _size(change: FsChange) -> str:
+    return f"  {_bytes(change.size)}" if change.kind != "deleted" and change.type == "file" else ""
+
+
+def _bytes(size: int | None) -> str:
+    return "" if size is None else f"{size} byte{'' if size == 1 else 's'}"
+
+
+# -- files of the work folder ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRow:
+    """One file. ``picture`` is a ``data:`` URL of a checked picture, ``link`` a ``data:`` URL for saving the file."""
+
+    name: str
+    size: str
+    change: str = ""
+    text: str = ""
+    picture: str = ""
+    table: tuple[tuple[str, ...], ...] = ()
+    link: str = ""
+
+
+def list_files(box: Sandbox, session: Session | None, last: Sequence[FsChange]) -> tuple[FileRow, ...]:
+    """List the shared files, then those that only the session has because they are too large to share."""
+    done = {change.path: change.kind for change in last}
+    shared = {change.path: change for change in box.diff() if change.type == "file" and change.kind != "deleted"}
+    rows, room = [], _LINK_BYTES
+    for number, (path, change) in enumerate(sorted(shared.items())):
+        data = _content(box, path, change.size, _GLIMPSE_BYTES) if number < _GLIMPSES else b""
+        room -= len(data)
+        rows.append(_row(path, change.size, done, data, linked=room >= 0))
+    own = [entry for entry in session.list_dir() if entry.is_file] if session is not None and box.here is None else []
+    rows += [_row(entry.name, entry.size, done) for entry in own if entry.name not in shared]
+    gone = [change for change in last if change.kind == "deleted"]
+    rows += [FileRow(name=one_line(change.path, 300), size="", change="deleted by the last cell") for change in gone]
+    return tuple(rows)
+
+
+def _content(box: Sandbox, path: str, size: int | None, most: int) -> bytes:
+    """Return the content of a small file; empty for a large file, or one that no longer exists."""
+    if not 0 < (size or 0) <= most:
+        return b""
+    try:
+        data = box.read_file(path)
+    except SandboxError:
+        return b""
+    return data if len(data) <= most else b""
+
+
+def _row(path: str, size: int | None, done: Mapping[str, str], data: bytes = b"", *, linked: bool = False) -> FileRow:
+    name, ending = display_name(path), path.rpartition(".")[2].lower()
+    kind = done.get(name, "")
+    text = ""
+    if ending not in _PICTURES:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = ""
+    first = one_line(text.lstrip().partition("\n")[0][:1000], 1000)
+    return FileRow(
+        name=one_line(name, 300),
+        size=_bytes(size),
+        change=f"{kind} by the last cell" if kind else "",
+        text=f"{first[:_GLIMPSE_CHARACTERS]}…" if len(first) > _GLIMPSE_CHARACTERS else first,
+        picture=_picture_url(path, data),
+        table=_first_rows(text, _TABLES[ending]) if ending in _TABLES else (),
+        link=f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}" if data and linked else "",
+    )
+
+
+def _first_rows(text: str, separator: str) -> tuple[tuple[str, ...], ...]:
+    """Return the first rows of a CSV or TSV text; none if it is not a table."""
+    try:
+        rows = list(islice(csv.reader(text.splitlines(), delimiter=separator), _TABLE_ROWS + 1))
+    except csv.Error:
+        return ()
+    cut = [[one_line(value, _TABLE_CHARACTERS) for value in row[:_TABLE_COLUMNS]] for row in rows if row]
+    return tuple(map(tuple, cut)) if len(cut) > 1 and len(cut[0]) > 1 else ()
+
+
+def files_message(rows: Sequence[FileRow]) -> ShowOutput:
+    """Return the rows as a table, in HTML and as text."""
+    title = "files in the work folder"
+    shown, more = rows[:MAX_ROWS], len(rows) - MAX_ROWS
+    width = max((len(row.name) for row in shown), default=0)
+    lines = [title]
+    lines += [f"  {row.name:<{width}}  {', '.join(filter(None, (row.size, row.change, row.text)))}" for row in shown]
+    body = "".join(
+        f"<tr><th style='text-align:left'>{_link(row)}</th><td>{row.size}</td>"
+        f"<td style='text-align:left'>{escape(row.change)}</td><td style='text-align:left'>{_preview(row)}</td></tr>"
+        for row in shown
+    )
+    if more > 0:
+        lines.append(f"  and {more} more")
+        body += f"<tr><td colspan='4'>and {more} more</td></tr>"
+    page = f"<table class='mathjax_ignore tex2jax_ignore'><caption>{title}</caption>{body}</table>"
+    return ShowOutput({"text/html": defused(page), "text/plain": "\n".join(lines)})
+
+
+def _link(row: FileRow) -> str:
+    if not row.link:
+        return escape(row.name)
+    file = escape(row.name.rpartition("/")[2])
+    return f"<a href='{row.link}' download='{file}' title='save this file'>{escape(row.name)}</a>"
+
+
+def _preview(row: FileRow) -> str:
+    if row.table:
+        lines = ("".join(f"<td>{escape(value)}</td>" for value in line) for line in row.table)
+        return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    if row.picture:
+        return f"<img src='{row.picture}' alt='{escape(row.name)}' style='max-height:80px'>"
+    return f"<code>{escape(row.text)}</code>" if row.text else ""
+
+
+# -- states of a session ---------------------------------------------------------------------------------------------
+
+
+def tree(session: Session) -> tuple[Message, ...]:
+    """``%sandbox tree``."""
+    nodes = session.history()
+    held = [node for node in nodes if node.alive]
+    memory = sum(node.memory_bytes or 0 for node in held) / MIB
+    summary = f"{len(held)} of {len(nodes)} states are held, with {memory:.0f} MB of their own"
+    return _preformatted([*tree_lines(nodes), summary])
+
+
+def diff(session: Session, states: Sequence[str]) -> tuple[Message, ...]:
+    """``%sandbox diff [A] [B]``: alone, what the cell of the present state changed."""
+    if states:
+        return _preformatted(str(session.diff(*states)).splitlines())
+    present = next(node for node in session.history() if node.present)
+    return _preformatted(str(session.diff(present.id if present.parent is None else present.parent)).splitlines())
+
+
+def branches(session: Session) -> tuple[Message, ...]:
+    """``%sandbox branches``: the ends of all branches, and named states."""
+    nodes = session.history()
+    parents = {node.parent for node in nodes}
+    ends = [node for node in nodes if node.id not in parents or node.name or node.present]
+    return _preformatted([f"{_mark(node)} {line_of(node)}" for node in ends])
+
+
+def tree_lines(nodes: Sequence[Node]) -> list[str]:
+    """Return one line for each node. The line of the present state is not indented; other branches stand beside it.
+
+    ``●`` is the present state, ``○`` one that is held, ``·`` one whose cells would have to run again.
+    """
+    by_id = {node.id: node for node in nodes}
+    children: dict[int | None, list[Node]] = {}
+    for node in nodes:
+        children.setdefault(node.parent, []).append(node)
+    at = next((node.id for node in nodes if node.present), None)
+    present: set[int] = set()
+    while at is not None and at in by_id:
+        present.add(at)
+        at = by_id[at].parent
+    found: list[str] = []
+    # A stack of lines to draw: a node with what stands before it, and what stands before the nodes after it.
+    pending = [(node, "", "") for node in reversed(children.get(None, []))]
+    while pending:
+        node, first, rest = pending.pop()
+        found.append(f"{first}{_mark(node)} {line_of(node)}")
+        below = sorted(children.get(node.id, []), key=lambda child: (child.id in present, child.id))
+        if below:
+            pending.append((below[-1], rest, rest))
+            pending += [(child, f"{rest}├─", f"{rest}│ ") for child in reversed(below[:-1])]
+    return found
+
+
+def line_of(node: Node) -> str:
+    """Return one node as a line: its number, its name, its cell and what that changed."""
+    if node.parent is None and not node.code:
+        cell = "the beginning"
+    else:
+        first = next((line.strip() for line in node.code.splitlines() if line.strip()), "")
+        cell = f"[{node.number}] {first[: _CODE - 1] + '…' if len(first) > _CODE else first}"
+    return "  ".join([str(node.id), *([repr(node.name)] if node.name else []), cell, *changed_words(node.changed)])
+
+
+def changed_words(changes: Changes) -> Iterator[str]:
+    """Yield what a cell changed, in signs: ``+`` added, ``~`` changed, ``-`` removed; then files."""
+    by_sign = (("+", changes.added), ("~", changes.changed), ("-", changes.removed))
+    signs = [f"{sign}{name}" for sign, names in by_sign for name in names]
+    if signs:
+        more = f" and {len(signs) - _NAMES} more" if len(signs) > _NAMES else ""
+        yield " ".join(signs[:_NAMES]) + more
+    if changes.files:
+        yield f"{len(changes.files)} file{'' if len(changes.files) == 1 else 's'}"
+
+
+def _mark(node: Node) -> str:
+    return "●" if node.present else "○" if node.alive else "·"
+
+
+def _preformatted(lines: Sequence[str]) -> tuple[Message, ...]:
+    text = "\n".join(lines)
+    return (ShowOutput({"text/html": f"<pre class='mathjax_ignore'>{escape(text)}</pre>", "text/plain": text}),)
+
+
+# -- preparation of a language ---------------------------------------------------------------------------------------
+
+
+class PreparationBar:
+    """A progress bar below a cell, while its language is prepared for the first time. On the cell's loop.
+
+    Shows nothing unless a language has to be prepared and a notebook page runs the cell. It is removed afterwards, so
+    that the saved notebook does not depend on it. ``alone``: the cell has no other output yet. Then ``close`` clears
+    the output; else it leaves an empty display.
+    """
+
+    def __init__(self, page: Door, *, alone: bool) -> None:
+        self._page = page
+        self._alone = alone
+        self._id = ""
+
+    def update(self, progress: PrepareProgress) -> None:
+        """Draw the bar, or remove it at a fraction of 1."""
+        if progress.fraction >= 1:
+            self.close()
+        elif self._id or self._page.watched():
+            update = bool(self._id)
+            self._id = self._id or uuid.uuid4().hex
+            self._page.message(ShowOutput(bar_bundle(progress), display_id=self._id, update=update))
+
+    def close(self) -> None:
+        """Remove the bar, if there is one; may be called twice."""
+        if self._id:
+            nothing = ShowOutput({"text/plain": ""}, display_id=self._id, update=True)
+            self._page.message(ClearOutput(wait=False) if self._alone else nothing)
+            self._id = ""
+
+
+def bar_bundle(progress: PrepareProgress) -> dict[str, object]:
+    """Return the bar as HTML and as text."""
+    fraction = min(1.0, max(0.0, progress.fraction))
+    words = f"making {progress.language} ready, once: {progress.text}"
+    full = round(fraction * _BLOCKS)
+    return {
+        "text/plain": f"{words} [{'#' * full}{'.' * (_BLOCKS - full)}] {fraction:.0%}",
+        "text/html": f"<div><progress max='1' value='{fraction:.3f}'></progress> {escape(words)}</div>",
+    }

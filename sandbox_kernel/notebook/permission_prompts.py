@@ -1,0 +1,286 @@
+"""Permission prompts: offers the rights that a cell lacked, asks, remembers the answers, gives and takes back.
+
+A page with our extension draws buttons from ``MIME``; every other page shows the lines to type, a console asks. What is
+offered comes from the program: it is checked, quoted and shown as text, and nothing is given before the user answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum, unique
+from functools import partial
+from html import escape
+
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.model import ExecResult
+from sandbox_kernel.model.notes import Wanted, WantedKind
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.parse_cell import (
+    CellPlan,
+    LineCommand,
+    inner_path,
+    new_defaults,
+    parse_line,
+    written,
+)
+from sandbox_kernel.policy.network_rule import lacked_domains
+from sandbox_kernel.receipt import MARK
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.kept_work import KeptWork
+
+MIME = "application/vnd.sandbox-kernel.offers+json"
+#: Most offers of one cell: how many hosts a program tries, the program decides.
+MOST_OFFERS = 3
+
+#: Asks the user, and returns the line that they typed; None when nobody answered.
+OnQuestion = Callable[[str], Awaitable[str | None]]
+#: Does a line command under new defaults; False when it was interrupted.
+DoLine = Callable[[LineCommand, CellOptions], Awaitable[bool]]
+
+
+@unique
+class OfferAnswer(StrEnum):
+    """What a user may answer."""
+
+    ONCE = "once"
+    SESSION = "session"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One right that the user may give. ``session`` is the name of the cell's session, if it has one."""
+
+    wanted: Wanted
+    session: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What the program wanted."""
+        if self.wanted.kind is WantedKind.DOMAIN:
+            return f"The program wanted to reach {self.wanted.what}."
+        return f"The program looked for {self.wanted.what}, which is beside the notebook."
+
+    @property
+    def once_means(self) -> str:
+        """What becomes of the right after the cell."""
+        if self.wanted.kind is WantedKind.DOMAIN:
+            return "The next cell may reach it; then the right ends, for processes that the cell leaves too."
+        return "The next cell finds a copy, which is removed after it; what the cell has read it may keep."
+
+    @property
+    def question(self) -> str:
+        """The question at a console. It begins with our mark, which no question of a program can."""
+        return f"{MARK} {self.sentence} Allow it and run the cell again? [o]nce, [s]ession, [n]ever, Enter: not now: "
+
+    def line(self, answer: OfferAnswer) -> str:
+        """Return the line that gives this answer."""
+        word = shlex.quote(written(self.wanted))
+        if answer is OfferAnswer.NEVER:
+            return f"%sandbox never {word}"
+        if answer is OfferAnswer.ONCE:
+            return f"%sandbox allow once {word}"
+        return f"%sandbox allow {word}" + (f" --session {self.session}" if self.session else "")
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the offer as the page gets it."""
+        return {
+            "kind": str(self.wanted.kind),
+            "what": self.wanted.what,
+            "sentence": self.sentence,
+            "once_means": self.once_means,
+            "lines": {str(answer): self.line(answer) for answer in OfferAnswer},
+        }
+
+
+def offers_of(result: ExecResult, never: Iterable[Wanted] = (), session: str = "") -> tuple[Offer, ...]:
+    """Return what a result lacked and may be offered: each right once, none that the user never wants to give.
+
+    Secrets are not offered (``workspace/hidden.py``): a user who wants to give one names it.
+    """
+    if not result.violations and not any(note.wanted for note in result.notes):
+        return ()
+    files = [_file(note.wanted) for note in result.notes if note.wanted is not None]
+    found = dict.fromkeys(wanted for wanted in (*lacked_domains(result), *files) if wanted is not None)
+    left = [wanted for wanted in found if wanted not in set(never)]
+    return tuple(Offer(wanted, session) for wanted in left[:MOST_OFFERS])
+
+
+def _file(wanted: Wanted) -> Wanted | None:
+    """Return the right to a file whose name came from a program; None for another right, and what is never offered."""
+    if wanted.kind is not WantedKind.FILE:
+        return None
+    try:
+        path = inner_path(wanted.what)
+    except InvalidRequest:
+        return None
+    return None if is_hidden(path) or not path.isprintable() else Wanted(WantedKind.FILE, path)
+
+
+def bundle(offers: Sequence[Offer]) -> dict[str, object]:
+    """Return the MIME bundle of some offers: for buttons, for a page without them, and for a terminal."""
+    text: list[str] = []
+    html = ""
+    for offer in offers:
+        once, session, never = (offer.line(answer) for answer in OfferAnswer)
+        text += [offer.sentence, f"  once: {once}", f"  for this session: {session}", f"  never: {never}"]
+        html += (
+            f"<div>{escape(offer.sentence)} Allow it once: <code>{escape(once)}</code>, for this session: "
+            f"<code>{escape(session)}</code>, never: <code>{escape(never)}</code></div>"
+        )
+    return {
+        MIME: {"version": 1, "offers": [offer.to_dict() for offer in offers]},
+        "text/html": f'<div class="mathjax_ignore tex2jax_ignore">{html}</div>',
+        "text/plain": "\n".join(text),
+    }
+
+
+class RightAnswers:
+    """What the user of one notebook has answered, until its kernel ends. Needs no lock: each step is one of Python."""
+
+    def __init__(self) -> None:
+        #: What the user never wants to give in this notebook, and what they were asked about.
+        self.never: set[Wanted] = set()
+        self._asked: set[Wanted] = set()
+        self._once: dict[Wanted, None] = {}
+        self._copies: dict[Wanted, tuple[str, ...]] = {}
+
+    def refuse(self, wanted: Wanted) -> None:
+        """Offer this no more."""
+        self.never.add(wanted)
+        self._once.pop(wanted, None)
+
+    def allow(self, wanted: Wanted, *, once: bool) -> None:
+        """Forget an earlier ``refuse``; with ``once``, give the right to the next cell."""
+        self.never.discard(wanted)
+        if once:
+            self._once[wanted] = None
+
+    def take_once(self) -> tuple[Wanted, ...]:
+        """Return the rights of the cell that begins now. The cell after it does not have them."""
+        found, self._once = self._once, {}
+        return tuple(found)
+
+    def copied(self, wanted: Wanted, paths: tuple[str, ...]) -> None:
+        """Remember which files of the work folder are copies that the user allowed."""
+        self._copies[wanted] = paths
+
+    def copies(self, wanted: Wanted | None = None) -> tuple[str, ...]:
+        """Return the paths of all copies, or of those that one right brought."""
+        kept = [*self._copies.values()] if wanted is None else [self._copies.get(wanted, ())]
+        return tuple(path for paths in kept for path in paths)
+
+    def forget_copies(self, wanted: Wanted) -> tuple[str, ...]:
+        """Return the paths that one right brought, which the caller removes."""
+        return self._copies.pop(wanted, ())
+
+    def not_asked(self, wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
+        """Return what the user was not asked about yet. They are asked about each right one time."""
+        new = tuple(one for one in wanted if one not in self._asked)
+        self._asked.update(new)
+        return new
+
+
+async def ask_for_rights(
+    plan: CellPlan, offers: Sequence[Offer], answers: RightAnswers, ask: OnQuestion, do_line: DoLine
+) -> CellPlan | None:
+    """Ask about each offer that was not asked about before, and do what the user answers.
+
+    Returns the plan by which the cell runs again with what it was given; None when nothing was given.
+    """
+    new = answers.not_asked(offer.wanted for offer in offers)
+    given = False
+    for offer in offers:
+        answer = answer_of(await ask(offer.question)) if offer.wanted in new else None
+        if answer is None:
+            continue
+        command = parse_line(offer.line(answer).removeprefix("%sandbox"))
+        defaults = new_defaults(command, plan.defaults)
+        if not await do_line(command, defaults):
+            continue
+        if defaults != plan.defaults:
+            plan = replace(plan, options=plan.options.reaching([offer.wanted.what]), defaults=defaults)
+        given = given or answer is not OfferAnswer.NEVER
+    return plan if given else None
+
+
+def answer_of(text: str | None) -> OfferAnswer | None:
+    """Return what the user typed, as a word or its first letter; None for everything that is no clear answer."""
+    typed = (text or "").strip().lower()
+    return next((answer for answer in OfferAnswer if typed in (answer, answer[0])), None)
+
+
+def take_cell_back(session: Session | None, *, rolled_back: bool) -> str:
+    """Take the last cell back, with what it changed, so that it can run again. Returns why not; empty when done."""
+    if session is None or rolled_back:
+        return ""
+    try:
+        session.undo(1)
+    except SandboxError as error:
+        return f"The cell was not run again, because it cannot be taken back: {error}"
+    return ""
+
+
+def give_file(box: Sandbox, answers: RightAnswers, wanted: Wanted, *, once: bool, kept: KeptWork | None = None) -> str:
+    """Copy a file or folder beside the notebook into the work folder, and return a sentence about it.
+
+    ``kept`` is where the work folder stays; copies are removed from there when the next kernel begins. Raises
+    ``InvalidRequest`` when the file cannot be copied; nothing is changed then.
+    """
+    paths = box.copy_in(os.getcwd(), wanted.what, again=bool(answers.copies(wanted)))
+    answers.copied(wanted, paths)
+    if kept is not None:
+        kept.note_copies(answers.copies())
+    answers.allow(wanted, once=once)
+    what = wanted.what if paths == (wanted.what,) else f"{wanted.what} ({len(paths)} files)"
+    if once:
+        return f"{what}: {Offer(wanted).once_means}"
+    return f"Cells find a copy of {what} until the kernel ends; changes to it stay in the sandbox."
+
+
+def take_files_back(box: Sandbox, answers: RightAnswers, once: Sequence[Wanted]) -> None:
+    """Remove the copies that were for one cell; what the cell removed itself is gone already."""
+    for wanted in once:
+        if wanted.kind is WantedKind.FILE:
+            for path in answers.forget_copies(wanted):
+                with contextlib.suppress(SandboxError):
+                    box.remove_file(path)
+
+
+def give_domain_once(answers: RightAnswers, wanted: Wanted) -> str:
+    """Let the next cell reach a domain, and return a sentence about it."""
+    answers.allow(wanted, once=True)
+    return f"{wanted.what}: {Offer(wanted).once_means}"
+
+
+def domains(once: Sequence[Wanted]) -> tuple[str, ...]:
+    """Return the domains among these rights."""
+    return tuple(wanted.what for wanted in once if wanted.kind is WantedKind.DOMAIN)
+
+
+@contextlib.asynccontextmanager
+async def reaching(session: Session, once: Sequence[Wanted]) -> AsyncIterator[None]:
+    """Let a session reach the domains among these rights meanwhile; what it has already, it keeps.
+
+    Raises ``PolicyViolation`` before anything runs when a running session cannot be given a domain. At the end all its
+    connections to these domains are closed, those of processes that the cell leaves too.
+    """
+    loop = asyncio.get_running_loop()
+    given: list[str] = []
+    try:
+        for domain in domains(once):
+            if not session.reaches(domain):
+                await loop.run_in_executor(None, partial(session.allow, domain=domain))
+                given.append(domain)
+        yield
+    finally:
+        for domain in given:
+            with contextlib.suppress(SessionError):  # it was closed: nothing is left that could reach anything
+                await loop.run_in_executor(None, partial(session.revoke, domain=domain))

@@ -1,0 +1,423 @@
+"""Which session a cell belongs to, when it must run in a sandbox of its own instead, and how sessions follow defaults.
+
+Unnamed sessions, one for each language, start with the notebook's defaults; a named session starts with the options of
+its first cell, network included. Each cell may have its own time, CPU and output limit and, within bounds, its own
+memory limit. Policy, interpreter, disk limit and the like are fixed when a session starts (``at_start`` in
+``option_table.py``). A cell that asks for other values of these runs fresh, and its receipt says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
+
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB
+from sandbox_kernel.model import Language
+from sandbox_kernel.notebook.options.cell_options import CellOptions, limits_of, may_share, policy_of
+from sandbox_kernel.notebook.options.option_table import BY_NAME, OPTIONS, AtStart
+from sandbox_kernel.notebook.options.parse_cell import CellPlan
+from sandbox_kernel.session.open_session import has_sessions, least_memory_mb, only_when_named
+from sandbox_kernel.session.python_state import PythonSession, SaveReport
+from sandbox_kernel.session.session import Session
+
+if TYPE_CHECKING:
+    from sandbox_kernel.workspace.kept_work import KeptWork
+
+Key = tuple[Language, str]
+_FOLLOWED = tuple(option.field for option in OPTIONS if option.at_start is AtStart.FOLLOWS)
+_WALLS = tuple(option for option in OPTIONS if option.at_start is AtStart.WALLS)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where a cell runs: in a session, or fresh. ``why_fresh`` is the reason for the receipt, or empty.
+
+    ``must_open``: the session has to be opened first. ``one_cell``: no open session has the options of this cell, so it
+    gets a session of its own that is closed after it; its value, figures and errors are shown as in other cells.
+    """
+
+    session: Session | None = None
+    why_fresh: str = ""
+    must_open: bool = False
+    one_cell: bool = False
+
+
+@dataclass
+class _Held:
+    """An open session, the options that it began with or was given since, and whether a cell has used it."""
+
+    session: Session
+    options: CellOptions
+    used: bool = False
+
+
+class NotebookSessions:
+    """The sessions of one notebook; thread-safe. ``box_for`` returns the sandbox to open a session in.
+
+    ``kept`` is where their large files stay when the kernel ends; None where they do not.
+    """
+
+    def __init__(self, box_for: Callable[[CellOptions], Sandbox], kept: KeptWork | None = None) -> None:
+        self._box_for = box_for
+        self._kept = kept
+        self._lock = threading.RLock()
+        self._held: dict[Key, _Held] = {}
+        self._last: Key | None = None
+
+    def choose(self, plan: CellPlan) -> Choice:
+        """Return where a cell runs. Opens its session if necessary."""
+        choice = self.choose_open(plan)
+        if not choice.must_open:
+            return choice
+        options, key = plan.options, _key(plan.options)
+        base = plan.defaults if options.session is None else options
+        with self._lock:
+            choice = self.choose_open(plan)  # another thread may have opened it meanwhile
+            if choice.must_open:
+                unused = self._held.pop(key, None)
+                if unused is not None:
+                    unused.session.close()
+                self._held[key] = _Held(self._open(key[0], base, options.session), _with_memory(base))
+                choice = self.choose_open(plan)
+        return choice
+
+    def prepare(self, options: CellOptions) -> bool:
+        """Open the unnamed session in advance. It is replaced if the defaults change before its first cell.
+
+        Returns False if cells under these options run in no session.
+        """
+        key = _key(options)
+        with self._lock:
+            if not options.keeps_state or not has_sessions(key[0], options.backend):
+                return False
+            if key not in self._held:
+                self._held[key] = _Held(self._open(key[0], options, options.session), _with_memory(options))
+            return True
+
+    def choose_open(self, plan: CellPlan) -> Choice:
+        """Return where a cell runs, like ``choose``, but open nothing; so it does not block for long."""
+        choice, key = self._choice(plan), _key(plan.options)
+        held = self._held.get(key)
+        if held is not None and choice.session is held.session:
+            self._last = key
+            held.used = True
+        return choice
+
+    def of_cell(self, plan: CellPlan) -> Session | None:
+        """Return the open session in which this cell would run; None if it would run fresh or in a new session.
+
+        Only that session may answer completion requests for the cell: the answer of a session with fewer rights must
+        not change the text of a cell with more.
+        """
+        return self._choice(plan).session
+
+    def _choice(self, plan: CellPlan) -> Choice:
+        options, key = plan.options, _key(plan.options)
+        if not options.keeps_state:
+            return Choice()
+        named = options.session is not None and only_when_named(key[0], options.backend)
+        if not (has_sessions(key[0], options.backend) or named or key in self._held):
+            if options.session is not None:
+                raise InvalidRequest(f"--session {options.session!r}: there are no sessions for {key[0]} here yet")
+            return Choice()
+        if options.args or options.env != plan.defaults.env:
+            return Choice(why_fresh="--env and --arg are for a new process")
+        if options.check:
+            return Choice(why_fresh="--check takes the cell as a whole program")
+        base = plan.defaults if options.session is None else options
+        fixed, began = options.at_start, _with_memory(base).at_start
+        held = self._held.get(key)
+        if held is not None and (not held.session.alive or not (held.used or held.options.at_start == began)):
+            held = None
+        has = held.options.at_start if held is not None else began
+        differing = [name for name, value in fixed.items() if has.get(name) != value]
+        differing = [name for name in differing if not _of_a_cell(name, options, held)]
+        if differing:
+            only_this_cell = options.session is None and (held is None or base.at_start != fixed)
+            one_cell = has_sessions(key[0], options.backend)
+            return Choice(why_fresh=_explain(differing, options, only_this_cell), one_cell=one_cell)
+        if held is None:
+            return Choice(must_open=True)
+        return Choice(session=held.session)
+
+    def grow(self, options: CellOptions) -> tuple[str, ...]:
+        """Give the sessions that run what the notebook's new defaults allow, and take back what they do not.
+
+        Returns what changed, one sentence for each session. Raises ``PolicyViolation``, which says what works instead,
+        when a session cannot follow; then no session has changed.
+        """
+        told: list[str] = []
+        wanted = _with_memory(options)
+        with self._lock:
+            grown: list[tuple[_Held, tuple[RightsChange, ...]]] = []
+            for (language, name), held in self._held.items():
+                if name or not held.used or not held.session.alive:
+                    continue
+                changes = rights_between(held.options, wanted, language)
+                if changes:
+                    words = "; ".join(change.words for change in changes)
+                    told.append(f"The {language} session keeps its variables and {words}.")
+                    grown.append((held, changes))
+            change_all([(held.session, change) for held, changes in grown for change in changes])
+            now: dict[str, Any] = {name: getattr(wanted, name) for name in _FOLLOWED}
+            for held, _ in grown:
+                held.options = replace(held.options, **now)
+        return tuple(told)
+
+    def begin_anew(self, old: Session, options: CellOptions) -> SaveReport:
+        """Replace a session by a new one under these options that has its variables; returns what became of them.
+
+        The old session goes on when the new one cannot be made.
+
+        Args:
+            old: An open session of this notebook.
+            options: The notebook's defaults, with the language and name of the session.
+
+        """
+        key = _key(options)
+        if not isinstance(old, PythonSession):
+            raise InvalidRequest(
+                f"%sandbox restart --keep: the variables of a running {old.language} session cannot be brought along, "
+                "only those of Python sessions of processes; %sandbox restart begins one without them"
+            )
+        new = self._open(key[0], options, options.session)
+        assert isinstance(new, PythonSession), "a Python session of processes"
+        try:
+            new.take_over(old, files=self._box_for(options).here is None)
+        except BaseException:
+            new.close()
+            raise
+        self.adopt(options, new)
+        return new.restored or SaveReport()
+
+    def find(self, options: CellOptions) -> Session | None:
+        """Return the open session that a line command means: by name or language, else the last one that was used."""
+        with self._lock:
+            key = (self._meant(options.session) if options.language is None else None) or _key(options)
+            held = self._held.get(key)
+            return held.session if held is not None and held.session.alive else None
+
+    def _meant(self, name: str | None) -> Key | None:
+        """Return the key of the session meant without a language: the last one used, or the only one of this name."""
+        if self._last is not None and name in (None, self._last[1]):
+            return self._last
+        found = [key for key, held in self._held.items() if key[1] == name and held.session.alive]
+        return found[0] if len(found) == 1 else None
+
+    def all(self) -> list[Session]:
+        """Return all open sessions."""
+        with self._lock:
+            return [held.session for held in self._held.values() if held.session.alive]
+
+    def with_state(self) -> dict[Key, Session]:
+        """Return the open sessions that a cell has used, by language and name."""
+        with self._lock:
+            return {key: held.session for key, held in self._held.items() if held.used and held.session.alive}
+
+    def names(self) -> list[str]:
+        """Return the names of all open sessions that have one."""
+        with self._lock:
+            return sorted({name for (_, name), held in self._held.items() if name and held.session.alive})
+
+    def end(self, session: Session) -> str:
+        """Close a session and return its description. The next cell that belongs to it opens a new one."""
+        with self._lock:
+            ended = [key for key, held in self._held.items() if held.session is session]
+            for key in ended:
+                del self._held[key]
+        session.close()
+        return " ".join(f"{language} session {name}".strip() for language, name in ended) or "session"
+
+    def adopt(self, options: CellOptions, session: Session) -> None:
+        """Use a session that was loaded from a file, in place of the one with the same language and name."""
+        key = _key(options)
+        with self._lock:
+            old = self._held.get(key)
+            # It holds saved state, so new defaults must not replace it: it counts as used.
+            self._held[key] = _Held(session, _with_memory(options), used=True)
+            self._last = key
+        if old is not None:
+            old.session.close()
+
+    def add_fork(self, of: Session, name: str, copy: Session) -> None:
+        """Let cells with ``--session NAME`` run in a fork of a session, which began with the same options."""
+        with self._lock:
+            (begun,) = (held.options for held in self._held.values() if held.session is of)
+            old = self._held.get((copy.language, name))
+            self._held[copy.language, name] = _Held(copy, begun, used=True)
+        if old is not None:
+            old.session.close()
+
+    def close_unused(self) -> None:
+        """Close the sessions that were opened in advance and have run no cell: a new one has what they lack."""
+        with self._lock:
+            unused = [key for key, held in self._held.items() if not held.used]
+            sessions = [self._held.pop(key).session for key in unused]
+        for session in sessions:
+            session.close()
+
+    def close(self) -> None:
+        """Close all sessions; may be called twice."""
+        with self._lock:
+            held, self._held = list(self._held.values()), {}
+        for one in held:
+            one.session.close()
+
+    def open_for_one_cell(self, options: CellOptions) -> Session | None:
+        """Open a session for a single cell, with the limits of a fresh run; None if that is not possible.
+
+        It is not registered here: the caller closes it after the cell. Its one checkpoint restores the files when the
+        cell has to be ended.
+        """
+        language, box = options.effective_language, self._box_for(options)
+        memory_mb = options.memory_mb if options.memory_mb is not None else DEFAULT_MEMORY_MB
+        if memory_mb < least_memory_mb(language) or (language is Language.COMMAND and not box.policy.process_spawn):
+            return None
+        return box.session(
+            language, memory_mb=memory_mb, checkpoints=1, python=options.python, limits=limits_of(options)
+        )
+
+    def _open(self, language: Language, options: CellOptions, name: str | None) -> Session:
+        """Open a session. ``options`` are the notebook's, for an unnamed session, or those of the cell."""
+        wanted: dict[str, object] = {"memory_mb": options.memory_mb, "checkpoints": options.checkpoints}
+        given = {key: value for key, value in wanted.items() if value is not None}
+        session = self._box_for(options).session(
+            language,
+            name=name,
+            python=options.python,
+            limits=limits_of(options),
+            **given,  # type: ignore[arg-type]
+        )
+        if self._kept is not None and may_share(policy_of(options), policy_of(CellOptions())):
+            with contextlib.suppress(OSError):  # the kept folder is gone: as where none is kept
+                session.keep_large_files(self._kept.place_of_large_files(f"{language} {name or ''}"))
+        if options.env:
+            session.allow(env=dict(options.env))
+        return session
+
+
+def _key(options: CellOptions) -> Key:
+    return options.effective_language, options.session or ""
+
+
+def _with_memory(options: CellOptions) -> CellOptions:
+    """Return the options of a session that starts with these: it always has a memory limit."""
+    return options if options.memory_mb is not None else replace(options, memory_mb=DEFAULT_SESSION_MEMORY_MB)
+
+
+def _of_a_cell(name: str, options: CellOptions, held: _Held | None) -> bool:
+    """Whether a session can apply this option to a single cell."""
+    if name == "--memory" and held is not None:
+        return options.memory_mb is not None and held.session.takes_memory(options.memory_mb)
+    return name == "--memory" or BY_NAME[name].at_start is AtStart.OF_A_CELL
+
+
+def _explain(differing: list[str], options: CellOptions, only_this_cell: bool) -> str:
+    what = f"the session was not started with this {' and '.join(differing)}"
+    if not only_this_cell:
+        named = f" --session {options.session}" if options.session is not None else ""
+        return f"{what}; %sandbox restart {options.effective_language}{named} begins one that has it"
+    if all(BY_NAME[name].harmless for name in differing):
+        return what
+    return f"{what}; with --session NAME added, this cell begins one that has it and keeps its variables"
+
+
+@dataclass(frozen=True)
+class RightsChange:
+    """One right that a session gains or loses, the words for it, and what takes the change back, if anything does."""
+
+    words: str
+    do: Callable[[Session], object]
+    undo: Callable[[Session], object] | None = None
+
+
+def change_all(changes: Sequence[tuple[Session, RightsChange]]) -> None:
+    """Make all changes or, when a session refuses one, none: those made before it are taken back."""
+    done: list[tuple[Session, Callable[[Session], object]]] = []
+    try:
+        # What cannot be taken back comes last.
+        for session, change in sorted(changes, key=lambda each: each[1].undo is None):
+            change.do(session)
+            if change.undo is not None:
+                done.append((session, change.undo))
+    except BaseException:
+        for session, undo in reversed(done):
+            undo(session)
+        raise
+
+
+def rights_between(has: CellOptions, wants: CellOptions, language: Language) -> tuple[RightsChange, ...]:
+    """Return what leads from the rights of a session to the new ones. Raises ``PolicyViolation`` where nothing does."""
+    for option in _WALLS:
+        old, new = getattr(has, option.field), getattr(wants, option.field)
+        if old != new:
+            raise PolicyViolation(
+                f"{option.name} cannot be changed while the {language} session runs: its working folder and walls stay "
+                f"as it began; {_instead(option.name, old, new, language)}"
+            )
+    # What is taken back first: a new folder may come to the place of an old one.
+    found = [_taken(f"lost {mount.guest}", mount=mount) for mount in set(has.mounts) - set(wants.mounts)]
+    for mount in set(wants.mounts) - set(has.mounts):
+        reads = "reads and writes" if mount.writable else "reads"
+        found.append(_given(f"{reads} {mount.host} at {mount.guest}", mount=mount))
+    more, less = set(wants.allow_net) - set(has.allow_net), set(has.allow_net) - set(wants.allow_net)
+    found += [_given(f"reaches {rule}", domain=str(rule)) for rule in more]
+    found += [_taken(f"no longer reaches {rule}", domain=str(rule)) for rule in less]
+    found += _env_changes(dict(has.env), dict(wants.env))
+    if (wants.memory_mb or 0) > (has.memory_mb or 0):
+        raised = methodcaller("allow", memory_mb=wants.memory_mb)
+        found.append(RightsChange(f"may use {wants.memory_mb} MB", raised))
+    return tuple(found)
+
+
+def _given(words: str, **right: object) -> RightsChange:
+    return RightsChange(words, methodcaller("allow", **right), methodcaller("revoke", **right))
+
+
+def _taken(words: str, **right: object) -> RightsChange:
+    return RightsChange(words, methodcaller("revoke", **right), methodcaller("allow", **right))
+
+
+def _env_changes(old: dict[str, str], new: dict[str, str]) -> list[RightsChange]:
+    """Return the changes of the environment; what was set before is set again when they are taken back."""
+    found = []
+    env = {name: value for name, value in new.items() if old.get(name) != value}
+    before = {name: old[name] for name in env if name in old}
+    added = sorted(set(env) - set(old))
+    gone = {name: old[name] for name in sorted(set(old) - set(new))}
+
+    def as_before(session: Session) -> None:
+        if before:
+            session.allow(env=before)
+        if added:
+            session.revoke(env=added)
+
+    if env:
+        words = f"has {', '.join(env)} in its environment"
+        found.append(RightsChange(words, methodcaller("allow", env=env), as_before))
+    if gone:
+        words = f"lost {', '.join(gone)} from its environment"
+        found.append(RightsChange(words, methodcaller("revoke", env=list(gone)), methodcaller("allow", env=gone)))
+    return found
+
+
+def _instead(name: str, old: object, new: object, language: Language) -> str:
+    """Return what works instead; only Python sessions can bring their variables along."""
+    ends = f"%sandbox restart {language} ends it (its variables are lost, files stay), then write this line"
+    if new is None:
+        return f"%sandbox reset {_option(name, old)} takes back everything else; {ends}"
+    if language is not Language.PYTHON:
+        return ends
+    keep = f"%sandbox restart --keep {_option(name, new)} begins a new one with its variables"
+    return f"{keep} (%sandbox restart {language} without)"
+
+
+def _option(name: str, value: object) -> str:
+    return name if value == "." else f"{name}={shlex.quote(str(value))}"

@@ -1,0 +1,324 @@
+"""Answers the requests of the side panel in JupyterLab: what changed, the tree of states, limits, and changes to them.
+
+Called by ``kernel.py`` for each ``sandbox_request``. The message comes on the shell channel, between cells, from the
+page itself. No output of a sandbox can send one: frames of outputs reach the kernel only through the gate of their
+widgets. Types and sizes are checked all the same. What changes something goes the way of its ``%sandbox`` line. Replies
+are plain JSON values of bounded size: names and values in them come from the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+
+from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.errors import Conflict, InvalidRequest, SandboxError
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, quoted
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.notebook.execution import CellExecution, NotebookState
+from sandbox_kernel.notebook.line_commands import LineCommands, rights_rows, session_of
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.options.option_table import BY_NAME
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, new_defaults, parse_line
+from sandbox_kernel.notebook.options.parse_options import parse_options
+from sandbox_kernel.notebook.page.views import MOST_DIFF, picture_urls
+from sandbox_kernel.notebook.render import Door, Message, ShowOutput
+from sandbox_kernel.session.tree.node import Node, StateDiff
+from sandbox_kernel.untrusted.ansi import plain
+
+#: The most changes and states that a reply lists, names of variables at a state, and characters of a value.
+MOST_CHANGES, MOST_STATES, MOST_NAMES, MOST_VALUE = 500, 500, 40, 300
+_MOST_CODE = 2000
+#: The fields of the dialog for limits, and their options.
+_DIALOG = {
+    "timeout": BY_NAME["--timeout"],
+    "memory": BY_NAME["--memory"],
+    "here": BY_NAME["--here"],
+    "domains": BY_NAME["--allow-net"],
+    "mounts": BY_NAME["--mount"],
+}
+
+_State = Annotated[int, msgspec.Meta(ge=0)]
+_Text = Annotated[str, msgspec.Meta(max_length=4096)]
+_Texts = Annotated[tuple[str, ...], msgspec.Meta(max_length=10_000)]
+
+
+class _Nothing(msgspec.Struct):
+    """A request that says no more than its action."""
+
+
+class _Path(msgspec.Struct):
+    path: _Text
+
+
+class _Paths(msgspec.Struct):
+    paths: _Texts = ()
+    shown: _Text = ""
+
+
+class _AtState(msgspec.Struct):
+    state: _State
+
+
+class _Named(msgspec.Struct):
+    name: _Text
+    state: _State | None = None
+
+
+class _Two(msgspec.Struct):
+    before: _State
+    after: _State
+
+
+class _Cells(msgspec.Struct):
+    cells: _Texts
+
+
+class _Key(msgspec.Struct):
+    key: _Text
+
+
+class _Line(msgspec.Struct):
+    line: _Text
+
+
+class _Dialog(msgspec.Struct):
+    timeout: _Text | msgspec.UnsetType = msgspec.UNSET
+    memory: _Text | msgspec.UnsetType = msgspec.UNSET
+    here: _Text | msgspec.UnsetType = msgspec.UNSET
+    domains: _Texts | msgspec.UnsetType = msgspec.UNSET
+    mounts: _Texts | msgspec.UnsetType = msgspec.UNSET
+
+
+class PanelDesk:
+    """The side panel's counterpart in the kernel: one for each notebook.
+
+    Args:
+        state: What lives from cell to cell.
+        cells: The id of the notebook's cell that ran under each number.
+
+    """
+
+    def __init__(self, state: NotebookState, cells: Mapping[int, str]) -> None:
+        self._state = state
+        self._cells = cells
+
+    async def answer(self, content: object, cancel: asyncio.Event) -> dict[str, object]:
+        """Return the content of the reply. It never raises for anything that a request can cause."""
+        try:
+            action = content.get("action") if isinstance(content, Mapping) else None
+            known = _ACTIONS.get(action) if isinstance(action, str) else None
+            if known is None:
+                raise InvalidRequest(f"there is no action {quoted(action)}; known ones: {', '.join(sorted(_ACTIONS))}")
+            declared, take = known
+            try:
+                request = msgspec.convert(content, declared)
+            except msgspec.ValidationError as error:
+                raise InvalidRequest(f"{action}: {error}") from None
+            done = take(self, request)
+            if isinstance(done, CellPlan):
+                return await self._do(done, cancel)
+            return {"status": "ok", **await asyncio.get_running_loop().run_in_executor(None, done)}
+        except SandboxError as error:
+            return failed(error)
+
+    async def _do(self, plan: CellPlan, cancel: asyncio.Event) -> dict[str, object]:
+        """Run line commands as a cell would, and return what they say. Only the user's press sends such a request."""
+        door = _TextDoor()
+        done = await CellExecution(self._state, door, _no_input, cancel).run_plan(plan, pressed=True)
+        if done.bug is not None:
+            raise done.bug
+        if done.refused is not None:
+            return failed(done.refused)
+        if done.failure is not None:
+            return {"status": "error", "error": done.failure.evalue, "conflicts": []}
+        return {"status": "ok", "text": "\n".join(door.texts)}
+
+    def _line(self, command: LineCommand) -> CellPlan:
+        defaults = new_defaults(command, self._state.defaults)
+        return CellPlan(code="", options=defaults, commands=(command,), defaults=defaults)
+
+    def _limited(self, command: LineCommand, dialog: _Dialog) -> CellPlan:
+        after = limits_of_dialog(dialog, self._state.defaults)
+        return CellPlan(code="", options=after, commands=(command,), defaults=after)
+
+    @property
+    def _context(self) -> LineCommands:
+        return LineCommands(self._state.sandboxes, self._state.defaults, self._state.files)
+
+    @property
+    def _box(self) -> Sandbox:
+        return self._state.sandboxes.box(self._state.defaults)
+
+    def _tree(self) -> dict[str, object]:
+        session = self._state.sandboxes.sessions.find(CellOptions())
+        return tree(() if session is None else session.history(), self._cells)
+
+    def _compare(self, two: _Two) -> dict[str, object]:
+        return difference(session_of(LineCommand(name="diff"), self._context).diff(two.before, two.after))
+
+    def _allow_rights(self, request: _Key) -> dict[str, object]:
+        self._state.rights.allow_surveyed(request.key)
+        return {}
+
+
+def limits_of_dialog(dialog: _Dialog, defaults: CellOptions) -> CellOptions:
+    """Return the notebook's defaults with what the dialog changed; an empty field takes its option away."""
+    given = {name: value for name in _DIALOG if (value := getattr(dialog, name)) is not msgspec.UNSET}
+    words: list[str] = []
+    for name, value in given.items():
+        texts = [value] if isinstance(value, str) else value
+        words += [f"{_DIALOG[name].name}={text.strip()}" for text in texts if text.strip()]
+    asked = parse_options(words)
+    changed = {_DIALOG[name].field: getattr(asked, _DIALOG[name].field) for name in given}
+    return replace(defaults, **changed).check_together()
+
+
+def _answered(line: str) -> LineCommand:
+    """Return the ``allow`` or ``never`` line of an offer's button."""
+    command = parse_line(line.strip().removeprefix("%sandbox"))
+    if command.name not in ("allow", "never"):
+        raise InvalidRequest(f"an answer to an offer allows something or never, got {quoted(line)}")
+    return command
+
+
+def _named(request: _Named) -> LineCommand:
+    states = () if request.state is None else (str(request.state),)
+    return LineCommand(name="checkpoint", target=request.name.strip(), targets=states)
+
+
+#: Each action: what the request says, and the plan that does it, or what looks it up in a thread.
+_ACTIONS: Mapping[str, tuple[type[Any], Callable[[PanelDesk, Any], CellPlan | Callable[[], dict[str, object]]]]] = {
+    "limits": (_Dialog, lambda desk, said: desk._limited(LineCommand(name="defaults"), said)),
+    "restart": (_Dialog, lambda desk, said: desk._limited(LineCommand(name="restart", flag=True), said)),
+    "undo": (_Nothing, lambda desk, said: desk._line(LineCommand(name="undo"))),
+    "redo": (_Nothing, lambda desk, said: desk._line(LineCommand(name="redo"))),
+    "checkout": (_AtState, lambda desk, said: desk._line(LineCommand(name="checkout", target=str(said.state)))),
+    "name": (_Named, lambda desk, said: desk._line(_named(said))),
+    "apply": (
+        _Paths,
+        lambda desk, said: desk._line(LineCommand(name="apply", targets=said.paths, shown=said.shown or None)),
+    ),
+    "discard": (_Paths, lambda desk, said: desk._line(LineCommand(name="discard", targets=said.paths))),
+    "answer": (_Line, lambda desk, said: desk._line(_answered(said.line))),
+    "overview": (_Nothing, lambda desk, said: partial(overview, desk._context)),
+    "changes": (_Nothing, lambda desk, said: lambda: changes(desk._box)),
+    "change": (_Path, lambda desk, said: lambda: change(desk._box, said.path.strip())),
+    "tree": (_Nothing, lambda desk, said: desk._tree),
+    "compare": (_Two, lambda desk, said: partial(desk._compare, said)),
+    "report": (_Nothing, lambda desk, said: lambda: {"report": desk._box.report().to_dict()}),
+    "rights": (_Cells, lambda desk, said: lambda: desk._state.rights.survey(said.cells, desk._state.defaults)),
+    "allow-rights": (_Key, lambda desk, said: partial(desk._allow_rights, said)),
+}
+
+
+def overview(context: LineCommands) -> dict[str, object]:
+    """Return the limits and rights of the notebook's next cell, and whether a session runs."""
+    session = context.sandboxes.sessions.find(CellOptions())
+    return {
+        "session": "" if session is None else str(session.language),
+        "limits": _limits(context.defaults),
+        "line": f"%sandbox {context.defaults.words()}".strip(),
+        "rows": [[name, text[: 4 * MOST_VALUE]] for name, text in rights_rows(context.defaults)],
+    }
+
+
+def _limits(options: CellOptions) -> dict[str, object]:
+    """Return the five options of the dialog, as a user writes them."""
+    filled = replace(
+        options,
+        timeout_s=options.effective_timeout_s,
+        memory_mb=options.memory_mb or DEFAULT_SESSION_MEMORY_MB,
+        here=options.here or "",
+    )
+    found: dict[str, object] = {}
+    for name, option in _DIALOG.items():
+        value = getattr(filled, option.field)
+        found[name] = [option.write(one) for one in value] if option.repeats else option.write(value)
+    return found
+
+
+def changes(box: Sandbox) -> dict[str, object]:
+    """Return what differs from the user's folder; ``named`` are those that are applied only one by one.
+
+    ``digest`` comes back with the request to apply.
+    """
+    if box.here is None:
+        return {"here": "", "changes": [], "more": 0, "digest": ""}
+    digest, found = box.digest(), box.diff()
+    named = set(box.left_out())
+    listed = [_change(change, change.path in named) for change in found[:MOST_CHANGES]]
+    return {"here": box.here, "changes": listed, "more": max(0, len(found) - MOST_CHANGES), "digest": digest}
+
+
+def _change(change: FsChange, named: bool) -> dict[str, object]:
+    told = {"path": change.path, "kind": str(change.kind), "type": str(change.type)}
+    return {**told, "size": change.size, "named": named}
+
+
+def change(box: Sandbox, path: str) -> dict[str, object]:
+    """Return one change: its lines as a unified diff, and for a picture the one before and the one after."""
+    digest = box.digest()
+    (before, after) = next((picture_urls(box, one) for one in box.diff() if one.path == path), ("", ""))
+    patch = "" if before or after else box.patch([path])
+    told = {"patch": plain(patch[:MOST_DIFF]), "cut": len(patch) > MOST_DIFF, "before": before, "after": after}
+    return {**told, "digest": digest}
+
+
+def tree(nodes: Sequence[Node], cells: Mapping[int, str]) -> dict[str, object]:
+    """Return the latest states; ``cells`` has the id of the notebook's cell by its number."""
+    return {"nodes": [_node(node, cells) for node in nodes[-MOST_STATES:]], "more": max(0, len(nodes) - MOST_STATES)}
+
+
+def _node(node: Node, cells: Mapping[int, str]) -> dict[str, object]:
+    known = node.to_dict()
+    for name in ("added", "changed", "removed", "unsure"):
+        known[name] = [text[:MOST_VALUE] for text in getattr(node.changed, name)[:MOST_NAMES]]
+    known["files"] = [[one.path[:MOST_VALUE], str(one.kind)] for one in node.changed.files[:MOST_NAMES]]
+    known["unknown"] = node.changed.unknown[:MOST_VALUE]
+    return {**known, "code": node.code[:_MOST_CODE], "cell": cells.get(node.number, "") if node.code else ""}
+
+
+def difference(found: StateDiff) -> dict[str, object]:
+    """Return how two states differ."""
+    first = MOST_NAMES
+    return {
+        "before": found.before,
+        "after": found.after,
+        "added": [[name, _value(text)] for name, text in list(found.added.items())[:first]],
+        "changed": [[name, _value(one.before), _value(one.after)] for name, one in list(found.changed.items())[:first]],
+        "removed": [[name, _value(text)] for name, text in list(found.removed.items())[:first]],
+        "unsure": list(found.unsure[:first]),
+        "files": [[one.path, one.kind, plain(one.patch[: MOST_DIFF // 4])] for one in found.files[:first]],
+        "unknown": [_value(text) for text in found.unknown[:first]],
+    }
+
+
+def _value(text: str) -> str:
+    return plain(text[:MOST_VALUE])
+
+
+def failed(error: SandboxError) -> dict[str, object]:
+    """Return the reply for a request that was refused."""
+    conflicts = error.paths[:MOST_CHANGES] if isinstance(error, Conflict) else ()
+    return {"status": "error", "error": str(error), "conflicts": list(conflicts)}
+
+
+class _TextDoor(Door):
+    """Keeps what line commands say, as plain text."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def message(self, message: Message) -> None:
+        if isinstance(message, ShowOutput):
+            self.texts.append(str(message.data.get("text/plain", "")))
+
+
+async def _no_input(prompt: str, password: bool) -> NoReturn:
+    raise EOFError("the side panel answers no questions")

@@ -1,0 +1,311 @@
+"""``KeptChanges``: everything that programs of one sandbox changed in the user's folder, until it is applied.
+
+Contents lie in a private folder of the host, at the same paths as in the user's folder; links are kept as links and
+never followed. Each change remembers the version of the user's file that it is based on, so that a later change of that
+file is noticed. With a ``ChangeLog`` they are there again for the next kernel of the notebook. Thread-safe by the lock
+of its ``HereFolder``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.ground.own_folder import make_own_folder
+from sandbox_kernel.model import FsChange
+from sandbox_kernel.workspace.changes import same_file
+from sandbox_kernel.workspace.kept_work import KeptWork
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
+from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of, kept_time, with_gone
+from sandbox_kernel.workspace.tree.beneath import in_folder
+from sandbox_kernel.workspace.tree.paths import Names
+from sandbox_kernel.workspace.tree.rooted import TEMPORARY, Rooted
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, SYMLINK, Entry, WalkLimits
+
+#: The most that is kept of one sandbox's changes.
+MOST_KEPT_BYTES = 1 << 30
+MOST_KEPT_FILES = 50_000
+
+#: Later than every change of a file.
+_NEVER_NS = 1 << 63
+_stamps = itertools.count(time.time_ns())
+_FILES, _LOG = "files", "changes"
+#: More than the lines of the most changes that are kept.
+_MOST_LOG = 64 << 20
+_KINDS = (FILE, DIRECTORY, SYMLINK, GONE)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One change: what shall stand at its path, and the version of the user's file that it replaces."""
+
+    entry: Entry
+    #: What the user had there; None for nothing.
+    base: Entry | None
+    #: The user's file changed while the program ran, so nobody knows which version the change is based on.
+    unsure: bool
+    #: Another number for every change, also of other kernels: sessions and ``digest`` know by it what they have seen.
+    stamp: int
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the path shall not be there."""
+        return self.entry.is_gone
+
+    @property
+    def on_folder(self) -> bool:
+        """Whether the user has a folder there."""
+        return self.base is not None and self.base.is_dir
+
+
+class ChangeLog:
+    """The list of a sandbox's changes on disk, in one private folder, so that they outlive a killed kernel.
+
+    Each change is one line at the end of a file, so that writing one costs nothing of those before it; a line that was
+    cut off is left out. Contents are replaced whole before their line is written: a kernel that is killed between the
+    two leaves a complete file without a line, which is found and kept as a change of unknown base. Raises ``OSError``
+    when there cannot be a folder that no other user can change.
+    """
+
+    def __init__(self, place: str) -> None:
+        make_own_folder(place)
+        #: The folder for the contents of the changed files.
+        self.files = os.path.join(place, _FILES)
+        make_own_folder(self.files)
+        self._place = place
+        self._fd = self._open()
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(os.path.join(self._place, _LOG), flags, 0o600)
+
+    def note(self, path: str, kept: Kept | None) -> None:
+        """Write down what shall stand at a path; None when it is as the user has it. A full disk is not an error."""
+        with contextlib.suppress(OSError):
+            os.write(self._fd, _line(path, kept))
+
+    def read(self) -> dict[str, Kept]:
+        """Return the last state of every path."""
+        found: dict[str, Kept] = {}
+        with Rooted.at(self._place) as own:
+            data, size = own.read_part(_LOG, 0, _MOST_LOG)
+        whole = data if len(data) == size else data[: data.rfind(b"\n") + 1]
+        for line in whole.split(b"\n"):
+            with contextlib.suppress(ValueError, TypeError):
+                path, told = json.loads(line)
+                found.pop(path, None)
+                if told is not None:
+                    entry, base, unsure, stamp = told
+                    kept = Kept(Entry(*entry), None if base is None else Entry(*base), unsure, stamp)
+                    if kept.entry.type in _KINDS:
+                        found[path] = kept
+        return found
+
+    def rewrite(self, entries: Mapping[str, Kept]) -> None:
+        """Replace the log by one that has these changes alone."""
+        with Rooted.at(self._place) as own:
+            own.write(_LOG, b"".join(_line(path, kept) for path, kept in entries.items()), 0o600)
+        self.close()
+        self._fd = self._open()
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _line(path: str, kept: Kept | None) -> bytes:
+    told = None if kept is None else [kept.entry, kept.base, kept.unsure, kept.stamp]
+    return json.dumps([path, told]).encode() + b"\n"
+
+
+def changes_waiting(work: KeptWork) -> list[tuple[str, int]]:
+    """Return what an earlier kernel changed in folders of the user that no sandbox of this one works on yet.
+
+    The options under which the changes are there again, and how many they are.
+    """
+    found: list[tuple[str, int]] = []
+    for options, place in work.other_places():
+        with contextlib.suppress(OSError, SandboxError), contextlib.closing(ChangeLog(place)) as log:
+            count = len(log.read())
+            if count:
+                found.append((options, count))
+    return found
+
+
+class KeptChanges:
+    """Changes by path. ``root`` is the private folder with their contents, ``log`` the list of them on disk."""
+
+    def __init__(self, root: Rooted, project: ProjectFolder, log: ChangeLog | None = None) -> None:
+        self.root = root
+        self._project = project
+        self._log = log
+        self.entries: dict[str, Kept] = {}
+        if log is not None:
+            self._find(log)
+            log.rewrite(self.entries)
+        #: The bytes of all kept files together.
+        self._held = sum(_bytes(kept) for kept in self.entries.values())
+
+    def _find(self, log: ChangeLog) -> None:
+        """Take over what an earlier kernel left: what its log names and what is there without a line."""
+        for path, kept in sorted(log.read().items()):
+            there = None if kept.is_gone else self.root.look(kept.entry.names)
+            if (kept.is_gone or (there is not None and there.type == kept.entry.type)) and not self._applied(kept):
+                size = there.size if there is not None and there.is_file else kept.entry.size
+                self.entries[path] = replace(kept, entry=kept.entry._replace(size=size))
+        walk = self.root.walk(WalkLimits(entries=2 * MOST_KEPT_FILES, seconds=10.0))
+        for entry in [each for each in walk if each.type in (FILE, SYMLINK) and each.path not in self.entries]:
+            if entry.name.startswith(TEMPORARY) or same_file(self.root, self._project.root, entry.path):
+                self.root.remove(entry.names)
+            else:
+                base = self._project.look(entry.path)
+                self.entries[entry.path] = Kept(_kept_of(entry), base, base is not None, next(_stamps))
+
+    def _applied(self, kept: Kept) -> bool:
+        """Whether the user's folder has the change: the kernel ended after it was applied and before that was noted."""
+        there = self._project.look(kept.entry.path)
+        if kept.is_gone or there is None:
+            return kept.is_gone and there is None
+        if kept.entry.is_dir:
+            return there.is_dir and (kept.base is None or there.bits == kept.entry.bits)
+        return there != kept.base and same_file(self.root, self._project.root, kept.entry.path)
+
+    def state(self, times: Callable[[Names], int]) -> FolderState:
+        """Return all changes, to be saved with a session. ``times`` returns when a path was changed in the session."""
+        there = [self.present(path) for path, kept in self.entries.items() if not kept.is_gone]
+        found = folder_of(there, lambda entry: self.root.read(entry.names, max_bytes=entry.size))
+        known = {path: each._replace(mtime_ns=kept_time(times(each.names))) for path, each in found.entries.items()}
+        return with_gone(replace(found, entries=known), [path for path, kept in self.entries.items() if kept.is_gone])
+
+    def present(self, path: str) -> Entry:
+        """Return the entry of a kept content, with the mode that it has for programs."""
+        there = self.root.stat(tuple(path.split("/")))
+        return there._replace(mode=self.entries[path].entry.mode)
+
+    def stamps(self) -> dict[str, int]:
+        """Return the stamp of every change by path."""
+        return {path: kept.stamp for path, kept in self.entries.items()}
+
+    def copy_to(self, log: ChangeLog) -> None:
+        """Copy all changes to another place, for the next kernel."""
+        with Rooted.at(log.files) as files:
+            for path, kept in sorted(self.entries.items()):
+                if not kept.is_gone:
+                    files.put(self.root.stat(kept.entry.names), self.root)
+                log.note(path, kept)
+
+    def put(self, source: Rooted, path: str, began_ns: int) -> Skipped | None:
+        """Keep what stands at a path of ``source``; returns why not, if it cannot be kept."""
+        known = self.entries.get(path)
+        try:
+            entry = source.stat(tuple(path.split("/")))
+            if entry.type not in (FILE, DIRECTORY, SYMLINK):
+                return Skipped(path=path, type=entry.type, reason="only files, folders and links are kept")
+            if entry.is_file:
+                room = MOST_KEPT_BYTES - self._held + _bytes(known)
+                if entry.size > room or len(self.entries) >= MOST_KEPT_FILES:
+                    return Skipped(path=path, type=entry.type, reason="the sandbox keeps no more changes")
+            if known is None or known.entry.type != entry.type:
+                self.clear(path)
+            there = self.root.look(entry.names)
+            if there is not None and there.type != entry.type:
+                return Skipped(path=path, type=entry.type, reason="changes are kept below it")
+            if entry.is_file:
+                self.root.copy_file(source, entry, entry.bits | 0o600)
+            else:
+                self.root.put(entry._replace(mode=0o700))
+        except (SandboxError, OSError) as error:
+            return Skipped(path=path, type=FILE, reason=str(error))
+        self._set(_kept_of(entry), began_ns)
+        return None
+
+    def remove(self, path: str, began_ns: int = _NEVER_NS) -> None:
+        """Keep that a path is gone; a path that the user does not have is forgotten."""
+        if self._project.look(path) is None:
+            self.forget(path)
+        else:
+            self.clear(path)
+            self._set(Entry(path, GONE), began_ns)
+
+    def forget(self, path: str) -> None:
+        """Keep nothing of a path: it is as the user has it."""
+        self.clear(path)
+        known = self.entries.pop(path, None)
+        self._held -= _bytes(known)
+        if known is not None and self._log is not None:
+            self._log.note(path, None)
+
+    def note_written(self, path: str) -> None:
+        """Note down a file that the host has written into the private folder itself."""
+        above = path.split("/")[:-1]
+        for depth in range(1, len(above) + 1):
+            folder = "/".join(above[:depth])
+            known = self.entries.get(folder)
+            if not self._project.has_folder(folder) and (known is None or not known.entry.is_dir):
+                self._set(Entry(folder, DIRECTORY, mode=0o755), _NEVER_NS)
+        self._set(_kept_of(self.root.stat(tuple(path.split("/")))), _NEVER_NS)
+
+    def digest(self) -> str:
+        """Return a text that is the same as long as no change is added, dropped or made again, in any kernel."""
+        stamps = repr(sorted(self.stamps().items()))
+        return hashlib.sha256(stamps.encode(errors="surrogatepass")).hexdigest()[:32]
+
+    def listed(self) -> tuple[FsChange, ...]:
+        """Return all changes against the user's folder, sorted by path."""
+        return tuple(self._as_change(path, kept) for path, kept in sorted(self.entries.items()))
+
+    def _as_change(self, path: str, kept: Kept) -> FsChange:
+        if kept.is_gone:
+            return FsChange(path=path, kind="deleted", type=DIRECTORY if kept.on_folder else FILE)
+        kind = "created" if kept.base is None else "modified"
+        return FsChange(path=path, kind=kind, type=kept.entry.type, size=kept.entry.size)
+
+    def _set(self, entry: Entry, began_ns: int) -> None:
+        known = self.entries.get(entry.path)
+        base = known.base if known is not None else self._project.look(entry.path)
+        late = base is not None and not base.is_dir and base.ctime_ns >= began_ns
+        kept = Kept(entry, base, known.unsure if known is not None else late, next(_stamps))
+        self.entries[entry.path] = kept
+        self._held += _bytes(kept) - _bytes(known)
+        if self._log is not None:
+            self._log.note(entry.path, kept)
+
+    def clear(self, path: str) -> None:
+        """Remove what is kept at a path. What is below a folder has entries of its own, and stays with them."""
+        kept = self.entries.get(path)
+        names = tuple(path.split("/"))
+        with contextlib.suppress(SandboxError, OSError):  # not there any more, or not empty
+            if kept is not None and kept.entry.type in (FILE, SYMLINK):
+                self.root.remove(names)
+            else:
+                self._remove_empty(names)
+
+    def _remove_empty(self, names: Names) -> None:
+        """Remove a folder in which nothing is kept. Folders are also made for changes in them, without an entry."""
+        there = self.root.look(names)
+        if there is None or not there.is_dir:
+            return
+        for below in self.root.list_dir(names):
+            kept = self.entries.get(below.path)
+            if below.is_dir and (kept is None or kept.is_gone):
+                self._remove_empty(below.names)
+        with in_folder(self.root.fileno(), names[:-1]) as folder:
+            os.rmdir(names[-1], dir_fd=folder)
+
+
+def _kept_of(entry: Entry) -> Entry:
+    """Return what is kept of an entry: its inode and times are those of a jail or of the private folder."""
+    return Entry(entry.path, entry.type, entry.size, entry.bits, target=entry.target)
+
+
+def _bytes(kept: Kept | None) -> int:
+    return kept.entry.size if kept is not None and kept.entry.is_file else 0

@@ -1,0 +1,356 @@
+"""``HereFolder``: the files of a sandbox that works on a folder of the user, copy-on-write.
+
+Takes the place of ``BoxFolder``. Every run gets a layer over the user's folder, into which the host puts what earlier
+runs changed; what the run changes is kept here (``kept_changes.py``). Where no layer can be mounted, a run gets a
+private copy of the folder instead. The user's folder itself is written by ``apply`` alone.
+
+What is hidden from programs is hidden from every method here too, with everything below it: they answer programs and
+agents. For a program that runs on another machine (``backends/dask``), the folder and its changes are packed as values.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from typing import NoReturn
+
+from sandbox_kernel.errors import InvalidRequest, NotAsShown, SandboxError
+from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.workspace.box_folder import BoxFolder
+from sandbox_kernel.workspace.changes import MAX_CHANGES, Left, displayed, incomplete
+from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.apply import apply_changes, recover_all, strange_stages
+from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog, KeptChanges
+from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerChanges, LayerLook, Now, copy_folder
+from sandbox_kernel.workspace.overlay.patch import WholePatch, make_patch, make_whole_patch
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
+from sandbox_kernel.workspace.overlay.selection import select, select_to_apply
+from sandbox_kernel.workspace.tree.paths import display_name, names_beneath
+from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
+from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, SYMLINK, Entry
+
+
+class HereFolder(BoxFolder):
+    """See the module; thread-safe like ``BoxFolder``. Changes end with the sandbox unless there is a ``log``."""
+
+    def __init__(self, path: str | os.PathLike[str], log: ChangeLog | None = None) -> None:
+        super().__init__(None if log is None else log.files)
+        self.project = ProjectFolder(path)
+        recover_all(self.project.root)
+        #: Folders in the user's that look like stages of ours and are not.
+        self.strange = strange_stages(self.project.root)
+        self._log = log
+        self._kept: KeptChanges | None = None if log is None else KeptChanges(self.opened(), self.project, log)
+        #: How many changes of an earlier kernel are there.
+        self.found = 0 if self._kept is None else len(self._kept.entries)
+
+    @property
+    def path(self) -> str:
+        """The real path of the user's folder."""
+        return self.project.path
+
+    def identity(self) -> tuple[int, int]:
+        """Return device and inode of the folder. Raises ``InvalidRequest`` when another one is at its path by now."""
+        return self.project.identity()
+
+    @property
+    def kept(self) -> KeptChanges:
+        """The changes so far."""
+        with self.lock:
+            if self._kept is None:
+                self._kept = KeptChanges(self.opened(), self.project)
+            return self._kept
+
+    def keep_in(self, place: str) -> None:
+        """Copy the changes to a private folder of the host, where the next kernel finds them."""
+        with self.lock, closing(ChangeLog(place)) as log:
+            self.kept.copy_to(log)
+
+    def close(self) -> None:
+        """See ``BoxFolder``."""
+        super().close()
+        if self._log is not None:
+            self._log.close()
+
+    # What the user sees.
+
+    def diff(self) -> tuple[FsChange, ...]:
+        """See ``BoxFolder``: what differs from the user's folder."""
+        with self.lock:
+            return self.kept.listed()
+
+    def patch(self, paths: Iterable[str] | None = None) -> str:
+        """Return the changes as a unified diff; a line for each file that is not text."""
+        with self.lock:
+            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
+
+    def whole_patch(self, paths: Iterable[str] | None = None) -> WholePatch:
+        """Return the changes as a patch that also has the files that are not text."""
+        with self.lock:
+            return make_whole_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
+
+    def digest(self) -> str:
+        """Return what tells this state of the changes from every other. Take it before what is shown to the user."""
+        with self.lock:
+            return self.kept.digest()
+
+    def apply(
+        self, paths: Iterable[str] | None = None, *, by_user: bool = True, shown: str | None = None
+    ) -> tuple[FsChange, ...]:
+        """Write changes to the user's folder, all or nothing; returns what was written. Raises ``Conflict``.
+
+        Without ``by_user``, what needs the user's naming is left out although it is named. Raises ``NotAsShown`` when
+        the digest is no longer the one of what was ``shown``.
+        """
+        with self.lock:
+            if shown is not None and shown != self.kept.digest():
+                raise NotAsShown
+            recover_all(self.project.root)
+            chosen = select_to_apply(self.kept.entries, paths, self.project, by_user=by_user)
+            told = tuple(change for change in self.kept.listed() if change.path in chosen.entries)
+            apply_changes(self.project.root, self.kept.root, chosen.entries)
+            for path in sorted(chosen.entries, reverse=True):
+                self.kept.forget(path)
+            self.generation += 1
+            return told
+
+    def left_out(self) -> tuple[str, ...]:
+        """Return the changes that ``apply`` writes only when they are named."""
+        with self.lock:
+            return select_to_apply(self.kept.entries, None, self.project).left_out
+
+    def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
+        """Drop changes; returns what was dropped. Sessions see the user's own version again."""
+        with self.lock:
+            chosen = select(self.kept.entries, paths)
+            told = tuple(change for change in self.kept.listed() if change.path in chosen)
+            for path in sorted(chosen, reverse=True):
+                self.kept.forget(path)
+            self.generation += 1
+            return told
+
+    # Files, as methods of ``Sandbox`` read and write them.
+
+    def read(self, path: str) -> bytes:
+        """See ``BoxFolder``: the changed version of a file, else the user's."""
+        return self._where(path).read(path)
+
+    def read_part(self, path: str, offset: int, most: int) -> tuple[bytes, int]:
+        """See ``BoxFolder``."""
+        return self._where(path).read_part(path, offset, most)
+
+    def _where(self, path: str) -> Rooted:
+        """Return the folder that has the version of a file that programs see. Raises ``InvalidRequest``."""
+        name = "/".join(names_beneath(path))
+        with self.lock:
+            if name in self.kept.entries:
+                return self.kept.root
+            if is_hidden(name):
+                raise InvalidRequest(
+                    f"{display_name(name)!r} is hidden from programs, as other names under which secrets are kept: "
+                    "%sandbox policy and the report list them; read a copy of another name"
+                )
+            return self.project.root
+
+    def write(self, path: str, data: bytes | str) -> None:
+        """See ``BoxFolder``: a change like one of a program; a file that is there keeps its mode."""
+        name, content = "/".join(names_beneath(path)), encoded(path, data)
+        with self.lock:
+            known, users = self.kept.entries.get(name), self.project.look(name)
+            if known is not None and known.is_gone:
+                self.kept.clear(name)
+            elif known is not None:
+                users = known.entry
+            self.kept.root.write(name, content, 0o644 if users is None or users.is_dir else users.bits)
+            self.kept.note_written(name)
+            self.generation += 1
+
+    def remove(self, path: str) -> None:
+        """See ``BoxFolder``: a change like one of a program; what is hidden stays."""
+        name = "/".join(names_beneath(path))
+        with self.lock:
+            below = [entry.path for entry in self.project.beneath(name) if not is_hidden(entry.path)]
+            below += [known for known in self.kept.entries if known == name or known.startswith(f"{name}/")]
+            if not below and (is_hidden(name) or self.project.look(name) is None):
+                raise InvalidRequest(f"there is no {display_name(name)!r} in the folder; box.list_dir() shows what is")
+            for known in sorted({name, *below}, reverse=True):
+                if is_hidden(known):
+                    self.kept.forget(known)
+                else:
+                    self.kept.remove(known)
+            self.generation += 1
+
+    def changing(self) -> NoReturn:
+        """See ``BoxFolder``. Raises ``InvalidRequest``: what fills an empty work folder does not fit the user's."""
+        raise InvalidRequest(
+            f"this sandbox works on {self.path!r}; a manifest or a tar file fills a new one: Sandbox()"
+        )
+
+    def list_dir(self, path: str = ".") -> tuple[Entry, ...]:
+        """See ``BoxFolder``: the user's folder with the changes in it."""
+        folder = "/".join(names_beneath(path, folder=True))
+        with self.lock:
+            kept = self.kept.entries
+            own = {name: each.entry for name, each in kept.items() if name and name.rpartition("/")[0] == folder}
+            found = {name: entry for name, entry in own.items() if not entry.is_gone}
+            if folder and is_hidden(folder) and folder not in kept:
+                raise InvalidRequest(f"there is no folder {display_name(path)!r}")
+            try:
+                users = self.project.root.list_dir(path)
+            except SandboxError:
+                if not found:
+                    raise
+                users = ()
+            found |= {entry.path: entry for entry in users if entry.path not in own and not is_hidden(entry.path)}
+            return tuple(sorted(found.values()))
+
+    # One run.
+
+    def fill(self, box_fd: int, layer_fd: int, files: Mapping[str, bytes | str]) -> LayerLook:
+        """Prepare the folder of a jail for one run, before its program starts; returns the look at its layer.
+
+        ``files`` are for this run alone.
+        """
+        with Rooted(box_fd) as box:
+            look = self.fill_layer(box, Rooted(layer_fd), shared=False)
+            if files:
+                for path, data in files.items():
+                    box.write(path, encoded(path, data))
+                look.settle()
+            return look
+
+    def fill_copy(self, box_fd: int, files: Mapping[str, bytes | str], room: int) -> CopyLook:
+        """Prepare the folder of a jail that has no layer: put a private copy of the user's folder into it.
+
+        Raises ``InvalidRequest`` when it does not fit into ``room`` bytes.
+        """
+        box = Rooted(box_fd)
+        try:
+            look = CopyLook(box, self.project)
+            with self.lock:
+                look.not_given += copy_folder(self.project, box, room)[1]
+                self._give_kept(box, look.not_given)
+            for path, data in files.items():
+                box.write(path, encoded(path, data))
+            look.settle()
+        except BaseException:
+            box.close()
+            raise
+        return look
+
+    def fill_layer(self, box: Rooted, layer: Rooted, *, shared: bool) -> LayerLook:
+        """Hide secrets and put in what earlier runs changed. ``shared``: programs run on between looks."""
+        look = LayerLook(layer, self.project, shared=shared)
+        hidden = self.project.hidden_files.find()
+        for path in hidden:
+            box.take_away(tuple(path.split("/")))
+        look.hidden = frozenset(hidden)
+        self._give_kept(box, look.not_given)
+        look.settle()
+        return look
+
+    def _give_kept(self, box: Rooted, told: list[Note]) -> None:
+        """Put in what earlier runs changed; adds notes on what could not be put in."""
+        with self.lock:
+            for path in sorted(self.kept.entries if self._kept is not None else ()):
+                try:
+                    self.give(path, box)
+                except (SandboxError, OSError) as error:
+                    # It stays kept. A smaller disk limit than that of the run that made it must not end all later ones.
+                    told.append(notes.change_not_given(display_name(path), error))
+        told += [notes.strange_stage(display_name(name)) for name in self.strange]
+        self.strange = ()
+
+    def give(self, path: str, box: Rooted, *, users: bool = False) -> None:
+        """Make a path of a jail's folder what it is here: the change, or the user's version where there is none.
+
+        With ``users``, the user's version in any case.
+        """
+        names = tuple(path.split("/"))
+        kept = None if users else self.kept.entries.get(path)
+        if kept is None:
+            # A hidden file of the user is never put in, whatever took its place before.
+            there = None if is_hidden(path) else self.project.look(path)
+            if there is None:
+                box.take_away(names)
+            else:
+                box.put(there, self.project.root)
+        elif kept.is_gone:
+            box.take_away(names)
+        else:
+            box.put(self.kept.present(path), self.kept.root)
+
+    def keep_run(self, look: LayerLook | CopyLook, began_ns: int, *, kept: bool) -> Left:
+        """Tell what a finished run changed, and keep it unless the run was stopped (``kept`` is False)."""
+        found = look.changes()
+        told = displayed(found.changes[:MAX_CHANGES])
+        more: list[Note] = [*look.not_given[:5], *incomplete(found.truncated, len(found.changes))]
+        more += self.project.git_notes(found.changes)
+        if told and not kept:
+            more.append(notes.stopped_run_keeps_no_files())
+        else:
+            more += self.take(look.layer, found, began_ns)
+        look.layer.close()
+        return Left(told, tuple(more), look.here)
+
+    def take(self, source: Rooted, found: LayerChanges, began_ns: int) -> list[Note]:
+        """Keep changes of a jail; returns notes on what could not be kept."""
+        missing: list[Note] = []
+        if not found.now:
+            return missing
+        with self.lock:
+            kept = self.kept
+            for path in sorted((path for path, now in found.now.items() if now is Now.GONE), reverse=True):
+                kept.remove(path, began_ns)
+            for path in sorted(path for path, now in found.now.items() if now is Now.SAME):
+                kept.forget(path)
+            for path in sorted(path for path, now in found.now.items() if now is Now.CHANGED):
+                skipped = kept.put(source, path, began_ns)
+                if skipped is not None:
+                    missing.append(notes.file_not_kept(display_name(path), skipped.type, skipped.reason))
+            self.generation += 1
+        return missing[:20]
+
+
+def pack_folder(here: HereFolder) -> list[Entry]:
+    """Return the folder with its changes, without what is hidden. Raises ``InvalidRequest`` when it is too large."""
+    with here.lock:
+        found = {entry.path: _packed(here.project.root, entry) for entry in here.project.copied()}
+        for path, kept in here.kept.entries.items():
+            found.pop(path, None)
+            if not kept.is_gone:
+                found[path] = _packed(here.kept.root, here.kept.present(path))
+    return [entry for _, entry in sorted(found.items()) if entry.type in (FILE, DIRECTORY, SYMLINK)]
+
+
+def pack_changes(here: HereFolder, most: int) -> tuple[list[Entry], list[Note]]:
+    """Return the changes of a folder, up to ``most`` bytes of files together, and a note on what did not fit."""
+    sent: list[Entry] = []
+    with here.lock:
+        for path, kept in sorted(here.kept.entries.items()):
+            if kept.is_gone:
+                sent.append(Entry(path, GONE))
+                continue
+            if kept.entry.is_file and kept.entry.size > most:
+                return sent, [notes.files_stayed_on_worker(display_name(path))]
+            sent.append(_packed(here.kept.root, here.kept.present(path)))
+            most -= len(sent[-1].data or b"")
+    return sent, []
+
+
+def take_changes(here: HereFolder, sent: Iterable[Entry], place: Rooted, began_ns: int) -> list[Note]:
+    """Keep changes that were made elsewhere since ``began_ns``; ``place`` is an empty folder for their contents.
+
+    Returns notes on what could not be kept.
+    """
+    entries = list(sent)
+    for error in place.put_tree(entries).values():
+        raise error
+    now = {entry.path: Now.GONE if entry.is_gone else Now.CHANGED for entry in entries}
+    return here.take(place, LayerChanges((), now, False), began_ns)
+
+
+def _packed(root: Rooted, entry: Entry) -> Entry:
+    data = root.read(entry.names) if entry.is_file else None
+    return Entry(entry.path, entry.type, entry.size, entry.bits, target=entry.target, data=data)

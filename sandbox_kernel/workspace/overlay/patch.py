@@ -1,0 +1,338 @@
+"""Changes as unified diffs: for the user and for ``git apply``, and between two states of a session.
+
+A patch is in git's form: ``git apply`` makes the same bytes of its text parts, names and links. Text goes in as it is.
+A file that is not text, or holds characters with which a terminal can be deceived, is one line with its size, so that a
+patch is safe to print and to read; in a whole patch it is a part in git's binary form. The user's version of a file
+that is hidden from programs is never in it: agents and programs may read a patch. It is made here and not by git, which
+would obey settings of the folder and of the user.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+import zlib
+from base64 import b85encode
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.limits import MIB
+from sandbox_kernel.workspace.changes import FileDiff
+from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.kept_changes import Kept
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
+from sandbox_kernel.workspace.tree.paths import display_name
+from sandbox_kernel.workspace.tree.rooted import Rooted
+from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry
+
+#: A larger file is told by its size.
+MOST_TEXT = MIB
+#: The most lines of one file, and characters of all: difflib takes quadratic time.
+MOST_LINES = 20_000
+MOST_PATCH = 16 * MIB
+#: The largest file of a whole patch, and the most characters of all.
+MOST_BINARY = 64 * MIB
+MOST_WHOLE = 256 * MIB
+#: The most pairs of equal lines in two versions for which the shortest difference is looked for.
+MOST_PAIRS = 200_000
+#: The most lines that difflib looks at for all files of one patch, each as often as it does: two seconds.
+MOST_LOOKS = 5_000_000
+#: Between two states: the most files, the longest text of which the lines are told, and the most characters of all.
+MOST_STATE_FILES = 200
+MOST_STATE_TEXT = MIB // 4
+MOST_STATE_LINES = 5000
+MOST_STATE_PATCHES = MIB
+
+#: Control characters but tab, line feed and the carriage return before one; marks that change the reading direction.
+_DECEIVING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
+_ESCAPES = {0x07: "\\a", 0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0B: "\\v", 0x0C: "\\f", 0x0D: "\\r"} | {
+    0x22: '\\"', 0x5C: "\\\\",
+}  # fmt: skip
+#: The longest line of git's binary form, in bytes before they are encoded.
+_BINARY_LINE = 52
+
+#: Two versions of a file or link, each with its content; None for one that is not there.
+_Sides = tuple[Entry | None, Entry | None]
+
+
+class WholePatch(NamedTuple):
+    """A patch with everything that git can carry, and the paths of the changes that are not in it."""
+
+    text: str
+    left_out: tuple[str, ...]
+
+
+def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept]) -> str:
+    """Return one patch of all changes, sorted by path."""
+    parts: list[str] = []
+    size, effort = 0, DiffEffort()
+    for path, kept in sorted(entries.items()):
+        old, new = _sides(before, after, kept, MOST_TEXT)
+        if any(side is not None and _text(side) is None for side in (old, new)):
+            # Without a header of git's: it would make an empty file of one.
+            hidden = is_hidden(path) and old is not None
+            why = "your version is hidden from programs" if hidden else "not shown as text"
+            how = "deleted" if new is None else "created" if old is None else "modified"
+            part = f"# {display_name(path)}: {how}, {why}, {kept.entry.size} bytes\n"
+        else:
+            part = "".join(_part(path, sides, effort) for sides in _steps(old, new))
+        size += len(part)
+        if size > MOST_PATCH:
+            parts.append("# the patch is cut here: it is too large\n")
+            break
+        parts.append(part)
+    return "".join(parts)
+
+
+def make_whole_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept]) -> WholePatch:
+    """Return one patch of all changes, for ``git apply``: what is not text goes in as git's binary form."""
+    parts: list[str] = []
+    left_out: list[str] = []
+    size, effort = 0, DiffEffort()
+    for path, kept in sorted(entries.items()):
+        part = _whole(_sides(before, after, kept, MOST_BINARY), path, effort) if size < MOST_WHOLE else None
+        if part is None or size + len(part) > MOST_WHOLE or (not part and not _is_implied(path, kept, entries)):
+            left_out.append(path)
+        else:
+            parts.append(part)
+            size += len(part)
+    return WholePatch("".join(parts), tuple(left_out))
+
+
+def _is_implied(path: str, kept: Kept, entries: Mapping[str, Kept]) -> bool:
+    """Whether git makes or removes a folder by itself, with the files in it."""
+    if kept.is_gone:
+        return kept.on_folder
+    inside = any(other.startswith(f"{path}/") and not each.is_gone for other, each in entries.items())
+    return kept.entry.is_dir and inside and not kept.on_folder
+
+
+def _whole(sides: _Sides, path: str, effort: DiffEffort) -> str | None:
+    """Return the part of one change in a whole patch; None when git cannot carry it."""
+    parts = []
+    for was, now in _steps(*sides):
+        if all(side is None or _text(side) is not None for side in (was, now)):
+            parts.append(_part(path, (was, now), effort))
+        elif any(side is not None and side.data is None for side in (was, now)):
+            return None
+        else:
+            parts.append(_binary_part(_head(path, was, now), was, now))
+    return "".join(parts)
+
+
+def _steps(old: Entry | None, new: Entry | None) -> tuple[_Sides, ...]:
+    """Return the parts of one change: a file that became a link is removed and made anew."""
+    if old is not None and new is not None and old.type != new.type:
+        return (old, None), (None, new)
+    return ((old, new),)
+
+
+def _sides(before: Rooted, after: Rooted, kept: Kept, most: int) -> _Sides:
+    """Return the two versions of a change, with their contents up to a size; a hidden one without."""
+    old, new, path = kept.base, kept.entry, kept.entry.path
+    if old is not None and old.is_dir:
+        old = None
+    elif old is not None and not is_hidden(path):
+        # What the user has there by now, which may be another version.
+        old = _with_data(before, before.look(old.names) or old, most)._replace(mode=old.mode)
+    if new.is_gone or new.is_dir:
+        return old, None
+    return old, _with_data(after, new, most)
+
+
+def _with_data(root: Rooted, entry: Entry, most: int) -> Entry:
+    """Return an entry with what git has as its content: of a link, where it leads; None where it cannot be read."""
+    try:
+        target = entry.target
+        return entry._replace(data=root.read(entry.names, most) if target is None else os.fsencode(target))
+    except SandboxError:
+        return entry._replace(data=None)
+
+
+def _text(side: Entry) -> str | None:
+    """Return the content as text; None when it is none, or one that must not be printed."""
+    if side.data is None or len(side.data) > MOST_TEXT:
+        return None
+    try:
+        text = side.data.decode()
+    except UnicodeDecodeError:
+        return None
+    if side.type == SYMLINK:
+        return text if text.isprintable() else None
+    return None if _DECEIVING.search(text) or text.count("\n") > MOST_LINES else text
+
+
+def _mode(side: Entry) -> str:
+    return "120000" if side.type == SYMLINK else "100755" if side.mode & 0o100 else "100644"
+
+
+def _head(path: str, old: Entry | None, new: Entry | None) -> str:
+    head = f"diff --git {_quoted(f'a/{path}')} {_quoted(f'b/{path}')}\n"
+    if new is None and old is not None:
+        head += f"deleted file mode {_mode(old)}\n"
+    elif old is None and new is not None:
+        head += f"new file mode {_mode(new)}\n"
+    elif old is not None and new is not None and _mode(old) != _mode(new):
+        head += f"old mode {_mode(old)}\nnew mode {_mode(new)}\n"
+    return head
+
+
+def _part(path: str, sides: _Sides, effort: DiffEffort) -> str:
+    old, new = sides
+    if old is new or (old and new and (_mode(old), old.data) == (_mode(new), new.data)):
+        # Nothing, or a mode that git does not carry: a header alone has git refuse the whole patch.
+        return ""
+    names = (
+        "/dev/null" if old is None else _quoted(f"a/{path}", in_header=True),
+        "/dev/null" if new is None else _quoted(f"b/{path}", in_header=True),
+    )
+    # For git nothing but a line feed ends a line.
+    was, now = (re.findall(r"[^\n]*\n|[^\n]+", _text(side) or "") if side is not None else [] for side in sides)
+    lines = difflib.unified_diff(was, now, *names) if effort.suffices(was, now) else _replaced(was, now, names)
+    return _head(path, old, new) + "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+class DiffEffort:
+    """How much difflib may do for one patch. It looks at each line again for every line that is equal by itself."""
+
+    def __init__(self) -> None:
+        self._left = MOST_LOOKS
+
+    def suffices(self, was: list[str], now: list[str]) -> bool:
+        """Whether difflib finds the difference with what is left, which is tried and counted."""
+        counts, matcher = Counter(was), difflib.SequenceMatcher(None, was, now)
+        find = matcher.find_longest_match
+
+        def counted(begin: int, end: int, *of_now: int) -> difflib.Match:
+            self._left -= end - begin
+            if self._left < 0:
+                raise TimeoutError
+            return find(begin, end, *of_now)
+
+        matcher.find_longest_match = counted  # type: ignore[method-assign, assignment]
+        try:
+            return sum(counts[line] for line in now) <= MOST_PAIRS and matcher.get_opcodes() is not None
+        except TimeoutError:
+            return False
+
+
+def _replaced(was: list[str], now: list[str], names: tuple[str, str]) -> Iterator[str]:
+    """Yield a diff that replaces the whole file: right, and not the shortest."""
+    yield f"--- {names[0]}\n"
+    yield f"+++ {names[1]}\n"
+    yield f"@@ -{1 if was else 0},{len(was)} +{1 if now else 0},{len(now)} @@\n"
+    yield from (f"-{line}" for line in was)
+    yield from (f"+{line}" for line in now)
+
+
+def _quoted(name: str, *, in_header: bool = False) -> str:
+    """Return a name as git writes it in a patch: quoted when it holds anything that could be misread."""
+    if name.isprintable() and '"' not in name and "\\" not in name and " /" not in name:
+        # A tab after the name tells git where a name with a blank ends.
+        return f"{name}\t" if in_header and " " in name else name
+    return '"' + "".join(_byte(byte) for byte in os.fsencode(name)) + '"'
+
+
+def _byte(byte: int) -> str:
+    return _ESCAPES.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}")
+
+
+def _binary_part(head: str, old: Entry | None, new: Entry | None) -> str:
+    """Return a part in git's binary form below its header: letters and digits, safe to print.
+
+    It holds the new content, and of the old one the hash alone, by which git knows that the file is still the one that
+    was changed.
+    """
+    data = new.data if new is not None and new.data is not None else b""
+    packed = zlib.compress(data)
+    lines = []
+    for at in range(0, len(packed), _BINARY_LINE):
+        piece = packed[at : at + _BINARY_LINE]
+        length = chr(ord("A") + len(piece) - 1) if len(piece) <= 26 else chr(ord("a") + len(piece) - 27)
+        lines.append(f"{length}{b85encode(piece, pad=True).decode()}\n")
+    index = f"index {_blob(old)}..{_blob(new)}\n"
+    return f"{head}{index}GIT binary patch\nliteral {len(data)}\n{''.join(lines)}\n"
+
+
+def _blob(side: Entry | None) -> str:
+    """Return git's name of a content."""
+    if side is None or side.data is None:
+        return "0" * 40
+    return hashlib.sha1(b"blob %d\0" % len(side.data) + side.data, usedforsecurity=False).hexdigest()
+
+
+# Two states of a session that works on the user's folder: two copies of its layer. Where a copy has nothing, the user's
+# own file shows, in its present version. Nothing of a hidden file is told.
+
+
+def compare_layers(
+    project: ProjectFolder, before: Mapping[str, Entry], after: Mapping[str, Entry]
+) -> tuple[list[FileDiff], str]:
+    """Return the files that differ, sorted by path, and an empty text or what was left out."""
+    found: list[FileDiff] = []
+    room, left, effort = MOST_STATE_PATCHES, 0, DiffEffort()
+    for path in sorted({*_touched(project, before), *_touched(project, after)}):
+        old, new = _version(project, before, path), _version(project, after, path)
+        if old == new:
+            continue
+        if len(found) == MOST_STATE_FILES:
+            left += 1
+            continue
+        kind = "created" if old is None else "deleted" if new is None else "modified"
+        patch = _state_lines(old, new, path, effort)
+        if len(patch) > room:
+            patch = ""
+        room -= len(patch)
+        found.append(FileDiff(path, kind, patch))
+    return found, f"{left} more files differ" if left else ""
+
+
+def _touched(project: ProjectFolder, layer: Mapping[str, Entry]) -> Iterator[str]:
+    """Yield the paths at which a layer may differ from the user's folder."""
+    for path, entry in layer.items():
+        if not entry.is_dir:
+            yield path
+        if not entry.is_dir or entry.opaque:
+            yield from (below.path for below in project.beneath(path))
+
+
+def _version(project: ProjectFolder, layer: Mapping[str, Entry], path: str) -> Entry | None:
+    """Return type, size and content of what a program sees at a path with this layer; None also for a folder."""
+    shows = not is_hidden(path)
+    for at in (at for at, sign in enumerate(path) if sign == "/"):
+        above = layer.get(path[:at])
+        if above is not None and not above.is_dir:
+            return None
+        shows = shows and (above is None or not above.opaque)
+    there = layer.get(path)
+    if there is None and shows:
+        there = project.look(path)
+        if there is not None and there.is_file:
+            there = _with_data(project.root, there, MOST_BINARY)
+    if there is None or not (there.is_file or there.type == SYMLINK):
+        return None
+    data = there.data if there.is_file else os.fsencode(there.target or "")
+    return Entry(path, there.type, there.size if there.is_file else 0, data=data)
+
+
+def _state_lines(old: Entry | None, new: Entry | None, path: str, effort: DiffEffort) -> str:
+    """Return a unified diff of two texts; empty when one is no text, is too long, or was not read."""
+    texts = []
+    for side in (old, new):
+        data = b"" if side is None else side.data
+        if data is None or len(data) > MOST_STATE_TEXT or b"\0" in data:
+            return ""
+        try:
+            texts.append(data.decode().splitlines())
+        except UnicodeDecodeError:
+            return ""
+    was, now = texts
+    if max(len(was), len(now)) > MOST_STATE_LINES or not effort.suffices(was, now):
+        return ""
+    return "\n".join(difflib.unified_diff(was, now, path, path, lineterm="", n=1))

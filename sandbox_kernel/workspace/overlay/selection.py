@@ -1,0 +1,496 @@
+"""Chooses which changes are applied, and says which are applied only when the user names them.
+
+Ordinary is what a person reads, runs or opens by their own will: files with the suffix of a text, of data, of an image
+or document, or of a source (``ORDINARY``). Whatever else there is needs naming, because a list of what tools run and
+obey unasked has gaps: settings, builds, programs, files without a suffix. Of the ordinary ones need naming as well:
+names that begin with a dot, environments, repositories, what git's settings, hooks and dot files of the user name,
+links of the user, notebooks that the user has, new modules that hide installed ones, and the names in ``OBEYED``.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+import stat
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.limits import quoted
+from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.kept_changes import Kept
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
+from sandbox_kernel.workspace.tree.paths import names_beneath, plain_path
+from sandbox_kernel.workspace.tree.walk import SYMLINK
+
+#: What apply writes into the user's folder while it works. A program's own files of such names are never applied.
+STAGE_PREFIX = ".sandbox-kernel-apply-"
+#: Links that are followed to find out where a link leads; the kernel follows as many.
+_MOST_LINKS = 40
+#: Suffixes of what no tool runs or obeys by its suffix alone, and whole names of files without one.
+ORDINARY = frozenset(
+    """
+    txt text md markdown rst adoc org tex bib log srt vtt po readme license licence notice authors copying changelog
+    csv tsv psv jsonl ndjson geojson parquet arrow feather orc avro npy npz mat h5 hdf5 nc zarr sqlite sqlite3 db duckdb
+    pkl pickle joblib pt ckpt safetensors onnx gguf xls xlsx ods rds rdata fits las shp shx dbf prj fasta fa fastq vcf
+    bed pdb cif gpx kml bin dat zip gz bz2 xz zst tar tgz patch diff png jpg jpeg gif webp bmp tif tiff ico svg eps ps
+    pdf doc docx odt ppt pptx odp epub wav mp3 ogg flac mp4 mov avi mkv webm ttf otf woff woff2 obj stl ply glb gltf
+    py pyi pyx pxd ipynb r rmd qmd jl m sas stan js mjs cjs jsx ts mts cts tsx vue svelte html htm css scss sass less c
+    h cc cpp cxx hh hpp hxx cu cuh rs go java kt scala swift rb php pl pm lua sh bash sql hs ml mli f f90 f95 cs fs vb
+    ex erl clj cljs dart nim zig v sv vhd asm s proto graphql jinja j2 tmpl groovy
+    """.split()  # noqa: SIM905 - a list of so many words is read as words
+)
+#: Settings as often as data: ordinary only in a folder or file that is called after data.
+_DATA_OR_SETTINGS = frozenset(("json", "yaml", "yml", "xml"))
+_DATA_WORD = re.compile(
+    r"(?:^|[-_. /])(?:data|datasets?|results?|outputs?|reports?|metrics|fixtures|predictions|scores)(?:[-_. /]|$)"
+)
+#: Patterns of names in small letters: of folders and files; and of files with an ordinary suffix.
+OBEYED_FOLDERS = (
+    # Other version control; what Python, R, node and builds load from without being told.
+    "cvs", "_darcs", "__pycache__", "site-packages", "dist-packages", "__pypackages__", "conda-meta", "node_modules",
+    "bower_components", "sitecustomize*", "usercustomize*", "*.dist-info", "*.egg-info", "*.egg", "*.app", "renv",
+    "packrat", "buildsrc", "jupyter*config*", "ipython*config*",
+)  # fmt: skip
+OBEYED = (
+    # Builds, tests, packages and environments.
+    "setup.*", "conftest.*", "build.*", "*build.*js", "hatch_build.py", "*[!_]file.py", "*[!_]file.*[jt]s", "dodo.py",
+    "tasks.py", "conf.py", "*.conf.*", "*.config.*", "config.nim*", "package.*", "webpack*", "gatsby-*", "eslint*",
+    "xmake.lua", "premake*.lua", "makefile.*", "rector.php", "startup.m", "*.gradle.*", "cmakelists.txt",
+    "requirements*.txt", "constraints*.txt", "compile_flags.txt", "*policy*.json", "*policy*.y*ml",
+    # Agents.
+    "agent*.md", "claude*.md", "gemini*.md", "qwen*.md", "codex*.md", "crush*.md", "copilot*.md", "opencode*.md",
+    "warp.md", "grok.md", "jules.md", "replit.md", "knowledge.md", "conventions.md", "rules*.md", "prompt*.md",
+    "memory*.md", "skill*.md", "llms*.txt", "*.instructions.md", "*.prompt.md", "*.chatmode.md",
+)  # fmt: skip
+_obeyed_folder = re.compile("|".join(map(fnmatch.translate, OBEYED_FOLDERS)))
+_obeyed_file = re.compile("|".join(map(fnmatch.translate, OBEYED)))
+#: Another spelling of a name that Windows' file systems make: ``CLAUDE~1.MD``.
+_SHORT_NAME = re.compile(r".{1,6}~\d+(\..{0,3})?")
+#: What a folder holds that is an environment, or which git takes for a repository, whatever the folder is called.
+_MARKED_BY = (("pyvenv.cfg",), ("conda-meta",), ("bin/activate",), ("HEAD", "objects", "refs"), ("HEAD", "commondir"))
+#: Bits of a mode that only the user adds to a file of theirs: all but the owner's to read and write. To a new file:
+#: whatever makes it a program, or lets everybody write it.
+_WIDER, _WIDER_NEW = 0o177, 0o113
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The changes to apply by path, and those that were left out because they were not named."""
+
+    entries: dict[str, Kept]
+    left_out: tuple[str, ...] = ()
+
+
+def select(entries: Mapping[str, Kept], paths: Iterable[str | os.PathLike[str]] | None) -> dict[str, Kept]:
+    """Choose changes to look at or to drop: those at and below the paths, or of a pattern; all without paths.
+
+    Raises ``InvalidRequest`` for a path at which nothing changed.
+    """
+    if paths is None:
+        return dict(entries)
+    chosen: dict[str, Kept] = {}
+    for asked in _listed(paths):
+        chosen |= _found(entries, asked)[0]
+    return chosen
+
+
+def select_to_apply(
+    entries: Mapping[str, Kept],
+    paths: Iterable[str | os.PathLike[str]] | None,
+    project: ProjectFolder,
+    *,
+    by_user: bool = True,
+) -> Chosen:
+    """Choose changes to apply; new folders above a chosen file come along.
+
+    What needs naming is chosen only by its own name, never by a pattern or with the folder that it lies in, and only
+    ``by_user``: an agent that names it is not the user. Raises ``InvalidRequest`` for a path at which nothing changed,
+    or nothing that can be applied so.
+    """
+    chosen: dict[str, Kept] = {}
+    obeyed = Obeyed(entries, project)
+    for asked in _listed(["."] if paths is None else paths):
+        found, named = _found(entries, asked) if paths is not None else (dict(entries), "")
+        told = named if by_user else ""
+        usable = {path: kept for path, kept in found.items() if not _needs_more(path, entries, obeyed, told)}
+        refused = [path for path in found if _never(path)]
+        if refused and named:
+            raise InvalidRequest(
+                f"{quoted(refused[0])} has a name that apply uses itself and is never applied; rename it"
+            )
+        if not usable and found and not by_user:
+            raise InvalidRequest(
+                f"{quoted(min(found))} is obeyed by tools of the user, leads out of the folder, or may hold secrets: "
+                "only the user can apply it, for example with the patch; leave it out"
+            )
+        if not usable and paths is not None and found:
+            raise InvalidRequest(f"{quoted(asked)} is applied only by its own name: {quoted(min(found))}")
+        chosen |= usable
+    for path in list(chosen):
+        for above in _above(path):
+            kept = entries.get(above)
+            if kept is None or not kept.entry.is_dir or kept.on_folder:
+                continue
+            if kept.base is None or not _needs_more(above, entries, obeyed, ""):
+                chosen[above] = kept
+    _leave_out_what_hangs_together(chosen, entries, project)
+    if paths is not None and not chosen:
+        raise InvalidRequest(
+            "these changes cannot be applied alone: a folder among them holds files that are hidden from programs, or "
+            "lies below a change that is not applied; apply that one by its own name"
+        )
+    return Chosen(chosen, tuple(sorted(set(entries) - set(chosen))))
+
+
+def _listed(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    return [plain_path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+
+
+def _found(entries: Mapping[str, Kept], asked: str) -> tuple[dict[str, Kept], str]:
+    """Return the changes at and below a path and the path itself; or those of a pattern, and an empty path.
+
+    A changed file of exactly this name wins over a pattern: a program may call a file ``*``.
+    """
+    wanted = asked if isinstance(asked, str) and asked in entries else "/".join(names_beneath(asked, folder=True))
+    if not wanted:
+        return dict(entries), ""
+    found = {path: kept for path, kept in entries.items() if path == wanted or path.startswith(f"{wanted}/")}
+    if found:
+        return found, wanted
+    found = {path: kept for path, kept in entries.items() if fnmatch.fnmatchcase(path, wanted)}
+    if not found:
+        near = ", ".join(sorted(entries)[:5]) or "nothing"
+        raise InvalidRequest(f"nothing changed at {quoted(wanted)}; changed: {near}")
+    return found, ""
+
+
+def _needs_more(path: str, entries: Mapping[str, Kept], obeyed: Obeyed, named: str) -> bool:
+    """Whether a change needs naming and was not named: neither itself nor the folder that needs it."""
+    if _never(path):
+        return True
+    if obeyed.by_place(path):
+        return not obeyed.by_place(named)
+    return path != named and (obeyed.by_change(path, entries[path]) or _leads_away(path, entries, obeyed))
+
+
+def _leave_out_what_hangs_together(
+    chosen: dict[str, Kept], entries: Mapping[str, Kept], project: ProjectFolder
+) -> None:
+    """Take out what cannot be applied without something that is left out.
+
+    Below a link or file that takes the place of a folder and is left out, nothing is removed; below a folder that takes
+    the place of a file or link and is left out, nothing is written. A folder of the user that shall go stays while
+    something in it stays: a change that is left out, or a file that is hidden from programs.
+    """
+    in_place = {path for path in set(entries) - set(chosen) if not entries[path].is_gone}
+    replacing = {path for path in in_place if (base := entries[path].base) is not None and not base.is_dir}
+    _drop_below(chosen, replacing | {path for path in in_place if not entries[path].entry.is_dir})
+    stays = {above for path in (*project.hidden_files.find(), *entries) if path not in chosen for above in _above(path)}
+    for path in sorted(chosen, key=lambda path: -path.count("/")):
+        kept = chosen.get(path)
+        if path in stays and kept is not None and kept.on_folder and not kept.entry.is_dir:
+            del chosen[path]
+            stays.update(_above(path))
+            if not kept.is_gone:
+                _drop_below(chosen, {path})
+
+
+def _drop_below(chosen: dict[str, Kept], roots: set[str]) -> None:
+    for path in [path for path in chosen if not roots.isdisjoint(_above(path))] if roots else ():
+        del chosen[path]
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield the folders above a path."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _never(path: str) -> bool:
+    return any(part.startswith(STAGE_PREFIX) for part in path.split("/"))
+
+
+def _leads_away(path: str, entries: Mapping[str, Kept], obeyed: Obeyed) -> bool:
+    """Whether a link leads out of the folder, or to what needs naming; through links that are there or will be.
+
+    A link that leads to no folder is a file of its own name.
+    """
+    target = entries[path].entry.target
+    if target is None:
+        return False
+    at = path.split("/")[:-1]
+    left = list(reversed(target.split("/")))
+    followed = 0
+    if target.startswith("/"):
+        return True
+    while left:
+        name = left.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            if not at:
+                return True
+            at.pop()
+            continue
+        at.append(name)
+        inner = "/".join(at)
+        known = entries.get(inner)
+        link = known.entry.target if known is not None else obeyed.project.read_link(inner)
+        if link is not None:
+            followed += 1
+            if link.startswith("/") or followed > _MOST_LINKS:
+                return True
+            at.pop()
+            left += reversed(link.split("/"))
+    end = "/".join(at)
+    return obeyed.by_place(end) or not (obeyed.is_folder(end) or is_ordinary(path))
+
+
+class Obeyed:
+    """Tells which of these changes need naming: by the place where they are, or by what they are."""
+
+    def __init__(self, entries: Mapping[str, Kept], project: ProjectFolder) -> None:
+        self._entries = entries
+        self.project = project
+        self._there = {_folded(path) for path, kept in entries.items() if not kept.is_gone}
+        self._folders: dict[str, bool] = {}
+
+    def by_place(self, path: str) -> bool:
+        """Whether everything at this path needs naming, or the path is one that is hidden from programs."""
+        if self._by_name(path):
+            return True
+        names = _folded(path).split("/")
+        above = {"/".join(names[:depth]) for depth in range(1, len(names) + 1)}
+        return bool(path) and (not self._linked.isdisjoint(above) or self._is_said(path))
+
+    def by_change(self, path: str, kept: Kept) -> bool:
+        """Whether a change needs its own name.
+
+        It is a notebook or a link of the user, a new link there, a wider mode, or a module that hides another one.
+        """
+        base = kept.base
+        if base is None and self._hides_module(path, kept):
+            return True
+        if base is not None and _folded(path).endswith(".ipynb"):
+            return True
+        if base is not None and base.type == SYMLINK:
+            # In place of a link to a folder, now or by the next apply, would be another folder of that name.
+            if os.path.isdir(os.path.join(self.project.path, path)):
+                return True
+        elif base is not None and kept.entry.type == SYMLINK:
+            return True
+        mode = kept.entry.mode
+        if kept.entry.is_dir:
+            return base is not None and base.is_dir and bool(mode & ~base.mode & 0o022)
+        wider = mode & ~base.mode & _WIDER if base is not None and base.is_file else mode & _WIDER_NEW
+        return kept.entry.is_file and wider != 0
+
+    def _by_name(self, path: str) -> bool:
+        if not path:
+            return False
+        names, plain = path.split("/"), _folded(path).split("/")
+        if any(not name or name.startswith(".") or _obeyed_folder.match(name) for name in plain) or is_hidden(path):
+            return True
+        # Where a link leads decides about its suffix: ``_leads_away``.
+        kept = self._entries.get(path)
+        is_link = kept.entry.type == SYMLINK if kept is not None else self.project.read_link(path) is not None
+        if not self.is_folder(path) and (
+            _obeyed_file.match(plain[-1]) or _SHORT_NAME.fullmatch(plain[-1]) or not (is_link or is_ordinary(path))
+        ):
+            return True
+        return any(self._is_marked("/".join(names[:depth])) for depth in range(len(names) + 1))
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a path is a folder, for the user and by the changes."""
+        if not path:
+            return True
+        kept, users = self._entries.get(path), self.project.look(path)
+        had = users.is_dir if users is not None else kept is not None
+        return had and (kept is None or kept.is_gone or kept.entry.is_dir)
+
+    def _is_marked(self, folder: str) -> bool:
+        """Whether a folder is an environment or a repository, or everybody may write into it, now or by the changes."""
+        known = self._folders.get(folder)
+        if known is None:
+            prefix = f"{folder}/" if folder else ""
+            known = any(all(self._is_there(prefix + name) for name in marks) for marks in _MARKED_BY)
+            kept = self._entries.get(folder)
+            known = known or (kept is not None and kept.entry.is_dir and kept.base is None and kept.entry.mode & 2 != 0)
+            self._folders[folder] = known
+        return known
+
+    def _is_there(self, path: str) -> bool:
+        return _folded(path) in self._there or self.project.look(path) is not None
+
+    def _hides_module(self, path: str, kept: Kept) -> bool:
+        """Whether a new file would be imported in place of an installed module by a process that starts beside it.
+
+        Kernels and ``python -m`` start in the folder itself, or in that of a notebook, and look there first.
+        """
+        names = _folded(path).removesuffix("/__init__.py").split("/")
+        module = names.pop().removesuffix(".py")
+        if not (path.casefold().endswith(".py") or kept.entry.type == SYMLINK):
+            return False
+        if module not in self._installed and not module.startswith(("jupyter", "ipykernel", "ipython")):
+            return False
+        above = os.path.join(self.project.path, *path.split("/")[: len(names)])
+        return (
+            not names
+            or bool(glob.glob(f"{glob.escape(above)}/*.[iI][pP][yY][nN][bB]"))
+            or any(there.endswith(".ipynb") and there.split("/")[:-1] == names for there in self._there)
+        )
+
+    @cached_property
+    def _installed(self) -> frozenset[str]:
+        """Names of modules: those of Python, and those installed here and in environments of the folder; folded."""
+        root = self.project.path
+        sites = [path for path in sys.path if os.path.isabs(path) and not f"{path}/".startswith(f"{root}/")]
+        sites += [path for dot in ("", ".") for path in glob.glob(f"{glob.escape(root)}/{dot}*/lib/*/site-packages")]
+        found = set(sys.stdlib_module_names)
+        for site in sites:
+            with suppress(OSError):
+                found |= {name.partition(".")[0] for name in os.listdir(site)}
+        return frozenset(map(_folded, found))
+
+    @cached_property
+    def _linked(self) -> frozenset[str]:
+        """Where links of the user lead that a tool obeys: folded paths."""
+        root = self.project.path
+        # Links in packages lead to the user's own sources in projects of several packages.
+        links = [link for link in self.project.links() if _PACKAGES.isdisjoint(link.split("/"))]
+        obeyed = [link for link in links if self._by_name(link) or self._is_said(link)]
+        paths = [os.path.realpath(os.path.join(root, link)) for link in obeyed]
+        return frozenset(_folded(path[len(root) + 1 :]) for path in paths if path.startswith(f"{root}/"))
+
+    def _is_said(self, path: str) -> bool:
+        name = _folded(path).rpartition("/")[2]
+        stem, _, suffix = name.rpartition(".")
+        return (name in self._said or (suffix in _SAID_BY_STEM and stem in self._said)) and not self.is_folder(path)
+
+    @cached_property
+    def _said(self) -> frozenset[str]:
+        return said_names(self.project)
+
+
+def is_ordinary(path: str) -> bool:
+    """Whether the suffix of a file is that of a text, of data, of a document or of a source."""
+    names = _folded(path).split("/")
+    suffix = names[-1].rpartition(".")[2]
+    if suffix in _DATA_OR_SETTINGS:
+        return _DATA_WORD.search("/".join(names)) is not None
+    return suffix in ORDINARY
+
+
+_PACKAGES = frozenset(("node_modules", "site-packages"))
+_IGNORED = frozenset(("Cc", "Cf", "Co", "Mn", "Me"))
+
+
+def _folded(path: str) -> str:
+    """Return a path as file systems may take it that know no case, no marks and no dots at the end of a name."""
+    if not path.isascii() or not path.isprintable():
+        signs = unicodedata.normalize("NFKD", path)
+        path = "".join(sign for sign in signs if unicodedata.category(sign) not in _IGNORED)
+    return "/".join(name.partition(":")[0].rstrip(". ") for name in path.casefold().split("/"))
+
+
+# What hooks, dot files and git's settings name. They are read here: git itself would obey them.
+
+_WORD = re.compile(r"(?:\\ |[^\s\"'=;|&()<>!,`])+")
+_QUOTED = re.compile(r"(?<=[\"'])[^\"'\n]+(?=[\"'\\])")
+_MODULE = re.compile(r"(?:-m|\bfrom|\bimport)\s+([\w.]+)")
+_HOOKS_PATH = re.compile(r"hooksPath\s*=\s*\"?([^\"\n]+)", re.IGNORECASE)
+#: Files and words that are read in all; bytes of one file; files of one folder.
+_MOST_FILES, _MOST_WORDS, _MOST_BYTES, _MOST_IN_FOLDER = 500, 50_000, 1 << 18, 100
+#: Dot files that name files which nobody runs because of that; what only servers run; caches; secrets.
+_NAME_NOTHING_RUN = re.compile(
+    r"\.(git|hg|svn|.*ignore|gitattributes|gitmodules|mailmap|coverage.*|flake8|.*cache|env|env\..*|tox|nox|venv|yarn"
+    r"|github|gitlab|circleci|ipynb_checkpoints|virtual_documents|\.?)|.*\.sample"
+)
+#: Sources that other sources name without their suffix.
+_SAID_BY_STEM = ("py", "js", "mjs", "cjs", "ts", "sh", "bash", "rb", "r", "lua", "pl", "pm", "php")
+#: Names that settings say of all folders, and what is never meant by them.
+_SAID_OF_ALL = frozenset(
+    ("", "__init__.py", "__init__", "readme.md", "readme", "python", "python3", "sh", "bash", "env")
+)
+
+
+def said_names(project: ProjectFolder) -> frozenset[str]:
+    """Return what git's settings, hooks and dot files of the user name, and what the files name that these name.
+
+    Folded names of files and modules, without folders: where a script looks for them is known only when it runs.
+    """
+    home, root = os.path.expanduser("~"), project.path
+    project.hidden_files.find()
+    inside = [os.path.join(root, path) for path in project.hidden_files.marked()]
+    places = [path.removesuffix("/HEAD") for path in inside if os.path.basename(path) in (".git", "HEAD")]
+    tops = [root, *map(os.path.dirname, places)]
+    above = root.split("/")
+    places += ["/".join(above[:depth]) + "/.git" for depth in range(1, len(above) + 1)]
+    waiting = [os.path.join(root, path) for path in project.hidden_files.find()]
+    waiting += [
+        path for top in tops for name in (".*", "lefthook*") for path in glob.glob(f"{glob.escape(top)}/{name}")
+    ]
+    waiting = [file for path in waiting for file in _files_at(path)]
+    waiting += [os.environ.get("GIT_CONFIG_GLOBAL", ""), "/etc/gitconfig", f"{home}/.gitconfig"]
+    waiting += [os.path.join(os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config", "git/config")]
+    for place in places:
+        pointer = _read(place).removeprefix("gitdir:").strip()
+        own = os.path.join(os.path.dirname(place), pointer) if pointer else place
+        common = os.path.join(own, _read(os.path.join(own, "commondir")).strip())
+        waiting += [*_files_at(f"{common}/hooks"), f"{own}/config.worktree", f"{common}/config"]
+    said: set[str] = set()
+    seen: set[str] = set()
+    later: list[str] = []
+    # What a named script names in turn counts too, but not all that a program imports: that would be the whole project.
+    for files in (waiting, later):
+        while files and len(seen) < _MOST_FILES and len(said) < _MOST_WORDS:
+            file = os.path.realpath(files.pop())
+            text = _read(file) if file not in seen else ""
+            seen.add(file)
+            bases = (*tops, os.path.dirname(file))
+            for path in _HOOKS_PATH.findall(text):
+                files += [at for base in bases for at in _files_at(os.path.join(base, os.path.expanduser(path)))]
+            for path in _words(text):
+                name = path.rpartition("/")[2]
+                if name not in said and files is waiting:
+                    forms = {os.path.expanduser(path), path.lstrip("/"), name, f"{name}.py"}
+                    later += [at for base in bases for form in forms if os.path.isfile(at := os.path.join(base, form))]
+                said.add(name)
+    return frozenset(map(_folded, said | {os.path.basename(file) for file in seen})) - _SAID_OF_ALL
+
+
+def _files_at(path: str) -> list[str]:
+    """Return a file, or the files below a folder, bounded; none for what names nothing that is run."""
+    if _NAME_NOTHING_RUN.fullmatch(os.path.basename(path)):
+        return []
+    below = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    return [path, *(file for file in islice(below, _MOST_IN_FOLDER) if not file.endswith(".sample"))]
+
+
+def _words(text: str) -> set[str]:
+    """Return the words that may be files, because they have a suffix or a slash, and the modules that are imported."""
+    words = {word.replace("\\", "").strip(".:[]{}") for word in (*_WORD.findall(text), *_QUOTED.findall(text))}
+    modules = {name for module in _MODULE.findall(text) for name in module.split(".")}
+    return {word for word in words if ("." in word or "/" in word) and len(word) < 4096} | modules
+
+
+def _read(path: str) -> str:
+    """Return the text of a regular file, its beginning if it is long; empty where there is none, or no text."""
+    with suppress(OSError, ValueError):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                text = os.read(fd, _MOST_BYTES).decode(errors="surrogateescape")
+                return "" if "\0" in text else text
+        finally:
+            os.close(fd)
+    return ""

@@ -1,0 +1,388 @@
+"""Widgets of a real session, and pages that talk to them through the gate."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from sandbox_kernel import ExecResult, Sandbox
+from sandbox_kernel.notebook.frames import frame_comms, gated_pages
+from sandbox_kernel.notebook.frames.frame_comms import FrameComms
+from sandbox_kernel.notebook.frames.gated_pages import GatedPages, Upload
+from sandbox_kernel.session.cell.displays import SessionDisplay
+from sandbox_kernel.session.cell.front_end import FrontEnd
+from sandbox_kernel.session.cell.run_cell import Cell
+from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.untrusted import ContentRefused
+
+SLIDER = "import ipywidgets\nslider = ipywidgets.IntSlider(3)\nslider.observe(lambda c: print('now', c.new), 'value')\nslider"
+
+
+class Page:
+    """The page's end of the comm, as the extension uses it."""
+
+    def __init__(self) -> None:
+        self.got: list[Mapping[str, object]] = []
+        self.done = threading.Event()
+        self.hear: Callable[[Mapping[str, object]], None] = lambda message: None
+        #: Waits until what the page said was taken in.
+        self.heard: Callable[[], object] = lambda: None
+
+    def send(self, data: Mapping[str, object], buffers: object = ()) -> None:
+        self.got.append(data)
+        if data["type"] == "done":
+            self.done.set()
+
+    def on_msg(self, hear: Callable[[Mapping[str, object]], None]) -> None:
+        self.hear = hear
+
+    def on_close(self, hear: object) -> None:
+        pass
+
+    def say(self, **data: object) -> None:
+        self.hear({"content": {"data": data}, "buffers": []})
+        self.heard()
+
+    def messages(self) -> list[dict[str, object]]:
+        return [message for data in self.got for message in data.get("messages", ())]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Sandbox() as box, box.session() as opened:
+        yield opened
+
+
+@pytest.fixture
+def comms(session: Session) -> FrameComms:
+    return FrameComms(lambda: [session])
+
+
+def connect(comms: FrameComms) -> Page:
+    page = Page()
+    comms._connected(page, {})
+    page.heard = lambda: comms._heard.submit(int).result(60)
+    page.heard()
+    return page
+
+
+def run(session: Session, comms: FrameComms, code: str, timeout: float = 60) -> None:
+    result = session.run(code, timeout, on_display=lambda display: comms.take(display) and None)
+    comms.settled(session, went_back=result.rolled_back)
+
+
+def move(page: Page, session: Session, model: str, value: int, epoch: int = 0) -> None:
+    data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
+    message = {"msg_type": "comm_msg", "msg_id": "v-1", "comm_id": model, "data": data}
+    page.say(type="comm", gate=session.present_state[0], epoch=epoch, msg=message)
+
+
+def value_of(session: Session, code: str) -> object:
+    return session.run(code).displays[0].data["text/plain"]
+
+
+def test_a_change_on_the_page_runs_callbacks_in_the_session_and_is_told_to_every_page(
+    session: Session, comms: FrameComms
+) -> None:
+    first, second = connect(comms), connect(comms)
+    run(session, comms, SLIDER)
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    before = [node.code for node in session.history()]
+    move(first, session, model, 9)
+    assert first.done.wait(60)
+    assert [data.get("printed") for data in first.got if data["type"] == "done"] == ["now 9\n"]
+    assert [node.code for node in session.history()] == before
+    assert value_of(session, "slider.value") == "9"
+    echoes = [message for message in second.messages() if message["data"].get("method") == "echo_update"]  # type: ignore[attr-defined]
+    assert [(echo["comm_id"], echo["parent_id"]) for echo in echoes] == [(model, "v-1")]
+
+
+def test_few_messages_of_a_page_wait_while_their_session_is_busy(
+    session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, may_go_on = connect(comms), threading.Event()
+    run(session, comms, SLIDER)
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    deliver = comms._deliver
+    monkeypatch.setattr(comms, "_deliver", lambda *given: (may_go_on.wait(60), deliver(*given)))
+    monkeypatch.setattr(frame_comms, "MAX_WAITING", 3)
+    for value in range(10, 15):
+        move(page, session, model, value)
+    refused = [data["printed"] for data in page.got if data["type"] == "done"]
+    assert refused == [
+        "[messages of this widget were not delivered: its session has not yet answered those before]\n",
+        "",
+    ]
+    monkeypatch.setattr(frame_comms, "MAX_WAITING", 100)
+    monkeypatch.setattr(frame_comms, "MAX_WAITING_BYTES", comms._bytes)
+    move(page, session, model, 15)
+    assert len([data for data in page.got if data["type"] == "done"]) == 3
+    may_go_on.set()
+    assert comms._work is not None
+    comms._work.shutdown(wait=True)
+    assert value_of(session, "slider.value") == "12"
+    assert (comms._waiting, comms._bytes) == (0, 0)
+
+
+def test_an_answer_comes_in_one_message_before_the_checkpoint(
+    session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = connect(comms)
+    run(
+        session,
+        comms,
+        SLIDER + "\nlabel = ipywidgets.Label()\nipywidgets.dlink((slider, 'value'), (label, 'value'), str)",
+    )
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    order, kept = JailedWorker._freeze, threading.Event()
+
+    def freeze(worker: JailedWorker) -> None:
+        page.got.append({"type": "checkpoint"})
+        order(worker)
+        kept.set()
+
+    page.got.clear()
+    monkeypatch.setattr(JailedWorker, "_freeze", freeze)
+    move(page, session, model, 9)
+    assert kept.wait(60)
+    assert [data["type"] for data in page.got] == ["comms", "done", "checkpoint"]
+    methods = [message["data"]["method"] for message in page.messages()]  # type: ignore[index]
+    assert methods == ["echo_update", "update"]
+    assert value_of(session, "label.value") == "'9'"
+    assert value_of(session, "slider.value") == "9"
+
+
+def test_a_widget_does_not_wait_until_the_host_has_read_its_messages(
+    session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Cell._seen
+    waits: list[bool] = []
+    monkeypatch.setattr(Cell, "_seen", lambda cell, question: (waits.append(question > 0), seen(cell, question))[1])
+    run(session, comms, "import ipywidgets\nslider = ipywidgets.IntSlider()\nslider.value = 5\ndisplay(1)")
+    assert waits == [False] * 4 + [True]  # a display waits, so that what is printed next stands below it
+
+
+@pytest.mark.slow
+def test_a_cell_that_is_rolled_back_takes_its_widgets_along(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    run(session, comms, SLIDER)
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    comms.settled(session, went_back=False)
+    run(session, comms, "slider.value = 50\nother = ipywidgets.Label('x')\nwhile True: pass", timeout=3)
+    kinds = [(message["msg_type"], message["comm_id"] == model) for message in page.messages()]
+    assert kinds.count(("comm_close", False)) == 3
+    assert kinds[-1] == ("comm_msg", True)
+    move(page, session, model, 7, epoch=0)  # it was under way
+    move(page, session, model, 8, epoch=1)
+    assert page.done.wait(60)
+    assert value_of(session, "slider.value") == "8"
+
+
+def test_widgets_that_a_rollback_does_not_touch_go_on(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    run(session, comms, SLIDER)
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    comms.settled(session, went_back=False)
+    run(session, comms, "while True: pass", timeout=2)
+    move(page, session, model, 7, epoch=int(str(page.got[-1]["epoch"])))
+    assert page.done.wait(30)
+    assert value_of(session, "slider.value") == "7"
+
+
+@pytest.mark.slow
+def test_a_callback_that_never_ends_is_ended_and_the_session_lives(
+    session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox_kernel.notebook.frames.frame_comms.CALLBACK_S", 2.0)
+    page = connect(comms)
+    run(session, comms, SLIDER + "\ndef loop(change):\n    while True: pass\nslider.observe(loop, 'value')")
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    comms.settled(session, went_back=False)
+    deliver, told = session.deliver, list[object]()
+
+    def noted(*args: Any, **named: Any) -> ExecResult:
+        result = deliver(*args, **named)
+        told.extend(message["data"]["method"] for message in page.messages() if "method" in message["data"])  # type: ignore[index, operator]
+        return result
+
+    monkeypatch.setattr(session, "deliver", noted)
+    move(page, session, model, 9)
+    assert page.done.wait(60)
+    assert told == ["echo_update"]  # other pages see the move while the callback runs
+    assert "was ended: timeout" in str(page.got[-1]["printed"])
+    assert page.messages()[-1]["data"]["state"]["value"] == 3  # type: ignore[index]
+    assert value_of(session, "slider.value") == "3"
+
+
+def test_a_page_that_comes_later_gets_the_state_and_another_session_nothing(
+    session: Session, comms: FrameComms
+) -> None:
+    run(session, comms, SLIDER + "\nslider.value = 6")
+    model = str(value_of(session, "slider.model_id")).strip("'")
+    page = connect(comms)
+    page.say(type="attach", gate=session.present_state[0], model=model)
+    assert page.messages()[-1]["data"]["state"]["value"] == 6  # type: ignore[index]
+    page.say(type="attach", gate="0" * 16, model=model)
+    assert page.got[-1]["messages"] == []
+
+
+def test_what_is_printed_in_an_output_widget_is_part_of_its_state(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    code = (
+        "import ipywidgets\nfrom IPython.display import display, clear_output\nout = ipywidgets.Output()\n"
+        "with out:\n    print('gone')\n    clear_output(wait=True)\n    print('caught')\n    display(5)\n    1 / 0\nprint('after')"
+    )
+    result = session.run(code, on_display=lambda display: comms.take(display) and None)
+    assert (result.ok, result.stdout) == (True, "after\n")
+    updates = [
+        message["data"]["state"]["outputs"]
+        for message in page.messages()
+        if "outputs" in message["data"].get("state", {})
+    ]  # type: ignore[index, attr-defined]
+    assert [output["output_type"] for output in updates[-1]] == ["stream", "display_data", "error"]
+    assert updates[-1][0]["text"] == "caught\n"
+
+
+class Late:
+    """The front end of a cell that has ended."""
+
+    def __init__(self, comms: FrameComms) -> None:
+        self.comms, self.said, self.told = comms, list[str](), threading.Event()
+
+    def text(self, stream: str, text: str) -> None:
+        self.said.append(text)
+
+    def display(self, display: SessionDisplay) -> None:
+        if self.comms.take(display):
+            self.told.set()
+
+    def cut(self) -> None:
+        raise AssertionError("this is little output")
+
+
+def run_with_a_front_end(session: Session, comms: FrameComms, code: str) -> Late:
+    late = Late(comms)
+    front_end = FrontEnd(expressions={}, on_reply=lambda reply: None, late=late)
+    asyncio.run(session.arun(code, on_display=lambda display: comms.take(display) and None, front_end=front_end))
+    comms.settled(session, went_back=False)
+    return late
+
+
+def test_a_callback_prints_to_its_page_and_not_below_the_last_cell(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    late = run_with_a_front_end(session, comms, SLIDER)
+    model = next(str(m["comm_id"]) for m in page.messages() if "IntSliderModel" in repr(m))
+    move(page, session, model, 7)
+    assert page.done.wait(60)
+    assert "now 7" in str(page.got[-1]["printed"])
+    assert late.said == []
+
+
+def test_a_thread_moves_a_widget_between_cells(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    code = "import threading\nthreading.Timer(0.5, lambda: setattr(slider, 'value', 9)).start()"
+    run_with_a_front_end(session, comms, SLIDER)
+    late = run_with_a_front_end(session, comms, code)
+    assert late.told.wait(60)
+    assert "'value': 9" in repr(page.messages()[-1])
+
+
+def test_a_widget_is_saved_with_its_state(session: Session, comms: FrameComms) -> None:
+    shown: list[SessionDisplay] = []
+    session.run(SLIDER.replace("(3)", "(37)"), on_display=shown.append)
+    view = [display for display in shown if not comms.take(display)][-1]
+    saved = str(comms.with_state(view).data["text/html"])
+    assert "&quot;value&quot;: 37" in saved
+    assert "needs" in saved
+    other = FrameComms(lambda: [session])
+    assert other.with_state(view) is view  # the state is not known here
+
+
+@pytest.mark.parametrize(("sent", "heard"), [(999, 999), (1200, 1000)])
+def test_what_pages_send_waits_for_a_gate_in_bounded_number_and_not_on_the_loop(
+    session: Session, comms: FrameComms, sent: int, heard: int
+) -> None:
+    page = connect(comms)
+    run(session, comms, SLIDER)
+    gate, model = session.present_state[0], str(value_of(session, "slider.model_id")).strip("'")
+    with comms._pages._lock:  # as while a session's large message is encoded
+        asked = {"content": {"data": {"type": "attach", "gate": gate, "model": model}}, "buffers": []}
+        for _ in range(sent):
+            page.hear(asked)
+    page.heard()
+    assert len([data for data in page.got if data["type"] == "state"]) == heard
+
+
+def test_pieces_become_the_buffers_of_their_message() -> None:
+    upload = Upload()
+    upload.add("a", [b"left over"])
+    upload.add("b", [b"12345"])
+    upload.add("b", [memoryview(b"678"), "no bytes"])
+    assert upload.buffers("b", [6, 0, 2]) == [b"123456", b"", b"78"]
+    with pytest.raises(ContentRefused, match="missing"):
+        upload.buffers("b", [8])
+
+
+@pytest.mark.parametrize("sizes", [[4], [6], [-1, 6], [2.5, 2.5], "5", None, [5, *([0] * 64)]])
+def test_sizes_that_are_not_those_of_the_pieces_are_refused(sizes: object) -> None:
+    pages, page = GatedPages(), Page()
+    pages.connect(page)
+    pages.received(page, {"type": "piece", "gate": "g", "upload": "a"}, [b"12345"])
+    message = {"type": "comm", "gate": "g", "epoch": 0, "upload": "a", "sizes": sizes, "msg": {}}
+    assert pages.received(page, message, []) is None
+
+
+@pytest.mark.parametrize(
+    "data", [None, [], {}, {"type": "attach"}, {"type": "attach", "gate": 1, "model": "m"}, {"type": "x", "gate": "g"}]
+)
+def test_what_is_no_message_of_a_page_is_dropped(data: object) -> None:
+    pages, page = GatedPages(), Page()
+    pages.connect(page)
+    assert pages.received(page, data, []) is None
+    assert page.got == []
+
+
+def test_a_page_cannot_fill_the_memory_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gated_pages, "MAX_UPLOAD_BYTES", 10)
+    upload = Upload()
+    for _ in range(5):
+        upload.add("a", [b"1234"])
+    assert sum(map(len, upload._pieces)) <= 10
+    with pytest.raises(ContentRefused, match="missing"):
+        upload.buffers("a", [20])
+
+
+@pytest.mark.slow
+def test_a_file_of_twenty_megabytes_reaches_the_session() -> None:
+    with Sandbox() as box, box.session(memory_mb=1024) as session:
+        comms = FrameComms(lambda: [session])
+        page = connect(comms)
+        run(session, comms, "import ipywidgets\nup = ipywidgets.FileUpload()\nup")
+        gate, model = session.present_state[0], str(value_of(session, "up.model_id")).strip("'")
+        for number in range(5):
+            piece = {"type": "piece", "gate": gate, "upload": "u"}
+            page.hear({"content": {"data": piece}, "buffers": [bytes([number]) * (4 << 20)]})
+        file = {"name": "big.bin", "type": "", "size": 20 << 20, "last_modified": 0}
+        data = {"method": "update", "state": {"value": [file]}, "buffer_paths": [["value", 0, "content"]]}
+        message = {"msg_type": "comm_msg", "msg_id": "m1", "comm_id": model, "data": data}
+        page.say(type="comm", gate=gate, epoch=0, msg=message, upload="u", sizes=[20 << 20])
+        assert page.done.wait(120)
+        assert page.got[-1]["printed"] == ""
+        assert value_of(session, "(len(up.value[0].content), bytes(up.value[0].content[-1:]))") == (
+            f"({20 << 20}, b'\\x04')"
+        )
+
+
+def test_what_is_not_delivered_is_told_in_the_page() -> None:
+    with Sandbox() as box, box.session() as session:
+        comms = FrameComms(lambda: [session])
+        page = connect(comms)
+        page.say(type="comm", gate="x", epoch=0, msg={"msg_type": "comm_msg"}, upload="u", sizes=[1])
+        assert (
+            page.got[-1]["printed"] == "[a message of this widget was not delivered: some pieces of it are missing]\n"
+        )

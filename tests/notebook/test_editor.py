@@ -1,0 +1,289 @@
+"""Completion knows exactly what the parser knows."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox_kernel import Language
+from sandbox_kernel.notebook import cell_requests
+from sandbox_kernel.notebook.cell_requests import CellRequests
+from sandbox_kernel.notebook.editor import (
+    MAX_ENTRIES,
+    History,
+    HistoryEntry,
+    complete_magic,
+    completeness,
+    explain_magic,
+    is_question,
+    program_of,
+    with_magics,
+)
+from sandbox_kernel.notebook.options.cell_options import CellOptions
+from sandbox_kernel.notebook.render import framed
+from sandbox_kernel.untrusted import sanitize
+
+
+def at_end(code):
+    return complete_magic(code, len(code))
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("%%sand", ("%%sandbox",)),
+        ("%sa", ("%sandbox",)),
+        ("%", ("%%sandbox", "%sandbox")),
+        ("%%sandbox --time", ("--timeout",)),
+        ("%%sandbox --std", ("--stdin", "--stdin-var")),
+        ("%%sandbox typ", ("typescript",)),
+        ("%%sandbox js --backend ", ("auto", "process", "wasm", "dask")),
+        ("%%sandbox --backend=w", ("wasm",)),
+        ("%%sandbox --policy st", ("standard", "strict")),
+        ("%%sandbox --timeout ", ("1s", "5s", "30s", "2m")),
+        ("%sandbox un", ("undo",)),
+        ("%sandbox re", ("report", "redo", "restart", "recover", "reset")),
+        ("%%sandbox --quiet --qui", ()),
+        ("x = 1\n%sandbox rep", ("report",)),
+    ],
+)
+def test_a_magic_line_is_completed(code, expected):
+    found = at_end(code)
+    assert found.matches == expected
+    assert found.end == len(code)
+    assert len(found.kinds) == len(found.matches)
+
+
+def test_a_repeatable_option_is_offered_again_and_a_second_language_is_not():
+    assert "--env" in at_end("%%sandbox --env A=1 --").matches
+    assert not set(at_end("%%sandbox python ").matches) & set(Language)
+
+
+def test_the_replaced_text_is_the_word_under_the_cursor():
+    found = complete_magic("%%sandbox --mem 5 rust", 15)
+    assert (found.matches, found.start, found.end) == (("--memory",), 10, 15)
+
+
+@pytest.mark.parametrize("code", ["pri", "x %%sandbox --t", "  %%sandbox --t", "%%other --t", "%%sandbox\npri", ""])
+def test_the_program_is_left_to_the_session(code):
+    assert at_end(code) is None
+
+
+@given(st.text(alphabet="%sandbox -=\nptj", max_size=30), st.integers(-5, 40))
+def test_any_text_and_cursor_are_answered(code, position):
+    found = complete_magic(code, position)
+    if found is not None:
+        assert 0 <= found.start <= found.end <= len(code)
+        for match in found.matches:
+            assert match.startswith(code[found.start : found.end])
+
+
+def test_the_program_of_a_cell_keeps_every_position():
+    code = "# NBVAL_SKIP\n%%sandbox js --timeout 2s\nconsole.lo"
+    plan = program_of(code, CellOptions())
+    assert plan.options.language is Language.JAVASCRIPT
+    assert len(plan.code) == len(code)
+    assert plan.code.endswith("\n" + " " * 25 + "\nconsole.lo")
+    assert program_of("x.", CellOptions()).code == "x."
+    assert program_of("%sandbox --session a\nx.", CellOptions()).options.session == "a"
+    assert program_of("%%sandbox --timeo\nx.", CellOptions()) is None
+
+
+def test_a_byte_order_mark_does_not_hand_a_magic_line_to_the_session():
+    assert at_end("\ufeff%%sandbox --mount ") is not None
+    assert at_end("\ufeff%%sandbox --time").matches == ("--timeout",)
+
+
+@pytest.mark.parametrize("code", ["%%sandbox", "%sandbox"])
+def test_a_finished_magic_is_no_place_for_names_of_the_program(code):
+    assert at_end(code).matches == (code,)
+
+
+def test_other_names_of_a_language_are_finished_and_count_as_the_language():
+    assert at_end("%%sandbox ba").matches == ("bash",)
+    assert at_end("%%sandbox py").matches == ("python",)
+    assert not set(at_end("%%sandbox bash ").matches) & set(Language.names())
+
+
+@pytest.mark.parametrize("command", ["undo", "checkpoints", "restart", "save mine", "load mine"])
+def test_after_a_command_about_a_session_only_sessions_are_offered(command):
+    found = at_end(f"%sandbox {command} ").matches
+    assert found == ("python", "javascript", "typescript", "command", "--session")
+
+
+@pytest.mark.parametrize("command", ["files", "policy", "report", "reset", "help", "save", "load"])
+def test_after_a_command_that_stands_alone_or_needs_a_new_name_nothing_is_offered(command):
+    assert at_end(f"%sandbox {command} ").matches == ()
+
+
+def test_values_that_only_the_notebook_knows_are_offered():
+    known = {"--session": ["web"], "-i": ["rows", "total"]}
+    assert complete_magic("%%sandbox --session ", 20, known).matches == ("web",)
+    assert complete_magic("%%sandbox -i r", 14, known).matches == ("rows",)
+    assert complete_magic("%%sandbox --timeout ", 20, known).matches == ("1s", "5s", "30s", "2m")
+
+
+def test_magics_of_the_session_stand_behind_ours():
+    ours = at_end("%")
+    theirs = {"matches": ["%time", "%%time", "%sandbox", "is_no_magic", 3], "cursor_start": 0, "cursor_end": 1}
+    assert with_magics(ours, theirs).matches == ("%%sandbox", "%sandbox", "%time", "%%time")
+    assert with_magics(ours, {**theirs, "cursor_start": 1}).matches == ours.matches
+    assert with_magics(ours, {}).matches == ours.matches
+
+
+@pytest.fixture
+def history():
+    made = History()
+    for line, source in enumerate(["a = 1", "b = 2", "a = 1", "print(a)"], 1):
+        made.add(HistoryEntry(line, source, "1" if line == 4 else None))
+    return made
+
+
+def test_the_tail_is_the_last_cells_oldest_first(history):
+    assert history.tail(2) == [(1, 3, "a = 1"), (1, 4, "print(a)")]
+    assert history.tail(99)[0] == (1, 1, "a = 1")
+    assert history.tail(0) == []
+    assert history.tail(-3) == []
+
+
+def test_outputs_come_in_pairs_when_asked_for(history):
+    assert history.tail(1, output=True) == [(1, 4, ("print(a)", "1"))]
+
+
+def test_a_range_excludes_its_stop_and_other_sessions_are_empty(history):
+    assert [row[1] for row in history.range(0, 2, 4)] == [2, 3]
+    assert [row[1] for row in history.range(1, 3, None)] == [3, 4]
+    assert history.range(7, 1, None) == []
+
+
+def test_a_search_is_a_glob_over_the_whole_cell(history):
+    assert [row[1] for row in history.search("a*", None)] == [1, 3]
+    assert [row[1] for row in history.search("*a*", 1)] == [4]
+    assert [row[1] for row in history.search("a = ?", None, unique=True)] == [3]
+    assert history.search("[", None) == []
+
+
+def test_old_cells_are_forgotten():
+    history = History()
+    for line in range(MAX_ENTRIES + 5):
+        history.add(HistoryEntry(line, "x"))
+    assert len(history.tail(10**6)) == MAX_ENTRIES
+
+
+NONE = CellOptions()
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("1", "complete"),
+        ("print('hello')", "complete"),
+        ("", "complete"),
+        ("def f():\n    return 1\n", "complete"),
+        ("%time x\n!ls\ny = 1", "complete"),
+        ("%sandbox report", "complete"),
+        ("%%sandbox rust\nfn main() {}\n", "complete"),
+        ("print((", "incomplete"),
+        ("def f():", "incomplete"),
+        ("def f():\n    return 1", "incomplete"),
+        ("x = '''", "incomplete"),
+        ("x = 1 + \\", "incomplete"),
+        ("for i in x:\n  for j in y:", "incomplete"),
+        ("%%sandbox rust", "incomplete"),
+        ("%%sandbox rust\nfn main() {", "incomplete"),
+        ("import = 7q", "invalid"),
+        ("x = = 1", "invalid"),
+        ("%sandbox --nope", "invalid"),
+        ("\ud800", "invalid"),
+    ],
+)
+def test_each_sample_is_complete_incomplete_or_invalid(code, status):
+    assert completeness(code, NONE)["status"] == status
+
+
+def test_the_indent_of_the_next_line_is_suggested():
+    assert completeness("def f():", NONE)["indent"] == "    "
+    assert completeness("if x:\n    if y:", NONE)["indent"] == "        "
+    assert completeness("if x:\n    y", NONE)["indent"] == "    "
+
+
+def test_another_default_language_is_not_judged_as_python():
+    assert completeness("let x = {", CellOptions(language=Language.JAVASCRIPT))["status"] == "complete"
+
+
+def test_what_would_hurt_a_parser_is_not_parsed():
+    assert completeness("(" * 5000, NONE)["status"] == "complete"
+    assert completeness("x = 1\n" * 10_000, NONE)["status"] == "complete"
+
+
+@given(st.text(max_size=60))
+def test_any_text_has_a_status(code):
+    assert completeness(code, NONE)["status"] in ("complete", "incomplete", "invalid")
+
+
+class _Asked:
+    """As much of a kernel as ``do_inspect`` needs, with a session whose answer is hostile."""
+
+    def __init__(self, answer: dict[str, object]) -> None:
+        self._answer = answer
+
+    async def _ask_session(self, what: str, code: str, position: int, detail: int = 0) -> dict[str, object]:
+        return self._answer
+
+
+def _inspect(answer: dict[str, object]) -> dict[str, object]:
+    reply: dict[str, object] = asyncio.run(CellRequests.inspect(_Asked(answer), "foo", 2))  # type: ignore[arg-type]
+    return reply
+
+
+def test_a_docstring_is_not_checked_on_the_loop_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+    real = sanitize.sanitize_docstring
+
+    def noted(data: object) -> sanitize.SanitizedBundle:
+        threads.append(threading.current_thread())
+        return real(data)
+
+    monkeypatch.setattr(cell_requests, "sanitize_docstring", noted)
+    assert _inspect({"text/plain": "words"})["data"] == {"text/plain": "words"}
+    assert threads and threads[0] is not threading.main_thread()
+
+
+@pytest.mark.attack("O01", "kernel")
+def test_a_docstring_carries_no_markdown_and_no_bomb() -> None:
+    assert _inspect({"text/markdown": "# x"})["data"] == {"text/html": framed("<h1>x</h1>\n")}
+    bomb = "<b " + " ".join(f"a{number}=1" for number in range(60_000)) + ">"
+    assert "not shown" in str(_inspect({"text/html": bomb})["data"])
+    assert "more than 64 attributes" in str(_inspect({"text/html": f"{bomb[:100_000]}>"})["data"])
+
+
+@pytest.mark.parametrize(
+    ("code", "position", "expected"),
+    [
+        ("%%sandbox --timeout 5s", 14, "500ms, 5s or 2m"),
+        ("%%sandbox --env A=1", 12, "may be repeated"),
+        ("%%sandbox rust", 12, "rust: the language"),
+        ("%%sandbox", 3, "Commands (%sandbox COMMAND)"),
+        ("%sandbox undo 2", 11, "take back the last N cells"),
+        ("%sandbox nonsense", 12, "Options:"),
+        ("x\n%sandbox report", 14, "measure what this sandbox holds back"),
+    ],
+)
+def test_magics_options_commands_and_languages_are_explained(code, position, expected):
+    assert expected in explain_magic(code, position)
+
+
+def test_a_word_of_the_program_is_explained_by_the_session():
+    assert explain_magic("%%sandbox\nprint", 12) is None
+    assert explain_magic("print", 3) is None
+
+
+def test_a_question_mark_after_the_magic_is_a_question():
+    assert is_question(" %%sandbox?\n")
+    assert is_question("?%sandbox")
+    assert not is_question("%%sandbox\nx?")
+    assert not is_question(3)
