@@ -17,7 +17,6 @@ from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.cell.run_cell import Cell
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.untrusted import ContentRefused
 
 SLIDER = "import ipywidgets\nslider = ipywidgets.IntSlider(3)\nslider.observe(lambda c: print('now', c.new), 'value')\nslider"
@@ -129,7 +128,7 @@ def test_few_messages_of_a_page_wait_while_their_session_is_busy(
     assert (comms._waiting, comms._bytes) == (0, 0)
 
 
-def test_an_answer_comes_in_one_message_before_the_checkpoint(
+def test_an_answer_comes_in_one_message_before_the_state_is_kept(
     session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = connect(comms)
@@ -139,18 +138,18 @@ def test_an_answer_comes_in_one_message_before_the_checkpoint(
         SLIDER + "\nlabel = ipywidgets.Label()\nipywidgets.dlink((slider, 'value'), (label, 'value'), str)",
     )
     model = str(value_of(session, "slider.model_id")).strip("'")
-    order, kept = JailedWorker._freeze, threading.Event()
+    order, kept = type(session).keep_state, threading.Event()
 
-    def freeze(worker: JailedWorker) -> None:
-        page.got.append({"type": "checkpoint"})
-        order(worker)
+    def keep(of: Session) -> None:
+        page.got.append({"type": "kept"})
+        order(of)
         kept.set()
 
     page.got.clear()
-    monkeypatch.setattr(JailedWorker, "_freeze", freeze)
+    monkeypatch.setattr(type(session), "keep_state", keep)
     move(page, session, model, 9)
     assert kept.wait(60)
-    assert [data["type"] for data in page.got] == ["comms", "done", "checkpoint"]
+    assert [data["type"] for data in page.got] == ["comms", "done", "kept"]
     methods = [message["data"]["method"] for message in page.messages()]  # type: ignore[index]
     assert methods == ["echo_update", "update"]
     assert value_of(session, "label.value") == "'9'"
