@@ -15,11 +15,11 @@ folder                            runs under                          may import
 ``python/interactive``            the same, and ipykernel of a        IPython
                                   wrapped kernel (``in_ipykernel``)
 ``wasm``                          the host's Python                   wasmtime; pip in ``pip_in_jail``
-``wasm/python/cell_boot``,        CPython inside WebAssembly, as      the standard library; no module imports them:
-``image_boot``,                   source that is sent                 they are read as text
+``wasm/inside/*.py``,             CPython inside WebAssembly, as      the standard library; no module imports them:
+                                  source that is sent                 they are read as text
 ``functions/host_in_wasm``
 ``node/*.js``                     Node.js                             its own modules
-``wasm/javascript/*.js``,         QuickJS inside WebAssembly          nothing
+``wasm/inside/*.js``,             QuickJS inside WebAssembly          nothing
 ``functions/host_object.js``
 ``python/interactive/*.js``       a frame of the user's browser       what stands in the frame
 ================================  ==================================  ==============================================

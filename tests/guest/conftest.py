@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.guest.wasm.compile_module import compile_module
 from sandbox_kernel.guest.wasm.plan import CompilePlan, read_plan
+from sandbox_kernel.guest.wasm.rewrite import compile_module
 from sandbox_kernel.jail.guest_programs import guest_folder, start_of
 from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session

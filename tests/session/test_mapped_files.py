@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.guest.session import safe_files
+from sandbox_kernel.guest.session import folder_copies
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.workspace import changes as writers
 from sandbox_kernel.workspace.changes import compare, snapshot
@@ -104,12 +104,12 @@ for _ in range(4): threading.Thread(target=busy, daemon=True).start()
         assert session.run("1").ok
 
 
-@pytest.mark.parametrize("room", [safe_files, writers])
+@pytest.mark.parametrize("room", [folder_copies, writers])
 def test_a_file_is_open_for_writing_as_long_as_a_descriptor_or_a_mapping_can_write_to_it(
     tmp_path: Path, room: object
 ) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
-    known = safe_files.tells_who_writes(str(tmp_path)), writers.tells_who_writes(folder)
+    known = folder_copies.tells_who_writes(str(tmp_path)), writers.tells_who_writes(folder)
     os.close(folder)
     if known != (True, True):
         assert known == (False, False)
@@ -122,7 +122,7 @@ def test_a_file_is_open_for_writing_as_long_as_a_descriptor_or_a_mapping_can_wri
         try:
             if room is writers:
                 return writers.open_for_writing(fd, tells=True)
-            return safe_files.open_for_writing(fd)
+            return folder_copies.open_for_writing(fd)
         finally:
             os.close(fd)
 

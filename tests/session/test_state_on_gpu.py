@@ -17,8 +17,8 @@ Value = Callable[[Session, str], str]
 
 USE_IT = """
 import os
-from sandbox_guest.session import accelerator
-accelerator._DEVICES = {os.stat('/dev/zero').st_rdev}
+from sandbox_guest.session import freeze
+freeze._DEVICES = {os.stat('/dev/zero').st_rdev}
 card = open('/dev/zero')
 on_card = 1
 """

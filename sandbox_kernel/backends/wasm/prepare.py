@@ -56,7 +56,6 @@ from sandbox_kernel.policy import Grant, SandboxPolicy
 _PREPARATION = (
     "wasm/binary.py",
     "wasm/rewrite.py",
-    "wasm/compile_module.py",
     "wasm/engine.py",
 )
 #: How long an image is used, in seconds.
@@ -91,22 +90,124 @@ MOST_IMAGE_BYTES = 512 << 20
 OnProgress = Callable[[PrepareProgress], None]
 
 
-class Preparer:
-    """Prepares languages in one store. Safe for several threads and processes: the others wait for the first."""
+class WasmLanguages:
+    """The languages of one backend; ``on_progress`` is the progress callback of on-demand preparation.
 
-    def __init__(self, store: WasmStore, enforcer: str) -> None:
-        self._store = store
-        self._enforcer = enforcer
+    Safe for several threads and processes: the others wait for the first that prepares a language.
+    """
 
-    def find(self, guest: WasmLanguage, switches: EngineSwitches) -> StoreEntry | None:
-        """Return the store entry of a language; None when it is not prepared."""
-        return self._store.find(guest_name(guest, switches))
+    def __init__(self, store: WasmStore, enforcer: str, *, check_types: bool, on_progress: OnProgress | None) -> None:
+        self.store = store
+        self.check_types = check_types
+        self.on_progress = on_progress
+        self._enforcer_name = enforcer
 
-    def availability(self, guest: WasmLanguage) -> Availability:
+    def available_languages(self) -> tuple[Language, ...]:
+        """See ``SandboxBackend``; a language that is not prepared is prepared at its first use."""
+        return tuple(name for name, found in self._languages().items() if found.available)
+
+    def _languages(self) -> dict[Language, Availability]:
+        languages = {Language.WASM: Availability(available=True, version=engine_version(), origin="wasmtime")}
+        for language, guest in catalogue().items():
+            ready = toolchain_availability(language) if guest.is_compiled else self._availability(guest)
+            languages[language] = ready
+        return languages
+
+    def prepare(self, languages: Iterable[Language] = (), on_progress: OnProgress | None = None) -> None:
+        """Prepare languages with their type checkers.
+
+        Args:
+            languages: The languages; all that can run here when empty.
+            on_progress: Called with the progress; None for the callback of the backend.
+
+        """
+        tell = on_progress or self.on_progress
+        for language in languages or self.available_languages():
+            self.make_ready(language, tell)
+            checked = self._guest(language).checked if language is not Language.WASM else None
+            if checked is not None:
+                self._prepare(checked, switches_of(checked, fuel=False), tell)
+
+    def is_ready(self, language: Language, *, session: bool = False) -> bool:
+        """Return whether the first request of a language runs without preparation.
+
+        Also true when ``make_ready`` cannot prepare it.
+
+        Args:
+            language: The language of the request.
+            session: Whether the request is the first cell of a session.
+
+        """
+        if language is Language.WASM or language not in catalogue():
+            return True
+        guest = self._guest(language)
+        if session and guest.session is not None and self.is_prepared(guest.session):
+            return True
+        if guest.is_compiled:
+            return not toolchain_availability(language).available or find_toolchain(language).is_warm
+        return self._find(guest, switches_of(guest, fuel=False)) is not None
+
+    def make_ready(self, language: Language, on_progress: OnProgress | None = None) -> None:
+        """Prepare a language, so that its first request need not wait.
+
+        Args:
+            language: The language.
+            on_progress: Called with the progress; None for the callback of the backend.
+
+        """
+        if language is Language.WASM:
+            return
+        tell, guest = on_progress or self.on_progress, self._guest(language)
+        if not guest.is_compiled:
+            self._prepare(guest, switches_of(guest, fuel=False), tell)
+            return
+        if tell is not None:
+            tell(PrepareProgress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
+        find_toolchain(language).runtime()
+        if tell is not None:
+            tell(PrepareProgress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
+
+    def prepare_science(self, on_progress: OnProgress | None = None) -> None:
+        """Prepare the Python of sessions with its scientific packages. Takes minutes, once; never done on demand.
+
+        Args:
+            on_progress: Called with the progress; None for the callback of the backend.
+
+        """
+        guest = catalogue()[Language.PYTHON].session
+        assert guest is not None
+        self._prepare(guest, switches_of(guest, fuel=False), on_progress or self.on_progress)
+
+    def is_prepared(self, guest: WasmLanguage) -> bool:
+        """Return whether a guest is in the store."""
+        return self._find(guest, switches_of(guest, fuel=False)) is not None
+
+    def ready(self, guest: WasmLanguage, switches: EngineSwitches) -> StoreEntry:
+        """Return the store entry of a language; prepares it if needed, unless that takes minutes."""
+        if guest.entry == "turn" and self._find(guest, switches) is None:
+            raise BackendUnavailable(
+                f"{guest.language} sessions in WebAssembly need {guest.version}, which is compiled once, for minutes; "
+                "do it beforehand with: sandbox-kernel prepare science (add --background to go on meanwhile)"
+            )
+        return self._prepare(guest, switches, self.on_progress)
+
+    def _guest(self, language: Language) -> WasmLanguage:
+        guest = catalogue().get(language)
+        if guest is None:
+            known = ", ".join(("wasm", *catalogue()))
+            raise InvalidRequest(
+                f"the wasm backend does not run {language}; it runs {known}; for {language} use backend='process'"
+            )
+        return guest.checked if self.check_types and guest.checked is not None else guest
+
+    def _find(self, guest: WasmLanguage, switches: EngineSwitches) -> StoreEntry | None:
+        return self.store.find(guest_name(guest, switches))
+
+    def _availability(self, guest: WasmLanguage) -> Availability:
         """Return whether the language can run here, and what its first use costs."""
-        if self.find(guest, switches_of(guest, fuel=False)) is not None:
+        if self._find(guest, switches_of(guest, fuel=False)) is not None:
             return Availability(available=True, version=guest.version, origin="ready")
-        missing = [p for p in guest.packages if self._store.find(package_name(p)) is None]
+        missing = [p for p in guest.packages if self.store.find(package_name(p)) is None]
         try:
             if missing and not os.environ.get(OFFLINE) and any(p.registry == "npm" for p in missing):
                 find_npm()
@@ -114,30 +215,28 @@ class Preparer:
             return Availability(available=False, reason="not prepared", remedy=str(error))
         return Availability(available=True, version=guest.version, origin="made ready at first use")
 
-    def prepare(
-        self, guest: WasmLanguage, switches: EngineSwitches, on_progress: OnProgress | None = None
-    ) -> StoreEntry:
+    def _prepare(self, guest: WasmLanguage, switches: EngineSwitches, on_progress: OnProgress | None) -> StoreEntry:
         """Prepare a language; returns at once when it is prepared already."""
 
         def tell(text: str, fraction: float) -> None:
             if on_progress is not None:
                 on_progress(PrepareProgress(language=str(guest.language), text=text, fraction=fraction))
 
-        ready = self.find(guest, switches)
+        ready = self._find(guest, switches)
         if ready is not None:
             return ready
         with self._alone(guest):
-            ready = self.find(guest, switches)
+            ready = self._find(guest, switches)
             if ready is None:
                 if guest.cost:
                     tell(f"{guest.version} takes {guest.cost}", 0.0)
                 packages = guest.packages
                 for index, package in enumerate(packages):
                     tell(f"fetching {package.name} {package.version}", 0.4 * index / len(packages))
-                    package_files(self._store, package)
+                    package_files(self.store, package)
                 files = self._built(guest, switches, tell)
                 self._forget_old_images(guest)
-                ready = self._store.add(guest_name(guest, switches), files)
+                ready = self.store.add(guest_name(guest, switches), files)
             tell(f"{guest.version} is ready", 1.0)
             return ready
 
@@ -146,10 +245,10 @@ class Preparer:
         if not guest.image:
             return
         prefix, now = image_prefix(guest), f"{image_prefix(guest)}{age_mark()}-"
-        for name in self._store.names():
+        for name in self.store.names():
             if name.startswith(prefix) and not name.startswith(now):
-                self._store.remove(name)
-        self._store.prune(prefix, MOST_IMAGE_BYTES)
+                self.store.remove(name)
+        self.store.prune(prefix, MOST_IMAGE_BYTES)
 
     def _built(
         self, guest: WasmLanguage, switches: EngineSwitches, tell: Callable[[str, float], None]
@@ -168,7 +267,7 @@ class Preparer:
 
     def _build(self, guest: WasmLanguage, switches: EngineSwitches) -> dict[str, bytes]:
         assert guest.package is not None
-        module = package_files(self._store, guest.package).file(guest.file)
+        module = package_files(self.store, guest.package).file(guest.file)
         task, outs, given = "compile", {"out": COMPILED}, [module]
         fields: dict[str, object] = {"source": module}
         if guest.image:
@@ -182,15 +281,15 @@ class Preparer:
             for library in guest.libraries:
                 path = library.file
                 if library.package is not None:
-                    path = package_files(self._store, library.package).file(library.file)
+                    path = package_files(self.store, library.package).file(library.file)
                     given.append(path)
                 plans.append(library.to_plan(path))
             fields |= {"libraries": plans, "glue": guest.glue, "glue_names": list(guest.functions)}
-        return run_preparation(self._enforcer, task, switches, fields, outs, given)
+        return run_preparation(self._enforcer_name, task, switches, fields, outs, given)
 
     @contextlib.contextmanager
     def _alone(self, guest: WasmLanguage) -> Iterator[None]:
-        with open(os.path.join(self._store.folder, f".lock-{guest.language}"), "w") as file:
+        with open(os.path.join(self.store.folder, f".lock-{guest.language}"), "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -334,114 +433,3 @@ def image_prefix(guest: WasmLanguage) -> str:
 def compiled_digest(guest: WasmLanguage) -> str:
     """Return a digest of the parts that are compiled; programs that are read at the start do not count."""
     return guest_digest(replace(guest, boot=None))
-
-
-class WasmLanguages:
-    """The languages of one backend; ``on_progress`` is the progress callback of on-demand preparation."""
-
-    def __init__(self, store: WasmStore, enforcer: str, *, check_types: bool, on_progress: OnProgress | None) -> None:
-        self.store = store
-        self.check_types = check_types
-        self.on_progress = on_progress
-        self._preparer = Preparer(store, enforcer)
-
-    def available_languages(self) -> tuple[Language, ...]:
-        """See ``SandboxBackend``; a language that is not prepared is prepared at its first use."""
-        return tuple(name for name, found in self._languages().items() if found.available)
-
-    def _languages(self) -> dict[Language, Availability]:
-        languages = {Language.WASM: Availability(available=True, version=engine_version(), origin="wasmtime")}
-        for language, guest in catalogue().items():
-            ready = toolchain_availability(language) if guest.is_compiled else self._preparer.availability(guest)
-            languages[language] = ready
-        return languages
-
-    def prepare(self, languages: Iterable[Language] = (), on_progress: OnProgress | None = None) -> None:
-        """Prepare languages with their type checkers.
-
-        Args:
-            languages: The languages; all that can run here when empty.
-            on_progress: Called with the progress; None for the callback of the backend.
-
-        """
-        tell = on_progress or self.on_progress
-        for language in languages or self._can_be_made_ready():
-            self.make_ready(language, tell)
-            checked = self._guest(language).checked if language is not Language.WASM else None
-            if checked is not None:
-                self._preparer.prepare(checked, switches_of(checked, fuel=False), tell)
-
-    def is_ready(self, language: Language, *, session: bool = False) -> bool:
-        """Return whether the first request of a language runs without preparation.
-
-        Also true when ``make_ready`` cannot prepare it.
-
-        Args:
-            language: The language of the request.
-            session: Whether the request is the first cell of a session.
-
-        """
-        if language is Language.WASM or language not in catalogue():
-            return True
-        guest = self._guest(language)
-        if session and guest.session is not None and self.is_prepared(guest.session):
-            return True
-        if guest.is_compiled:
-            return not toolchain_availability(language).available or find_toolchain(language).is_warm
-        return self._preparer.find(guest, switches_of(guest, fuel=False)) is not None
-
-    def make_ready(self, language: Language, on_progress: OnProgress | None = None) -> None:
-        """Prepare a language, so that its first request need not wait.
-
-        Args:
-            language: The language.
-            on_progress: Called with the progress; None for the callback of the backend.
-
-        """
-        if language is Language.WASM:
-            return
-        tell, guest = on_progress or self.on_progress, self._guest(language)
-        if not guest.is_compiled:
-            self._preparer.prepare(guest, switches_of(guest, fuel=False), tell)
-            return
-        if tell is not None:
-            tell(PrepareProgress(language=str(language), text="building its libraries for WebAssembly", fraction=0.1))
-        find_toolchain(language).runtime()
-        if tell is not None:
-            tell(PrepareProgress(language=str(language), text=f"{guest.version} is ready", fraction=1.0))
-
-    def prepare_science(self, on_progress: OnProgress | None = None) -> None:
-        """Prepare the Python of sessions with its scientific packages. Takes minutes, once; never done on demand.
-
-        Args:
-            on_progress: Called with the progress; None for the callback of the backend.
-
-        """
-        guest = catalogue()[Language.PYTHON].session
-        assert guest is not None
-        self._preparer.prepare(guest, switches_of(guest, fuel=False), on_progress or self.on_progress)
-
-    def _can_be_made_ready(self) -> list[Language]:
-        return [name for name, found in self._languages().items() if found.available]
-
-    def is_prepared(self, guest: WasmLanguage) -> bool:
-        """Return whether a guest is in the store."""
-        return self._preparer.find(guest, switches_of(guest, fuel=False)) is not None
-
-    def ready(self, guest: WasmLanguage, switches: EngineSwitches) -> StoreEntry:
-        """Return the store entry of a language; prepares it if needed, unless that takes minutes."""
-        if guest.entry == "turn" and self._preparer.find(guest, switches) is None:
-            raise BackendUnavailable(
-                f"{guest.language} sessions in WebAssembly need {guest.version}, which is compiled once, for minutes; "
-                "do it beforehand with: sandbox-kernel prepare science (add --background to go on meanwhile)"
-            )
-        return self._preparer.prepare(guest, switches, self.on_progress)
-
-    def _guest(self, language: Language) -> WasmLanguage:
-        guest = catalogue().get(language)
-        if guest is None:
-            known = ", ".join(("wasm", *catalogue()))
-            raise InvalidRequest(
-                f"the wasm backend does not run {language}; it runs {known}; for {language} use backend='process'"
-            )
-        return guest.checked if self.check_types and guest.checked is not None else guest

@@ -16,7 +16,7 @@ import sys
 import traceback
 
 from ..gate.python_once import limit_of
-from ..session import accelerator
+from ..session.freeze import names_on_card, uses_accelerator
 from ..session.worker import CellEngine, Worker
 from . import completions, loading, look, os_patches, process_state, saving
 from .background import (
@@ -277,7 +277,7 @@ class PythonCells(CellEngine):
         held = {**self.variables(), **self._private()}
         history: Any = self.shell.history_manager
         cells = [text for text in history.input_hist_parsed if isinstance(text, str)]
-        apart = not accelerator.in_use()
+        apart = not uses_accelerator()
         return saving.save(held, into, order, signals.was_interrupted, cells=cells, apart=apart)
 
     def _load(self, order: str) -> Dict[str, Any]:
@@ -306,7 +306,7 @@ class PythonCells(CellEngine):
     def names_on_card(self) -> List[str]:
         """See ``CellEngine``."""
         try:
-            return accelerator.names_on_card(self.variables())
+            return names_on_card(self.variables())
         except Exception:
             return []
 

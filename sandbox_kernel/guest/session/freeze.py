@@ -24,12 +24,12 @@ import stat
 import sys
 
 from ..gate import lockdown
-from . import accelerator, sleeping_fork
+from . import sleeping_fork
 from .held import WAKE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Tuple
+    from typing import Any, Callable, Dict, List, Set, Tuple
 
 
 _SENT_BY_KILL = 0
@@ -145,8 +145,8 @@ class Freezer:
         pid = -1
         self.spare.give()
         try:
-            if accelerator.in_use():
-                raise OSError(errno.ENOTSUP, accelerator.REASON)
+            if uses_accelerator():
+                raise OSError(errno.ENOTSUP, _ON_GPU)
             marks = Marks(self.children, self.own_threads())
             alone = sleeping_fork.alone()
             if not alone:
@@ -341,3 +341,51 @@ def _is_network(fd: int) -> bool:
     finally:
         if timeout is not None:
             _socket.setdefaulttimeout(timeout)
+
+
+#: Every program for NVIDIA's or AMD's cards opens one of these.
+_FILES = ("/dev/nvidiactl", "/dev/kfd")
+#: Why no checkpoint is made of such a process.
+_ON_GPU = "it uses a GPU, and the state of a GPU cannot be copied"
+#: How many variables are named.
+_MOST_NAMES = 20
+
+
+def _numbers() -> Set[int]:
+    found = set()
+    for path in _FILES:
+        try:
+            found.add(os.stat(path).st_rdev)
+        except OSError:
+            continue
+    return found
+
+
+_DEVICES = _numbers()
+
+
+def uses_accelerator() -> bool:
+    """Whether a device file of an accelerator is open. Costs nothing in a jail without one."""
+    if not _DEVICES:
+        return False
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.fstat(int(name)).st_rdev in _DEVICES:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def names_on_card(variables: Dict[str, Any]) -> List[str]:
+    """Return the names of the variables that are torch's tensors, or models with tensors, on an accelerator."""
+    torch: Any = sys.modules.get("torch")
+    found: List[str] = []
+    for name, value in variables.items() if hasattr(torch, "nn") else ():
+        if isinstance(value, torch.nn.Module):
+            on_card = any(part.device.type != "cpu" for part in value.parameters())
+        else:
+            on_card = isinstance(value, torch.Tensor) and value.device.type != "cpu"
+        if on_card and len(found) < _MOST_NAMES:
+            found.append(name)
+    return found

@@ -12,8 +12,7 @@ import signal
 import sys
 import threading
 
-from . import accelerator
-from .freeze import Freezer, Marks
+from .freeze import Freezer, Marks, uses_accelerator
 from .held import LAST_LOOK, LOOK
 from .observer import Observer
 from .signals import SIG_UNBLOCK, Signals, set_mask
@@ -189,7 +188,7 @@ class Worker:
         """Flush the cell's output, then send ``done`` to the host."""
         self.leave_if_forked()
         self.engine.flush()
-        if accelerator.in_use():
+        if uses_accelerator():
             end = {**end, "accelerator": True, "on_card": self.engine.names_on_card()}
         sent = self.channel.send({"op": "done", "id": self.cell, **end})
         if not sent and "reply" in end:

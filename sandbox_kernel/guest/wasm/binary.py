@@ -507,9 +507,6 @@ def _check_nesting(data: bytes, start: int, end: int, index: int, most: int) -> 
         if opcode in OPENERS:
             depth += 1
             if depth > most:
-                raise Malformed(
-                    f"function {index} nests more than {most} blocks",
-                    "make it flatter: no compiler makes such a function of a program",
-                )
+                raise Malformed(f"function {index} nests more than {most} blocks", NESTED)
         elif opcode == END:
             depth -= 1

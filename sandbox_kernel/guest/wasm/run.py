@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 import wasmtime
 
 from .binary import PAGE_BYTES
-from .compile_module import ENTRY, compile_module
 from .embedder import JavaScriptEmbedder, Untranslated
 from .engine import (
     PLAIN,
@@ -42,7 +41,7 @@ from .memory import Entered, map_memory
 from .plan import BootPlan, CompilePlan, PackagesPlan, Plan, RunPlan, read_fields, read_plan
 from .python_image import PLACES, ImageEntry
 from .quickjs import QuickJs, make_image
-from .rewrite import REFUSED, START, TABLE
+from .rewrite import ENTRY, REFUSED, START, TABLE, compile_module
 from .wasi import PlainWasi
 
 #: How long a stopped guest may take to return, in seconds, before the process exits.

@@ -175,8 +175,8 @@ def _valid(data: bytes) -> bool:
 @pytest.mark.attack("W01", "wasm")
 @pytest.mark.slow
 def test_a_damaged_module_that_is_compiled_was_valid_before_it_was_rewritten(folder: Path) -> None:
-    from sandbox_kernel.guest.wasm.compile_module import compile_module
     from sandbox_kernel.guest.wasm.plan import CompilePlan
+    from sandbox_kernel.guest.wasm.rewrite import compile_module
 
     originals = [module for module in _modules() if b"_start" in module]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.wasm.prepare import Preparer, age_mark, guest_name, image_prefix, switches_of
+from sandbox_kernel.backends.wasm.prepare import WasmLanguages, age_mark, guest_name, image_prefix, switches_of
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.backends.wasm.wasm_job import MOST_MOUNTS, why_not_image
@@ -250,5 +250,5 @@ def test_images_of_earlier_months_are_removed_when_one_is_made(tmp_path: Path) -
     old, other = f"{image_prefix(guest)}1-{'a' * 40}-{'b' * 24}", "guest-runno-aaaa"
     for name in (old, other, now):
         store.add(name, {"module.cwasm": b"x"})
-    Preparer(store, "auto")._forget_old_images(guest)
+    WasmLanguages(store, "auto", check_types=False, on_progress=None)._forget_old_images(guest)
     assert set(store.names()) == {now, other}

@@ -18,7 +18,7 @@ def test_a_document_becomes_the_plan_of_its_task() -> None:
     assert isinstance(run, RunPlan) and run.argv == ["a", "b"]
     assert run.preopens[0].writable and run.switches.fuel and run.switches.exceptions
     assert isinstance(read_plan({"task": "compile", "source": "s", "out": "o"}), CompilePlan)
-    assert isinstance(read_plan({"task": "bake", "source": "s", "out": "o", "handles": "h"}), BakePlan)
+    assert isinstance(read_plan({"task": "bake", "source": "s", "out": "o", "facts": "f"}), BakePlan)
 
 
 @pytest.mark.parametrize("document", [{}, {"task": "dance"}, {"task": "run"}, {"task": "run", "module": "m", "odd": 1}])
