@@ -67,7 +67,9 @@ def wrap(options: argparse.Namespace) -> int:
     )
     needed_files(chosen.command, chosen.env, chosen.resource_dir)
     prefix = sys.prefix if options.sys_prefix else options.prefix
-    made = kernelspecs.wrap(options.name, chosen, name=options.new_name, display_name=options.display_name, prefix=prefix)
+    made = kernelspecs.wrap(
+        options.name, chosen, name=options.new_name, display_name=options.display_name, prefix=prefix
+    )
     print(f"wrapped kernel {options.name!r} as {made.name!r} ({made.display_name}) in {made.folder}")
     for host in (parse_mount(mount).host for mount in mounts):
         if not os.path.exists(os.path.expanduser(host)):
