@@ -20,7 +20,7 @@ from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, LineRight
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
 from sandbox_kernel.notebook.side_panel import PanelDesk
 from tests.notebook.test_here import Notebook, Page, _no_input
-from tests.workspace.here.conftest import project as project
+from tests.workspace.overlay.conftest import project as project
 
 DEFAULTS = CellOptions(here=".")
 #: The rows of the table that ask for a right. A new row is one until it is marked as harmless; then it is written here.
