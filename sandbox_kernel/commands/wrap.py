@@ -14,7 +14,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.policy.sandbox_policy import make_policy, parse_mount
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.wrapped import kernelspecs
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.record import check_path, describe, read
@@ -56,7 +56,7 @@ def wrap(options: argparse.Namespace) -> int:
         command=kernelspecs.command_of(original),
         env=original.env,
         resource_dir=original.resource_dir,
-        interrupt=original.interrupt,
+        interrupt=original.interrupt_mode,
         policy=policy,
         mounts=mounts,
         domains=tuple(options.allow_net),
@@ -67,8 +67,10 @@ def wrap(options: argparse.Namespace) -> int:
     )
     needed_files(chosen.command, chosen.env, chosen.resource_dir)
     prefix = sys.prefix if options.sys_prefix else options.prefix
-    made = kernelspecs.wrap(original, chosen, name=options.new_name, display_name=options.display_name, prefix=prefix)
-    print(f"wrapped kernel {original.name!r} as {made.name!r} ({made.display_name}) in {made.folder}")
+    made = kernelspecs.wrap(
+        options.name, chosen, name=options.new_name, display_name=options.display_name, prefix=prefix
+    )
+    print(f"wrapped kernel {options.name!r} as {made.name!r} ({made.display_name}) in {made.folder}")
     for host in (parse_mount(mount).host for mount in mounts):
         if not os.path.exists(os.path.expanduser(host)):
             sys.stderr.write(f"sandbox-kernel: {host!r} is not there; the kernel does not start until it is\n")

@@ -21,8 +21,8 @@ folder                            runs under                          may import
 ``node/*.js``                     Node.js                             its own modules
 ``wasm/inside/*.js``,             QuickJS inside WebAssembly          nothing
 ``functions/host_object.js``
+``root``                          the host's Python                   the standard library; runs outside of a jail,
+                                                                      to prepare bubblewrap or to join a jail
 ``python/interactive/*.js``       a frame of the user's browser       what stands in the frame
 ================================  ==================================  ==============================================
-
-``jail/root`` has two more programs of this kind: they build the root before there is a jail.
 """

@@ -1,5 +1,5 @@
 """Jails: the only package that starts child processes. Input: argv, policy and limits. Output: events and one outcome.
 
-Called by backends and sessions. Read ``core/walls.py`` (what a jail is made of) and ``run/run_job.py`` (how a run is
+Called by backends and sessions. Read ``walls.py`` (what a jail is made of) and ``run_job.py`` (how a run is
 watched) first; ``rules/bubblewrap.py`` lists the walls.
 """

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
 from sandbox_kernel.jail.accounting.meter import Disk, of_file_system
-from sandbox_kernel.jail.accounting.processes import living, signal_same, tree
+from sandbox_kernel.jail.accounting.processes import all_pids, command_line, living, signal_same, status, tree
 from sandbox_kernel.jail.gate_messages import encode_ahead
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
 from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail, JailCommand
@@ -277,33 +277,24 @@ def sweep_once() -> None:
 def sweep() -> list[int]:
     """End every such child that this user may end; returns their pids."""
     ended = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and _waits_for_nobody(name):
-            for pid, started in living((int(name),)).items():
-                signal_same(pid, started, signal.SIGKILL)
-                ended.append(pid)
+    for pid, started in living(filter(_waits_for_nobody, all_pids())).items():
+        signal_same(pid, started, signal.SIGKILL)
+        ended.append(pid)
     return ended
 
 
-def _waits_for_nobody(pid: str) -> bool:
+def _waits_for_nobody(pid: int) -> bool:
     """Whether this process is an init that is still bubblewrap, started for us, and whose parent bubblewrap is gone."""
-    command = _read(pid, "cmdline")
-    if not is_our_bubblewrap(command.split(b"\0")):
+    command = command_line(pid)
+    if not is_our_bubblewrap(command):
         return False
-    status = dict(line.split(b":\t", 1) for line in _read(pid, "status").splitlines() if b":\t" in line)
+    seen = status(pid)
     # Bubblewrap itself has one pid here. Its child has two, and is the first process in its own namespace.
-    numbers = status.get(b"NSpid", b"").split()
-    parent = status.get(b"PPid", b"0").decode()
-    return len(numbers) == 2 and numbers[1] == b"1" and _read(parent, "cmdline") != command
+    numbers = seen.get(b"NSpid", b"").split()
+    return len(numbers) == 2 and numbers[1] == b"1" and command_line(int(seen.get(b"PPid", b"0"))) != command
 
 
 def is_our_bubblewrap(command: list[bytes]) -> bool:
     """Whether the command line names our program that becomes the init. After an exec it is a different one."""
     ours = {start_of(program).encode() for program in ("gate.gate", "gate.template")}
     return len(command) > 2 and command[1] == b"--args" and not ours.isdisjoint(command)
-
-
-def _read(pid: str, name: str) -> bytes:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
-        return file.read()
-    return b""

@@ -1,6 +1,6 @@
 """How runs and cells end: what can end them, and the one ``judge`` that turns what was seen into status and limit.
 
-Runs (``backends/outcome.py``), cells (``session/cell/cell_result.py``) and WebAssembly guests
+Runs (``backends/outcome.py``), cells (``session/cell/result.py``) and WebAssembly guests
 (``backends/wasm/wasm_job.py``) each collect their ``Evidence``; the order in which evidence counts is here alone.
 """
 

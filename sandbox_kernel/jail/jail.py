@@ -1,8 +1,8 @@
 """One jail: the interpreter is started and waits for its one order. The owner of the object must end it.
 
 ``Jail`` is the base class. The kinds differ in how they start, how they are killed and how their disk use is measured:
-``bubblewrap_jail.py`` and ``template_jail.py`` have namespaces, ``open_jail.py`` has none. ``start_jail``
-(``start.py``) chooses the kind by the walls and returns at once. ``wait_ready`` waits for the start; the pool calls
+``bubblewrap_jail.py`` and ``template.py`` have namespaces, ``open_jail.py`` has none. ``start_jail``
+(``enforcer.py``) chooses the kind by the walls and returns at once. ``wait_ready`` waits for the start; the pool calls
 both in advance. After ``destroy`` no process of the jail runs.
 """
 

@@ -2,7 +2,7 @@
 
 Starting walls and an interpreter takes longer than most programs, so the next jail of a kind is made in the background
 while the last one is in use. A kind (``Walls``) is added at its first request, and dropped when it was not requested
-for a while. If possible, all jails of a kind are forked from one template (``template_cache.py``), so that a spare
+for a while. If possible, all jails of a kind are forked from one template (``template.py``), so that a spare
 costs little time and memory. Spares hold no secret. A spare that died or lost its control group is never used.
 """
 

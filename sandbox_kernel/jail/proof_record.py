@@ -7,10 +7,9 @@ but which enforcer is tried: walls that do not come up are an error, and then th
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
 
@@ -28,8 +27,8 @@ _SETTINGS = (
 _STATUS = ("Uid", "Gid", "Groups", "CapPrm", "CapEff", "CapBnd", "NoNewPrivs")
 
 
-def proof_facts(programs: Iterable[str]) -> Mapping[str, object] | None:
-    """Return what the outcome of building walls depends on; None where that cannot be known.
+def proof_facts(programs: Iterable[str]) -> str | None:
+    """Return what the outcome of building walls depends on, as text; None where that cannot be known.
 
     A process behind a system call filter cannot see what the filter refuses.
 
@@ -42,39 +41,26 @@ def proof_facts(programs: Iterable[str]) -> Mapping[str, object] | None:
     boot = _text("/proc/sys/kernel/random/boot_id")
     if not boot or status.get("Seccomp") != "0":
         return None
-    return {
-        "boot": boot,
-        "settings": [_text(path) for path in _SETTINGS],
-        "process": [status.get(name) for name in _STATUS],
-        "namespaces": [_link(f"/proc/self/ns/{name}") for name in ("user", "mnt", "pid", "net", "ipc", "uts")],
-        "programs": [_file(path) for path in programs],
-    }
+    facts = [boot, *map(_text, _SETTINGS), *(status.get(name) for name in _STATUS)]
+    facts += [_link(f"/proc/self/ns/{name}") for name in ("user", "mnt", "pid", "net", "ipc", "uts")]
+    return repr([*facts, *map(_file, programs)])
 
 
-def recall_proof(enforcer: str, facts: Mapping[str, object] | None) -> str | None:
+def recall_proof(enforcer: str, facts: str | None) -> str | None:
     """Return the version of an enforcer that built walls under these facts; None if that is not known."""
-    if facts is None:
-        return None
     try:
         fd = os.open(_entry(enforcer), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
-    with open(fd, "rb") as file:
+    with open(fd, errors="replace") as file:
         kind = os.fstat(fd)
         if not stat.S_ISREG(kind.st_mode) or kind.st_uid != os.geteuid() or kind.st_mode & 0o077:
             return None
-        content = file.read(_MAX_BYTES)
-    try:
-        found = json.loads(content)
-    except ValueError:
-        return None
-    # Compared as JSON: tuples come back as lists.
-    known = isinstance(found, dict) and found.get("facts") == json.loads(json.dumps(facts))
-    version = found.get("version") if known else None
-    return version if isinstance(version, str) else None
+        version, _, known = file.read(_MAX_BYTES).partition("\n")
+    return version if facts is not None and known == facts else None
 
 
-def remember_proof(enforcer: str, facts: Mapping[str, object] | None, version: str) -> None:
+def remember_proof(enforcer: str, facts: str | None, version: str) -> None:
     """Keep that an enforcer built walls. A folder that cannot be used is ignored; the next process then tries again."""
     if facts is None:
         return
@@ -83,8 +69,8 @@ def remember_proof(enforcer: str, facts: Mapping[str, object] | None, version: s
         make_own_folder(os.path.dirname(aside))
         try:
             fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(fd, "w") as file:
-                json.dump({"facts": facts, "version": version}, file)
+            with open(fd, "w", errors="replace") as file:
+                file.write(f"{version.splitlines()[0]}\n{facts}")
             os.rename(aside, _entry(enforcer))
         except OSError:
             with contextlib.suppress(OSError):

@@ -1,4 +1,7 @@
-"""Plans the stage that a host running as root needs before bubblewrap. ``root_stage.py`` carries it out."""
+"""The host user of a sandbox, and the stage that a host running as root needs before bubblewrap.
+
+``guest/root/root_stage.py`` carries the stage out.
+"""
 
 from __future__ import annotations
 

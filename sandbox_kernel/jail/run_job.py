@@ -333,6 +333,7 @@ class GateReplies:
     def __init__(self, jail: Jail, steps: Sequence[Step]) -> None:
         self._jail, self._steps = jail, steps
         self._kept_fds: list[int] = []
+        self._asked = sum(len(step.keeps) for step in steps)
         self.begun = False
         self.exits: list[StepExit] = []
         #: When the last compiler step ended.
@@ -356,7 +357,7 @@ class GateReplies:
         if not data:
             self.finished = self.lost = True
             return
-        if len(self._kept_fds) > sum(len(step.keeps) for step in self._steps):
+        if len(self._kept_fds) > self._asked:
             raise EnforcerFailed("gate", "unexpected files came out of the jail; it was ended")
         for message in self._jail.inbox.feed(data):
             if message["op"] == "started":
@@ -384,9 +385,8 @@ class GateReplies:
     def kept(self) -> tuple[bytes, ...]:
         """Return the files that the steps handed over, all or none of them."""
         fds, self._kept_fds = self._kept_fds, []
-        asked = sum(len(step.keeps) for step in self._steps)
         kept = read_kept(fds, MAX_KEPT_BYTES)
-        return kept if len(kept) == asked else ()
+        return kept if len(kept) == self._asked else ()
 
     def close(self) -> None:
         """Close files that were not used. May be called twice."""

@@ -1,7 +1,7 @@
 """The host's side of a template: a waiting root from which jails of one kind are forked.
 
 It is built like a jail, by bubblewrap, and its init is ``guest/gate/template.py``. ``make`` sends it the descriptors of
-a jail; ``template_jail.py`` does the rest. A template shows the host's files as they were when it was made, so it is
+a jail; ``TemplateJail`` does the rest. A template shows the host's files as they were when it was made, so it is
 ``current`` only while they are the same, and for a limited time. Its jails end with it. A template that is no longer
 used is retired: it ends with its last jail.
 """

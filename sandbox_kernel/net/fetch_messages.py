@@ -20,19 +20,8 @@ _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*\Z")
 #: at the same address; its framing headers could smuggle a second request.
 CONNECTION_HEADERS = frozenset(
     (
-        "host",
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "http2-settings",
-        "content-length",
-        "expect",
+        *("host", "connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization"),
+        *("te", "trailer", "transfer-encoding", "upgrade", "http2-settings", "content-length", "expect"),
     )
 )
 

@@ -19,11 +19,11 @@ import certifi
 import httpcore
 
 from sandbox_kernel.errors import FetchError
+from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.model import Violation
-from sandbox_kernel.net.egress import AuditRecord, AuditSink, audit_sink
+from sandbox_kernel.net.audit import AuditRecord, AuditSink, audit_sink
 from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse, Headers, forwardable
 from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused, RateLimit, ViolationLog, refused
-from sandbox_kernel.net.network_thread import run_on_network_loop
 from sandbox_kernel.net.resolve import Pinned, Resolver, lookup_threads, pin_in_thread, system_resolver
 from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.targets import Target, parse_url
@@ -146,7 +146,7 @@ class SafeClient:
             request: The request, or a URL for a GET request.
 
         """
-        return run_on_network_loop(self.afetch(request))
+        return NETWORK.run(self.afetch(request))
 
     async def afetch(self, request: FetchRequest | str) -> FetchResponse:
         """Like ``fetch``, on the event loop of the caller. Cancelling the task closes the connection.

@@ -218,7 +218,7 @@ class SandboxMagics(Magics):
     sandbox.__doc__ = f"Run a cell in a sandbox, or set the notebook's defaults and ask.\n\n{usage()}"
 
     def _run(self, plan: CellPlan) -> CellReply:
-        loop = self._loop.loop()
+        loop = self._loop.loop
         door = MainThread(_watched(self.shell), self.state.measure_again)
         cancel: list[asyncio.Event] = []
         number = self.shell.execution_count if self.shell is not None else None

@@ -180,7 +180,7 @@ def clean_attribute(tag: str, name: str, value: str) -> str | None:
     if name == "style":
         return clean_style(value, HTML_PROPERTIES)
     if name == "src":
-        return check_data_url(value)
+        return check_data_url(value, "image")
     if name == "href":
         return value.strip() if _LINK.match(value.strip()) else None
     if name in _SPANS:

@@ -1,8 +1,9 @@
-"""Checks pictures: base64 data of the format that the MIME type names, of a size that a page can draw.
+"""Checks pictures, sound and video: base64 data of the format that the MIME type names, of a size that a page can draw.
 
-The browser decodes pictures. Their content must match their MIME type, so that the browser does not guess another one,
-and they must not be large in bytes or in pixels (a few kB of PNG can unpack to gigabytes). Only headers are read here;
-nothing is decoded.
+The browser decodes them. Their content must match their MIME type, so that the browser does not guess another one. They
+must not be large in bytes, and pictures not in pixels (a few kB of PNG can unpack to gigabytes). A playlist, which lets
+a browser load from elsewhere, is no container, and neither is QuickTime, which may refer to other files. Only headers
+are read here; nothing is decoded.
 """
 
 from __future__ import annotations
@@ -15,25 +16,20 @@ from collections.abc import Callable
 from sandbox_kernel.untrusted import ContentRefused
 
 MAX_IMAGE_BYTES = 16 << 20
+MAX_MEDIA_BYTES = 12 << 20
 MAX_SIDE = 16384
 MAX_PIXELS = 50_000_000
 #: Most segments and padding bytes before the frame header of a JPEG; cameras write a few dozen.
 _MAX_SEGMENTS = 2000
-
-_DATA_URL = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/=\s]*)\Z")
+#: Most tracks of an MP4 file.
+_MOST_REFERENCES = 64
+_DATA_URL = re.compile(r"data:((image|audio|video)/[a-z0-9.+-]{1,20});base64,([A-Za-z0-9+/=\s]*)\Z")
 
 
 def check_image(mime: str, encoded: str) -> str:
     """Return the picture as canonical base64, or raise ``ContentRefused``."""
-    if len(encoded) > MAX_IMAGE_BYTES * 3 // 2:
-        raise ContentRefused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
-    try:
-        data = base64.b64decode(re.sub(r"\s+", "", encoded), validate=True)
-    except (binascii.Error, ValueError):
-        raise ContentRefused("it is not base64") from None
-    if len(data) > MAX_IMAGE_BYTES:
-        raise ContentRefused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
-    size = _READERS[mime](data)
+    data = _decoded(encoded, MAX_IMAGE_BYTES)
+    size = _PICTURES[mime](data)
     if size is None:
         raise ContentRefused(f"its content is not {mime}")
     width, height = size
@@ -42,15 +38,33 @@ def check_image(mime: str, encoded: str) -> str:
     return base64.b64encode(data).decode()
 
 
-def check_data_url(url: str) -> str | None:
-    """Return a ``data:`` URL of a picture, checked and canonical; None for every other URL."""
-    match = _DATA_URL.match(url)
-    if not match:
+def check_data_url(url: str, *kinds: str) -> str | None:
+    """Return a ``data:`` URL of an ``image``, ``audio`` or ``video``, canonical; None for every other URL."""
+    match = _DATA_URL.match(url) if len(url) <= MAX_IMAGE_BYTES * 3 // 2 else None
+    if match is None or match[2] not in kinds:
         return None
+    mime, encoded = match[1], match[3]
     try:
-        return f"data:{match[1]};base64,{check_image(match[1], match[2])}"
+        if mime in IMAGE_TYPES:
+            return f"data:{mime};base64,{check_image(mime, encoded)}"
+        data = _decoded(encoded, MAX_MEDIA_BYTES)
     except ContentRefused:
         return None
+    if mime not in _CONTAINERS or not _CONTAINERS[mime](data):
+        return None
+    return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+
+
+def _decoded(encoded: str, most: int) -> bytes:
+    if len(encoded) > most * 3 // 2:
+        raise ContentRefused(f"it is larger than {most >> 20} MB")
+    try:
+        data = base64.b64decode(re.sub(r"\s+", "", encoded), validate=True)
+    except (binascii.Error, ValueError):
+        raise ContentRefused("it is not base64") from None
+    if len(data) > most:
+        raise ContentRefused(f"it is larger than {most >> 20} MB")
+    return data
 
 
 def _png(data: bytes) -> tuple[int, int] | None:
@@ -104,39 +118,13 @@ def _webp(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-_READERS: dict[str, Callable[[bytes], tuple[int, int] | None]] = {
+_PICTURES: dict[str, Callable[[bytes], tuple[int, int] | None]] = {
     "image/png": _png,
     "image/jpeg": _jpeg,
     "image/gif": _gif,
     "image/webp": _webp,
 }
-IMAGE_TYPES = frozenset(_READERS)
-
-
-# Checks sound and video in ``data:`` URLs: base64 data in the container that the MIME type names.
-#
-# The browser decodes them. Their content must match their MIME type: a playlist, which makes a browser load from
-# elsewhere, is no container, and neither is QuickTime, which may refer to other files. Only headers are read here.
-
-MAX_MEDIA_BYTES = 12 << 20
-
-_MEDIA_URL = re.compile(r"data:((?:audio|video)/[a-z0-9.+-]{1,20});base64,([A-Za-z0-9+/=\s]*)\Z")
-_MOST_REFERENCES = 64
-
-
-def check_media_url(url: str) -> str | None:
-    """Return a ``data:`` URL of sound or video, checked and canonical; None for every other URL."""
-    match = _MEDIA_URL.match(url) if len(url) <= MAX_MEDIA_BYTES * 3 // 2 else None
-    reader = _CONTAINERS.get(match[1]) if match else None
-    if match is None or reader is None:
-        return None
-    try:
-        data = base64.b64decode(re.sub(r"\s+", "", match[2]), validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    if len(data) > MAX_MEDIA_BYTES or not reader(data):
-        return None
-    return f"data:{match[1]};base64,{base64.b64encode(data).decode()}"
+IMAGE_TYPES = frozenset(_PICTURES)
 
 
 def _wav(data: bytes) -> bool:

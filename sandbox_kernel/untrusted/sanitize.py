@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.receipt import unmarked
@@ -33,36 +33,33 @@ _COMMAND = 10
 _LETTER = MAX_WORK // MAX_LATEX
 
 _SCRIPTS = "scripts of a sandbox do not run in the page"
-_NEVER = {
-    "application/javascript": _SCRIPTS,
-    "text/javascript": _SCRIPTS,
-    "application/x-javascript": _SCRIPTS,
-    "application/vnd.jupyter.widget-view+json": "it would run in the page, with the rights of the page",
-    "application/vnd.jupyter.widget-state+json": "it would run in the page, with the rights of the page",
-}
+_PAGE = "it would run in the page, with the rights of the page"
+_OTHER = "it is not of a type that is shown; text, tables, pictures, SVG and HTML are"
+#: What types are called, and why a page does not get them; the others are cleaned.
 _NAMES = {
-    "application/javascript": "JavaScript",
-    "text/javascript": "JavaScript",
-    "application/x-javascript": "JavaScript",
-    "application/vnd.jupyter.widget-view+json": "a widget",
-    "application/vnd.jupyter.widget-state+json": "the state of widgets",
-    "application/vnd.plotly.v1+json": "an interactive Plotly figure",
-    "application/vnd.bokehjs_exec.v0+json": "an interactive Bokeh figure",
-    "application/vnd.bokehjs_load.v0+json": "an interactive Bokeh figure",
-    "application/pdf": "a PDF document",
-    "application/json": "JSON",
     "text/plain": "text",
     "text/html": "HTML",
     "text/markdown": "Markdown",
     "text/latex": "LaTeX",
+    "application/json": "JSON",
     "image/svg+xml": "an SVG drawing",
     "image/png": "a PNG picture",
     "image/jpeg": "a JPEG picture",
     "image/gif": "a GIF picture",
     "image/webp": "a WebP picture",
 }
+_NEVER = {
+    "application/javascript": ("JavaScript", _SCRIPTS),
+    "text/javascript": ("JavaScript", _SCRIPTS),
+    "application/x-javascript": ("JavaScript", _SCRIPTS),
+    "application/vnd.jupyter.widget-view+json": ("a widget", _PAGE),
+    "application/vnd.jupyter.widget-state+json": ("the state of widgets", _PAGE),
+    "application/vnd.plotly.v1+json": ("an interactive Plotly figure", _OTHER),
+    "application/vnd.bokehjs_exec.v0+json": ("an interactive Bokeh figure", _OTHER),
+    "application/vnd.bokehjs_load.v0+json": ("an interactive Bokeh figure", _OTHER),
+    "application/pdf": ("a PDF document", _OTHER),
+}
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*\+json\Z")
-_WINDOW, _OVERLAP = 512 << 10, 4096
 _MAY_BE_SCOPED = re.compile(r"<(?:style|audio|video)[\s/>]", re.IGNORECASE)
 #: Tags between which text is a block of its own.
 _BLOCK = re.compile(r"</?(?:p|div|td|th|li|dt|dd|h[1-6]|pre|blockquote|caption|table|ul|ol|dl)\b[^>]*>")
@@ -83,7 +80,7 @@ class SanitizedBundle:
         """About how many elements, colours and commands of formulas a page draws; drawings and frames count little."""
         if any(mime.startswith("application/vnd.sandbox-kernel.") for mime in self.data):
             return 0
-        letters = sum(letters_of_formulas(str(self.data.get(mime, ""))) for mime in ("text/latex", "text/html"))
+        letters = len(str(self.data.get("text/latex", ""))) + letters_of_formulas(str(self.data.get("text/html", "")))
         texts = [text for text in self.data.values() if isinstance(text, str)]
         drawn = sum(text.count("<") + text.count("\x1b") + _COMMAND * text.count("\\") for text in texts)
         turned = sum(_turned(mime, text) for mime, text in self.data.items() if isinstance(text, str))
@@ -154,7 +151,7 @@ def _is_source(kept: Mapping[str, object], text: object) -> bool:
 def _in_words(mime: str) -> str:
     if _VEGA.match(mime):
         return "an interactive Vega chart"
-    return _NAMES.get(mime, mime)
+    return _NEVER[mime][0] if mime in _NEVER else _NAMES.get(mime, mime)
 
 
 def safe_text(text: object, limit: int = MAX_TEXT) -> str:
@@ -174,13 +171,11 @@ def _name(mime: object) -> str:
 
 
 def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
-    if mime in _NEVER:
-        raise ContentRefused(_NEVER[mime])
     if mime == "application/json":
         return json.loads(unmarked(json.dumps(check_json(value), ensure_ascii=False))), ()
     cleaner = _CLEANERS.get(mime)
     if cleaner is None and mime not in IMAGE_TYPES:
-        raise ContentRefused("it is not of a type that is shown; text, tables, pictures, SVG and HTML are")
+        raise ContentRefused(_NEVER.get(mime, ("", _OTHER))[1])
     # nbformat allows text as a list of lines.
     if isinstance(value, list) and len(value) <= 1_000_000 and all(isinstance(line, str) for line in value):
         value = "".join(value)
@@ -212,7 +207,7 @@ def _html(text: str) -> tuple[str, tuple[str, ...]]:
 
 def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
     """Return markup with styles, sound or video as a page may show it; None if it has none, or they cannot be kept."""
-    if not any(_MAY_BE_SCOPED.search(TABLE_STYLE.sub("", part)) for part in windows(markup)):
+    if not _MAY_BE_SCOPED.search(TABLE_STYLE.sub("", markup)):
         return None
     from sandbox_kernel.untrusted.scoped_html import scoped_html
     from sandbox_kernel.untrusted.style_sheet import NotScoped
@@ -222,11 +217,6 @@ def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
         return unmarked(shown), taken
     except (NotScoped, ContentRefused):
         return None
-
-
-def windows(text: str) -> Iterator[str]:
-    """Split a text to search it, with overlaps: no other thread of this process runs while a search goes on."""
-    return (text[begin : begin + _WINDOW + _OVERLAP] for begin in range(0, len(text) or 1, _WINDOW))
 
 
 def _svg(text: str) -> tuple[str, tuple[str, ...]]:

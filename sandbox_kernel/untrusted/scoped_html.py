@@ -24,7 +24,7 @@ from sandbox_kernel.untrusted.html import (
     clean_attribute,
     in_words,
 )
-from sandbox_kernel.untrusted.media import MAX_MEDIA_BYTES, check_media_url
+from sandbox_kernel.untrusted.media import MAX_MEDIA_BYTES, check_data_url
 from sandbox_kernel.untrusted.style_sheet import NAME, NotScoped, scoped_sheet
 
 _MORE_TAGS = frozenset(("label", "input", "audio", "video", "source"))
@@ -127,7 +127,7 @@ class _ScopedHtml:
         """Whether a source stands for sound or video that was put aside, and that is what it says."""
         number = re.fullmatch(r"data:,([0-9]{1,4})", source)
         index = int(number[1]) if number else len(self._media)
-        url = check_media_url(self._media[index]) if index < len(self._media) else None
+        url = check_data_url(self._media[index], "audio", "video") if index < len(self._media) else None
         if url is not None:
             self._checked[index] = url
         return url is not None

@@ -14,12 +14,11 @@ import socket
 import stat
 import sys
 import threading
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.outcome import judge_run
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.ending import Verdict
@@ -31,7 +30,7 @@ from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, run_job
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls, sizes, with_gpu
 from sandbox_kernel.languages.interpreters import shell
-from sandbox_kernel.languages.recipe import ProcessConfig, rlimits, search_path
+from sandbox_kernel.languages.recipe import rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import Events
 from sandbox_kernel.policy import SandboxPolicy
@@ -61,12 +60,17 @@ _SOCKET_NAME = "kernel"
 _LONGEST = 107
 
 
-class WayOut(ABC):
+class WayOut:
     """One jail's connections. ``fileno`` is readable when ``take`` should be called."""
 
     def __init__(self, jail: Jail) -> None:
         self._channel = jail.channel.dup()
         self._channel.setblocking(False)
+        self._owner = jail.uid if jail.uid is not None else os.geteuid()
+        #: The jail's folder for temporary files, where unix sockets are; -1 where the jail passes sockets.
+        self._folder = -1
+        if jail.walls.enforcer == LANDLOCK:
+            self._folder = os.open(jail.places.tmp, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def fileno(self) -> int:
         """Return the descriptor, for a poller."""
@@ -87,11 +91,18 @@ class WayOut(ABC):
         if not data and not descriptors:
             raise EOFError
         if len(data) == 1 and data[0] < len(CHANNELS):
-            sock, taken = self._connection(data[0], descriptors)
-            if taken:
-                if sock is not None:
-                    sock.setblocking(False)
+            if self._folder >= 0 and not descriptors:
+                sock = self._connect(f"{_SOCKET_NAME}-{PORTS[data[0]]}")
+                # A socket may be there before it listens.
+                self._channel.send(_NO if sock is None else _YES, socket.MSG_DONTWAIT)
                 return None if sock is None else (CHANNELS[data[0]], sock)
+            if self._folder < 0 and len(descriptors) == 1 and stat.S_ISSOCK(os.fstat(descriptors[0]).st_mode):
+                sock = socket.socket(fileno=descriptors.pop())
+                if sock.family == socket.AF_INET and sock.type == socket.SOCK_STREAM:
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    sock.setblocking(False)
+                    return CHANNELS[data[0]], sock
+                sock.close()
         for fd in descriptors:
             os.close(fd)
         raise EnforcerFailed(
@@ -101,51 +112,12 @@ class WayOut(ABC):
     def close(self) -> None:
         """Close what this holds open; connections that were taken stay. May be called twice."""
         self._channel.close()
-
-    @abstractmethod
-    def _connection(self, number: int, descriptors: list[int]) -> tuple[socket.socket | None, bool]:
-        """Return the connection, if there is one now, and whether what came was in order. Takes descriptors out."""
-
-
-class PassedSockets(WayOut):
-    """TCP sockets that were connected inside."""
-
-    def _connection(self, number: int, descriptors: list[int]) -> tuple[socket.socket | None, bool]:
-        """See ``WayOut``."""
-        if len(descriptors) != 1 or not stat.S_ISSOCK(os.fstat(descriptors[0]).st_mode):
-            return None, False
-        sock = socket.socket(fileno=descriptors.pop())
-        if sock.family == socket.AF_INET and sock.type == socket.SOCK_STREAM:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return sock, True
-        sock.close()
-        return None, False
-
-
-class OfferedPaths(WayOut):
-    """Unix sockets in the jail's folder for temporary files. The folder's content is hostile: no link is followed."""
-
-    def __init__(self, jail: Jail) -> None:
-        super().__init__(jail)
-        self._owner = jail.uid if jail.uid is not None else os.geteuid()
-        self._folder = os.open(jail.places.tmp, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-    def _connection(self, number: int, descriptors: list[int]) -> tuple[socket.socket | None, bool]:
-        """See ``WayOut``. Tells the jail whether it worked: a socket may be there before it listens."""
-        if descriptors:
-            return None, False
-        sock = self._connect(f"{_SOCKET_NAME}-{PORTS[number]}")
-        self._channel.send(_NO if sock is None else _YES, socket.MSG_DONTWAIT)
-        return sock, True
-
-    def close(self) -> None:
-        """See ``WayOut``."""
-        super().close()
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1
 
     def _connect(self, name: str) -> socket.socket | None:
+        """Connect to a unix socket of the kernel. The folder's content is hostile: no link is followed."""
         try:
             fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
         except OSError:
@@ -164,11 +136,6 @@ class OfferedPaths(WayOut):
             os.close(fd)
         sock.close()
         return None
-
-
-def make_way_out(jail: Jail) -> WayOut:
-    """Return the way out of a jail, by its enforcer."""
-    return OfferedPaths(jail) if jail.walls.enforcer == LANDLOCK else PassedSockets(jail)
 
 
 def connection_facts(enforcer: str, places: Places, key: str) -> dict[str, object]:
@@ -246,7 +213,7 @@ class InnerKernel:
         else:
             self._jail = start_jail(walls)
             self._jail.wait_ready()
-        way_out = make_way_out(self._jail)
+        way_out = WayOut(self._jail)
         self._thread.start()
         return way_out
 

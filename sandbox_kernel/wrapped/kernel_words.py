@@ -23,38 +23,18 @@ def error(name: str, words: str) -> dict[str, object]:
     return {"ename": name, "evalue": words, "traceback": [f"{MARK} {name}: {words}"]}
 
 
-def interrupted(timeout_s: float) -> str:
-    """Return the line for a cell that was interrupted for its time."""
-    return remark(f"the cell ran longer than its limit of {timeout_s:g} s and was interrupted")
-
-
-def too_slow(most_s: float) -> str:
-    """Return the line for a cell whose outputs took too long to check."""
-    return remark(f"more outputs of this cell are not shown: checking them took more than {most_s:g} s")
-
-
 def remark(words: str) -> str:
     """Return the line for something that was removed, or that a user should know. It may quote the kernel."""
     return f"{MARK} {unmarked(one_line(words, _LONGEST))}\n"
 
 
 def changed(changes: Sequence[FsChange], missing: Sequence[Note]) -> Iterator[str]:
-    """Yield the lines for what a cell changed in the user's folder."""
+    """Yield what to say of what a cell changed in the user's folder."""
     if changes:
         names = ", ".join(f"{display_name(change.path)} ({change.kind})" for change in changes[:_NAMED])
         more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
-        yield remark(f"not written to the folder yet: {names}{more}; see or write it with: sandbox-kernel changes")
-    yield from map(remark, missing)
-
-
-def not_kept(error: Exception) -> str:
-    """Return the line for changes that could not be kept."""
-    return remark(f"what this cell changed in the folder could not be kept: {error}")
-
-
-def not_brought_in(error: Exception) -> str:
-    """Return the line for changes of the user's that the kernel could not be shown."""
-    return remark(f"the kernel could not be shown what changed in the folder: {error}")
+        yield f"not written to the folder yet: {names}{more}; see or write it with: sandbox-kernel changes"
+    yield from map(str, missing)
 
 
 def no_start(why: object, last_words: str = "") -> dict[str, object]:
@@ -68,31 +48,29 @@ def no_start(why: object, last_words: str = "") -> dict[str, object]:
     return error(NO_START, words)
 
 
-def broken() -> tuple[str, str]:
-    """Return the name of the error and a sentence for a kernel that closed its connections and did not end."""
-    words = "the kernel broke its connection to the front end and was ended; variables are lost"
-    return ERROR_NAMES[Status.KILLED], words
-
-
-def ending(end: KernelEnd, options: WrapOptions, *, timed_out: bool) -> tuple[str, str]:
+def ending(end: KernelEnd, options: WrapOptions, *, timed_out: bool, broken: bool) -> tuple[str, str]:
     """Return the name of the error and a sentence for a kernel that has ended."""
-    if end.failure:
-        return NO_START, f"the kernel could not be started: {end.failure}"
     status = end.verdict.status if end.verdict is not None else Status.KILLED
-    if timed_out:
-        words = (
-            f"the cell ran longer than its limit of {options.timeout_s:g} s and ignored the interrupt, so its kernel "
-        )
-        words += "was ended; variables are lost. Give it more time with: sandbox-kernel wrap --timeout"
-        return ERROR_NAMES[Status.TIMEOUT], words
-    if status is Status.MEMORY_EXCEEDED:
-        words = f"the kernel used more than its limit of {options.memory_mb} MB and was ended; variables are lost. "
-        words += "Give it more memory with: sandbox-kernel wrap --memory"
-        return ERROR_NAMES[status], words
-    if end.exit_code is not None and end.exit_code < 128:
-        return ERROR_NAMES[Status.KILLED], f"the kernel ended itself with exit code {end.exit_code}; variables are lost"
-    if end.exit_code is not None:
-        return ERROR_NAMES[Status.KILLED], f"the kernel was killed by signal {end.exit_code - 128}; variables are lost"
     limit = end.verdict.limit if end.verdict is not None else None
-    why = f"at its limit of {limit}" if limit is not None else "by the sandbox"
-    return ERROR_NAMES[Status.KILLED], f"the kernel was ended {why}; variables are lost"
+    if broken:
+        how = "broke its connection to the front end and was ended"
+    elif end.failure:
+        return NO_START, f"the kernel could not be started: {end.failure}"
+    elif timed_out:
+        return ERROR_NAMES[Status.TIMEOUT], (
+            f"the cell ran longer than its limit of {options.timeout_s:g} s and ignored the interrupt, so its kernel "
+            "was ended; variables are lost. Give it more time with: sandbox-kernel wrap --timeout"
+        )
+    elif status is Status.MEMORY_EXCEEDED:
+        return ERROR_NAMES[status], (
+            f"the kernel used more than its limit of {options.memory_mb} MB and was ended; variables are lost. "
+            "Give it more memory with: sandbox-kernel wrap --memory"
+        )
+    elif end.exit_code is not None:
+        killed = end.exit_code >= 128
+        how = (
+            f"was killed by signal {end.exit_code - 128}" if killed else f"ended itself with exit code {end.exit_code}"
+        )
+    else:
+        how = f"was ended {f'at its limit of {limit}' if limit is not None else 'by the sandbox'}"
+    return ERROR_NAMES[Status.KILLED], f"the kernel {how}; variables are lost"

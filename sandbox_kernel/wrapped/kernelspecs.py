@@ -9,31 +9,21 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.kernelspec import write_kernelspec
 from sandbox_kernel.wrapped.wrap_options import INNER_FILE, LAUNCHER, START, WrapOptions, from_arguments
 
+if TYPE_CHECKING:
+    from jupyter_client.kernelspec import KernelSpec
+
 #: The key of our metadata in a kernelspec.
 METADATA = "sandbox_kernel"
 _PREFIX = "sandbox-"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Original:
-    """The kernelspec that is wrapped."""
-
-    name: str
-    argv: tuple[str, ...]
-    display_name: str
-    language: str
-    env: Mapping[str, str]
-    interrupt: str
-    resource_dir: str
-    metadata: Mapping[str, object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +37,7 @@ class WrappedKernel:
     options: WrapOptions
 
 
-def find_original(name: str) -> Original:
+def find_original(name: str) -> KernelSpec:
     """Return an installed kernelspec. Raises ``InvalidRequest`` with the names that are installed."""
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
@@ -61,19 +51,10 @@ def find_original(name: str) -> Original:
         raise InvalidRequest(f"kernel {name!r} is wrapped already; unwrap it first: sandbox-kernel unwrap {name}")
     if starts_us(spec.argv):
         raise InvalidRequest(f"kernel {name!r} is the Sandbox kernel itself: its cells run in a sandbox already")
-    return Original(
-        name=name,
-        argv=tuple(spec.argv),
-        display_name=spec.display_name,
-        language=spec.language,
-        env=dict(spec.env),
-        interrupt=spec.interrupt_mode,
-        resource_dir=spec.resource_dir,
-        metadata=dict(spec.metadata),
-    )
+    return spec
 
 
-def command_of(original: Original) -> tuple[str, ...]:
+def command_of(original: KernelSpec) -> tuple[str, ...]:
     """Return the command of a kernelspec with the path of its program, which does not depend on PATH later."""
     program, *rest = original.argv
     if program in ("python", "python3", f"python3.{sys.version_info.minor}"):
@@ -87,37 +68,32 @@ def command_of(original: Original) -> tuple[str, ...]:
     return (program, *rest)
 
 
-def kernel_json(original: Original, options: WrapOptions, display_name: str) -> dict[str, object]:
-    """Return the content of kernel.json of a wrapped kernel."""
-    return {
-        "argv": [sys.executable, *START, "-f", "{connection_file}", *options.to_arguments()],
-        "display_name": display_name,
-        "language": original.language,
-        # The launcher turns the message into a signal where the kernel needs one.
-        "interrupt_mode": "message",
-        "metadata": {"debugger": False, METADATA: {"wraps": original.name}},
-    }
-
-
 def wrap(
-    original: Original, options: WrapOptions, *, name: str = "", display_name: str = "", prefix: str | None = None
+    wraps: str, options: WrapOptions, *, name: str = "", display_name: str = "", prefix: str | None = None
 ) -> WrappedKernel:
-    """Write the kernelspec of a wrapped kernel, for this user or below ``prefix``; replaces a wrapped one of its name.
+    """Wrap an installed kernel by its name, for this user or below ``prefix``; replaces a wrapped one of its name.
 
     Raises ``InvalidRequest`` when a kernel that is not a wrapped one has this name, whatever its upper and lower case.
     """
-    name = name or _PREFIX + original.name
+    original, name = find_original(wraps), name or _PREFIX + wraps
     others = (known for known, folder in _installed().items() if _read(known, folder) is None)
     taken = name.lower() in (known.lower() for known in others)
     if taken:
         raise InvalidRequest(
             f"--name {name!r} is the name of a kernel that is not wrapped, which would be lost, or started in place of "
-            f"the wrapped one; choose another, like {_PREFIX + original.name}"
+            f"the wrapped one; choose another, like {_PREFIX + wraps}"
         )
     display_name = display_name.strip() or f"{original.display_name} (sandboxed)"
-    spec = kernel_json(original, options, display_name)
+    spec = {
+        "argv": [sys.executable, *START, "-f", "{connection_file}", *options.to_arguments()],
+        "display_name": display_name,
+        "language": original.language,
+        # The launcher turns the message into a signal where the kernel needs one.
+        "interrupt_mode": "message",
+        "metadata": {"debugger": False, METADATA: {"wraps": wraps}},
+    }
     written = str(write_kernelspec(name, spec, Path(original.resource_dir), prefix))
-    return WrappedKernel(name=name, wraps=original.name, display_name=display_name, folder=written, options=options)
+    return WrappedKernel(name=name, wraps=wraps, display_name=display_name, folder=written, options=options)
 
 
 def _installed() -> dict[str, str]:

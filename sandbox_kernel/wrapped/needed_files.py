@@ -7,7 +7,6 @@ the same path. A folder that contains the user's home is never shown.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -27,8 +26,8 @@ _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*\Z")
 _PATIENCE_S = 30
 #: Where Python imports from, and the user's own folder for packages if it is used.
 _PACKAGES = (
-    "import json, site, sys; used = site.ENABLE_USER_SITE and site.getusersitepackages() in sys.path; "
-    "print(json.dumps([site.getuserbase() if used else '', *filter(None, sys.path)]))"
+    "import site, sys; used = site.ENABLE_USER_SITE and site.getusersitepackages() in sys.path; "
+    "print(site.getuserbase() if used else '', *filter(None, sys.path), sep='\\n')"
 )
 _R_PATHS = "cat(R.home(), .libPaths(), sep = '\\n')"
 _JULIA_DEPOT = "~/.julia"
@@ -48,12 +47,8 @@ class NeededFiles:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Paths that a program reads, and the variables that lead it there."""
-
-    paths: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
+#: Paths that a program reads, and the variables that lead it there.
+_Found = tuple[tuple[str, ...], Mapping[str, str]]
 
 
 def needed_files(command: Sequence[str], env: Mapping[str, str], resource_dir: str) -> NeededFiles:
@@ -66,11 +61,11 @@ def needed_files(command: Sequence[str], env: Mapping[str, str], resource_dir: s
 
     """
     program = _find(command[0], env)
-    found = _of_program(program, env)
-    paths = [*found.paths, *_of_words(command[1:]), *_of_words(env.values())]
+    own, led = _of_program(program, env)
+    paths = [*own, *_of_words(command[1:]), *_of_words(env.values())]
     if resource_dir and os.path.isdir(resource_dir):
         paths.append(os.path.abspath(resource_dir))
-    return NeededFiles(program, runtime_grants([path for path in paths if os.path.exists(path)]), found.env)
+    return NeededFiles(program, runtime_grants([path for path in paths if os.path.exists(path)]), led)
 
 
 def _find(name: str, env: Mapping[str, str]) -> str:
@@ -95,16 +90,16 @@ def _of_program(program: str, env: Mapping[str, str]) -> _Found:
         return _of_julia(own, env)
     interpreter = _interpreter(program)
     if interpreter:
-        found = _of_program(interpreter, env)
-        return _Found((*own, *found.paths), found.env)
-    return _Found(own)
+        paths, led = _of_program(interpreter, env)
+        return (*own, *paths), led
+    return own, {}
 
 
 def _of_python(program: str, own: Sequence[str], env: Mapping[str, str]) -> _Found:
     python = find_python(program)
     base, *packages = _packages(python.executable)
     paths = (*own, *(grant.target for grant in python.runtime), *packages)
-    return _Found(paths, {"PYTHONUSERBASE": base} if base and "PYTHONUSERBASE" not in env else {})
+    return paths, {"PYTHONUSERBASE": base} if base and "PYTHONUSERBASE" not in env else {}
 
 
 def _of_r(program: str, own: Sequence[str], env: Mapping[str, str]) -> _Found:
@@ -112,16 +107,17 @@ def _of_r(program: str, own: Sequence[str], env: Mapping[str, str]) -> _Found:
     beside = os.path.join(os.path.dirname(program), "Rscript")
     asked = beside if os.path.exists(beside) else shutil.which("Rscript") or "Rscript"
     home, *libraries = _lines([asked, "-e", _R_PATHS], env) or [""]
-    folders = [folder for folder in (home, *libraries) if folder]
+    libraries = [path for path in libraries if path.startswith("/")]
+    folders = [folder for folder in (home, *libraries) if folder.startswith("/")]
     linked = [target for folder in folders for target in _linked(f"{folder}/etc")]
     led = {"R_LIBS": ":".join(libraries)} if libraries and "R_LIBS" not in env else {}
-    return _Found((*own, *folders, *linked), led)
+    return (*own, *folders, *linked), led
 
 
 def _of_julia(own: Sequence[str], env: Mapping[str, str]) -> _Found:
     # The empty part at the end stands for the depots of the installation.
     given = env.get("JULIA_DEPOT_PATH") or f"{os.path.expanduser(_JULIA_DEPOT)}:"
-    return _Found((*own, *_of_words([given])), {"JULIA_DEPOT_PATH": f"{_JULIA_OWN}:{given}"})
+    return (*own, *_of_words([given])), {"JULIA_DEPOT_PATH": f"{_JULIA_OWN}:{given}"}
 
 
 def _prefix(program: str) -> list[str]:
@@ -166,7 +162,17 @@ def _of_words(words: Iterable[str]) -> list[str]:
     return [part for part in parts if part.startswith("/") and os.path.exists(part)]
 
 
+def _packages(python: str) -> list[str]:
+    """Return the user's own folder for packages, or an empty text, and the folders from which a Python imports."""
+    if python == sys.executable:
+        used = site.ENABLE_USER_SITE and site.getusersitepackages() in sys.path
+        return [site.getuserbase() if used else "", *(path for path in sys.path if path.startswith("/"))]
+    base, *paths = _lines([python, "-c", _PACKAGES], {}) or [""]
+    return [base, *(path for path in paths if path.startswith("/"))]
+
+
 def _lines(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
+    """Return what a program prints; nothing when it cannot be asked."""
     try:
         answer = subprocess.run(
             [host_program(command[0]), *command[1:]],
@@ -180,25 +186,4 @@ def _lines(command: Sequence[str], env: Mapping[str, str]) -> list[str]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [line for line in answer.stdout.splitlines() if line.startswith("/")]
-
-
-def _packages(python: str) -> list[str]:
-    """Return the user's own folder for packages, or an empty text, and the folders from which a Python imports."""
-    if python == sys.executable:
-        used = site.ENABLE_USER_SITE and site.getusersitepackages() in sys.path
-        return [site.getuserbase() if used else "", *(path for path in sys.path if path.startswith("/"))]
-    try:
-        answer = subprocess.run(
-            [host_program(python), "-c", _PACKAGES],
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            cwd="/",
-        )
-        base, *paths = (each for each in json.loads(answer.stdout) if isinstance(each, str))
-        return [base, *(path for path in paths if path.startswith("/"))]
-    except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):
-        return [""]
+    return answer.stdout.splitlines()

@@ -152,6 +152,7 @@ display(SVG(f'<svg xmlns="http://www.w3.org/2000/svg" width="300" height="200">{
 display(HTML("<table><tr>" + "<td rowspan=900 colspan=10>x</td>" * 11 + "</tr>" + "<tr><td>y</td></tr>" * 900 + "</table>"))
 display(Latex("$" + "a+b-" * 2000 + "$"))
 print("".join(f"\x1b[3{n % 7}m{n % 9}" for n in range(9900)))
+print("\u05d0a1 " * 200000)
 print("the end")
 """
 

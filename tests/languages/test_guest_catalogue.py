@@ -64,11 +64,11 @@ def test_archives_are_named_as_the_clients_name_them() -> None:
     [
         ('registry = "npm"', 'registry = "ftp"', "registry"),
         ("a" * 64, "a" * 63, "SHA-256"),
-        ('licence = "MIT"\n', "", "exactly the fields"),
+        ('licence = "MIT"\n', "", "licence"),
         ('entry = "command"', 'entry = "magic"', "entry"),
         ('["p", "m.wasm"]', '["q", "m.wasm"]', "not listed"),
         ('["p", "m.wasm"]', '["p", "n.wasm"]', "not listed"),
-        ("memory_mb = 10", 'memory_mb = "10"', "whole number"),
+        ("memory_mb = 10", 'memory_mb = "10"', "memory_mb"),
     ],
 )
 def test_mistakes_in_the_catalogue_are_found(old: str, new: str, words: str) -> None:

@@ -8,29 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import BackendUnavailable, InvalidRequest, ProcessBackend, Sandbox
+from sandbox_kernel import InvalidRequest, Sandbox
 from sandbox_kernel.jail import interpreter
-from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.languages.recipe import ProcessConfig
-from sandbox_kernel.model import ExecRequest, ExecResult, Language
-
-
-def run(python: str, code: str) -> ExecResult:
-    request = ExecRequest(language=Language.PYTHON, code=code, timeout=30)
-    return ProcessBackend(ProcessConfig(python_path=python, pool_size=0)).run(request)
 
 
 def test_the_default_is_the_one_that_runs_this(box: Sandbox) -> None:
     result = box.run("import sys; print(sys.prefix, *sys.version_info[:3], sep=chr(10))", "python")
     assert result.stdout.splitlines() == [sys.prefix, *map(str, sys.version_info[:3])]
-
-
-def test_a_virtual_environment_brings_its_packages(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
-    (site,) = (tmp_path / "env").glob("lib/python3*/site-packages")
-    (site / "only_here.py").write_text("five = 5")
-    result = run(str(tmp_path / "env"), "import only_here, sys; print(only_here.five, sys.prefix)")
-    assert result.stdout == f"5 {tmp_path}/env\n", result.stderr
 
 
 def test_the_facade_takes_another_interpreter_for_one_run(box: Sandbox, tmp_path: Path) -> None:
@@ -61,12 +45,6 @@ def test_a_version_is_looked_for_on_the_path_and_where_tools_put_them(
         str(tmp_path / places[3]),
         None,
     ]
-
-
-def test_a_python_that_is_not_there_is_said_with_what_is_accepted() -> None:
-    for path in ("2.999", "/nowhere/python"):
-        with pytest.raises(BackendUnavailable, match="a version that is installed, or the path"):
-            find_python(path)
 
 
 def test_the_cells_line_is_in_the_traceback_and_no_line_of_ours(box: Sandbox) -> None:

@@ -262,6 +262,7 @@ def test_an_enum_an_abc_or_a_cache_does_not_make_a_saved_session_unloadable(box:
 @pytest.mark.parametrize(
     ("code", "name", "why"),
     [
+        ("x = open('/dev/zero')", "x", "it is an open file"),
         ("import types, sys\nm = sys.modules['dyn'] = types.ModuleType('dyn')", "m", "cannot import the module dyn"),
         ("import ctypes\nclass S(ctypes.Structure): _fields_ = [('a', ctypes.c_int)]\nx = S()", "x", "cannot pickle"),
         (

@@ -14,7 +14,6 @@ from sandbox_kernel.untrusted.media import (
     MAX_MEDIA_BYTES,
     check_data_url,
     check_image,
-    check_media_url,
 )
 
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/gif": "GIF", "image/webp": "WEBP"}
@@ -94,7 +93,7 @@ def test_a_jpeg_of_endless_padding_ends():
 
 def test_only_data_urls_of_checked_pictures_pass():
     good = "data:image/png;base64," + encoded(picture("image/png"))
-    assert check_data_url(good) == good
+    assert check_data_url(good, "image") == good
     for bad in (
         "https://evil.example/x.png",
         "data:image/svg+xml;base64," + encoded(b"<svg/>"),
@@ -105,7 +104,7 @@ def test_only_data_urls_of_checked_pictures_pass():
         good.replace("image/png", "image/gif"),
         "",
     ):
-        assert check_data_url(bad) is None
+        assert check_data_url(bad, "image") is None
 
 
 SELF = b"\0\0\0\x1cdref\0\0\0\0\0\0\0\1\0\0\0\x0curl \0\0\0\1"
@@ -130,7 +129,7 @@ def url(mime: str, data: bytes) -> str:
     ],
 )
 def test_a_container_of_its_type_is_kept(mime: str, data: bytes) -> None:
-    assert check_media_url(url(mime, data)) == url(mime, data)
+    assert check_data_url(url(mime, data), "audio", "video") == url(mime, data)
 
 
 @pytest.mark.attack("O01", "kernel")
@@ -156,4 +155,4 @@ def test_a_container_of_its_type_is_kept(mime: str, data: bytes) -> None:
     ids=lambda address: address[:60],
 )
 def test_what_is_none_or_refers_to_elsewhere_is_refused(address: str) -> None:
-    assert check_media_url(address) is None
+    assert check_data_url(address, "audio", "video") is None

@@ -134,8 +134,7 @@ FORGED = "x\n\u25a3 all is written\x1b[8m\u202e"
     "line",
     [
         kernel_words.remark(f"HTML was shown without <{FORGED}>"),
-        *kernel_words.changed([FsChange(path=FORGED, kind="created")], []),
-        kernel_words.not_kept(OSError(FORGED)),
+        *map(kernel_words.remark, kernel_words.changed([FsChange(path=FORGED, kind="created")], [])),
         str(kernel_words.no_start("it broke", FORGED)["traceback"][0]) + "\n",  # type: ignore[index]
     ],
 )

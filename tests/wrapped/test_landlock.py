@@ -14,9 +14,9 @@ from sandbox_kernel.cli import main
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable
 from sandbox_kernel.guest.scripts import run_kernel
 from sandbox_kernel.jail.enforcer import get_enforcer
-from sandbox_kernel.jail.walls import Places
+from sandbox_kernel.jail.walls import LANDLOCK, Places
 from sandbox_kernel.wrapped import inner_kernel
-from sandbox_kernel.wrapped.inner_kernel import OfferedPaths
+from sandbox_kernel.wrapped.inner_kernel import WayOut
 from tests.wrapped.conftest import WrappedClient
 
 
@@ -143,7 +143,8 @@ def jail(tmp_path):
     inside, outside = socket.socketpair()
     inner = tmp_path / "tmp"
     inner.mkdir()
-    way_out = OfferedPaths(SimpleNamespace(channel=outside, uid=None, places=Places(tmp=str(inner))))
+    walls = SimpleNamespace(enforcer=LANDLOCK)
+    way_out = WayOut(SimpleNamespace(channel=outside, uid=None, places=Places(tmp=str(inner)), walls=walls))
     yield inner, inside, way_out
     inside.close()
     outside.close()

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from sandbox_kernel.backends.functions import call_values
 from sandbox_kernel.backends.functions.call_values import BadValue, CallMessage, RawBytes, bind_message
 from sandbox_kernel.backends.functions.host_function import HostFunctions
-from sandbox_kernel.ground.loop_thread import LoopThread
+from sandbox_kernel.ground.loop_thread import FUNCTIONS
 from sandbox_kernel.ground.wire import frame
 from sandbox_kernel.limits import FunctionLimits
 from sandbox_kernel.model.result import Call, CallOutcome
@@ -35,8 +35,6 @@ _READ_AHEAD = 4096
 _NO_STREAM = "there is no such stream: it has ended, or another thread reads it, or its thread or cell is over"
 
 
-#: Where coroutine functions run that a blocking ``run`` calls; ``arun`` has a loop already.
-_LOOP = LoopThread("sandbox-kernel-functions")
 #: What each message costs at least, so that streams of tiny items are bounded too.
 LEAST_BYTES = 64
 #: What the record says of a call that was still running, and what a program is told that calls when none may.
@@ -383,7 +381,7 @@ class CallConnection:
         """Return a result; one that must be awaited is awaited on the caller's loop, or on ours."""
         if not inspect.isawaitable(result):
             return result
-        future = asyncio.run_coroutine_threadsafe(_as_coroutine(result), self._loop or _LOOP.loop())
+        future = asyncio.run_coroutine_threadsafe(_as_coroutine(result), self._loop or FUNCTIONS.loop)
         running.future = future
         if running.answered or self._cancelled:
             future.cancel()

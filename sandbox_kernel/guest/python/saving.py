@@ -124,6 +124,11 @@ def _reduce_cached_property(value: Any) -> Any:
     return make_cached_property, (value.func, value.attrname)
 
 
+def _refuse_file(value: Any) -> Any:
+    # cloudpickle would read the whole file, which may have no end, and make a copy of it.
+    raise pickle.PicklingError("it is an open file")
+
+
 def pickler_class(ours: Any, folder: str) -> Any:
     """Return the class of the pickler; ``ours`` is cloudpickle, ``folder`` the work folder."""
     own = {functools._lru_cache_wrapper: _reduce_cached, functools.cached_property: _reduce_cached_property}

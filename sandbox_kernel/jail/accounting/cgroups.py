@@ -77,7 +77,7 @@ _search: _Search | None = None
 
 def find_hierarchies() -> Hierarchies | None:
     """Return where leaves with a memory limit can be made; None if nowhere. Searched once for each process."""
-    return _result().found
+    return (_search or _result()).found
 
 
 def shortfall() -> Shortfall | None:

@@ -46,6 +46,28 @@ def stat(who: int | str) -> list[bytes]:
         return []
 
 
+def all_pids() -> list[int]:
+    """Return every process that /proc shows."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def status(pid: int) -> dict[bytes, bytes]:
+    """Return the lines of /proc/PID/status by their names; empty when the process is gone."""
+    try:
+        lines = read_once(f"/proc/{pid}/status").splitlines()
+    except OSError:
+        return {}
+    return dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
+
+
+def command_line(pid: int) -> list[bytes]:
+    """Return the arguments of a process; empty when it is gone."""
+    try:
+        return read_once(f"/proc/{pid}/cmdline").split(b"\0")[:-1]
+    except OSError:
+        return []
+
+
 def lives(fields: list[bytes]) -> bool:
     """Whether a process with this ``stat`` runs: at least one of its threads does."""
     return bool(fields) and (fields[0] not in _ENDED or int(fields[THREADS]) > 1)
@@ -193,9 +215,9 @@ def _lists_children() -> bool:
 
 def _tree_by_parents(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (fields := stat(int(name))):
-            children.setdefault(int(fields[PARENT]), []).append(int(name))
+    for each in all_pids():
+        if fields := stat(each):
+            children.setdefault(int(fields[PARENT]), []).append(each)
     found, waiting = [], [pid]
     while waiting:
         current = waiting.pop()
@@ -224,16 +246,8 @@ def has_memory(pid: int) -> bool:
 
 
 def of_user(uid: int) -> list[int]:
-    """Return every process of a user."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/status") as file:
-                # The folder itself belongs to root if the process is not dumpable.
-                owner = next((line for line in file if line.startswith("Uid:")), "Uid: -1").split()[1]
-                if int(owner) == uid:
-                    found.append(int(name))
-    return found
+    """Return every process of a user. The folder itself belongs to root if the process is not dumpable."""
+    return [pid for pid in all_pids() if status(pid).get(b"Uid", b"-1").split()[0] == str(uid).encode()]
 
 
 def usage(pids: list[int]) -> Usage:

@@ -137,7 +137,7 @@ _NUMBERS: dict[str, tuple[int, int]] = {
     "semctl": (66, 191),
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
-    # waiting for input (``input_watch.py``)
+    # waiting for input (``input_prompts.py``)
     "read": (0, 63),
     "readv": (19, 65),
     "splice": (275, 76),

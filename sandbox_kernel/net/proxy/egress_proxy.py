@@ -19,10 +19,10 @@ from dataclasses import replace
 from typing import Self
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxDestroyed
+from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.model import Note, Violation, notes
-from sandbox_kernel.net.egress import AuditSink, audit_sink
+from sandbox_kernel.net.audit import AuditSink, audit_sink
 from sandbox_kernel.net.fetch_policy import DEFAULT_METHODS, FetchPolicy, RateLimit, ViolationLog
-from sandbox_kernel.net.network_thread import run_on_network_loop
 from sandbox_kernel.net.proxy.connection import ProxyConnection
 from sandbox_kernel.net.proxy.relay import CHUNK, ProxyLimits, ProxyRules
 from sandbox_kernel.net.resolve import Resolver, lookup_threads, system_resolver
@@ -98,7 +98,7 @@ class EgressProxy:
             raise SandboxDestroyed("the egress proxy was closed; make a new one for a new sandbox")
         if listener.type != socket.SOCK_STREAM or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             raise InvalidRequest(f"the egress proxy needs a listening stream socket, got {listener!r}")
-        run_on_network_loop(self._listen(listener))
+        NETWORK.run(self._listen(listener))
 
     def change_policy(self, policy: FetchPolicy) -> None:
         """Serve later requests under another policy, and end every connection that is open now.
@@ -109,13 +109,13 @@ class EgressProxy:
         """
         self.policy = replace(policy, allow_private_for=tuple(self.policy.allow_private_for))
         self._rules = replace(self._rules, policy=self.policy, rate=RateLimit(self.policy))
-        run_on_network_loop(self._end_connections())
+        NETWORK.run(self._end_connections())
 
     def close(self) -> None:
         """Stop accepting, end every connection and wait until all have ended. May be called twice."""
         if not self._closed:
             self._closed = True
-            run_on_network_loop(_cancelled((*self._listening, *self._connections)))
+            NETWORK.run(_cancelled((*self._listening, *self._connections)))
         self._rules.executor.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:

@@ -28,14 +28,8 @@ _HEAD_END = re.compile(rb"\n\r?\n")
 _STATUS_WORDS = {403: "Forbidden", 502: "Bad Gateway", 504: "Gateway Timeout"}
 _HOP_BY_HOP = frozenset(
     (
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "proxy-authenticate",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
+        *("connection", "keep-alive", "proxy-connection", "proxy-authenticate"),
+        *("te", "trailer", "transfer-encoding", "upgrade"),
     )
 )
 

@@ -20,7 +20,7 @@ from sandbox_kernel.untrusted.css import TABLE_STYLE
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
 from sandbox_kernel.untrusted.frames.document import USUAL_HEIGHT, frame
 from sandbox_kernel.untrusted.json_value import encodable
-from sandbox_kernel.untrusted.sanitize import SanitizedBundle, in_page, sanitize_bundle, windows
+from sandbox_kernel.untrusted.sanitize import SanitizedBundle, in_page, sanitize_bundle
 
 FRAME = "application/vnd.sandbox-kernel.frame+json"
 LIBRARY = "application/vnd.sandbox-kernel.library+json"
@@ -202,6 +202,7 @@ _WHAT = {
     "source": "a sound or video",
 }
 _MOST_HOSTS = 3
+_SEARCHED = 512 << 10
 
 
 def sanitize_display(data: object, metadata: object, gate: str = "") -> SanitizedBundle:
@@ -259,10 +260,6 @@ def _frame_of(data: Mapping[object, object], gate: str) -> FrameOutput | None:
 
 def needs_frame(markup: str) -> bool:
     """Whether markup loses something when it is cleaned for the page: scripts, styles, drawings, controls."""
-    return any(map(_loses, windows(markup)))
-
-
-def _loses(markup: str) -> bool:
     markup = TABLE_STYLE.sub("", markup)
     if not _TAGS.isdisjoint(name.lower() for name in set(_TAG.findall(markup))):
         return True
@@ -272,7 +269,7 @@ def _loses(markup: str) -> bool:
 def refused_hosts(markup: str) -> tuple[str, ...]:
     """Return one sentence on what the beginning of markup wants to load, and from where; a frame loads nothing."""
     found: dict[str, list[str]] = {}
-    for tag, host in dict.fromkeys((tag.lower(), host.lower()) for tag, host in _LOADED.findall(next(windows(markup)))):
+    for tag, host in dict.fromkeys((tag.lower(), host.lower()) for tag, host in _LOADED.findall(markup[:_SEARCHED])):
         found.setdefault(_WHAT[tag], []).append(host)
     parts = [f"{what} from {_few(hosts)}" for what, hosts in found.items()]
     return (f"this output wanted to load {' and '.join(parts)}: blocked",) if parts else ()

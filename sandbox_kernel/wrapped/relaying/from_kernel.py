@@ -34,6 +34,7 @@ _CHECKED = frozenset((*DISPLAYS, *COMMS, "stream", "error"))
 #: one cell may be checked beyond that. The rest of them is dropped.
 USUAL_PACE = 4 << 20
 MAX_SLOW_S = 5.0
+_TOO_SLOW = f"more outputs of this cell are not shown: checking them took more than {MAX_SLOW_S:g} s"
 #: What each message may take besides.
 _FREE_S = 0.002
 #: Printed text is cleaned in pieces of so many characters: front ends are heard in between.
@@ -164,7 +165,7 @@ class FromKernel:
             size = size_of(message.content) + sum(map(len, message.buffers))
             self._slow_s += max(0.0, took_s - _FREE_S - size / USUAL_PACE)
             if self._slow_s > MAX_SLOW_S:
-                self._own.print_words(message.parent, kernel_words.too_slow(MAX_SLOW_S))
+                self._own.print_words(message.parent, _TOO_SLOW)
 
     def _take_comm(self, message: KernelMessage) -> None:
         taken = self._widgets.from_kernel(
@@ -173,12 +174,12 @@ class FromKernel:
         self.dropped["comm messages"] += not taken
 
     def _reply(self, message: KernelMessage) -> None:
-        known = self._remembered.route(message.parent_id)
+        known = self._remembered.routes.get(message.parent_id)
         if known is None or (message.kind == "input_request") != (message.channel == "stdin"):
             raise MalformedMessage
-        clean = clean_reply(message.kind, message.content, self._remembered.take_completion(message.parent_id))
+        clean = clean_reply(message.kind, message.content, self._remembered.completions.pop(message.parent_id, None))
         if message.kind != "input_request":
-            self._remembered.forget_route(message.parent_id)  # a request has one reply
+            self._remembered.routes.pop(message.parent_id, None)  # a request has one reply
         elif not self._clock.asked(message.parent_id):
             raise MalformedMessage
         if message.kind == "execute_reply" and message.channel == "shell":
@@ -203,7 +204,7 @@ class FromKernel:
             self._send(message, [kind.encode()], clean)
         for words in self.outputs.take_removed():
             self.recorder.removed += 1
-            self._own.print_words(parent, kernel_words.remark(words))
+            self._own.print_words(parent, words)
 
     def begin(self, header: Table) -> None:
         """A front end sent a cell: what one cell may do counts from here."""
@@ -216,9 +217,9 @@ class FromKernel:
         # The kernel is shown the user's folder as it is now, where changes were applied or dropped.
         try:
             for note in self._folder.before_cell():
-                self._own.print_words(header, kernel_words.remark(note))
+                self._own.print_words(header, note)
         except (SandboxError, OSError) as error:
-            self._own.print_words(header, kernel_words.not_brought_in(error))
+            self._own.print_words(header, f"the kernel could not be shown what changed in the folder: {error}")
 
     def _send(self, message: KernelMessage, routing: Sequence[bytes], clean: Table) -> None:
         metadata = to_json(clean_outputs.metadata(message.metadata))
@@ -261,7 +262,7 @@ class FromKernel:
         try:
             done = self._folder.after_cell()
         except (SandboxError, OSError) as error:
-            self._own.print_words(parent, kernel_words.not_kept(error))
+            self._own.print_words(parent, f"what this cell changed in the folder could not be kept: {error}")
             return
         for words in kernel_words.changed(done.changes, done.missing):
             self._own.print_words(parent, words)

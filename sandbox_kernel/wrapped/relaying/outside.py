@@ -15,6 +15,7 @@ import zmq
 from sandbox_kernel import __version__
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.wrapped.inner_kernel import CHANNELS
+from sandbox_kernel.wrapped.kernel_words import remark
 from sandbox_kernel.wrapped.relaying.clean_outputs import Table
 from sandbox_kernel.wrapped.relaying.requests import SentCell
 from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, make_signer, split, to_json
@@ -165,9 +166,9 @@ class OwnMessages:
         #: Returns what ends the line and the colours of the kernel's text before a line of ours.
         self.closing: Callable[[], str] = str
 
-    def print_words(self, parent: Mapping[str, object], text: str) -> None:
-        """Show a line in a cell, on standard error."""
-        self.publish("stream", parent, {"name": "stderr", "text": self.closing() + text})
+    def print_words(self, parent: Mapping[str, object], words: str) -> None:
+        """Show a line of ours in a cell, on standard error; it may quote the kernel."""
+        self.publish("stream", parent, {"name": "stderr", "text": self.closing() + remark(words)})
 
     def welcome(self, event: bytes) -> None:
         """Answer a new subscription to the outputs, as kernels of protocol 5.4 do."""

@@ -166,7 +166,7 @@ class Relay:
             return
         header = from_json(packet.parts[0]) or {}
         kind = header.get("msg_type")
-        self._remembered.note_route(str(header.get("msg_id")), packet.routing)
+        self._remembered.routes[str(header.get("msg_id"))] = packet.routing
         if kind == "execute_request":
             self._clock.sent(str(header.get("msg_id")), sent_cell(header, packet))
             self._widgets.gone(from_json(packet.parts[2]) or {})
@@ -271,7 +271,7 @@ class Relay:
             return
         self._clock.interrupted = True
         self.recorder.interrupted(str(running.header.get("msg_id")))
-        self._own.print_words(running.header, kernel_words.interrupted(limit))
+        self._own.print_words(running.header, f"the cell ran longer than its limit of {limit:g} s and was interrupted")
         self._interrupt()
 
     def _interrupt(self) -> None:
@@ -292,9 +292,9 @@ class Relay:
         os.eventfd_read(self._kernel.done)
         self._widgets.close()
         if not self._shutting_down:
-            name, words = kernel_words.ending(self._kernel.end, self._kernel.options, timed_out=self._timed_out)
-            if self._is_broken:
-                name, words = kernel_words.broken()
+            name, words = kernel_words.ending(
+                self._kernel.end, self._kernel.options, timed_out=self._timed_out, broken=self._is_broken
+            )
             self.why_ended = words
             self.recorder.ended(name, words)
             self._own.say_end(kernel_words.error(name, words), self._clock.all())

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sandbox_kernel.wrapped.relaying.clean_replies import CompletionRequest
 from sandbox_kernel.wrapped.relaying.wire import Packet, from_json
@@ -123,38 +124,40 @@ class CellClock:
 #: How many signatures and routes, and how many completion requests, are remembered.
 _MOST_ROUTES = 65_536
 _MOST_COMPLETIONS = 100
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class _Newest(OrderedDict[_K, _V]):
+    """The newest entries, at most so many."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: _K, value: _V) -> None:
+        super().__setitem__(key, value)
+        if len(self) > self._most:
+            self.popitem(last=False)
 
 
 class Remembered:
-    """Bounded: the oldest entries are forgotten."""
+    """What a relay remembers of messages from front ends."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self._routes: OrderedDict[str, Sequence[bytes]] = OrderedDict()
-        self._completions: OrderedDict[str, CompletionRequest] = OrderedDict()
+        #: Good signatures that were seen.
+        self._seen: _Newest[bytes, None] = _Newest(_MOST_ROUTES)
+        #: Where replies go, by the id of the request. Kernels need not return a routing prefix of several parts.
+        self.routes: _Newest[str, Sequence[bytes]] = _Newest(_MOST_ROUTES)
+        #: What front ends want to be completed, by the id of the request.
+        self.completions: _Newest[str, CompletionRequest] = _Newest(_MOST_COMPLETIONS)
 
     def is_new(self, signature: bytes) -> bool:
         """Whether a good signature was not seen before; it is remembered."""
         if signature in self._seen:
             return False
         self._seen[signature] = None
-        if len(self._seen) > _MOST_ROUTES:
-            self._seen.popitem(last=False)
         return True
-
-    def note_route(self, message_id: str, routing: Sequence[bytes]) -> None:
-        """Keep where the reply to a message goes. Kernels need not return a routing prefix of several parts."""
-        self._routes[message_id] = routing
-        if len(self._routes) > _MOST_ROUTES:
-            self._routes.popitem(last=False)
-
-    def route(self, message_id: str) -> Sequence[bytes] | None:
-        """Return where the reply to a message goes; None when no front end sent it."""
-        return self._routes.get(message_id)
-
-    def forget_route(self, message_id: str) -> None:
-        """The reply to a message came."""
-        self._routes.pop(message_id, None)
 
     def note_completion(self, message_id: str, packet: Packet) -> None:
         """Keep what a front end wants to be completed."""
@@ -162,10 +165,4 @@ class Remembered:
         code, position = content.get("code"), content.get("cursor_pos")
         if isinstance(code, str):
             place = position if isinstance(position, int) and 0 <= position <= len(code) else len(code)
-            self._completions[message_id] = CompletionRequest(code, place)
-            if len(self._completions) > _MOST_COMPLETIONS:
-                self._completions.popitem(last=False)
-
-    def take_completion(self, message_id: str) -> CompletionRequest | None:
-        """Return what a reply completes, once."""
-        return self._completions.pop(message_id, None)
+            self.completions[message_id] = CompletionRequest(code, place)

@@ -166,7 +166,9 @@ def test_version_2_counters_are_read_from_the_kernels_own_files(unified: Path) -
     (folder / "pids.events").write_text("max 3\n")
     (folder / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1\n")
     assert leaf.oom_kills() == 2
-    assert leaf.read() == Reading(memory_exceeded=True, forks_refused=True, peak_bytes=1234, cpu_seconds=1.5)
+    assert leaf.read() == Reading(
+        memory_exceeded=True, forks_refused=True, peak_bytes=1234, cpu_seconds=1.5, oom_kills=2
+    )
 
 
 def test_version_2_counters_that_are_not_there_are_nothing(unified: Path) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.jail.accounting import processes
-from sandbox_kernel.jail.accounting import processes as room
 from sandbox_kernel.jail.accounting.folder_watch import deleted_files
 from sandbox_kernel.jail.accounting.meter import WatchdogMeter
 from sandbox_kernel.jail.accounting.processes import (
@@ -70,7 +69,7 @@ def test_a_tree_is_a_process_and_its_descendants_parents_first() -> None:
 
 
 def test_a_tree_is_found_by_parents_where_the_kernel_lists_no_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_lists_children", lambda: False)
+    monkeypatch.setattr(processes, "_lists_children", lambda: False)
     with started(THREE) as (process, pids):
         assert tree(process.pid) == pids
 
@@ -89,7 +88,7 @@ def test_a_process_that_is_gone_has_a_tree_of_itself_and_uses_nothing() -> None:
     process = subprocess.Popen(["/bin/true"])
     process.wait()
     assert tree(process.pid) == [process.pid]
-    assert usage([process.pid]) == room.Usage()
+    assert usage([process.pid]) == processes.Usage()
     assert living([process.pid]) == {}
     assert proportional_bytes([process.pid]) == 0
 

@@ -16,9 +16,9 @@ import urllib.request
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxDestroyed
-from sandbox_kernel.net.egress import AuditRecord
+from sandbox_kernel.ground.loop_thread import NETWORK
+from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.fetch_policy import FetchPolicy
-from sandbox_kernel.net.network_thread import run_on_network_loop
 from sandbox_kernel.net.proxy.egress_proxy import EgressProxy, Pace
 
 
@@ -145,7 +145,7 @@ def test_closing_prints_no_traceback_for_open_connections(start_server, site, op
     busy = door.open_tunnel(f"site.test:{server.port}")
     door.proxy.close()
     assert door.read_all(busy) == b""
-    run_on_network_loop(asyncio.sleep(0))
+    NETWORK.run(asyncio.sleep(0))
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
     busy.close()
 

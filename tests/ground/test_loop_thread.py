@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from sandbox_kernel.net.network_thread import network_loop, run_on_network_loop
+from sandbox_kernel.ground.loop_thread import NETWORK
 
 
 async def answer() -> int:
@@ -14,24 +14,24 @@ async def answer() -> int:
 
 
 def test_work_runs_there_and_its_value_comes_back():
-    assert run_on_network_loop(answer()) == 42
-    assert network_loop() is network_loop()
+    assert NETWORK.run(answer()) == 42
+    assert NETWORK.loop is NETWORK.loop
 
 
 def test_a_blocking_call_from_the_network_thread_is_an_error_and_not_a_deadlock():
     async def nested() -> int:
-        return run_on_network_loop(answer())
+        return NETWORK.run(answer())
 
-    with pytest.raises(RuntimeError, match="network thread"):
-        run_on_network_loop(nested())
+    with pytest.raises(RuntimeError, match="the thread sandbox-kernel-net itself"):
+        NETWORK.run(nested())
 
 
 def test_a_forked_child_gets_a_thread_of_its_own():
-    run_on_network_loop(answer())
+    NETWORK.run(answer())
     child = os.fork()
     if child == 0:
         try:
-            os._exit(run_on_network_loop(answer()))
+            os._exit(NETWORK.run(answer()))
         finally:
             os._exit(1)
     _, status = os.waitpid(child, 0)
