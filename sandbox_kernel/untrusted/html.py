@@ -132,7 +132,7 @@ class HtmlCleaner:
             tags=set(self._tags),
             clean_content_tags=set(self._gone),
             attributes=self._attributes,
-            attribute_filter=lambda tag, name, value: value if name == "rel" else self._attribute(tag, name, value),
+            attribute_filter=self._value,
             url_schemes={"http", "https", "mailto", "data"},
             url_relative="deny",
             link_rel="noopener noreferrer nofollow",
@@ -143,6 +143,14 @@ class HtmlCleaner:
         if _spanned(cleaned) > MAX_SPANNED:
             raise ContentRefused(f"the cells of its tables span more than {MAX_SPANNED} places")
         return _with_formulas(cleaned)
+
+    def _value(self, tag: str, name: str, value: str) -> str | None:
+        if name == "rel":  # of nh3 itself
+            return value
+        try:
+            return self._attribute(tag, name, value)
+        except Exception:  # nh3 keeps the value of a function that raises
+            return None
 
     def _instead(self, picture: re.Match[str]) -> str:
         self.removed.add("img")

@@ -195,6 +195,11 @@ def test_a_picture_from_elsewhere_is_named_in_its_place():
     assert bundle.removed == ("HTML was shown without pictures from elsewhere",)
 
 
+def test_an_attribute_whose_check_fails_is_left_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sandbox_kernel.untrusted.html.clean_style", lambda *_: 1 / 0)
+    assert html("<p style='position:fixed' title=t>x</p>")[0] == '<p title="t">x</p>'
+
+
 def test_the_coloured_boxes_of_jupyterlab_keep_their_colour():
     markup = "<div class='alert alert-block alert-info jp-Dialog dataframe'>x</div><p class='alert'>y</p>"
     assert html(markup)[0] == '<div class="alert alert-info">x</div><p>y</p>'

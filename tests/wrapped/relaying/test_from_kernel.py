@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.wrapped.relaying import from_kernel
@@ -12,7 +14,7 @@ from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import OutsideAddress, OwnMessages
 from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered
-from sandbox_kernel.wrapped.relaying.wire import Signer, split
+from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, split, to_json
 
 PARENT = {"msg_id": "cell", "msg_type": "execute_request"}
 
@@ -155,3 +157,19 @@ def test_a_display_is_decoded_unless_it_is_too_large(carrier, sent, monkeypatch,
     text = "x" * (200_000 + more)
     carrier.carry("iopub", message("display_data", {"data": {"text/plain": text}, "metadata": {}}))
     assert (len(sent.messages), carrier.dropped["malformed"]) == (shown, 1 - shown)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.dictionaries(TEXT, TEXT | st.none() | st.integers(), max_size=5))
+def test_what_is_encoded_is_what_the_library_encodes(value: dict[str, object]) -> None:
+    encoded = to_json(value)
+    assert encoded == json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    assert from_json(encoded) == value
+
+
+@pytest.mark.parametrize("value", [{"text": "\ud800"}, {"\udfff": "x"}, {"text": float("nan")}])
+def test_what_cannot_be_sent_is_an_error(value: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"surrogates|JSON compliant"):
+        to_json(value)
