@@ -12,8 +12,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.wrapped.papermill.engine import check_cells, collect, from_pairs
-from sandbox_kernel.wrapped.papermill.state import KeptCells
+from sandbox_kernel.wrapped.papermill.engine import KeptCells, check_cells, collect, from_pairs
 
 
 @pytest.fixture
@@ -197,7 +196,7 @@ def test_a_notebook_does_not_choose_a_kernel_with_rights(notebook, tmp_path, mon
 
 
 def test_kept_outputs_are_cleaned():
-    from sandbox_kernel.wrapped.papermill.state import SandboxNotebookClient
+    from sandbox_kernel.wrapped.papermill.engine import SandboxNotebookClient
 
     client = SandboxNotebookClient.__new__(SandboxNotebookClient)
     page = {"text/html": "<b>kept</b><script>evil()</script>", "application/javascript": "evil()"}
