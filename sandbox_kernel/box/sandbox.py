@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sandbox_kernel.backends.measured.canaries import OnProgress as OnMeasured
     from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.backends.wasm.wheels import Wheels
-    from sandbox_kernel.net.egress import AuditRecord, AuditSink
+    from sandbox_kernel.net.audit import AuditRecord, AuditSink
     from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse
     from sandbox_kernel.net.resolve import Resolver
     from sandbox_kernel.net.safe_client import SafeClient

@@ -21,7 +21,7 @@ import httpcore
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.model import Violation
-from sandbox_kernel.net.egress import AuditRecord, AuditSink, audit_sink
+from sandbox_kernel.net.audit import AuditRecord, AuditSink, audit_sink
 from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse, Headers, forwardable
 from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused, RateLimit, ViolationLog, refused
 from sandbox_kernel.net.resolve import Pinned, Resolver, lookup_threads, pin_in_thread, system_resolver

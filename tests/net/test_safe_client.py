@@ -10,7 +10,7 @@ import httpcore
 import pytest
 
 from sandbox_kernel.errors import FetchError
-from sandbox_kernel.net.egress import AuditRecord
+from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.resolve import LOOKUPS, Pinned
 from sandbox_kernel.net.safe_client import FetchRequest, PinnedBackend, SafeClient, verifying_context

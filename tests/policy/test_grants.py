@@ -33,7 +33,7 @@ from sandbox_kernel.languages.node import find_node
 from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.rust import find_rustc
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
-from sandbox_kernel.net.egress import AuditFile
+from sandbox_kernel.net.audit import AuditFile
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.sandbox_policy import make_policy
 from sandbox_kernel.workspace.given_grants import GivenGrants

@@ -23,7 +23,7 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.notes import Wanted
-from sandbox_kernel.net.egress import AuditRecord
+from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.policy.network_rule import lacked_domains, parse_rule
 from sandbox_kernel.session.session import Session

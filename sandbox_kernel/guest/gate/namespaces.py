@@ -14,7 +14,7 @@ import fcntl
 import os
 import struct
 
-from . import lockdown, namespaces
+from . import lockdown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def mount_layer() -> List[int]:
     layer = os.open(UPPER, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     # userxattr: what overlayfs notes down is in attributes that it may set inside a user namespace.
     options = f"lowerdir={HERE},upperdir={UPPER},workdir={SCRATCH},userxattr"
-    namespaces.mount("overlay", WORK, MS_NOSUID | MS_NODEV, options)
-    namespaces.mount("tmpfs", HERE, MS_NOSUID | MS_NODEV, "mode=0555,size=4k")
-    settings = namespaces.mount_settings(WORK)
+    mount("overlay", WORK, MS_NOSUID | MS_NODEV, options)
+    mount("tmpfs", HERE, MS_NOSUID | MS_NODEV, "mode=0555,size=4k")
+    settings = mount_settings(WORK)
     return [layer, settings] if settings >= 0 else [layer]

@@ -11,7 +11,7 @@ import h11
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.model import Violation
-from sandbox_kernel.net.egress import AuditRecord
+from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.fetch_policy import FetchRefused, refused
 from sandbox_kernel.net.proxy import relay
 from sandbox_kernel.net.proxy.http_messages import (

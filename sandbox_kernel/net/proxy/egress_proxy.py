@@ -21,7 +21,7 @@ from typing import Self
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxDestroyed
 from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.model import Note, Violation, notes
-from sandbox_kernel.net.egress import AuditSink, audit_sink
+from sandbox_kernel.net.audit import AuditSink, audit_sink
 from sandbox_kernel.net.fetch_policy import DEFAULT_METHODS, FetchPolicy, RateLimit, ViolationLog
 from sandbox_kernel.net.proxy.connection import ProxyConnection
 from sandbox_kernel.net.proxy.relay import CHUNK, ProxyLimits, ProxyRules

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from sandbox_kernel.net.egress import AuditSink
+from sandbox_kernel.net.audit import AuditSink
 from sandbox_kernel.net.fetch_policy import FetchPolicy, RateLimit, ViolationLog
 from sandbox_kernel.net.resolve import Resolver
 from sandbox_kernel.net.secret_headers import Vault

@@ -17,7 +17,7 @@ import pytest
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxDestroyed
 from sandbox_kernel.ground.loop_thread import NETWORK
-from sandbox_kernel.net.egress import AuditRecord
+from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.proxy.egress_proxy import EgressProxy, Pace
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import FetchError, PolicyViolation
-from sandbox_kernel.net import egress
-from sandbox_kernel.net.egress import AuditFile, AuditRecord, audit_sink
+from sandbox_kernel.net import audit
+from sandbox_kernel.net.audit import AuditFile, AuditRecord, audit_sink
 from sandbox_kernel.net.safe_client import SafeClient
 
 
@@ -59,7 +59,7 @@ def test_nothing_is_sent_when_the_log_cannot_be_written(site, names, tmp_path: P
 
 
 def test_a_full_log_stops_what_it_should_have_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(egress, "MAX_FILE_BYTES", 400)
+    monkeypatch.setattr(audit, "MAX_FILE_BYTES", 400)
     sink = AuditFile(tmp_path / "log")
     with pytest.raises(FetchError, match="full"):
         for _ in range(10):
