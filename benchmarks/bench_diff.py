@@ -89,7 +89,7 @@ def main() -> None:
                 note("collect the 100 files", lambda d=difference: collect(work, artefacts, d, 1 << 30, 10_000))
                 note("pack for a sandbox (names and sizes)", lambda: pack_files(work))
                 artefacts.clear()
-            pack_files(work).put_into(artefacts)
+            artefacts.put_tree(work.walk(), work)
             note("clear a folder of so many files (once)", artefacts.clear)
     yardstick = statistics.median(rows["hash every file, one look"])
     print(f"{options.files} files in {FOLDERS} folders, {options.runs} runs, {platform.platform()}")

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.checkpoint_cost import checkpoint_cost, heap_of, settle
 from benchmarks.measure import interleaved, machine, table
-from sandbox_kernel.backends.process import ProcessBackend, shared_pool
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig, shared_pool
 from sandbox_kernel.jail.accounting.processes import proportional_bytes, tree
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 

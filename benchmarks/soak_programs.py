@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, Language, Status
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         validate_policy,
     )
     from sandbox_kernel.backends.dask.dask_backend import DaskBackend
-    from sandbox_kernel.backends.process import ProcessBackend
+    from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
     from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
     from sandbox_kernel.box.sandbox import Sandbox
     from sandbox_kernel.errors import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         SessionError,
     )
     from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
-    from sandbox_kernel.languages.recipe import Availability, ProcessConfig
+    from sandbox_kernel.languages.recipe import Availability
     from sandbox_kernel.limits import FunctionLimits, Limits
     from sandbox_kernel.model import (
         Call,
@@ -137,13 +137,13 @@ _HOMES = {
     "agent.tool": "SandboxTool",
     "backends.base": "BackendCapabilities EnforcedLimits Enforcement SandboxBackend validate_policy",
     "backends.dask.dask_backend": "DaskBackend",
-    "backends.process": "ProcessBackend",
+    "backends.process": "ProcessBackend ProcessConfig",
     "backends.wasm.wasm_backend": "WasmBackend",
     "errors": "BackendUnavailable CheckpointGone CommandNotFound Conflict EnforcerFailed EnforcerUnavailable "
     "ExecutionFailed FetchError InvalidRequest MemoryExceeded NetworkingDisabled NotAsShown PathTraversal "
     "PolicyViolation SandboxDestroyed SandboxError SandboxTimeout SessionError",
     "jail.enforcer": "Enforcer get_enforcer",
-    "languages.recipe": "Availability ProcessConfig",
+    "languages.recipe": "Availability",
     "limits": "FunctionLimits Limits",
     "model": "Call CallOutcome CellError Display ExecRequest ExecResult FsChange Language Status Violation",
     "net.fetch_messages": "FetchRequest FetchResponse",

@@ -58,7 +58,7 @@ tests=(
   tests/backends/test_program_lookup.py
   tests/test_odd_places.py
   tests/box/test_here.py
-  tests/workspace/here
+  tests/workspace/overlay
   tests/session/test_rights.py
   tests/policy/test_grants.py
   tests/notebook/test_folder_notebook.py

@@ -30,10 +30,9 @@ TIME_OF_DAY = {
     "session/tree/state_tree.py": "when a cell was run",
     "session/worker/worker.py": "when a checkpoint was made",
     "workspace/changes.py": "files that are as young as the look are compared by content",
-    "workspace/here/here_link.py": "files that are as young as the cell are compared by content",
     "workspace/hidden.py": "folders that are as young as the look are listed again",
-    "workspace/here/kept_changes.py": "a number that no other process has given to a change",
-    "workspace/here/session_layer.py": "files that are as young as the cell are compared by content",
+    "workspace/overlay/kept_changes.py": "a number that no other process has given to a change",
+    "workspace/overlay/session_layer.py": "files that are as young as the cell are compared by content",
     "wrapped/relaying/outside.py": "the date of a message",
 }
 _NAMES = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}

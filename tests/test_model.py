@@ -7,7 +7,6 @@ import json
 import math
 import pickle
 from dataclasses import fields, replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,6 +34,72 @@ from sandbox_kernel.model import (
 def request(**given: object) -> ExecRequest:
     """A sound request, but for what is given."""
     return ExecRequest(**{"language": "python", "code": "1", "timeout": 5, **given})  # type: ignore[arg-type]
+
+
+# What is wrong
+
+
+class Unspeakable:
+    """A value whose repr fails."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+ODD_NAMES = [
+    "", ".", "..", "../x", "../../etc/cron.d/x", "a/../../x", "a/..", "/etc/passwd", "//x", "a//b", "./a", "a/.",
+    "a/", "C:\\x", "C:x", "a\\b", "\\\\server\\x", "a\0b", "\ud800", "x" * 256, "é" * 128, "a/" * 2100 + "a",
+    1, None,
+]  # fmt: skip
+
+#: What the complaint must say, and the fields that bring it about.
+WRONG: dict[str, list[dict[str, object]]] = {
+    "language must be a string": [{"language": name} for name in (42, None, ["python"], b"python")],
+    "code is empty": [{"code": code} for code in ("", " ", "\n\t\r\n", "\u3000")] + [{"language": "wasm", "code": b""}],
+    "code must be text": [{"code": code} for code in (None, 1, ["print(1)"], bytearray(b"1"))],
+    "code holds a NUL character at position 5": [{"code": "x = '\0'"}],
+    "code holds a lone surrogate at position 2": [{"code": f"# {each}"} for each in ("\ud800", "\udfff", "\udcff")],
+    "code has .* at most": [{"code": "é" * (MAX_CODE_BYTES // 2 + 1)}],
+    "brackets in a row": [
+        {"code": bomb} for bomb in ("(" * 100_000, "[" * 100_000, "{" * 100_000, "([{" * 40_000, "f(" + "(" * 100_000)
+    ],
+    "timeout": [
+        {"timeout": value} for value in (0, -1, math.nan, math.inf, MAX_TIMEOUT_S * 2, 10**400, True, "5", None)
+    ],
+    "memory limit": [{"memory_limit_mb": value} for value in (0, -1, 1.5, True, "256M", MAX_MEMORY_MB + 1)],
+    "limits must be": [{"limits": value} for value in (None, {}, {"processes": 1}, 64)],
+    "environment name": [{"env": {name: "x"}} for name in ("", "A=B", "A\0", "1A", "a b", "A-B", "é", "A\n", 1)],
+    "environment value of NAME": [{"env": {"NAME": value}} for value in ("a\0b", "\ud800", 1, None, b"x")],
+    "env must be": [{"env": env} for env in (None, "A=B", [("A", "B")], 5)],
+    "arg": [{"args": args} for args in ("ls -l", ["a\0"], ["\udc00"], [1], [None], None, 7)],
+    "file name": [{"files": {name: b""}} for name in ODD_NAMES],
+    r"content of file 'a\.txt'": [{"files": {"a.txt": content}} for content in (1, None, ["x"], "\ud800")],
+    "'a/b' as a file and, with 'a/b/c', as a folder": [{"files": {"a/b": "", "x": "", "a/b/c": ""}}],
+    "stdin must be": [{"stdin": stdin} for stdin in (1, ["x"], bytearray(b"x"))],
+    "a value of type Unspeakable": [
+        {"timeout": Unspeakable()},
+        {"memory_limit_mb": Unspeakable()},
+        {"language": Unspeakable()},
+        {"env": {"A": Unspeakable()}},
+        {"limits": Unspeakable()},
+        {"args": [Unspeakable()]},
+    ],
+    "argument 2 has 262145 bytes.* stdin": [{"args": ["fine", "x" * (1 << 18)]}],
+    "environment value of A has .* stdin": [{"env": {"A": "x" * (1 << 18)}}],
+    "arguments and environment take .* stdin": [
+        {"env": {f"K{n}": "x" for n in range(100_000)}},
+        {"args": ["x"] * 200_000},
+    ],
+}
+
+
+@pytest.mark.attack("O08", "host")
+@pytest.mark.attack("R27", "host")
+@pytest.mark.parametrize("told", WRONG)
+def test_a_wrong_field_of_a_request_is_refused_with_the_reason(told: str) -> None:
+    for given_ in WRONG[told]:
+        with pytest.raises(InvalidRequest, match=told):
+            request(**given_)
 
 
 # Languages
@@ -68,49 +133,13 @@ def test_an_unknown_language_is_quoted_with_the_list_of_the_known_ones(name: str
     assert all(str(language) in str(caught.value) for language in Language)
 
 
-@pytest.mark.parametrize("name", [42, None, ["python"], b"python"])
-def test_a_language_that_is_no_text_is_refused(name: object) -> None:
-    with pytest.raises(InvalidRequest, match="must be a string"):
-        Language.parse(name)
-
-
 # Code
-
-
-@pytest.mark.parametrize("code", ["", " ", "\n\t\r\n", "\u3000"])
-def test_empty_code_is_refused(code: str) -> None:
-    with pytest.raises(InvalidRequest, match="code is empty"):
-        request(code=code)
-
-
-def test_empty_bytes_are_refused_for_wasm_too() -> None:
-    with pytest.raises(InvalidRequest, match="code is empty"):
-        request(language="wasm", code=b"")
 
 
 def test_bytes_are_for_wasm_alone() -> None:
     assert request(language="wasm", code=b"\0asm\1\0\0\0").source == b"\0asm\1\0\0\0"
     with pytest.raises(InvalidRequest, match="decode it first"):
         request(code=b"print(1)")
-
-
-@pytest.mark.parametrize("code", [None, 1, ["print(1)"], bytearray(b"1")])
-def test_code_that_is_no_text_is_refused(code: object) -> None:
-    with pytest.raises(InvalidRequest, match="code must be text"):
-        request(code=code)
-
-
-@pytest.mark.attack("R27", "host")
-def test_a_nul_in_code_is_refused_with_its_place() -> None:
-    with pytest.raises(InvalidRequest, match="code holds a NUL character at position 5"):
-        request(code="x = '\0'")
-
-
-@pytest.mark.attack("R27", "host")
-@pytest.mark.parametrize("surrogate", ["\ud800", "\udfff", "\udcff"])
-def test_a_lone_surrogate_in_code_is_refused_with_its_place(surrogate: str) -> None:
-    with pytest.raises(InvalidRequest, match="code holds a lone surrogate at position 2"):
-        request(code=f"# {surrogate}")
 
 
 @pytest.mark.attack("R27", "host")
@@ -126,29 +155,11 @@ def test_code_of_just_the_largest_size_is_taken() -> None:
         request(code="#" * (MAX_CODE_BYTES + 1))
 
 
-def test_code_is_measured_in_bytes_and_not_in_characters() -> None:
-    with pytest.raises(InvalidRequest, match="at most"):
-        request(code="é" * (MAX_CODE_BYTES // 2 + 1))
-
-
-@pytest.mark.attack("R27", "host")
-@pytest.mark.parametrize("bomb", ["(" * 100_000, "[" * 100_000, "{" * 100_000, "([{" * 40_000, "f(" + "(" * 100_000])
-def test_a_bracket_bomb_is_refused_before_any_parser_sees_it(bomb: str) -> None:
-    with pytest.raises(InvalidRequest, match="brackets in a row"):
-        request(code=bomb)
-
-
 def test_brackets_below_the_bound_are_the_languages_own_business() -> None:
     assert request(code="(" * (MAX_BRACKET_RUN - 1))
 
 
 # Time, memory, limits
-
-
-@pytest.mark.parametrize("timeout", [0, -1, math.nan, math.inf, MAX_TIMEOUT_S * 2, 10**400, True, "5", None])
-def test_a_wrong_timeout_is_refused(timeout: object) -> None:
-    with pytest.raises(InvalidRequest, match="timeout"):
-        request(timeout=timeout)
 
 
 def test_a_timeout_must_be_given() -> None:
@@ -157,38 +168,13 @@ def test_a_timeout_must_be_given() -> None:
         ExecRequest(language=Language.PYTHON, code="1")  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("memory", [0, -1, 1.5, True, "256M", MAX_MEMORY_MB + 1])
-def test_a_wrong_memory_limit_is_refused(memory: object) -> None:
-    with pytest.raises(InvalidRequest, match="memory limit"):
-        request(memory_limit_mb=memory)
-
-
 def test_a_request_without_a_memory_limit_has_one_all_the_same() -> None:
     assert request().memory_limit_mb is None
     assert request().memory_mb == DEFAULT_MEMORY_MB
     assert request(memory_limit_mb=64).memory_mb == 64
 
 
-@pytest.mark.parametrize("limits", [None, {}, {"processes": 1}, 64])
-def test_limits_must_be_limits(limits: object) -> None:
-    with pytest.raises(InvalidRequest, match="limits must be"):
-        request(limits=limits)
-
-
 # Environment, arguments, files, standard input
-
-
-@pytest.mark.attack("O08", "host")
-@pytest.mark.parametrize("name", ["", "A=B", "A\0", "1A", "a b", "A-B", "é", "A\n", 1])
-def test_an_environment_name_that_no_program_can_receive_is_refused(name: str) -> None:
-    with pytest.raises(InvalidRequest, match="environment name"):
-        request(env={name: "x"})
-
-
-@pytest.mark.parametrize("value", ["a\0b", "\ud800", 1, None, b"x"])
-def test_an_environment_value_that_no_program_can_receive_is_refused(value: str) -> None:
-    with pytest.raises(InvalidRequest, match="environment value of NAME"):
-        request(env={"NAME": value})
 
 
 @pytest.mark.attack("O08", "host")
@@ -205,35 +191,9 @@ def test_ordinary_names_that_only_look_like_the_loaders_are_taken() -> None:
     assert dict(request(env=env).env) == env
 
 
-@pytest.mark.parametrize("env", [None, "A=B", [("A", "B")], 5])
-def test_an_environment_that_is_no_mapping_is_refused(env: object) -> None:
-    with pytest.raises(InvalidRequest, match="env must be"):
-        request(env=env)
-
-
-@pytest.mark.parametrize("args", ["ls -l", ["a\0"], ["\udc00"], [1], [None], None, 7])
-def test_wrong_arguments_are_refused(args: object) -> None:
-    with pytest.raises(InvalidRequest, match="arg"):
-        request(args=args)
-
-
 @pytest.mark.attack("O08", "host")
 def test_arguments_that_look_like_options_are_only_arguments() -> None:
     assert request(args=["--help", "-rf", "", "é"]).args == ("--help", "-rf", "", "é")
-
-
-@pytest.mark.attack("O08", "host")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "", ".", "..", "../x", "../../etc/cron.d/x", "a/../../x", "a/..", "/etc/passwd", "//x", "a//b", "./a", "a/.",
-        "a/", "C:\\x", "C:x", "a\\b", "\\\\server\\x", "a\0b", "\ud800", "x" * 256, "é" * 128, "a/" * 2100 + "a",
-        1, None,
-    ],
-)  # fmt: skip
-def test_a_file_name_that_is_no_plain_path_beneath_the_folder_is_refused(name: str) -> None:
-    with pytest.raises(InvalidRequest, match="file name"):
-        request(files={name: b""})
 
 
 @pytest.mark.parametrize("name", ["a", "data/a.csv", "...", "-rf", ".hidden", "é" * 127, "a b", "a\nb", "CON"])
@@ -253,23 +213,6 @@ def test_no_file_name_that_is_taken_ever_leaves_its_folder(parts: list[str]) -> 
     except InvalidRequest:
         return
     assert posixpath.normpath(posixpath.join("/root", name)) == f"/root/{name}"
-
-
-@pytest.mark.parametrize("content", [1, None, ["x"]])
-def test_file_content_that_is_neither_text_nor_bytes_is_refused(content: object) -> None:
-    with pytest.raises(InvalidRequest, match=r"content of file 'a\.txt'"):
-        request(files={"a.txt": content})
-
-
-def test_file_content_with_a_lone_surrogate_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match=r"a\.txt.*lone surrogate"):
-        request(files={"a.txt": "\ud800"})
-
-
-@pytest.mark.parametrize("stdin", [1, ["x"], bytearray(b"x")])
-def test_standard_input_that_is_neither_text_nor_bytes_is_refused(stdin: object) -> None:
-    with pytest.raises(InvalidRequest, match="stdin must be"):
-        request(stdin=stdin)
 
 
 def test_standard_input_with_a_lone_surrogate_is_refused_and_nul_is_data() -> None:
@@ -418,51 +361,7 @@ def test_real_time_signals_keep_their_number() -> None:
     assert signal_name(9) == "SIGKILL"
 
 
-class Unspeakable:
-    """A value whose repr fails."""
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no words")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"timeout": Unspeakable()},
-        {"memory_limit_mb": Unspeakable()},
-        {"language": Unspeakable()},
-        {"env": {"A": Unspeakable()}},
-        {"limits": Unspeakable()},
-        {"args": [Unspeakable()]},
-    ],
-)
-def test_a_value_that_cannot_be_quoted_is_still_a_typed_complaint(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequest, match="a value of type Unspeakable"):
-        ExecRequest(**{"language": "python", "code": "1", "timeout": 1, **wrong})
-
-
 def test_a_complaint_about_a_language_does_not_repeat_a_megabyte() -> None:
     with pytest.raises(InvalidRequest) as caught:
         Language.parse("x" * (1 << 20))
     assert len(str(caught.value)) < 1000
-
-
-@pytest.mark.parametrize(
-    ("given", "what"),
-    [
-        ({"args": ["fine", "x" * (1 << 18)]}, "argument 2 has 262145 bytes"),
-        ({"env": {"A": "x" * (1 << 18)}}, "environment value of A has"),
-        ({"env": {f"K{n}": "x" for n in range(100_000)}}, "arguments and environment take"),
-        ({"args": ["x"] * 200_000}, "arguments and environment take"),
-    ],
-)
-@pytest.mark.one_case
-def test_what_no_program_can_be_started_with_is_refused_with_another_way(given: dict[str, Any], what: str) -> None:
-    with pytest.raises(InvalidRequest, match=what) as caught:
-        ExecRequest(language=Language.PYTHON, code="1", timeout=1, **given)
-    assert "stdin" in str(caught.value)
-
-
-def test_a_name_cannot_be_a_file_and_a_folder_of_files() -> None:
-    with pytest.raises(InvalidRequest, match="'a/b' as a file and, with 'a/b/c', as a folder"):
-        ExecRequest(language=Language.PYTHON, code="1", timeout=1, files={"a/b": "", "x": "", "a/b/c": ""})

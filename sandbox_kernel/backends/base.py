@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sandbox_kernel.backends.functions.host_function import HostFunctions
-    from sandbox_kernel.workspace.here.here_folder import HereFolder
+    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.net.egress import Egress

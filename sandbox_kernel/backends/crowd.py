@@ -58,7 +58,6 @@ class Crowd:
         self._starting: threading.Thread | None = None
         self._present = 0
         self._seen = 0
-        self._surroundings = _Surroundings()
         self._seen_surroundings: object = None
 
     @contextmanager
@@ -86,7 +85,7 @@ class Crowd:
             return [runner.pid for runner in self._runners if not runner.has_ended()]
 
     def _choose(self) -> Runner | None:
-        here = self._surroundings.now()
+        here = _surroundings()
         if here != self._seen_surroundings:
             # Programs are found by PATH and caches by HOME: a runner must see what this process sees.
             self._seen_surroundings = here
@@ -134,22 +133,12 @@ class Crowd:
         self._forget()
 
 
-class _Surroundings:
-    """The present folder and the variables of this process that a run depends on."""
-
-    def __init__(self) -> None:
-        self._raw: object = None
-        self._chosen: dict[str, str] = {}
-
-    def now(self) -> tuple[str, dict[str, str]]:
-        """Return both. Decoding all variables takes longer than giving a run away: it is done when one changed."""
-        raw = dict(os.environ._data)  # type: ignore[attr-defined]
-        if raw != self._raw:
-            self._raw, self._chosen = raw, selecting_variables()
-        try:
-            return os.getcwd(), self._chosen
-        except OSError:
-            return "", self._chosen
+def _surroundings() -> tuple[str, dict[str, str]]:
+    """Return the present folder and the variables of this process that a run depends on."""
+    try:
+        return os.getcwd(), selecting_variables()
+    except OSError:
+        return "", selecting_variables()
 
 
 _crowds: weakref.WeakSet[Crowd] = weakref.WeakSet()

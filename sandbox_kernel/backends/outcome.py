@@ -267,8 +267,10 @@ def network_notes(
         can_open: whether these walls can open single hosts. A right that nobody can give is not offered.
 
     """
+    complained = signs.complained
     if not policy.network and not policy.network_rules:
-        said = notes.no_network(signs.domain) if can_open else notes.never_network(signs.domain)
-        return (said,) if signs.complained else ()
-    beside = (BESIDE,) if signs.complained and not has_note(known, NoteKind.UNREACHED) else ()
+        if not complained:
+            return ()
+        return (notes.no_network(signs.domain) if can_open else notes.never_network(signs.domain),)
+    beside = (BESIDE,) if complained and not has_note(known, NoteKind.UNREACHED) else ()
     return (OPEN, *beside) if policy.network else beside

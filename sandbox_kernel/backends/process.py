@@ -29,10 +29,10 @@ from sandbox_kernel.jail.template import NoLayer, Templates
 from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes, with_gpu
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.recipe import (
-    ProcessConfig,
     ProgramPlan,
     Recipe,
     StepBuilder,
+    Toolchains,
     rlimits,
     search_path,
 )
@@ -54,8 +54,39 @@ if TYPE_CHECKING:
     from sandbox_kernel.jail.jail import Jail
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.layer_look import CopyLook, LayerLook
+    from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerLook
+    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessConfig(Toolchains):
+    """Which programs run which language, and what is kept ready between runs; see ``Toolchains`` for the programs.
+
+    Args:
+        pool_size: How many spares to keep for each kind of request; 0 makes each jail on request.
+        templates: Whether jails of a kind that is requested again are forked from a template: fast, but they share its
+            address layout and hash seed. With False and ``pool_size=0``, nothing is kept between runs.
+        preload: Python modules that spares have imported already.
+        cache_dir: The folder for compiled programs; None for a private one in the user's cache, "" for no cache.
+        runners: How many processes of ours run programs when many run at once (``backends/crowd.py``); None for one for
+            two cores, where there are at least four, and 0 for none.
+
+    """
+
+    pool_size: int = 2
+    templates: bool = True
+    preload: tuple[str, ...] = ()
+    cache_dir: str | None = None
+    runners: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("pool_size", "runners"):
+            given = getattr(self, name)
+            if given is None and name == "runners":
+                continue
+            if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+                raise InvalidRequest(f"{name} must be a whole number, 0 for none, got {quoted(given)}")
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxDestroyed
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.box_folder import BoxFolder, FolderLink
 from sandbox_kernel.workspace.transfer import Skipped
 from sandbox_kernel.workspace.tree.paths import plain_path
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DirEntry
 
 if TYPE_CHECKING:
-    from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.patch import WholePatch
     from sandbox_kernel.workspace.manifest import Manifest
+    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+    from sandbox_kernel.workspace.overlay.patch import WholePatch
 
 
 class BoxFiles:
-    """The file methods of ``Sandbox``. Paths are relative to the work folder ``/box``, or begin with ``/box``."""
+    """The file methods of ``Sandbox``. Paths are relative to the work folder ``/box``, or begin with ``/box``.
+
+    All raise ``PathTraversal`` for a path that leads out of the work folder, and ``InvalidRequest`` for one that is not
+    there or is not what the method needs.
+    """
 
     _destroyed = False
 
@@ -34,13 +37,9 @@ class BoxFiles:
         self._owns_folder = True
 
     def share_files(self, other: BoxFiles) -> None:
-        """Use the work folder of another sandbox. Call it before the first run of this one.
+        """Use the work folder of another sandbox, which removes it when it is destroyed. Call it before the first run.
 
         The notebook calls it, so that cells under different policies see the same files.
-
-        Args:
-            other: The sandbox that owns the folder; the folder is removed when that sandbox is destroyed.
-
         """
         self._check_alive()
         self._folder, self._here, self._owns_folder = other._folder, other._here, False
@@ -48,9 +47,7 @@ class BoxFiles:
     def keep_files_in(self, place: str) -> None:
         """Have the work folder at a place that stays when the sandbox is destroyed. Call it before the first run.
 
-        Args:
-            place: A folder of the host that no other user can change; what is in it is in the work folder.
-
+        No other user may be able to change ``place``; what is in it is in the work folder.
         """
         self._check_alive()
         self._folder, self._here = BoxFolder(place), None
@@ -58,9 +55,7 @@ class BoxFiles:
     def clear_files(self) -> None:
         """Remove all files of the work folder. Sessions see it before their next cell.
 
-        Raises:
-            InvalidRequest: The sandbox works on a folder of the host; ``discard`` drops what was changed in it.
-
+        Raises ``InvalidRequest`` in a sandbox that works on a folder of the host: ``discard`` drops changes there.
         """
         self._check_alive()
         if self.here is not None:
@@ -77,58 +72,22 @@ class BoxFiles:
         return self._folder.files()
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
-        """Read one file of the work folder.
-
-        Args:
-            path: Where the file is, relative to ``/box``.
-
-        Returns:
-            The whole content.
-
-        Raises:
-            InvalidRequest: There is no such file, or it is not a regular file.
-            PathTraversal: The path leads out of the work folder.
-
-        """
+        """Return the whole content of one file."""
         self._check_alive()
         return self._folder.read(plain_path(path))
 
     def read_file_part(self, path: str | os.PathLike[str], offset: int, most: int) -> tuple[bytes, int]:
-        """Read a part of one file of the work folder.
-
-        Args:
-            path: Where the file is, relative to ``/box``.
-            offset: The position of the first byte to read.
-            most: The largest number of bytes to read.
-
-        Returns:
-            The bytes, and the size of the whole file.
-
-        """
+        """Return at most ``most`` bytes of a file from ``offset`` on, and the size of the whole file."""
         self._check_alive()
         return self._folder.read_part(plain_path(path), offset, most)
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
-        """Create or replace a file in the work folder, for later runs and sessions.
-
-        Args:
-            path: Where to write, relative to ``/box``; missing folders are created.
-            data: The content; text is written as UTF-8.
-
-        Raises:
-            PathTraversal: The path leads out of the work folder.
-
-        """
+        """Create or replace a file, and missing folders, for later runs and sessions; text is written as UTF-8."""
         self._check_alive()
         self._folder.write(plain_path(path), data)
 
     def remove_file(self, path: str | os.PathLike[str]) -> None:
-        """Remove a file, or a folder with everything in it, from the work folder.
-
-        Args:
-            path: What to remove, relative to ``/box``.
-
-        """
+        """Remove a file, or a folder with everything in it."""
         self._check_alive()
         self._folder.remove(plain_path(path))
 
@@ -163,25 +122,14 @@ class BoxFiles:
             return copy_from_host(host, work, path, again=again)
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
-        """List one folder of the work folder.
-
-        Args:
-            path: The folder, relative to ``/box``; the work folder itself by default.
-
-        Returns:
-            One entry for each file, folder and link, sorted by name.
-
-        """
+        """List one folder, sorted by name: its files, folders and links."""
         self._check_alive()
         return self._folder.list_dir(plain_path(path))
 
     def diff(self) -> tuple[FsChange, ...]:
-        """List what runs, sessions and ``write_file`` have changed since the sandbox was made.
+        """List what runs, sessions and ``write_file`` have created, modified or deleted since the sandbox was made.
 
-        Returns:
-            One change for each path that was created, modified or deleted. With ``here`` this is what differs from the
-            user's folder, and what ``apply`` would write there.
-
+        With ``here`` this is what differs from the user's folder, and what ``apply`` would write there.
         """
         self._check_alive()
         return self._folder.diff()
@@ -190,7 +138,7 @@ class BoxFiles:
         """Return a new session's share in the work folder."""
         if self._here is None:
             return self._folder.link()
-        from sandbox_kernel.workspace.here.here_link import HereLink
+        from sandbox_kernel.workspace.overlay.session_layer import HereLink
 
         return HereLink(self._here)
 
@@ -200,9 +148,6 @@ class BoxFiles:
         Args:
             manifest: A ``Manifest``, or its JSON form, which is checked completely before anything is written.
             archives: The host folder that holds the tar files named by the manifest; no other folder is searched.
-
-        Raises:
-            InvalidRequest: The manifest is not valid, or names a tar file that cannot be used.
 
         """
         self._check_alive()
@@ -219,12 +164,7 @@ class BoxFiles:
     def snapshot(self, path: str | os.PathLike[str]) -> tuple[Skipped, ...]:
         """Save the work folder to a tar file on the host. Writes the complete file or none.
 
-        Args:
-            path: Where on the host to write the tar file.
-
-        Returns:
-            What was left out because a tar file cannot hold it, each with the reason.
-
+        Returns what was left out because a tar file cannot hold it, each with the reason.
         """
         self._check_alive()
         from sandbox_kernel.workspace.archive import save
@@ -236,14 +176,6 @@ class BoxFiles:
         """Fill the empty work folder from a tar file that ``snapshot`` wrote.
 
         The tar file is treated as hostile: nothing is written unless every member is acceptable.
-
-        Args:
-            path: The tar file on the host.
-
-        Raises:
-            InvalidRequest: The work folder already has files, or the tar file is damaged or holds too much.
-            PathTraversal: A member of the tar file leads out of the work folder.
-
         """
         self._check_alive()
         from sandbox_kernel.workspace.archive import restore
@@ -258,35 +190,21 @@ class BoxFiles:
     def patch(self, paths: Iterable[str] | None = None) -> str:
         """Return the changes to the folder ``here`` as a unified diff, which ``git apply`` takes.
 
-        Args:
-            paths: Files, folders or patterns to show; all by default.
-
-        Returns:
-            The diff. A file that is not text is one line with its size.
-
+        ``paths`` are files, folders or patterns; all by default. A file that is not text is one line with its size.
         """
         return self._works_on("patch").patch(paths)
 
     def whole_patch(self, paths: Iterable[str] | None = None) -> WholePatch:
         """Return the changes to the folder ``here`` as a patch for ``git apply``, files that are not text included.
 
-        Args:
-            paths: Files, folders or patterns; all by default.
-
-        Returns:
-            ``text``, and in ``left_out`` the changes that no patch can carry or that are too large for one.
-
+        ``left_out`` of the result has the changes that no patch can carry or that are too large for one.
         """
         return self._works_on("whole_patch").whole_patch(paths)
 
     def digest(self) -> str:
-        """Return a text that names the present state of the changes to the folder ``here``.
+        """Return a text that names the present state of the changes to the folder ``here``; another after every change.
 
         Take it before ``diff`` or ``patch``, and give it to ``apply``: what is written is then what was shown.
-
-        Returns:
-            Another text after every change, whoever makes it.
-
         """
         return self._works_on("digest").digest()
 
@@ -318,23 +236,13 @@ class BoxFiles:
         return self._works_on("apply").apply(paths, by_user=by_user, shown=shown)
 
     def left_out(self) -> tuple[str, ...]:
-        """List the changes to the folder ``here`` that ``apply`` writes only when they are named.
-
-        Returns:
-            Their paths: all that is not ordinary content.
-
-        """
+        """List the changes to the folder ``here`` that ``apply`` writes only when they are named."""
         return self._works_on("left_out").left_out()
 
     def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
-        """Drop changes to the folder ``here``; programs then see the user's version again.
+        """Drop changes to the folder ``here``, all or at ``paths``; programs then see the user's version again.
 
-        Args:
-            paths: Files, folders or patterns to drop; all by default.
-
-        Returns:
-            What was dropped.
-
+        Returns what was dropped.
         """
         return self._works_on("discard").discard(paths)
 
@@ -371,9 +279,7 @@ class BoxFiles:
     def keep_changes_in(self, place: str) -> None:
         """Copy the changes to the folder ``here`` to a place where ``work_on`` finds them again.
 
-        Args:
-            place: A folder of the host that no other user can change; it is made if it is not there.
-
+        It is made if it is not there; no other user may be able to change it.
         """
         self._works_on("keep_changes_in").keep_in(place)
 
@@ -390,8 +296,8 @@ class BoxFiles:
 
 def here_folder(here: str | os.PathLike[str], keep_in: str | None = None) -> HereFolder:
     """Return the folder of a sandbox that works on a folder of the user."""
-    from sandbox_kernel.workspace.here.here_folder import HereFolder
-    from sandbox_kernel.workspace.here.kept_changes import ChangeLog  # most sandboxes have a folder of their own
+    from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog  # most sandboxes have a folder of their own
+    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
     try:
         log = None if keep_in is None else ChangeLog(keep_in)

@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from sandbox_kernel.backends.choice import BACKENDS, Backends, known_backend
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sessions import BoxSessions, checked_functions
 from sandbox_kernel.errors import InvalidRequest, NetworkingDisabled
 from sandbox_kernel.jail.spawner import wait_buried
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import FunctionLimits, quoted
 from sandbox_kernel.model import Language
 from sandbox_kernel.net.egress import Egress, with_placeholders
@@ -238,10 +238,8 @@ class Sandbox(BoxSessions):
         if name == "wasm":
             wasm = self._backends.wasm()
             wasm.measure(again=again or fresh, on_progress=on_progress)
-            from sandbox_kernel.report.wasm_python_lines import python_lines
-
             weaknesses = (*wasm.enforcer.weaknesses, *group_notes())
-            report = summed_report(wasm, weaknesses=weaknesses, more=python_lines(wasm)).require(*require)
+            report = summed_report(wasm, weaknesses=weaknesses).require(*require)
             return replace(report, again=lambda progress: self.report(again=True, on_progress=progress, backend="wasm"))
         if name == "dask":
             report = summed_report(self._backends.dask(), host="a worker of the cluster")

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from typing import BinaryIO
 
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
 from sandbox_kernel.commands.here import add_here_options, settle_changes, sort_out_here
 from sandbox_kernel.commands.shared import (
@@ -23,7 +24,6 @@ from sandbox_kernel.commands.shared import (
 )
 from sandbox_kernel.commands.terminal import Echo, ask, say, show_bar
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
 from sandbox_kernel.model.hints import Stumble, hints

@@ -14,7 +14,7 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.policy.sandbox_policy import make_policy, parse_mount
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.wrapped import kernelspecs
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.record import check_path, describe, read

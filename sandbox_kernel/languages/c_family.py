@@ -20,7 +20,7 @@ from sandbox_kernel.jail.interpreter import is_system, runtime_grants
 from sandbox_kernel.jail.walls import TMP
 from sandbox_kernel.languages.compile_cache import default_folder
 from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
+from sandbox_kernel.languages.recipe import Availability, ProgramPlan, Recipe, StepBuilder, Toolchains
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
@@ -181,14 +181,14 @@ class ZigLanguage(Recipe):
     minimum_memory_mb = 512
     reserved_mb = 512
 
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """See ``Recipe``."""
         zig = find_zig()
         if zig is None:
             return Availability(available=False, reason="the package ziglang is not installed", remedy=REMEDY)
         return Availability(available=True, version=zig.readiness(ZIG_COMMAND), origin=zig.executable)
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
         return the_zig().runtime(ZIG_COMMAND)
 
@@ -266,15 +266,15 @@ class CFamily(Recipe):
     libraries: tuple[str, ...] = ()
     zig_command: str
 
-    def compiler_path(self, config: ProcessConfig) -> str:
+    def compiler_path(self, config: Toolchains) -> str:
         """Return the configured compiler."""
         raise NotImplementedError
 
-    def compiler(self, config: ProcessConfig) -> CCompiler:
+    def compiler(self, config: Toolchains) -> CCompiler:
         """Return the compiler for this configuration."""
         return find_compiler(self.compiler_path(config), self.names, self.zig_command)
 
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """See ``Recipe``."""
         try:
             found = self.compiler(config)
@@ -283,7 +283,7 @@ class CFamily(Recipe):
         version = found.version if found.zig is None else found.zig.readiness(self.zig_command)
         return Availability(available=True, version=version, origin=found.origin)
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``. A compiler outside of the system folders comes with the folders around it."""
         found = self.compiler(config)
         if found.zig is not None:
@@ -319,7 +319,7 @@ class C(CFamily):
     libraries = ("-lm",)
     zig_command = "cc"
 
-    def compiler_path(self, config: ProcessConfig) -> str:
+    def compiler_path(self, config: Toolchains) -> str:
         """See ``CFamily``."""
         return config.cc_path
 
@@ -334,6 +334,6 @@ class Cpp(CFamily):
     flags = ("-std=gnu++20", "-O1")
     zig_command = "c++"
 
-    def compiler_path(self, config: ProcessConfig) -> str:
+    def compiler_path(self, config: Toolchains) -> str:
         """See ``CFamily``."""
         return config.cxx_path

@@ -13,7 +13,7 @@ from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.interpreter import is_system, runtime_grants
 from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
+from sandbox_kernel.languages.recipe import Availability, ProgramPlan, Recipe, StepBuilder, Toolchains
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
@@ -54,7 +54,7 @@ class Scripted(Recipe):
         """The interpreter."""
         return find_program(self.names, self.version_argv)[0]
 
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """See ``Recipe``."""
         try:
             program, version = find_program(self.names, self.version_argv)
@@ -62,7 +62,7 @@ class Scripted(Recipe):
             return Availability(available=False, reason=str(error), remedy=self.remedy)
         return Availability(available=True, version=version, origin=program)
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
         return program_runtime(self.program())
 
@@ -151,7 +151,7 @@ class R(Scripted):
     names = ("Rscript",)
     remedy = "apt install r-base-core (or your system's package of it)"
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
         own = runtime_grants([_CONFIGURATION]) if os.path.isdir(_CONFIGURATION) else ()
         return (*super().runtime(config), *own)
@@ -182,7 +182,7 @@ class Go(Recipe):
     minimum_memory_mb = 192
     reserved_mb = 512
 
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """See ``Recipe``."""
         try:
             program, version = find_program(*_FIND_GO)
@@ -190,7 +190,7 @@ class Go(Recipe):
             return Availability(available=False, reason=str(error), remedy=GO_REMEDY)
         return Availability(available=True, version=version, origin=program)
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
         return program_runtime(find_program(*_FIND_GO)[0])
 
@@ -224,7 +224,7 @@ class CommandLanguage(Recipe):
     language = Language.COMMAND
     minimum_memory_mb = 16
 
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """See ``Recipe``."""
         program = shell()
         if not os.path.exists(program):

@@ -23,10 +23,10 @@ from sandbox_kernel.languages.compiled import parts_beside
 from sandbox_kernel.languages.recipe import (
     HOST_TYPES,
     Availability,
-    ProcessConfig,
     ProgramPlan,
     Recipe,
     StepBuilder,
+    Toolchains,
 )
 from sandbox_kernel.model import ExecRequest, Language, Note, notes
 from sandbox_kernel.policy import Grant
@@ -71,7 +71,7 @@ def _packaged_node() -> str | None:
     return path if os.access(path, os.X_OK) else None
 
 
-def probe_node(config: ProcessConfig) -> Availability:
+def probe_node(config: Toolchains) -> Availability:
     """Return whether cells can run on Node.js here."""
     try:
         executable, version = find_node(config.node_path)
@@ -80,12 +80,12 @@ def probe_node(config: ProcessConfig) -> Availability:
     return Availability(available=True, version=version, origin=executable)
 
 
-def node_runtime(config: ProcessConfig) -> tuple[Grant, ...]:
+def node_runtime(config: Toolchains) -> tuple[Grant, ...]:
     """Return the executable only: it needs no other file except the system's C library."""
     return runtime_grants([find_node(config.node_path)[0]])
 
 
-def node_command(config: ProcessConfig, memory_mb: int, places: Places, kind: str) -> tuple[str, ...]:
+def node_command(config: Toolchains, memory_mb: int, places: Places, kind: str) -> tuple[str, ...]:
     """Return the start of the command line. The caller adds a descriptor, or ``-`` and the program.
 
     The heap size is set, because V8 derives it from the machine's memory and would reach the limit with garbage that it
@@ -137,15 +137,15 @@ class JavaScriptLanguage(Recipe):
     minimum_memory_mb = 64
     reserved_mb = RESERVED_MB
 
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """See ``Recipe``."""
         return probe_node(config)
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
         return node_runtime(config)
 
-    def warm(self, config: ProcessConfig, memory_mb: int, places: Places) -> tuple[str, ...]:
+    def warm(self, config: Toolchains, memory_mb: int, places: Places) -> tuple[str, ...]:
         """See ``Recipe``."""
         return node_command(config, memory_mb, places, "javascript")
 
@@ -204,7 +204,7 @@ class TypeScript(Recipe):
     minimum_memory_mb = 96
     reserved_mb = RESERVED_MB
 
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """See ``Recipe``. If type checking is configured but Deno is missing, the language is unavailable."""
         found, deno = probe_node(config), find_deno()
         if config.check_types and deno is None:
@@ -214,12 +214,12 @@ class TypeScript(Recipe):
         extra = f", {deno[1]}" if deno is not None else ", no decorators without the package deno"
         return Availability(available=True, version=f"node {found.version}{extra}", origin=found.origin)
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
         deno = find_deno()
         return (*node_runtime(config), *(runtime_grants([deno[0]]) if deno is not None else ()))
 
-    def warm(self, config: ProcessConfig, memory_mb: int, places: Places) -> tuple[str, ...]:
+    def warm(self, config: Toolchains, memory_mb: int, places: Places) -> tuple[str, ...]:
         """See ``Recipe``."""
         return node_command(config, memory_mb, places, "typescript")
 

@@ -10,7 +10,7 @@ from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.jail.interpreter import find_python
-from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
+from sandbox_kernel.languages.recipe import Availability, ProgramPlan, Recipe, StepBuilder, Toolchains
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
@@ -24,7 +24,7 @@ class PythonLanguage(Recipe):
     language = Language.PYTHON
     minimum_memory_mb = 32
 
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """See ``Recipe``."""
         try:
             found = find_python(config.python_path)
@@ -32,7 +32,7 @@ class PythonLanguage(Recipe):
             return Availability(available=False, reason=str(error), remedy="install Python 3.8 or later")
         return Availability(available=True, version=".".join(map(str, found.version)), origin=found.executable)
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
         return find_python(config.python_path).runtime
 
@@ -77,7 +77,7 @@ class Sql(Recipe):
     language = Language.SQL
     minimum_memory_mb = 32
 
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """See ``Recipe``."""
         try:
             python = host_program(find_python(config.python_path).executable)
@@ -90,7 +90,7 @@ class Sql(Recipe):
             return Availability(available=False, reason=f"{python} has no sqlite3", remedy="use a Python that has it")
         return Availability(available=True, version=answer.stdout.strip(), origin=f"{python} (module sqlite3)")
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
         return find_python(config.python_path).runtime
 

@@ -36,7 +36,7 @@ def search_path(executable: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessConfig:
+class Toolchains:
     """Which programs run which language. Names are looked up on PATH; paths are used as they are.
 
     Args:
@@ -47,13 +47,6 @@ class ProcessConfig:
         cxx_path: The C++ compiler; ``zig`` means Zig's.
         pipefail: Whether a pipe in a command fails when any program in it fails.
         check_types: Whether TypeScript is type-checked before it runs.
-        pool_size: How many spares to keep for each kind of request; 0 makes each jail on request.
-        templates: Whether jails of a kind that is requested again are forked from a template: fast, but they share its
-            address layout and hash seed. With False and ``pool_size=0``, nothing is kept between runs.
-        preload: Python modules that spares have imported already.
-        cache_dir: The folder for compiled programs; None for a private one in the user's cache, "" for no cache.
-        runners: How many processes of ours run programs when many run at once (``backends/crowd.py``); None for one for
-            two cores, where there are at least four, and 0 for none.
 
     """
 
@@ -64,11 +57,6 @@ class ProcessConfig:
     cxx_path: str = "c++"
     pipefail: bool = False
     check_types: bool = False
-    pool_size: int = 2
-    templates: bool = True
-    preload: tuple[str, ...] = ()
-    cache_dir: str | None = None
-    runners: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "python_path", interpreter_name(self.python_path))
@@ -78,11 +66,6 @@ class ProcessConfig:
             if not isinstance(program, str) or not program or "\0" in program:
                 raise InvalidRequest(f"{name} must be the name or path of a program, got {quoted(given)}")
             object.__setattr__(self, name, program)
-        if isinstance(self.pool_size, bool) or not isinstance(self.pool_size, int) or self.pool_size < 0:
-            raise InvalidRequest(f"pool_size must be a whole number, 0 for none, got {quoted(self.pool_size)}")
-        counted = isinstance(self.runners, int) and not isinstance(self.runners, bool) and self.runners >= 0
-        if self.runners is not None and not counted:
-            raise InvalidRequest(f"runners must be a whole number, 0 for none, got {quoted(self.runners)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +103,7 @@ class StepBuilder:
     The environment has layers, the later ones win: the sandbox's, the toolchain's, the policy's, the request's.
     """
 
-    config: ProcessConfig
+    config: Toolchains
     places: Places = field(default_factory=Places)
     path: str = SYSTEM_PATH
     policy_env: Mapping[str, str] = field(default_factory=dict)
@@ -197,14 +180,14 @@ class Recipe(ABC):
     reserved_mb: int = 0
 
     @abstractmethod
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """Find the toolchain. The backend calls it once and keeps the result."""
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """Return host paths besides the system folders that must be readable inside."""
         return ()
 
-    def warm(self, config: ProcessConfig, memory_mb: int, places: Places) -> tuple[str, ...]:
+    def warm(self, config: Toolchains, memory_mb: int, places: Places) -> tuple[str, ...]:
         """Return the command that waits in a spare for a step of kind ``warm``; empty for none."""
         return ()
 

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from sandbox_kernel.languages.recipe import Availability, ProcessConfig, Recipe
+from sandbox_kernel.languages.recipe import Availability, Recipe, Toolchains
 from sandbox_kernel.model import Language
 
 #: The file and the class of each language's recipe.
@@ -56,7 +56,7 @@ RECIPES: Mapping[Language, Recipe] = _Recipes()
 
 
 @functools.lru_cache(maxsize=64)
-def availability(config: ProcessConfig, language: Language) -> Availability:
+def availability(config: Toolchains, language: Language) -> Availability:
     """Return whether this host can run a language with this configuration. Measured once for each process."""
     recipe = RECIPES.get(language)
     if recipe is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.jail.interpreter import runtime_grants
 from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.recipe import Availability, ProcessConfig, ProgramPlan, Recipe, StepBuilder
+from sandbox_kernel.languages.recipe import Availability, ProgramPlan, Recipe, StepBuilder, Toolchains
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
@@ -92,7 +92,7 @@ class Rust(Recipe):
     minimum_memory_mb = 128
     reserved_mb = 256
 
-    def probe(self, config: ProcessConfig) -> Availability:
+    def probe(self, config: Toolchains) -> Availability:
         """See ``Recipe``."""
         try:
             found = find_rustc(config.rustc_path)
@@ -100,7 +100,7 @@ class Rust(Recipe):
             return Availability(available=False, reason=error.reason, remedy=REMEDY)
         return Availability(available=True, version=found.version, origin=found.executable)
 
-    def runtime(self, config: ProcessConfig) -> tuple[Grant, ...]:
+    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
         found = find_rustc(config.rustc_path)
         return runtime_grants([found.sysroot, found.executable])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal as signals
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum, unique
+from enum import StrEnum, auto, unique
 
 from sandbox_kernel.ground.values import dataclass
 
@@ -43,93 +43,64 @@ _NAMED_CELLS, _CELL_WORDS = 3, 60
 class NoteKind(StrEnum):
     """What a note is about."""
 
-    #: The session went back to a checkpoint because the cell had to be ended.
-    ROLLED_BACK = "rolled_back"
-    #: The user asked for an undo.
-    TAKEN_BACK = "taken_back"
-    #: The session went to another state of its tree because the user asked.
-    MOVED = "moved"
-    #: Cells that were run again to reach a state that was no longer held.
-    RUN_AGAIN = "run_again"
-    #: The session has no state any more: it was started anew.
-    STATE_LOST = "state_lost"
-    #: Files that a rollback or an undo did not restore.
-    LOST_FILES = "lost_files"
-    #: Threads that a rollback or an undo did not restore.
-    LOST_THREADS = "lost_threads"
+    ROLLED_BACK = auto()
+    TAKEN_BACK = auto()
+    MOVED = auto()
+    RUN_AGAIN = auto()
+    STATE_LOST = auto()
+    LOST_FILES = auto()
+    LOST_THREADS = auto()
     #: What a state has in common with all others, so that it does not go back: sockets, databases, child processes.
-    SHARED_BY_STATES = "shared_by_states"
-    #: Why a state is not held at all.
-    NOT_HELD = "not_held"
-    #: Checkpoints that were killed, so that some cells cannot be undone.
-    LOST_CHECKPOINTS = "lost_checkpoints"
+    SHARED_BY_STATES = auto()
+    NOT_HELD = auto()
+    LOST_CHECKPOINTS = auto()
     #: Calls of host functions that a rollback did not undo.
-    CALLS_HAPPENED = "calls_happened"
+    CALLS_HAPPENED = auto()
     #: The cell left no state: that of the cell before it stays.
-    STATE_NOT_SAVED = "state_not_saved"
-    #: The session has a context on a GPU: no checkpoints are made from now on.
-    STATE_ON_GPU = "state_on_gpu"
-    #: Cells, and variables on a GPU, that a rollback lost because no checkpoint could hold them.
-    LOST_ON_GPU = "lost_on_gpu"
-    #: A copy of the state that ``checkpoint`` had made in the host's memory was loaded.
-    COPY_LOADED = "copy_loaded"
+    STATE_NOT_SAVED = auto()
+    STATE_ON_GPU = auto()
+    LOST_ON_GPU = auto()
+    COPY_LOADED = auto()
     #: Why the worker of a session was ended, or how it ended.
-    WORKER_ENDED = "worker_ended"
-    #: The worker died between two cells, and a checkpoint replaced it.
-    WORKER_REPLACED = "worker_replaced"
-    #: The kernel ended a process of the cell for its memory; the session lives on.
-    CHILD_OUT_OF_MEMORY = "child_out_of_memory"
-    #: The session's memory limit was raised.
-    MORE_MEMORY = "more_memory"
-    #: Files of a run that its sandbox does not keep.
-    FILES_NOT_KEPT = "files_not_kept"
+    WORKER_ENDED = auto()
+    WORKER_REPLACED = auto()
+    CHILD_OUT_OF_MEMORY = auto()
+    MORE_MEMORY = auto()
+    FILES_NOT_KEPT = auto()
     #: Files of the notebook's last kernel that are in the work folder.
-    FILES_FOUND = "files_found"
-    #: Files that a session and the other runs of its sandbox do not share.
-    FILES_NOT_SHARED = "files_not_shared"
-    #: The list of changed files is not complete.
-    TRUNCATED_CHANGES = "truncated_changes"
-    #: The program worked on a private copy of the user's folder, because no layer could be mounted over it.
-    COPIED_FOLDER = "copied_folder"
+    FILES_FOUND = auto()
+    FILES_NOT_SHARED = auto()
+    TRUNCATED_CHANGES = auto()
+    COPIED_FOLDER = auto()
     #: The network was open, there was none, or the program went past the proxy.
-    NETWORK = "network"
-    NO_NETWORK = "no_network"
+    NETWORK = auto()
+    NO_NETWORK = auto()
     #: A host that the policy allows, and that the proxy could not reach.
-    UNREACHED = "unreached"
-    #: The run was stopped while its program was being compiled.
-    COMPILE_STOPPED = "compile_stopped"
-    #: The compiled program came from the cache.
-    COMPILE_CACHED = "compile_cached"
-    #: An earlier kernel of this notebook left a state that the session can go on with.
-    STATE_OFFERED = "state_offered"
-    #: Autosave could not save a state.
-    NOT_AUTOSAVED = "not_autosaved"
+    UNREACHED = auto()
+    COMPILE_STOPPED = auto()
+    COMPILE_CACHED = auto()
+    STATE_OFFERED = auto()
+    NOT_AUTOSAVED = auto()
     #: What the user could write to get further.
-    HINT = "hint"
+    HINT = auto()
     #: The interpreter was started from nothing, which takes longer.
-    NOT_BOOTED = "not_booted"
-    #: The program needs a package that is not installed.
-    MISSING_PACKAGE = "missing_package"
+    NOT_BOOTED = auto()
+    MISSING_PACKAGE = auto()
     #: Part of an output was not shown, because a page must not show it.
-    REMOVED_OUTPUT = "removed_output"
+    REMOVED_OUTPUT = auto()
     #: Outputs that were not shown, because they were too many or too late.
-    DROPPED_OUTPUT = "dropped_output"
-    #: Text that was cut at the output limit.
-    CUT_OUTPUT = "cut_output"
-    #: Output that did not arrive.
-    LOST_OUTPUT = "lost_output"
-    #: The cell wrote text into another cell of the notebook, or was not allowed to.
-    NEXT_CELL = "next_cell"
-    #: The cell asked for input and got none.
-    NO_ANSWER = "no_answer"
+    DROPPED_OUTPUT = auto()
+    CUT_OUTPUT = auto()
+    LOST_OUTPUT = auto()
+    NEXT_CELL = auto()
+    NO_ANSWER = auto()
     #: The cell did not run in the notebook's session.
-    FRESH_SANDBOX = "fresh_sandbox"
-    #: Nothing was run.
-    NOT_RUN = "not_run"
+    FRESH_SANDBOX = auto()
+    NOT_RUN = auto()
     #: A note that stands for more of the same kinds.
-    MORE_NOTES = "more_notes"
+    MORE_NOTES = auto()
     #: A note that this package did not make.
-    OTHER = "other"
+    OTHER = auto()
 
     @property
     def of_this_run(self) -> bool:

@@ -54,8 +54,8 @@ from sandbox_kernel.notebook.sandboxes import CellIO, NotebookSandboxes, as_stdi
 from sandbox_kernel.receipt import MARK
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd, FrontEndReply
-from sandbox_kernel.workspace.here.kept_changes import changes_waiting
 from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.kept_changes import changes_waiting
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.wasm.prepare import PrepareProgress

@@ -103,7 +103,7 @@ class Offer:
 def offers_of(result: ExecResult, never: Iterable[Wanted] = (), session: str = "") -> tuple[Offer, ...]:
     """Return what a result lacked and may be offered: each right once, none that the user never wants to give.
 
-    Secrets are not offered (``workspace/here/hidden.py``): a user who wants to give one names it.
+    Secrets are not offered (``workspace/hidden.py``): a user who wants to give one names it.
     """
     if not result.violations and not any(note.wanted for note in result.notes):
         return ()

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError, SessionError
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import AnyOnInput, ExecResult, Language, NoteKind, OnOutput, OnUsage, Status, notes
 from sandbox_kernel.model.notes import Wanted
 from sandbox_kernel.notebook.offered_functions import OfferedFunctions

@@ -11,16 +11,46 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.policy.places import AccessMode, flag, path_text
+from sandbox_kernel.ground.wire import BadMessage, check, no_key_twice
+from sandbox_kernel.policy.places import AccessMode, path_text
 from sandbox_kernel.policy.written_folders import written_place
 
 if TYPE_CHECKING:
     from sandbox_kernel.policy.sandbox_policy import SandboxPolicy
 
-
 #: Longer policy files are refused.
 _MAX_FILE = 1 << 20
+
+
+class _Path(Struct, forbid_unknown_fields=True):
+    path: str
+    mode: AccessMode = AccessMode.READ_ONLY
+
+
+class _Rule(Struct, forbid_unknown_fields=True):
+    domain: str
+    ports: list[int] = field(default_factory=list)
+
+
+class _Mount(Struct, forbid_unknown_fields=True):
+    host: str
+    guest: str
+    writable: bool = False
+
+
+class _Document(Struct, rename="camel", forbid_unknown_fields=True):
+    """A policy as it is written; the form that the seed projects read."""
+
+    allowed_paths: list[_Path] = field(default_factory=list)
+    allow_network: bool = False
+    network_rules: list[_Rule] = field(default_factory=list)
+    allow_process_spawn: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    mounts: list[_Mount] = field(default_factory=list)
+    gpu: str | list[int] | None = None
 
 
 def to_json(policy: SandboxPolicy) -> str:
@@ -41,7 +71,7 @@ def to_json(policy: SandboxPolicy) -> str:
 def from_json(text: str | bytes, empty: SandboxPolicy) -> SandboxPolicy:
     """Return the policy that ``to_json`` wrote. Raises ``PolicyViolation`` for anything else."""
     try:
-        document = json.loads(text, object_pairs_hook=_no_key_twice)
+        document = json.loads(text, object_pairs_hook=no_key_twice)
     except (ValueError, RecursionError, TypeError) as error:
         raise PolicyViolation(f"policy is not JSON: {error}") from None
     return from_document(document, empty)
@@ -92,65 +122,28 @@ def _read(path: Path) -> bytes:
     return raw
 
 
-def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Raise ``PolicyViolation`` for a repeated key: it is a mistake, and either value could allow too much."""
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise PolicyViolation(f"policy has the key {next(n for n in names if names.count(n) > 1)!r} twice; keep one")
-    return document
-
-
 def from_document(document: object, empty: SandboxPolicy) -> SandboxPolicy:
-    """Return the empty policy with what a document allows. Raises ``PolicyViolation`` for unknown keys."""
-    known = ("allowedPaths", "allowNetwork", "networkRules", "allowProcessSpawn", "env", "mounts", "gpu")
-    fields = _table(document, "policy", known)
+    """Return the empty policy with what a document allows. Raises ``PolicyViolation`` for another form."""
+    try:
+        read = check(document, _Document)
+    except BadMessage as error:
+        keys = ", ".join(_Document.__struct_encode_fields__)
+        raise PolicyViolation(f"policy has another form than it must: {error}; its keys are {keys}") from None
     policy = empty
-    for entry in _rows(fields.get("allowedPaths", []), "allowedPaths"):
-        row = _table(entry, "allowedPaths", ("path", "mode"))
-        path, mode = _text(row.get("path"), "path"), row.get("mode", "readOnly")
-        if mode not in tuple(AccessMode):
-            raise PolicyViolation(f"mode {mode!r} of {path!r} must be readOnly or readWrite")
-        policy = policy.allow_read_write(path) if mode == AccessMode.READ_WRITE else policy.allow_read(path)
-    for entry in _rows(fields.get("networkRules", []), "networkRules"):
-        row = _table(entry, "networkRules", ("domain", "ports"))
-        ports = _rows(row.get("ports", []), "ports")
-        policy = policy.allow_domain(_text(row.get("domain"), "domain"), *ports)  # type: ignore[arg-type]
-    for entry in _rows(fields.get("mounts", []), "mounts"):
-        row = _table(entry, "mounts", ("host", "guest", "writable"))
-        writable = flag(row.get("writable", False), "writable")
-        policy = policy.mount(_text(row.get("host"), "host"), _text(row.get("guest"), "guest"), writable)
-    if fields.get("gpu") is not None:
-        policy = policy.allow_gpu(fields["gpu"])  # type: ignore[arg-type]
-    env = fields.get("env", {})
-    if not isinstance(env, dict):
-        raise PolicyViolation(f"env must be a table of strings, got {env!r}")
-    for name, value in env.items():
+    for row in read.allowed_paths:
+        writable = row.mode is AccessMode.READ_WRITE
+        policy = policy.allow_read_write(row.path) if writable else policy.allow_read(row.path)
+    for rule in read.network_rules:
+        policy = policy.allow_domain(rule.domain, *rule.ports)
+    for mount in read.mounts:
+        policy = policy.mount(mount.host, mount.guest, mount.writable)
+    if read.gpu is not None:
+        policy = policy.allow_gpu(read.gpu)
+    for name, value in read.env.items():
         try:
             policy = policy.with_env(name, value)
         except InvalidRequest as error:
             raise PolicyViolation(str(error)) from None
-    if flag(fields.get("allowNetwork", False), "allowNetwork"):
+    if read.allow_network:
         policy = policy.allow_network()
-    return policy.allow_process_spawn(flag(fields.get("allowProcessSpawn", False), "allowProcessSpawn"))
-
-
-def _table(value: object, what: str, known: tuple[str, ...]) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise PolicyViolation(f"{what} must be a table with the keys {', '.join(known)}; got {value!r}")
-    unknown = [key for key in value if key not in known]
-    if unknown:
-        raise PolicyViolation(f"{what} has the unknown key {unknown[0]!r}; known keys: {', '.join(known)}")
-    return value
-
-
-def _rows(value: object, what: str) -> list[object]:
-    if not isinstance(value, list):
-        raise PolicyViolation(f"{what} must be a list, got {value!r}")
-    return value
-
-
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise PolicyViolation(f"{what} must be a string, got {value!r}")
-    return value
+    return policy.allow_process_spawn(read.allow_process_spawn)

@@ -75,7 +75,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _line(name: str, enforced: bool | None, evidence: str) -> Measurement:
-    return Measurement(area=AREA, name=name, enforced=enforced, mechanism=MECHANISM, evidence=evidence)
+    return Measurement(AREA, name, enforced, MECHANISM, evidence)
 
 
 # What the frames of the report try in the user's browser, and the page in which they try it. Pure.

@@ -154,23 +154,13 @@ def make_report(
     )
 
 
-def summed_report(
-    backend: SandboxBackend,
-    *,
-    host: str = "",
-    weaknesses: tuple[str, ...] = (),
-    more: tuple[Measurement, ...] = (),
-) -> CapabilityReport:
-    """Return the report of a backend that summarises its own measurements (wasm, dask); ``more`` are further lines."""
+def summed_report(backend: SandboxBackend, *, host: str = "", weaknesses: tuple[str, ...] = ()) -> CapabilityReport:
+    """Return the report of a backend that summarises its own measurements (wasm, dask)."""
     found = backend.capabilities()
-    lines = list(more)
+    lines = []
     for name, promise in found.enforced_limits.items():
         area, tried = _PROMISES[name]
-        lines.append(
-            Measurement(
-                area=area, name=tried, enforced=promise.enforced, mechanism=promise.mechanism, evidence=promise.evidence
-            )
-        )
+        lines.append(Measurement(area, tried, promise.enforced, promise.mechanism, promise.evidence))
     return CapabilityReport(
         backend=backend.name,
         isolation=found.isolation_class,

@@ -13,10 +13,10 @@ from dataclasses import replace
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.workspace.box_folder import FolderLink, LargeFiles, OlderStates, PutAgain
 from sandbox_kernel.workspace.changes import MAX_CHANGES, Snapshot, compare, displayed, incomplete, snapshot
-from sandbox_kernel.workspace.folder_state import FolderState, take_folder
-from sandbox_kernel.workspace.here.here_link import HereLink
-from sandbox_kernel.workspace.shared_folder import FolderLink, LargeFiles, OlderStates, PutAgain
+from sandbox_kernel.workspace.overlay.session_layer import HereLink
+from sandbox_kernel.workspace.transfer import FolderState, take_folder
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import NO_TIME, DirEntry, WalkLimits

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.gate_messages import JobFile
@@ -22,7 +23,6 @@ from sandbox_kernel.languages.c_family import REMEDY, find_zig
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.interpreters import shell
 from sandbox_kernel.languages.node import OVERHEAD_MB, RESERVED_MB, find_node, node_runtime
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program

@@ -35,9 +35,8 @@ from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed, spare_processes
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.here.here_link import HereLink
-from sandbox_kernel.workspace.here.session_layer import SessionLayer
-from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.box_folder import FolderLink
+from sandbox_kernel.workspace.overlay.session_layer import HereLink, SessionLayer
 
 #: How many times the session's first memory limit a cell may be given, where a control group enforces the limit: the
 #: worker's ``rlimits`` are fixed when it starts.

@@ -14,8 +14,8 @@ from sandbox_kernel.session.files import HereFiles, WorkFiles
 from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.here.here_link import HereLink
-from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.box_folder import FolderLink
+from sandbox_kernel.workspace.overlay.session_layer import HereLink
 
 
 class StillBusy(SessionError):

@@ -32,8 +32,8 @@ from sandbox_kernel.session.take_state import (
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.variables import can_run_again
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.folder_state import FolderState, put_folder
-from sandbox_kernel.workspace.shared_folder import FolderLink
+from sandbox_kernel.workspace.box_folder import FolderLink
+from sandbox_kernel.workspace.transfer import FolderState, put_folder
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 

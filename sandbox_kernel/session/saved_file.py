@@ -26,8 +26,13 @@ from sandbox_kernel.limits import MIB, check_memory_mb
 from sandbox_kernel.model import check_file_name
 from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.receipt import one_line
-from sandbox_kernel.workspace.folder_state import MOST_LEFT_OUT, FolderState, check_entries
-from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES
+from sandbox_kernel.workspace.transfer import (
+    MAX_PACKED_BYTES,
+    MAX_PACKED_FILES,
+    MOST_LEFT_OUT,
+    FolderState,
+    check_entries,
+)
 from sandbox_kernel.workspace.tree.walk import NO_TIME, Entry
 
 MAGIC = b"sandbox-kernel session 1\n"

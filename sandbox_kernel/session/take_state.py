@@ -27,8 +27,7 @@ from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.saved_file import INTERRUPTED, MOST_MEMORY, check_elapsed
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.folder_state import FolderState
-from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, pack_files
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, FolderState, pack_files
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 #: How long all tries may take, and how many there are; each but the last may find a variable that ends it.

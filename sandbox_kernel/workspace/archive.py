@@ -23,7 +23,7 @@ from typing import Any
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.policy.written_folders import host_file
-from sandbox_kernel.workspace.transfer import Skipped, pack_files
+from sandbox_kernel.workspace.transfer import Skipped, kept_time, pack_files
 from sandbox_kernel.workspace.tree.paths import Names, explained, names_beneath, shown
 from sandbox_kernel.workspace.tree.rooted import Rooted, copy_sparsely
 from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FILE, Entry, WalkLimits, type_name
@@ -37,8 +37,6 @@ _CHUNK = MIB
 _BLOCK = 512
 #: A deeper tree could not be copied into a sandbox.
 _MAX_DEPTH = WalkLimits().depth
-#: Latest time of a file, in the year 2242; file systems do not store later ones.
-_LATEST_NS = (1 << 33) * 10**9
 
 _FILE_TYPES = (b"0", b"\0", b"7")
 _FOLDER_TYPE = b"5"
@@ -208,8 +206,7 @@ def _entry(told: Entry) -> Entry:
             f"archive member {shown(told.path)} is not a plain file or folder (links, devices and sparse files are "
             "refused); make the archive without it"
         )
-    mtime_ns = told.mtime_ns if 0 <= told.mtime_ns < _LATEST_NS else 0
-    return told._replace(path="/".join(names), mode=told.bits, mtime_ns=mtime_ns)
+    return told._replace(path="/".join(names), mode=told.bits, mtime_ns=max(0, kept_time(told.mtime_ns)))
 
 
 def _content(fd: int, entry: Entry, position: int) -> Iterator[bytes]:

@@ -1,35 +1,57 @@
 """The files of one ``Sandbox`` object: a private folder on the host that its runs see as /box and leave their files in.
 
-Sessions have work folders of their own and share this one by copies (``shared_folder.py``).
 Made when first needed, mode 0700, removed with the sandbox unless it was given. Nothing in it is ever imported or
 executed by the host.
+
+A session has a work folder of its own, which rollback restores together with the state; ``FolderLink`` keeps the two in
+step. Files are copied between cells: changes of a cell go into the folder of the sandbox, and other changes there
+(``write_file``, fresh runs, other sessions) go into the session before its next cell. Large files are not shared, and
+the result says so; a notebook keeps them for its next kernel (``LargeFiles``).
+
+A state of a session has a copy of the folder as it was then. What other sessions, single runs and the user changed
+later is not in that copy. An undo that goes back to it takes back only what the session itself changed, so the rest is
+put in again. The same holds for a state whose cells are run again: they write what they wrote then, over what others
+changed since.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, SandboxError
+from sandbox_kernel.ground.own_folder import make_own_folder
+from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
-from sandbox_kernel.workspace.shared_folder import FolderLink
-from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, collect, pack_files
+from sandbox_kernel.workspace.changes import Snapshot, compare, merged, snapshot
+from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, Skipped, collect, pack_files
+from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
-from sandbox_kernel.workspace.tree.walk import FILE, DirEntry
+from sandbox_kernel.workspace.tree.walk import FILE, Entry, WalkLimits
+
+#: Limits of shared files. Every fresh run gets a copy of them, so a large data set would slow each run.
+MAX_SHARED_FILE = 16 * MIB
+MAX_SHARED_BYTES = 64 * MIB
+MAX_SHARED_FILES = 5000
+#: The most that is kept of one session's large files.
+MOST_LARGE_BYTES = 1024 * MIB
+MOST_LARGE_FILES = 1000
+#: The most that is remembered of one file of others, and of all, that a session has changed afterwards.
+MOST_FILE = 16 * MIB
+_MOST_BYTES = 64 * MIB
+#: Most files that notes name.
+_NAMED = 5
 
 
 class BoxFolder:
     """Thread-safe: runs that end at the same time bring their files in one after the other.
 
-    Args:
-        place: A private folder of the host that is used and stays when the sandbox ends; None for a new one that does
-            not.
-
+    ``place`` is a private folder of the host that is used and stays when the sandbox ends; None for a new one.
     """
 
     def __init__(self, place: str | None = None) -> None:
@@ -66,7 +88,7 @@ class BoxFolder:
         with self.changing() as root:
             root.remove(path, tree=True)
 
-    @contextmanager
+    @contextlib.contextmanager
     def changing(self) -> Iterator[Rooted]:
         """The folder while its files are changed by the host; sessions look again afterwards."""
         with self.lock:
@@ -75,7 +97,7 @@ class BoxFolder:
             finally:
                 self.generation += 1
 
-    def list_dir(self, path: str = ".") -> tuple[DirEntry, ...]:
+    def list_dir(self, path: str = ".") -> tuple[Entry, ...]:
         """What a folder holds, sorted by name."""
         return self.opened().list_dir(path)
 
@@ -160,3 +182,326 @@ def _remove(path: str, root: Rooted) -> None:
     root.clear()
     root.close()
     os.rmdir(path)
+
+
+@dataclass(frozen=True)
+class OlderStates:
+    """The states of a session when others' files come: those whose copies do not get them, and the newest of all."""
+
+    copies: frozenset[int] = frozenset()
+    newest: int = 0
+
+
+#: Those of a session that has run nothing.
+NO_STATES = OlderStates()
+
+
+@dataclass(frozen=True)
+class _OthersFile:
+    """A path that others have changed. ``older`` are the states whose copies do not have that version.
+
+    ``newest`` is the newest state of the session when it came: the cells up to that one ran before it.
+    ``replaced`` is that version where the session has changed the path afterwards.
+    """
+
+    stamp: object
+    older: frozenset[int]
+    newest: int
+    replaced: Entry | None = None
+
+
+@dataclass(frozen=True)
+class PutAgain:
+    """What was put in again after an undo, by path.
+
+    ``hold``: what the others changed still holds. ``anew``: the session had changed it in between, so that it is to be
+    kept anew. ``waiting``: the session gets it before its next cell.
+    """
+
+    hold: frozenset[str]
+    anew: frozenset[str]
+    waiting: frozenset[str]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written into the session's folder."""
+        return not self.hold and not self.anew
+
+    def is_others(self, path: str) -> bool:
+        """Whether what stands at a path is no change of the session."""
+        return path in self.hold or path in self.waiting
+
+
+class FolderLink:
+    """Links the work folder of one session to a ``BoxFolder``. Used only by the call that has the session's turn."""
+
+    def __init__(self, folder: BoxFolder) -> None:
+        self._folder = folder
+        self._look = Snapshot()
+        self._seen = 0
+        #: What others have put into the folder of the session, by path.
+        self._others: dict[str, _OthersFile] = {}
+        #: Where files that are not shared stay for the next kernel; None where they end with the session.
+        self.large: LargeFiles | None = None
+        self._large_given = False
+
+    def another(self) -> FolderLink:
+        """Return a link to the same folder for another session."""
+        return FolderLink(self._folder)
+
+    def files_below(self, name: str) -> dict[str, bytes]:
+        """Return the files of a folder of the sandbox; none when there is no such folder, or too much in it."""
+        folder = self._folder
+        with folder.lock:
+            if folder.generation == 0:
+                return {}
+            with contextlib.suppress(OSError, SandboxError):
+                with in_folder(folder.opened().fileno(), (name,), SCAN) as fd, Rooted(fd) as root:
+                    return dict(pack_files(root, MAX_SHARED_BYTES, MAX_SHARED_FILES).items())
+            return {}
+
+    def begin(self) -> None:
+        """Start with an empty session folder: every shared file counts as new."""
+        self._look, self._seen, self._large_given = Snapshot(), 0, False
+        self._others = {}
+
+    def push(self, box: Rooted, states: OlderStates = NO_STATES) -> tuple[bool, list[Note]]:
+        """Copy changes of the sandbox's folder into the session. Returns whether there were any, and notes.
+
+        ``states`` are those of the session.
+        """
+        changed, found = self._push_shared(box, states)
+        if self.large is not None and not self._large_given:
+            self._large_given = True
+            found += self.large.give(box)
+            changed = changed or len(self.large) > 0
+        return changed, found
+
+    def _push_shared(self, box: Rooted, states: OlderStates) -> tuple[bool, list[Note]]:
+        folder = self._folder
+        with folder.lock:
+            if folder.generation == self._seen:
+                return False, []
+            root = folder.opened()
+            before, self._look = self._look, snapshot(root, since=self._look)
+            self._seen = folder.generation
+            changes = compare(before, self._look)
+            if not changes:
+                return False, []
+            left = collect(root, box, changes, MAX_SHARED_BYTES, MAX_SHARED_FILES, delete=True)
+            self._came(_paths(changes), states)
+        return True, _notes(left, "was not put into this session")
+
+    def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
+        """Copy changes of the session's folder into the sandbox's folder. Returns notes on files that were left out."""
+        if not changes:
+            return []
+        wanted = list(_shareable(changes))
+        paths = _paths(changes)
+        folder = self._folder
+        with folder.lock:
+            root = folder.opened()
+            self._will_change(paths)
+            others = snapshot(root, since=self._look)
+            held = [entry.size for path, entry in others.entries.items() if path not in paths]
+            room, more = max(0, MAX_SHARED_BYTES - sum(held)), max(0, MAX_SHARED_FILES - len(held))
+            left = collect(box, root, wanted, room, more, delete=True, reusable=True)
+            now = snapshot(root, since=self._look)
+            alone = self._seen == folder.generation
+            folder.generation += 1
+            if alone:
+                self._look, self._seen = now, folder.generation
+            else:
+                old, is_own = self._look, paths.__contains__
+                self._look = Snapshot(
+                    merged(old.entries, now.entries, is_own),
+                    merged(old.digests, now.digests, is_own),
+                    {**old.unseen, **now.unseen},
+                    old.taken_ns or now.taken_ns,
+                )
+        large = [change.path for change in changes if _is_large(change)]
+        lost: list[Note] = []
+        if self.large is not None:
+            lost = self.large.follow(box, changes, {*large, *(item.path for item in left if item.type == FILE)})
+        most_mb = MAX_SHARED_FILE // MIB
+        stays = [notes.large_file_not_shared(display_name(path), most_mb) for path in large[:_NAMED]]
+        return stays + _notes(left, "is not shared with other runs") + lost
+
+    def put_again(self, box: Rooted, node: int, written: Mapping[str, int] | None = None) -> PutAgain:
+        """Put in again what others changed after a state that the session went back to; not what is waiting.
+
+        ``written``: the state was made by cells that ran again and wrote these paths, each with the state of its cell;
+        what is newer than that cell is put over them.
+        """
+        with self._folder.lock:
+            waiting = self.waiting()
+            newer = {
+                path: known
+                for path, known in self._others.items()
+                if path not in waiting
+                and (node in known.older if written is None else written.get(path, known.newest + 1) <= known.newest)
+            }
+            hold: set[str] = set()
+            anew: set[str] = set()
+            # Where nothing is kept of a path something may have to go: the content of a folder before the folder.
+            bare = sorted((path for path, known in newer.items() if known.stamp is None), reverse=True)
+            for path in (*bare, *sorted(newer.keys() - set(bare))):
+                known = newer[path]
+                with contextlib.suppress(SandboxError, OSError):  # what the session had there then leaves it no room
+                    if known.stamp == self.stamp(path):
+                        self.give(path, box)
+                        hold.add(path)
+                    elif known.stamp is None:
+                        self.give(path, box, kept=False)
+                        anew.add(path)
+                    elif known.replaced is not None:
+                        box.put(known.replaced, in_place=True)
+                        anew.add(path)
+            return PutAgain(frozenset(hold), frozenset(anew), frozenset(waiting))
+
+    def now_in(self, node: int, put: PutAgain) -> None:
+        """Note that the copy of a state, and the sandbox's folder, have what was put in again."""
+        with self._folder.lock:
+            for path, known in list(self._others.items()):
+                if path in put.anew:
+                    known = replace(known, stamp=self.stamp(path), replaced=None)
+                self._others[path] = replace(known, older=known.older - {node})
+
+    def _came(self, paths: Iterable[str], states: OlderStates) -> None:
+        """Note that these paths are now as others have them."""
+        for path in paths:
+            if states.newest:
+                self._others[path] = _OthersFile(self.stamp(path), states.copies, states.newest)
+            else:
+                self._others.pop(path, None)
+
+    def _will_change(self, paths: Iterable[str]) -> None:
+        """Remember the versions of others at paths at which a change of the session is about to be kept."""
+        for path in paths:
+            known = self._others.get(path)
+            if known is None or known.stamp is None or known.stamp != self.stamp(path):
+                continue
+            with contextlib.suppress(SandboxError):
+                version = self.version(path)
+                held = sum(len(one.replaced.data or b"") for one in self._others.values() if one.replaced is not None)
+                if version is not None and held + len(version.data or b"") <= _MOST_BYTES:
+                    self._others[path] = replace(known, replaced=version)
+
+    def waiting(self) -> set[str]:
+        """Return the paths at which others have changed something that the session has not got yet."""
+        if self._folder.generation == self._seen:
+            return set()
+        return _paths(compare(self._look, snapshot(self._folder.opened(), since=self._look)))
+
+    def stamp(self, path: str) -> object:
+        """Return what tells one version at a path from another; None where nothing is kept of the path."""
+        entry = self._folder.opened().look(tuple(path.split("/")))
+        return None if entry is None else entry[1:6]
+
+    def version(self, path: str) -> Entry | None:
+        """Return what is at a path with a stamp, with its content; None for a file above ``MOST_FILE``."""
+        root, names = self._folder.opened(), tuple(path.split("/"))
+        return with_content(root, root.stat(names))
+
+    def give(self, path: str, box: Rooted, *, kept: bool = True) -> None:
+        """Make a path of the session's folder what it is here; without ``kept``, as if nothing was kept of it.
+
+        A folder that holds something else stays.
+        """
+        names, root = tuple(path.split("/")), self._folder.opened()
+        entry = root.look(names) if kept else None
+        if entry is not None:
+            box.put(entry, root)
+        elif box.look(names) is not None:
+            with contextlib.suppress(SandboxError):
+                box.remove(names)
+
+
+def with_content(root: Rooted, entry: Entry) -> Entry | None:
+    """Return an entry with the content of its file; None for a file above ``MOST_FILE``."""
+    if not entry.is_file:
+        return entry
+    return entry._replace(data=root.read(entry.names, MOST_FILE)) if entry.size <= MOST_FILE else None
+
+
+def _paths(changes: Iterable[FsChange]) -> set[str]:
+    return {path for change in changes for path in (change.path, change.renamed_from) if path is not None}
+
+
+def _is_large(change: FsChange) -> bool:
+    return change.kind != "deleted" and change.type == FILE and (change.size or 0) > MAX_SHARED_FILE
+
+
+def _shareable(changes: Iterable[FsChange]) -> Iterable[FsChange]:
+    """Turn the change of a file that is too large into a deletion, so that no outdated version stays shared."""
+    for change in changes:
+        if not _is_large(change):
+            yield change
+            continue
+        yield replace(change, kind="deleted", renamed_from=None)
+        if change.renamed_from is not None:
+            yield replace(change, path=change.renamed_from, kind="deleted", renamed_from=None)
+
+
+def _notes(left: Sequence[Skipped], what: str) -> list[Note]:
+    named = [notes.file_not_shared(display_name(item.path), item.type, what, item.reason) for item in left[:_NAMED]]
+    return named + ([notes.more_files_not_shared(len(left) - _NAMED)] if len(left) > _NAMED else [])
+
+
+class LargeFiles:
+    """Files of one session that are too large to be shared with other runs, kept at a ``place`` for the next kernel.
+
+    A session of a notebook has them for itself; without this they would end with its process. After each cell that
+    changed one, it is copied to a private folder of the host; the first worker of the session's next kernel gets all of
+    them back. Bounded in bytes and files; what does not fit is told. Raises ``OSError``.
+    """
+
+    def __init__(self, place: str) -> None:
+        make_own_folder(place)
+        self._place = place
+        with Rooted.at(place) as kept:
+            walk = kept.walk(WalkLimits(entries=2 * MOST_LARGE_FILES, seconds=5.0))
+            self._sizes = {entry.path: entry.size for entry in walk if entry.is_file}
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def give(self, box: Rooted) -> list[Note]:
+        """Put all of them into the folder of a new worker. Returns notes on those that could not be put there."""
+        wanted = [FsChange(path=path, kind="created", type=FILE) for path in self._sizes]
+        with Rooted.at(self._place) as kept:
+            left = collect(kept, box, wanted, MOST_LARGE_BYTES, MOST_LARGE_FILES)
+        return _notes(left, "is kept and was not put into this session")
+
+    def follow(self, box: Rooted, changes: Iterable[FsChange], unshared: Collection[str]) -> list[Note]:
+        """Keep changed files that are not shared, and drop those that are gone or shared now.
+
+        Args:
+            box: The folder of the session.
+            changes: What the last cell changed.
+            unshared: Paths of changed files that other runs do not get.
+
+        Returns:
+            Notes on files that are not kept.
+
+        """
+        changed = {path for change in changes for path in (change.path, change.renamed_from) if path is not None}
+        if not unshared and not changed & self._sizes.keys():
+            return []
+        with Rooted.at(self._place) as kept:
+            for path in changed & self._sizes.keys() - set(unshared):
+                with contextlib.suppress(SandboxError):
+                    kept.remove(tuple(path.split("/")))
+                del self._sizes[path]
+            held = sum(size for path, size in self._sizes.items() if path not in unshared)
+            wanted = [FsChange(path=path, kind="modified", type=FILE) for path in unshared]
+            room = MOST_LARGE_BYTES - held, MOST_LARGE_FILES - len(self._sizes.keys() - set(unshared))
+            left = collect(box, kept, wanted, *room, reusable=True)
+            for path in set(unshared) - {one.path for one in left}:
+                self._sizes[path] = kept.stat(tuple(path.split("/"))).size
+            for one in left:
+                # An outdated version must not pass for the present one.
+                if self._sizes.pop(one.path, None) is not None:
+                    with contextlib.suppress(SandboxError):
+                        kept.remove(tuple(one.path.split("/")))
+        return _notes(left, "is lost when the kernel ends")

@@ -116,11 +116,9 @@ class KeptWork(LockedFolder):
 
     @classmethod
     def of(cls, notebook: str) -> KeptWork | None:
-        """Return the kept folder of a notebook; None where there cannot be a private one, or another kernel has it.
+        """Return the kept folder of a notebook, by its path or another text that names it for good.
 
-        Args:
-            notebook: The path of the notebook, or another text that names it for good.
-
+        None where there cannot be a private one, or another kernel has it.
         """
         path = _folder_of(notebook)
         try:
@@ -165,11 +163,8 @@ class KeptWork(LockedFolder):
     def place_of_changes(self, folder: str, policy: str, options: str) -> str | None:
         """Return where changes to a folder of the user stay; None when another sandbox of this kernel has the place.
 
-        Args:
-            folder: The real path of the user's folder.
-            policy: What programs may see beside it: changes made under other rights have another place.
-            options: What the user writes to have them again.
-
+        ``policy`` is what programs may see beside it: changes made under other rights have another place. ``options``
+        are what the user writes to have them again.
         """
         place = os.path.join(self.path, _HERE, _hashed(f"{folder}\0{policy}"))
         if place in self._given:
@@ -188,12 +183,7 @@ class KeptWork(LockedFolder):
                     yield own.read(entry.path, 4096).decode("utf-8", "replace"), place
 
     def place_of_large_files(self, session: str) -> str:
-        """Return where files stay that a session has for itself because they are too large to be shared.
-
-        Args:
-            session: The language and the name of the session.
-
-        """
+        """Return where files stay that a session, by its language and name, has because they are too large to share."""
         return os.path.join(self.path, _LARGE, _hashed(session))
 
 

@@ -16,8 +16,8 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.archive import unpack
+from sandbox_kernel.workspace.box_folder import MAX_SHARED_BYTES, MAX_SHARED_FILES
 from sandbox_kernel.workspace.hidden import is_hidden
-from sandbox_kernel.workspace.shared_folder import MAX_SHARED_BYTES, MAX_SHARED_FILES
 from sandbox_kernel.workspace.transfer import collect
 from sandbox_kernel.workspace.tree.paths import names_beneath
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
@@ -142,18 +142,11 @@ def _brief(value: object) -> str:
 
 
 def copy_from_host(host: Rooted, work: Rooted, path: str, *, again: bool = False) -> tuple[str, ...]:
-    """Copy a file, or a folder without the secrets in it, and return the paths of the files. Follows no links.
+    """Copy what the user's folder has at a path, and return the paths of the files. Follows no links.
 
-    Args:
-        host: The user's folder.
-        work: The work folder.
-        path: What to copy, relative to both. A secret is copied only when it is named itself.
-        again: Whether it was copied before and may be replaced.
-
-    Raises:
-        InvalidRequest: The work folder has it already, or it is a link, neither file nor folder, or more than a work
-            folder shares. Nothing was copied.
-
+    A folder is copied without the secrets in it; a secret only when it is named itself. Raises ``InvalidRequest``, and
+    copies nothing, when the work folder has it already (unless it was copied before: ``again``), for what is neither
+    file nor folder, and for more than a work folder shares.
     """
     top = host.stat(path)
     if top.type not in (FILE, DIRECTORY):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.outcome import judge_run
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.ending import Verdict
@@ -30,7 +30,7 @@ from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, run_job
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls, sizes, with_gpu
 from sandbox_kernel.languages.interpreters import shell
-from sandbox_kernel.languages.recipe import ProcessConfig, rlimits, search_path
+from sandbox_kernel.languages.recipe import rlimits, search_path
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import Events
 from sandbox_kernel.policy import SandboxPolicy

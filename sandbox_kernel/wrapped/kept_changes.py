@@ -29,10 +29,10 @@ from sandbox_kernel.box.files import here_folder
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.ground.wire import Frames, frame
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.patch import MOST_PATCH
-from sandbox_kernel.workspace.here.selection import select
 from sandbox_kernel.workspace.kept_work import LockedFolder, remove_oldest
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+from sandbox_kernel.workspace.overlay.patch import MOST_PATCH
+from sandbox_kernel.workspace.overlay.selection import select
 
 #: Kernels of one notebook that can have changes at the same time.
 MOST_AT_ONCE = 16

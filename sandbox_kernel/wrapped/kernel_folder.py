@@ -21,10 +21,9 @@ from sandbox_kernel.jail.template import NoLayer, Templates
 from sandbox_kernel.jail.walls import Places, Walls
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.here_link import HereLink
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder
-from sandbox_kernel.workspace.here.session_layer import SessionLayer
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
+from sandbox_kernel.workspace.overlay.session_layer import HereLink, SessionLayer
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.wrapped.kept_changes import (
     ChangesAnswer,

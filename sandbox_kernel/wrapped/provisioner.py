@@ -24,7 +24,7 @@ from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model.units import parse_duration, parse_megabytes
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.policy.sandbox_policy import make_policy
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.wrapped.kernelspecs import starts_us
 from sandbox_kernel.wrapped.needed_files import needed_files
 from sandbox_kernel.wrapped.record import check_path

@@ -1,21 +1,23 @@
-"""A host in trouble gives a typed error; an error of the caller's own listener stays what it is."""
+"""What cannot be run is refused before anything starts; a host in trouble gives a typed error."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.soak_faults import without_descriptors
+from sandbox_kernel import Limits
 from sandbox_kernel.backends import async_bridge  # noqa: F401 - imported before descriptors are taken away
 from sandbox_kernel.backends.base import RunContext
-from sandbox_kernel.backends.checks import Listener, host_trouble
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.checks import Listener, check_files_fit, host_trouble, read_to_end, unless_terminal
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError
 from sandbox_kernel.model import ExecRequest, Language
 
 
@@ -86,3 +88,77 @@ def test_a_host_without_descriptors_says_so_before_a_thread_is_asked() -> None:
 
     with pytest.raises(BackendUnavailable, match="Too many open files"):
         asyncio.run(ask())
+
+
+def request(size: int, language: Language = Language.PYTHON, memory_mb: int = 64) -> ExecRequest:
+    code = "1" if language is Language.PYTHON else '(module (func (export "_start")))'
+    return ExecRequest(
+        language=language, code=code, timeout=5, memory_limit_mb=memory_mb, files={"a": bytes(size), "b": "x"}
+    )
+
+
+def test_files_up_to_the_size_of_the_folder_fit() -> None:
+    check_files_fit(request((32 << 20) - 4096))
+
+
+def test_every_file_takes_whole_pages() -> None:
+    with pytest.raises(InvalidRequest, match="2 files of 33558528 bytes do not fit into the work folder"):
+        check_files_fit(request(32 << 20))
+
+
+def test_the_disk_limit_counts_where_it_is_the_smaller_one() -> None:
+    small = ExecRequest(
+        language=Language.PYTHON, code="1", timeout=5, files={"a": bytes(2 << 20)}, limits=Limits(disk_mb=1)
+    )
+    with pytest.raises(InvalidRequest, match=r"limits\.disk_mb is 1"):
+        check_files_fit(small)
+
+
+def test_the_process_backend_says_so_instead_of_failing_inside() -> None:
+    with pytest.raises(InvalidRequest, match="do not fit"):
+        ProcessBackend(ProcessConfig(pool_size=0)).run(request(33 << 20))
+
+
+def test_the_wasm_backend_says_so_instead_of_failing_inside() -> None:
+    pytest.importorskip("wasmtime")
+    with pytest.raises(InvalidRequest, match="do not fit"):
+        WasmBackend().run(request(300 << 20, Language.WASM))
+
+
+@pytest.mark.parametrize("given", ["print(1)", None, {"code": "1"}])
+def test_what_is_no_request_is_refused_with_an_example_of_one(given: Any) -> None:
+    with pytest.raises(InvalidRequest, match="a backend runs an ExecRequest"):
+        asyncio.run(ProcessBackend(ProcessConfig(pool_size=0)).execute(given))
+
+
+@pytest.mark.parametrize("given", [{"node_path": None}, {"rustc_path": ""}, {"cc_path": "a\0"}, {"pool_size": -1}])
+def test_a_configuration_that_names_no_program_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=next(iter(given))):
+        ProcessConfig(**given)
+    with pytest.raises(InvalidRequest, match="config must be a ProcessConfig"):
+        ProcessBackend(given)  # type: ignore[arg-type]
+
+
+def test_a_terminal_is_not_read_and_everything_else_is(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    read, write = os.pipe()
+    try:
+        assert unless_terminal(theirs) is None
+        assert unless_terminal(None) is None
+        assert unless_terminal(read) == read
+    finally:
+        for fd in (ours, theirs, read, write):
+            os.close(fd)
+
+
+def test_what_is_read_to_its_end_stays_open(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"x" * 300_000)
+    with (tmp_path / "in").open("rb", buffering=0) as file:
+        assert read_to_end(file.fileno()) == b"x" * 300_000
+        assert file.read() == b""
+
+
+def test_who_cannot_be_asked_is_told_before_anything_runs() -> None:
+    request = ExecRequest(language=Language.COMMAND, code="cat", timeout=20)
+    with pytest.raises(InvalidRequest, match="on_input"):
+        asyncio.run(ProcessBackend().execute(request, on_input="me"))  # type: ignore[arg-type]

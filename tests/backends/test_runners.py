@@ -15,11 +15,10 @@ import pytest
 
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.crowd import Crowd, shared_crowd
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.streams import Stop
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Language, Note, NoteKind, Status
 from sandbox_kernel.workspace.tree.rooted import Rooted

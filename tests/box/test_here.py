@@ -17,7 +17,7 @@ from sandbox_kernel import Conflict, InvalidRequest, ProcessConfig, Sandbox
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.model import NoteKind
 from sandbox_kernel.session.session import Session
-from tests.workspace.here.conftest import project as project
+from tests.workspace.overlay.conftest import project as project
 
 WALLS = ["layer", "layer-without-templates", "copy"]
 

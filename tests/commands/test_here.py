@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_cli import ROOT, cli
-from tests.workspace.here.conftest import project as project
+from tests.workspace.overlay.conftest import project as project
 
 CODE = "open('data/rows.csv', 'a').write('3,4\\n'); open('n.txt', 'w').write('1\\n')"
 

@@ -22,7 +22,7 @@ def test_a_blocking_call_from_the_network_thread_is_an_error_and_not_a_deadlock(
     async def nested() -> int:
         return NETWORK.run(answer())
 
-    with pytest.raises(RuntimeError, match="network thread"):
+    with pytest.raises(RuntimeError, match="the thread sandbox-kernel-net itself"):
         NETWORK.run(nested())
 
 

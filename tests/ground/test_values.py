@@ -66,17 +66,22 @@ def test_wrong_fields_are_refused(wrong: dict[str, int]) -> None:
         Named("a", 1)  # type: ignore[call-arg, arg-type]
 
 
-def test_the_check_of_a_class_runs_for_each_object() -> None:
+def test_values_are_checked_compared_shown_and_frozen_as_the_librarys_are() -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="negative"):
             Point(-1)
-
-
-def test_equal_values_are_equal_and_values_of_other_classes_are_not() -> None:
-    assert Point(1, note="a") == Point(1, note="b")
-    assert Point(1) != Point(2)
-    assert Named(x=1, first="a") != Point(1)
-    assert Point(1).__eq__(1) is NotImplemented
+    point = Point(1)
+    assert point == Point(1, note="b") != Point(2)
+    assert Named(x=1, first="a") != point
+    assert point.__eq__(1) is NotImplemented
+    assert repr(point).endswith("Point(x=1, name='here', tags=[], seen=7, depth=0)")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        point.x = 2  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del point.x
+    counter = Counter()
+    counter.count = 3
+    assert counter == Counter(3)
 
 
 def test_a_frozen_value_has_a_hash_and_a_record_has_none() -> None:
@@ -88,21 +93,6 @@ def test_a_frozen_value_has_a_hash_and_a_record_has_none() -> None:
     assert len({Key(1), Key(1), Key(2)}) == 2
     with pytest.raises(TypeError, match="unhashable"):
         hash(Counter())
-
-
-def test_a_frozen_value_cannot_be_changed_and_a_record_can() -> None:
-    point = Point(1)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        point.x = 2  # type: ignore[misc]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        del point.x
-    counter = Counter()
-    counter.count = 3
-    assert counter == Counter(3)
-
-
-def test_the_text_names_the_fields() -> None:
-    assert repr(Point(1)).endswith("Point(x=1, name='here', tags=[], seen=7, depth=0)")
 
 
 def test_the_library_knows_our_values() -> None:
@@ -163,23 +153,3 @@ def test_the_signature_of_a_public_class_shows_its_fields_before_any_object_was_
     assert said.startswith(
         "['language', 'code', 'timeout']\n(*, cpu_seconds: 'float | None' = None, processes: 'int' = 64"
     )
-
-
-def test_a_field_that_post_init_sets_is_not_looked_for_among_the_arguments() -> None:
-    @dataclass
-    class Made:
-        given: int
-        derived: int = dataclasses.field(init=False)
-
-        def __post_init__(self) -> None:
-            self.derived = self.given + 1
-
-    assert Made(1).derived == 2
-
-
-def test_a_class_without_a_text_gets_its_name_as_one() -> None:
-    @dataclass(frozen=True)
-    class Silent:
-        number: int = 0
-
-    assert Silent.__doc__ == "Silent"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sandbox_kernel import Language, Sandbox
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.languages.registry import availability
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from sandbox_kernel import ExecResult, ProcessBackend, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.backends.base import RunContext
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.languages import c_family
 from sandbox_kernel.languages.c_family import Zig, find_compiler
 from sandbox_kernel.languages.compiled import CACHED
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
 from sandbox_kernel.model import ExecRequest, Language
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sandbox_kernel import ProcessBackend, Sandbox, Status
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.languages import interpreters
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, Language
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel import BackendUnavailable, Sandbox, Status
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.languages.interpreters import find_program
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import RECIPES, availability
 from sandbox_kernel.model import Language
 

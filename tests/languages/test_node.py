@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import BackendUnavailable, ProcessBackend, Sandbox, SandboxPolicy, Status
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.languages.node import _can_be_told, find_node
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
 from sandbox_kernel.model import ExecRequest, Language
 

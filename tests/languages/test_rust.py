@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import ProcessBackend, Sandbox, Status
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.languages.compiled import CACHED
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
 from sandbox_kernel.languages.rust import Rustc, find_rustc, wrap
 from sandbox_kernel.model import ExecRequest, Language

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from sandbox_kernel import ExecResult, InvalidRequest, ProcessBackend, Sandbox, Status
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.languages import node as room
 from sandbox_kernel.languages.node import has_decorators
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.registry import availability
 from sandbox_kernel.model import ExecRequest, Language
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox, Status
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.languages import c_family
 from sandbox_kernel.languages.compiled import CACHED
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Language
 
 pytestmark = pytest.mark.timeout(900)

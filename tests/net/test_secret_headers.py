@@ -19,7 +19,7 @@ from sandbox_kernel import (
     SandboxPolicy,
     Secret,
 )
-from sandbox_kernel.cli import make_secrets
+from sandbox_kernel.commands.shared import make_secrets
 from sandbox_kernel.net.egress import SECRETS_VARIABLE
 from sandbox_kernel.net.fetch_policy import FetchRefused
 from sandbox_kernel.net.secret_headers import Vault

@@ -16,7 +16,7 @@ from sandbox_kernel.notebook.options.parse_options import first_defaults
 from sandbox_kernel.notebook.render import Door, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.workspace.kept_work import KeptWork
-from tests.workspace.here.conftest import project as project
+from tests.workspace.overlay.conftest import project as project
 
 #: A running session of 512 MB takes this much: it grows only where the host has control groups.
 OTHER_MEMORY = "400M" if find_hierarchies() is None else "800M"

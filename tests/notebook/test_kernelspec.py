@@ -98,7 +98,7 @@ def test_install_gives_a_kernel_rights_from_its_start(tmp_path: Path, monkeypatc
     spec = json.loads((tmp_path / "share" / "jupyter" / "kernels" / "sandbox" / "kernel.json").read_text())
     assert spec["env"]["SANDBOX_KERNEL_LINES"] == "locked"
     monkeypatch.setenv("SANDBOX_KERNEL_OPTIONS", spec["env"]["SANDBOX_KERNEL_OPTIONS"])
-    line = f"--policy {tmp_path}/p.toml --allow-net example.org --mount {tmp_path}/data:/data:rw"
+    line = f"--allow-net example.org --mount {tmp_path}/data:/data:rw --policy {tmp_path}/p.toml"
     assert first_defaults().words() == line
     for wrong in (["--mount", "data"], ["--allow-net", "no domain"], ["--policy", "no-such-preset"]):
         assert main(["install", "--prefix", str(tmp_path), *wrong]) != 0

@@ -22,7 +22,7 @@ from sandbox_kernel import (
 )
 from sandbox_kernel.agent.run_code import RunCode
 from sandbox_kernel.agent.run_service import RunQueue
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.jail import bubblewrap_jail
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
 from sandbox_kernel.jail.interpreter import find_python
@@ -30,7 +30,6 @@ from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
 from sandbox_kernel.languages.c_family import find_compiler
 from sandbox_kernel.languages.interpreters import find_program
 from sandbox_kernel.languages.node import find_node
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.languages.rust import find_rustc
 from sandbox_kernel.model import ExecRequest, ExecResult, Language
 from sandbox_kernel.net.audit import AuditFile

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from sandbox_kernel import ExecRequest, ExecResult, Limits, Status
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.jail.ending import LIMITS, Ending
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limit
 from sandbox_kernel.session.open_session import open_session
 from tests.jail.walls_and_groups import TIERS, Tier

@@ -13,7 +13,7 @@ from sandbox_kernel import InvalidRequest, Sandbox, SandboxPolicy, SessionError
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.session import python_state, saved_file
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace.folder_state import FolderState, folder_of, leads_out, put_folder, take_folder
+from sandbox_kernel.workspace.transfer import FolderState, folder_of, leads_out, put_folder, take_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import Entry
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.soak_faults import empty_groups, without_descriptors
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.cell.run_cell import Cell
 from sandbox_kernel.session.open_session import open_session

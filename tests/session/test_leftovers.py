@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.jail.accounting.processes import tree
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session
 
@@ -96,7 +95,7 @@ CLOSED = """
     from sandbox_kernel.backends.process import ProcessBackend
     from sandbox_kernel.jail.accounting.meter import own_leaves
     from sandbox_kernel.jail.accounting.processes import tree
-    from sandbox_kernel.languages.recipe import ProcessConfig
+    from sandbox_kernel.backends.process import ProcessConfig
     from sandbox_kernel.session.open_session import open_session
 
     def held():

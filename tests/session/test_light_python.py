@@ -223,9 +223,9 @@ def test_a_fork_of_a_fork_and_of_a_loaded_session_has_all_of_its_memory(
         assert value(one.run("len(numbers)")) == "0"
 
 
-def test_a_fork_with_an_open_file_is_refused_by_name(session: WasmSession) -> None:
+def test_a_fork_with_an_open_file_is_refused_by_name_and_says_what_to_do(session: WasmSession) -> None:
     session.run("f = open('kept.txt', 'w')")
-    with pytest.raises(SessionError, match=r"kept\.txt"):
+    with pytest.raises(SessionError, match=r"kept\.txt'; close them first\Z"):
         session.fork()
 
 

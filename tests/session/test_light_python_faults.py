@@ -12,7 +12,7 @@ import pytest
 from sandbox_kernel import ExecRequest, Language, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.functions.host_function import make_functions
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SessionError
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.model import Status
 from sandbox_kernel.session.open_wasm import WasmSession, load_wasm_session, open_wasm_session
 from sandbox_kernel.session.saved_file import ALIGNMENT, MAGIC
@@ -33,12 +33,12 @@ def session(backend: WasmBackend) -> Iterator[WasmSession]:
         yield opened
 
 
-def test_the_memory_is_whole_after_an_exception_of_ours_in_a_host_call(session: WasmSession) -> None:
-    session.run("x = 1")
-    # Reading this letter is a RecursionError in the worker.
-    result = session.run("x = 2\nimport os\nos.write(6, b'[' * 200_000 + b']' * 200_000 + b'\\n')")
-    assert (result.status, result.rolled_back) == (Status.KILLED, True), result
-    assert "RecursionError" in result.stderr
+def test_a_letter_that_cannot_be_read_is_none_in_a_cell_and_in_a_question(session: WasmSession) -> None:
+    # Reading this letter is a RecursionError in the worker; an object whose ``__dir__`` returns nothing raises too.
+    deep = "os.write(6, b'[' * 200_000 + b']' * 200_000 + b'\\n')"
+    result = session.run(f"import os; x = 1; {deep}\nclass A:\n  def __dir__(self): {deep}\na = A()")
+    assert (result.status, result.rolled_back) == (Status.OK, False), result
+    assert session.complete("a.", 2).get("matches", []) == []
     for _ in range(3):
         assert value(session.run("x")) == "1"
 
@@ -142,26 +142,6 @@ def test_a_saved_file_that_needs_more_memory_is_refused_by_what_to_do(backend: W
         assert value(loaded.run("len(b) >> 20")) == "550"
 
 
-def test_files_of_a_mount_at_the_letter_box_are_kept(backend: WasmBackend, tmp_path: Path) -> None:
-    policy = SandboxPolicy().mount(tmp_path, "/sandbox", writable=True)
-    with open_wasm_session(LightBackend(policy, store=backend.store), "python") as session:
-        session.run("open('/sandbox/result.txt', 'w').write('mine')")
-        assert value(session.run("open('/sandbox/result.txt').read()")) == "'mine'"
-    assert (tmp_path / "result.txt").read_text() == "mine"
-
-
-def test_writing_to_a_place_that_is_not_there_is_an_error(session: WasmSession) -> None:
-    result = session.run("open('/sandbox/x', 'w').write('mine')")
-    assert result.error is not None and result.error.ename == "FileNotFoundError"
-
-
-def test_a_fork_with_an_open_file_advises_to_close_it(session: WasmSession) -> None:
-    session.run("f = open('kept.txt', 'w')")
-    with pytest.raises(SessionError) as raised:
-        session.fork()
-    assert "close them first" in str(raised.value) and "disk_mb" not in str(raised.value)
-
-
 def test_a_mount_that_would_hide_the_wheels_is_refused(tmp_path: Path) -> None:
     thing = made(tmp_path, {"thing.py": ""})
     box = Sandbox(SandboxPolicy().mount(tmp_path, "/wheels"), backend="wasm", wheels=[thing])
@@ -174,14 +154,6 @@ def test_what_a_wheel_prints_when_it_is_imported_is_in_no_run(tmp_path: Path) ->
     with Sandbox(backend="wasm", wheels=[thing]) as box, box.session("python") as session:
         for result in (box.run("print('x')"), session.run("print('x')")):
             assert (result.stdout, result.stderr) == ("x\n", "")
-
-
-def test_the_memory_is_whole_after_a_question_that_left_the_guest(session: WasmSession) -> None:
-    deep = "os.write(6, b'[' * 200_000 + b']' * 200_000 + b'\\n')"
-    session.run(f"x = 1\nimport os\nclass A:\n  def __dir__(self): {deep}\na = A()")
-    session.complete("a.", 2)
-    for _ in range(3):
-        assert value(session.run("x")) == "1"
 
 
 def test_a_mount_in_the_work_folder_does_not_count_as_its_size(tmp_path: Path) -> None:

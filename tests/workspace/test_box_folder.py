@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from sandbox_kernel import FsChange, Sandbox
 from sandbox_kernel.errors import BackendUnavailable, PathTraversal
-from sandbox_kernel.workspace import box_folder, shared_folder
+from sandbox_kernel.workspace import box_folder
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -64,50 +65,27 @@ def left_behind(tmp_path: Path) -> Iterator[tuple[Path, Rooted]]:
         yield tmp_path, box
 
 
-def test_files_of_holes_that_one_run_leaves_end_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
+def test_what_runs_and_cells_leave_ends_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
     path, box = left_behind
     monkeypatch.setattr(box_folder, "MAX_PACKED_BYTES", 100)
-    for name in ("a", "b", "c"):
+    monkeypatch.setattr(box_folder, "MAX_PACKED_FILES", 3)
+    monkeypatch.setattr(box_folder, "MAX_SHARED_FILES", 3)
+    for name in ("a", "b"):
         with open(path / name, "wb") as file:
             file.truncate(60)
-    folder = BoxFolder()
-    try:
+    for number in range(5):
+        (path / f"f{number}").touch()
+    with closing(BoxFolder()) as folder:
         assert folder.keep(box, made("a")) == []
         (note,) = folder.keep(box, made("b"))
         assert "b (file) was not kept" in note
         assert folder.keep(box, made("a")) == [], "a file that is replaced makes room for itself"
-        assert set(folder.files()) == {"a"}
-    finally:
-        folder.close()
-
-
-def test_many_runs_that_leave_few_files_each_end_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
-    path, box = left_behind
-    monkeypatch.setattr(box_folder, "MAX_PACKED_FILES", 3)
-    for number in range(5):
-        (path / f"f{number}").touch()
-    folder = BoxFolder()
-    try:
-        told = [folder.keep(box, made(f"f{number}")) for number in range(5)]
-        assert [len(notes) for notes in told] == [0, 0, 0, 1, 1]
+        assert [len(folder.keep(box, made(f"f{number}"))) for number in range(4)] == [0, 0, 1, 1]
+        assert set(folder.files()) == {"a", "f0", "f1"}
+    with closing(BoxFolder()) as folder:
+        link = folder.link()
+        assert [bool(link.pull(box, made(f"f{number}"))) for number in range(5)] == [False] * 3 + [True] * 2
         assert len(folder.files()) == 3
-    finally:
-        folder.close()
-
-
-def test_cells_that_share_few_files_each_end_no_later_run(left_behind, monkeypatch: pytest.MonkeyPatch):
-    path, box = left_behind
-    monkeypatch.setattr(shared_folder, "MAX_SHARED_FILES", 3)
-    folder = BoxFolder()
-    link = folder.link()
-    try:
-        for number in range(5):
-            (path / f"f{number}").touch()
-            notes = link.pull(box, made(f"f{number}"))
-            assert bool(notes) == (number >= 3)
-        assert len(folder.files()) == 3
-    finally:
-        folder.close()
 
 
 def test_part_of_a_file_is_read_without_the_rest(left_behind):
@@ -120,3 +98,45 @@ def test_part_of_a_file_is_read_without_the_rest(left_behind):
     os.symlink("/etc/passwd", path / "link")
     with pytest.raises(PathTraversal):
         box.read_part("link", 0, 10)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(box_folder, "MAX_SHARED_FILE", 100)
+    monkeypatch.setattr(box_folder, "MOST_LARGE_BYTES", 1000)
+    (tmp_path / "state").mkdir(mode=0o700)
+    return tmp_path / "state" / "large"
+
+
+def test_large_files_outlive_their_session(place: Path) -> None:
+    with Sandbox() as box, box.session() as session:
+        session.keep_large_files(str(place))
+        assert session.run(
+            "import os; os.mkdir('d'); open('d/a', 'w').write('a' * 300); open('b', 'w').write('b' * 300)"
+        ).ok
+        assert session.run("open('d/a', 'a').write('c'); os.rename('b', 'e'); open('small', 'w').write('s')").ok
+    assert {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()} == {"d/a", "e"}
+    with Sandbox() as box, box.session() as session:
+        session.keep_large_files(str(place))
+        seen = session.run("import os; print(len(open('d/a').read()), len(open('e').read()), os.path.exists('b'))")
+        assert (seen.stdout, seen.changes) == ("301 300 False\n", ())
+        session.run("os.remove('e'); open('d/a', 'w').write('small now')")
+    assert not [path for path in place.rglob("*") if path.is_file()]
+
+
+def test_an_old_version_does_not_pass_for_the_present_one(place: Path) -> None:
+    with Sandbox() as box, box.session() as session:
+        session.keep_large_files(str(place))
+        assert session.run("open('a', 'w').write('a' * 300)").ok
+        told = session.run("open('a', 'w').write('a' * 2000)")
+        assert any("a (file) is lost when the kernel ends" in note for note in told.notes), told.notes
+    assert list(place.iterdir()) == []
+
+
+def test_undo_takes_a_kept_file_back_too(place: Path) -> None:
+    with Sandbox() as box, box.session() as session:
+        session.keep_large_files(str(place))
+        session.run("open('a', 'w').write('a' * 300)")
+        session.run("open('a', 'w').write('b' * 300)")
+        session.undo()
+        assert (place / "a").read_text() == "a" * 300

@@ -13,7 +13,7 @@ import pytest
 from sandbox_kernel.errors import ExecutionFailed, InvalidRequest, PathTraversal
 from sandbox_kernel.workspace.archive import restore, save
 from sandbox_kernel.workspace.changes import compare, snapshot
-from sandbox_kernel.workspace.transfer import collect, pack_files
+from sandbox_kernel.workspace.transfer import collect
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 NOBODY = 65534
@@ -95,7 +95,7 @@ def test_changes_artefacts_and_archives_work_on_it(dead: Rooted, rooted: Rooted,
     restore(tmp_path / "t.tar", rooted)
     assert rooted.read("a/b/f.txt") == b"hello\n"
     dead.clear()
-    pack_files(rooted).put_into(dead)
+    assert dead.put_tree(rooted.walk(), rooted) == {}
     assert dead.read("out/result.csv") == b"1,2\n"
 
 

@@ -27,14 +27,13 @@ from sandbox_kernel.backends.dask.dask_worker import (
     run_on_worker,
     stop_on_worker,
 )
-from sandbox_kernel.backends.process import ProcessSetup
+from sandbox_kernel.backends.process import ProcessConfig, ProcessSetup
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, install_line
 from sandbox_kernel.jail.streams import Stop, readable
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, OnOutput, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.changes import Keep, leaves_files
-from sandbox_kernel.workspace.here.here_folder import HereFolder, pack_folder, take_changes
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder, pack_folder, take_changes
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 

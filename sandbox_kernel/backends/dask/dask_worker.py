@@ -20,7 +20,7 @@ from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecRequest, FsChange, Note, notes
-from sandbox_kernel.workspace.here.here_folder import HereFolder, pack_changes
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder, pack_changes
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE, Entry
 

@@ -20,8 +20,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sandbox_kernel.backends.measured.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, REACH, TRIALS, UP, Trial
 from sandbox_kernel.errors import SandboxError
@@ -31,7 +32,7 @@ Run = Callable[[ExecRequest], ExecResult]
 OnProgress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Measurement:
     """One line of the report. ``enforced`` is None when it could not be measured here.
 
@@ -104,10 +105,7 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
     except (ValueError, TypeError, KeyError):
         problem = (result.stderr or str(result.status)).strip()[-200:]
         return [
-            Measurement(
-                area=area, name=name, enforced=None, mechanism=words.walls, evidence=f"canary failed: {problem}"
-            )
-            for name, area in _AREAS.items()
+            Measurement(area, name, None, words.walls, f"canary failed: {problem}") for name, area in _AREAS.items()
         ]
     lines = []
     for name, (succeeded, said) in found.items():
@@ -131,17 +129,7 @@ def _look(run: Run, words: Mechanisms, walls: bool) -> list[Measurement]:
             said = f"the host itself could not do it either; inside: {said}"
         elif enforced and name in allowed:
             said = f"{said}; outside: goes through"
-        lines.append(
-            Measurement(
-                area=area,
-                name=name,
-                enforced=enforced,
-                mechanism=mechanism,
-                evidence=said,
-                milliseconds=took / len(found),
-                absent=absent,
-            )
-        )
+        lines.append(Measurement(area, name, enforced, mechanism, said, took / len(found), absent))
     return lines
 
 
@@ -162,18 +150,17 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
         "CPU time": words.cpu, "output": "head and tail kept by the host",
     }[trial.name]  # fmt: skip
     began = time.monotonic()
-    over, below = (
-        run(
-            ExecRequest(
-                language=Language.PYTHON,
-                code=code,
-                timeout=timeout,
-                memory_limit_mb=trial.memory_mb,
-                limits=trial.limits,
-            )
-        )
-        for code, timeout in ((trial.over, trial.timeout), (trial.below, trial.below_timeout))
+    tried = ExecRequest(
+        language=Language.PYTHON,
+        code=trial.over,
+        timeout=trial.timeout,
+        memory_limit_mb=trial.memory_mb,
+        limits=trial.limits,
     )
+    try:
+        over, below = run(tried), run(replace(tried, code=trial.below, timeout=trial.below_timeout))
+    except SandboxError as error:
+        return Measurement("limits", trial.name, None, "", f"could not be tried: {error}")
     took = (time.monotonic() - began) * 1e3
     evidence = f"{trial.exceeds}: {_ending(over)}; {trial.stays}: {_ending(below)}"
     enforced: bool | None = over.limit == LIMIT_OF[trial.name]
@@ -181,9 +168,7 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
         enforced = None
     if NO_START in over.stdout and NO_START in below.stdout:
         enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
-    return Measurement(
-        area="limits", name=trial.name, enforced=enforced, mechanism=mechanism, evidence=evidence, milliseconds=took
-    )
+    return Measurement("limits", trial.name, enforced, mechanism, evidence, took)
 
 
 def _ending(result: ExecResult) -> str:
@@ -213,10 +198,8 @@ def _survivors(run: Run, words: Mechanisms, *, killed: bool) -> Measurement:
     if NO_START in result.stderr:
         enforced, mechanism, evidence = True, words.filter, f"{NO_START} under this policy"
     took = (time.monotonic() - began) * 1e3
-    return Measurement(
-        area="processes", name="survive the kill" if killed else "outlive the run", enforced=enforced,
-        mechanism=mechanism, evidence=evidence, milliseconds=took,
-    )  # fmt: skip
+    name = "survive the kill" if killed else "outlive the run"
+    return Measurement("processes", name, enforced, mechanism, evidence, took)
 
 
 def measure(
@@ -227,33 +210,15 @@ def measure(
     Without ``walls``, actions that would change the host are not tried and count as not prevented. ``on_progress`` is
     called on this thread with the number of finished canaries and of all.
     """
-    lines: list[Measurement] = []
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="sandbox-canary") as threads:
-        jobs = [
-            threads.submit(_look, run, words, walls),
-            *(threads.submit(_one, _try_limit, run, words, trial) for trial in TRIALS),
-            threads.submit(lambda: [_survivors(run, words, killed=False)]),
-            threads.submit(lambda: [_survivors(run, words, killed=True)]),
-        ]
-        for number, _ in enumerate(as_completed(jobs), 1):
+        look = threads.submit(_look, run, words, walls)
+        others = [threads.submit(_try_limit, run, words, trial) for trial in TRIALS]
+        others += [threads.submit(_survivors, run, words, killed=killed) for killed in (False, True)]
+        running: list[Future[Any]] = [look, *others]
+        for number, _ in enumerate(as_completed(running), 1):
             if on_progress is not None:
-                on_progress(number, len(jobs))
-        for job in jobs:
-            lines += job.result()
-    return tuple(lines)
-
-
-def _one(
-    act: Callable[[Run, Mechanisms, Trial], Measurement], run: Run, words: Mechanisms, trial: Trial
-) -> list[Measurement]:
-    try:
-        return [act(run, words, trial)]
-    except SandboxError as error:
-        return [
-            Measurement(
-                area="limits", name=trial.name, enforced=None, mechanism="", evidence=f"could not be tried: {error}"
-            )
-        ]
+                on_progress(number, len(running))
+    return (*look.result(), *(other.result() for other in others))
 
 
 # Files, sockets and processes of the host that canaries try to reach, and checks that the host can reach them.

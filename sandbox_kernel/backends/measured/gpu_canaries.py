@@ -10,7 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from sandbox_kernel.backends.measured.canaries import Measurement, Run
 from sandbox_kernel.errors import SandboxError
@@ -59,22 +59,11 @@ _LEAVE = _DRIVER + f"place = hold({_FILLED_MB}); fill(place, 0x5A, {_FILLED_MB})
 _FIND = _DRIVER + f"print(count(hold({4 * _FILLED_MB}), 0x5A, {4 * _FILLED_MB}))"
 
 
-@dataclass(frozen=True)
-class _Finding:
-    """What one canary found; see ``Measurement``."""
-
-    name: str
-    enforced: bool | None
-    mechanism: str
-    evidence: str
-    absent: bool = False
-
-
 def measure_gpu(run: Run, rule: GpuRule | None, walls: str) -> list[Measurement]:
     """Return the lines about accelerators; none on a machine without a card."""
     if not gpu_devices():
         return []
-    tries: list[tuple[str, Callable[[], _Finding]]] = [
+    tries: list[tuple[str, Callable[[], Measurement]]] = [
         ("open a card that is not allowed", lambda: _forbidden(run, rule, walls))
     ]
     if rule is not None:
@@ -89,23 +78,12 @@ def measure_gpu(run: Run, rule: GpuRule | None, walls: str) -> list[Measurement]
         try:
             found = act()
         except SandboxError as error:
-            found = _Finding(name, None, "", f"could not be tried: {error}")
-        took = (time.monotonic() - began) * 1e3
-        lines.append(
-            Measurement(
-                area=AREA,
-                name=name,
-                enforced=found.enforced,
-                mechanism=found.mechanism,
-                evidence=found.evidence,
-                milliseconds=took,
-                absent=found.absent,
-            )
-        )
+            found = Measurement(AREA, name, None, "", f"could not be tried: {error}")
+        lines.append(replace(found, milliseconds=(time.monotonic() - began) * 1e3))
     return lines
 
 
-def _forbidden(run: Run, rule: GpuRule | None, walls: str) -> _Finding:
+def _forbidden(run: Run, rule: GpuRule | None, walls: str) -> Measurement:
     name = "open a card that is not allowed"
     allowed = find_gpu(rule).devices
     others = [path for path in gpu_devices() if path not in allowed]
@@ -114,7 +92,7 @@ def _forbidden(run: Run, rule: GpuRule | None, walls: str) -> _Finding:
         answers: dict[str, str] = json.loads(result.stdout)
         inside = {path: str(answers[path]) for path in (*others, *allowed)}
     except (ValueError, TypeError, KeyError):
-        return _Finding(name, None, walls, f"canary failed: {_ending(result)}")
+        return Measurement(AREA, name, None, walls, f"canary failed: {_ending(result)}")
     reached = [path for path in others if not inside[path]]
     refused = [path for path in allowed if inside[path]]
     outside = [path for path in others if os.access(path, os.R_OK | os.W_OK)]
@@ -129,10 +107,10 @@ def _forbidden(run: Run, rule: GpuRule | None, walls: str) -> _Finding:
     if not reached and (refused or not outside):
         # The control failed, or nothing is forbidden.
         enforced = None
-    return _Finding(name, enforced, walls, "; ".join(said), absent=not others and not refused)
+    return Measurement(AREA, name, enforced, walls, "; ".join(said), absent=not others and not refused)
 
 
-def _limit(run: Run) -> _Finding:
+def _limit(run: Run) -> Measurement:
     name, mechanism = "memory of the card", "the driver's own count, asked at ticks"
     over = run(_request(_HOLD.format(mb=_OVER_MB, seconds=20), Limits(gpu_memory_mb=_LIMIT_MB)))
     below = run(_request(_HOLD.format(mb=_FILLED_MB, seconds=0.3), Limits(gpu_memory_mb=_LIMIT_MB)))
@@ -140,31 +118,31 @@ def _limit(run: Run) -> _Finding:
     if below.status is not Status.OK:
         enforced = None
     text = f"{_OVER_MB} MB under a limit of {_LIMIT_MB}: {_ending(over)}; {_FILLED_MB} MB: {_ending(below)}"
-    return _Finding(name, enforced, mechanism, text)
+    return Measurement(AREA, name, enforced, mechanism, text)
 
 
-def _remains(run: Run) -> _Finding:
+def _remains(run: Run) -> Measurement:
     name, mechanism = "read what another program left on the card", "the driver, which clears memory that it gives out"
     left = run(_request(_LEAVE))
     if left.stdout.strip() != str(64 << 20):
-        return _Finding(name, None, mechanism, f"canary failed: {_ending(left)}")
+        return Measurement(AREA, name, None, mechanism, f"canary failed: {_ending(left)}")
     found = run(_request(_FIND))
     if not found.stdout.strip().isdigit():
-        return _Finding(name, None, mechanism, f"canary failed: {_ending(found)}")
+        return Measurement(AREA, name, None, mechanism, f"canary failed: {_ending(found)}")
     count = int(found.stdout)
     # Where memory is not cleared, whole stretches of the pattern are found.
     enforced = count < 1 << 20
     text = (
         f"one program filled {_FILLED_MB} MB and ended; the next one took {4 * _FILLED_MB} MB and found {count} bytes"
     )
-    return _Finding(name, enforced, mechanism, f"{text} of it")
+    return Measurement(AREA, name, enforced, mechanism, f"{text} of it")
 
 
-def _after_kill(run: Run) -> _Finding:
+def _after_kill(run: Run) -> Measurement:
     name, mechanism = "stay on the card after the kill", "SIGKILL; the driver frees what a dead process held"
     counts = open_counts()
     if isinstance(counts, str):
-        return _Finding(name, None, mechanism, counts)
+        return Measurement(AREA, name, None, mechanism, counts)
     before = set(counts.by_process())
     result = run(_request(_HOLD.format(mb=_FILLED_MB, seconds=60), timeout=10))
     after = set(counts.by_process()) - before
@@ -172,7 +150,7 @@ def _after_kill(run: Run) -> _Finding:
     text = (
         f"a program that held {_FILLED_MB} MB ({_ending(result)}); {len(after)} processes of it on the card afterwards"
     )
-    return _Finding(name, False if after else True if ran else None, mechanism, text)
+    return Measurement(AREA, name, False if after else True if ran else None, mechanism, text)
 
 
 def _request(

@@ -26,19 +26,12 @@ from sandbox_kernel.jail.walls import Places, Walls, sizes
 from sandbox_kernel.languages.c_family import REMEDY, Zig, find_zig
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
 from sandbox_kernel.languages.compiled import Compilation, cache_key, compiler_identity, parts_beside
-from sandbox_kernel.languages.recipe import (
-    Availability,
-    ProcessConfig,
-    ProgramPlan,
-    StepBuilder,
-    rlimits,
-    search_path,
-)
+from sandbox_kernel.languages.recipe import Availability, ProgramPlan, StepBuilder, Toolchains, rlimits, search_path
 from sandbox_kernel.languages.rust import Rustc, find_rustc, wrap
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant
-from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 #: File name of the compiled module in the work folder.
 OUT = ".cell.wasm"
@@ -255,7 +248,7 @@ def _step_builder(places: Places, enforcer: str) -> StepBuilder:
     python = find_python("python3")
     exact = find_hierarchies() is not None
     return StepBuilder(
-        config=ProcessConfig(),
+        config=Toolchains(),
         places=places,
         path=search_path(python.executable),
         rlimits=rlimits(

@@ -181,6 +181,4 @@ def load(plan: GuestPlan) -> LoadedJavaScript:
     return LoadedJavaScript(js, handles)
 
 
-def make(loaded: LoadedJavaScript, plan: SessionPlan, image: int | None) -> WasmJavaScriptEngine:
-    """Make the engine of one session."""
-    return WasmJavaScriptEngine(loaded, plan, image)
+make = WasmJavaScriptEngine

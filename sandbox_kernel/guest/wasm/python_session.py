@@ -463,11 +463,5 @@ class MemoryInterrupts:
         self._written.set()
 
 
-def load(plan: GuestPlan) -> PythonGuest:
-    """Load what does not depend on the plan of a session; called by ``host_line.py``."""
-    return PythonGuest(plan)
-
-
-def make(loaded: PythonGuest, plan: SessionPlan, image: int | None) -> WasmPythonEngine:
-    """Make the engine of one session."""
-    return WasmPythonEngine(loaded, plan, image)
+#: Called by ``host_line.py``: what does not depend on the plan of a session, and the engine of one session.
+load, make = PythonGuest, WasmPythonEngine

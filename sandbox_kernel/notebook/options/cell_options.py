@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.option_table import OPTIONS, AtStart

@@ -162,7 +162,15 @@ class Cell(WatchLoop):
         self._headless = False
 
     def watch(self) -> CellEnd:
-        """Run the cell until it ended or must be ended."""
+        """Run the cell until it ended or must be ended. Raises ``OSError`` when it was not run."""
+        try:
+            return self._watch()
+        finally:
+            self.selector.close()
+            if self._prompt is not None:
+                self._prompt.close()
+
+    def _watch(self) -> CellEnd:
         meter = self.live.jail.meter
         meter.reset_peak()
         # Processes of earlier cells may hold every place already; that is not this cell's doing.
@@ -198,16 +206,18 @@ class Cell(WatchLoop):
         except OSError as error:
             self.ending, self.failure = Ending.HOST_FAILED, told(error)
         finally:
-            self.selector.close()
-            if self._prompt is not None:
-                self._prompt.close()
             if calls is not None:
                 made = calls.finish()
         assert self.ending is not None
         duration_s = time.monotonic() - started
         # Count processes before the checkpoint adds one: a cell shorter than a tick was not counted yet.
-        meter.last_look()
-        after = meter.read()
+        try:
+            meter.last_look()
+            after = meter.read()
+        except OSError as error:
+            after = before
+            if self.ending is not Ending.LOST:
+                self.ending, self.failure = Ending.HOST_FAILED, self.failure or told(error)
         return CellEnd(
             how=self.ending,
             done=self.done,

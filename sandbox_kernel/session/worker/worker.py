@@ -31,7 +31,7 @@ from sandbox_kernel.session.worker.memory_budget import MemoryBudget, holders_of
 from sandbox_kernel.session.worker.messages import CheckpointOrder, FromWorker, Frozen, Looked, Restored, clean_text
 from sandbox_kernel.session.worker.process import WorkerProcess
 from sandbox_kernel.workspace.changes import FileDiff
-from sandbox_kernel.workspace.here.session_layer import SessionLayer
+from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy

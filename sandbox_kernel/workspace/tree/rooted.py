@@ -177,15 +177,13 @@ class Rooted:
     def put(self, entry: Entry, source: Rooted | None = None, *, in_place: bool = False) -> None:
         """Make a path what an entry says, in place of what is there; special files are left out.
 
-        Args:
-            entry: What shall stand at its path. The content of a file is in the entry, or comes from ``source``.
-            source: The tree that has the file at the same path.
-            in_place: Write into a file that is there, so that descriptors that programs hold stay valid.
-
+        The content of a file is in the entry, or comes from the same path of ``source``. With ``in_place`` it is
+        written into a file that is there, so that descriptors that programs hold stay valid.
         """
         names, there = entry.names, self.look(entry.names)
         if there is not None and there.type != entry.type:
             self.remove(names, tree=True)
+            there = None
         if entry.is_dir:
             self.make_folder(names, entry.mode)
             with self._folder(names, SCAN) as fd:

@@ -123,20 +123,15 @@ def is_cut(unseen: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class WalkLimits:
-    """How much of a tree a walk looks at. With the defaults a walk takes about 30 MB of memory at most.
+    """How much of a tree a walk looks at. With the defaults a walk takes about 30 MB of memory at most."""
 
-    Args:
-        entries: Most files and folders.
-        path_bytes: Most characters in all paths together; bounds the memory of names.
-        file_bytes: Most bytes in all files together, by their shown size, so that holes count; None for no limit.
-        depth: Most names in one path.
-        seconds: Longest duration of the walk.
-
-    """
-
+    #: Most files and folders.
     entries: int = 50_000
+    #: Most characters in all paths together; bounds the memory of names.
     path_bytes: int = 8 * MIB
+    #: Most bytes in all files together, by their shown size, so that holes count; None for no limit.
     file_bytes: int | None = None
+    #: Most names in one path.
     depth: int = 256
     seconds: float = 10.0
 

@@ -9,7 +9,7 @@ from typing import Any
 from sandbox_kernel import Sandbox
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
 from tests.agent.mcp.test_toolbox import ToolCall
-from tests.workspace.here.conftest import project as project
+from tests.workspace.overlay.conftest import project as project
 
 
 def answers(box: Sandbox, may_apply: bool, *calls: tuple[str, dict[str, object]]) -> list[dict[str, Any]]:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import describe_end
 from sandbox_kernel.policy import SandboxPolicy

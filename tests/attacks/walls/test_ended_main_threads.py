@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from sandbox_kernel import ExecRequest, ExecResult, Limits, Status
-from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.model import NoteKind
 from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.session import Session

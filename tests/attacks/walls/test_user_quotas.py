@@ -10,8 +10,7 @@ import resource
 import pytest
 
 from sandbox_kernel import ExecRequest, ExecResult, Sandbox
-from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.languages.recipe import ProcessConfig
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from tests.jail.walls_and_groups import TIERS, Tier
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

@@ -17,7 +17,7 @@ from sandbox_kernel.backends.dask.dask_backend import DaskBackend
 from sandbox_kernel.backends.dask.dask_delivery import decode_delivery
 from sandbox_kernel.jail.streams import Stop
 from tests.conftest import need
-from tests.workspace.here.conftest import project as project
+from tests.workspace.overlay.conftest import project as project
 
 distributed = pytest.importorskip("distributed")
 

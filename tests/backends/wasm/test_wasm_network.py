@@ -21,8 +21,8 @@ from sandbox_kernel import (
     Status,
     WasmBackend,
 )
+from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.net.egress import Egress
-from sandbox_kernel.net.network_thread import network_loop
 from sandbox_kernel.session.open_wasm import open_wasm_session
 from tests.loopback_server import QuietHandler, serving
 
@@ -65,7 +65,7 @@ class _Site(QuietHandler):
 def port() -> Iterator[int]:
     with serving(_Site) as number:
         _Site.never.clear()
-        network_loop()  # it stays, with descriptors of its own
+        assert NETWORK.loop  # it stays, with descriptors of its own
         yield number
         _Site.never.set()
 

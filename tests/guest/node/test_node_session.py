@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox_kernel.backends.process import ProcessBackend
+from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.languages.recipe import ProcessConfig
 from sandbox_kernel.model import Status
 from sandbox_kernel.session import language_workers
 from sandbox_kernel.session.open_session import open_session

@@ -129,7 +129,7 @@ def test_few_messages_of_a_page_wait_while_their_session_is_busy(
     assert (comms._waiting, comms._bytes) == (0, 0)
 
 
-def test_an_answer_comes_in_one_message_before_the_checkpoint(
+def test_an_answer_comes_in_one_message_before_the_copy_of_the_files(
     session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = connect(comms)
@@ -139,18 +139,18 @@ def test_an_answer_comes_in_one_message_before_the_checkpoint(
         SLIDER + "\nlabel = ipywidgets.Label()\nipywidgets.dlink((slider, 'value'), (label, 'value'), str)",
     )
     model = str(value_of(session, "slider.model_id")).strip("'")
-    order, kept = JailedWorker._freeze, threading.Event()
+    order, kept = JailedWorker._copy_files, threading.Event()
 
-    def freeze(worker: JailedWorker) -> None:
-        page.got.append({"type": "checkpoint"})
+    def copy(worker: JailedWorker) -> None:
+        page.got.append({"type": "copy"})
         order(worker)
         kept.set()
 
     page.got.clear()
-    monkeypatch.setattr(JailedWorker, "_freeze", freeze)
+    monkeypatch.setattr(JailedWorker, "_copy_files", copy)
     move(page, session, model, 9)
     assert kept.wait(60)
-    assert [data["type"] for data in page.got] == ["comms", "done", "checkpoint"]
+    assert [data["type"] for data in page.got] == ["comms", "done", "copy"]
     methods = [message["data"]["method"] for message in page.messages()]  # type: ignore[index]
     assert methods == ["echo_update", "update"]
     assert value_of(session, "label.value") == "'9'"

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,17 +18,14 @@ from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import COMMANDS, OPTIONS
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, LineRights, LineSetting, can_be_asked, shown
 from sandbox_kernel.notebook.options.parse_cell import parse_cell
-from sandbox_kernel.notebook.options.parse_options import parse_options
 from sandbox_kernel.notebook.side_panel import PanelDesk
 from tests.notebook.test_here import Notebook, Page, _no_input
-from tests.workspace.here.conftest import project as project
+from tests.workspace.overlay.conftest import project as project
 
 DEFAULTS = CellOptions(here=".")
 #: The rows of the table that ask for a right. A new row is one until it is marked as harmless; then it is written here.
 RIGHTS = {"--allow-net", "--mount", "--gpu", "--gpu-memory", "--here", "--policy", "--python",
           "apply", "discard", "allow", "functions", "save", "load", "autosave", "recover"}  # fmt: skip
-VALUES = {"--mount": "data:/data", "--allow-net": "example.org", "--gpu": "all", "--gpu-memory": "4G", "--here": "x",
-          "--policy": "strict", "--python": "3.12", "--env": "A=b", "--backend": "wasm"}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -59,22 +56,6 @@ def press(notebook: Notebook, action: str, **given: object) -> dict[str, object]
 
 def test_every_row_of_the_table_is_decided() -> None:
     assert {row.name for row in (*OPTIONS, *COMMANDS) if not row.harmless} == RIGHTS
-
-
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_every_option_is_named_when_its_rights_are_looked_for(option: object) -> None:
-    name, is_flag = option.name, option.is_flag  # type: ignore[attr-defined]
-    value = VALUES.get(name, "5s" if name in ("--timeout", "--cpu") else "5")
-    value = (
-        "10M"
-        if name in ("--memory", "--disk", "--output")
-        else "name"
-        if name in ("-i", "-o", "--stdin-var")
-        else value
-    )
-    given = parse_options([name] if is_flag else [name, value])
-    assert [one for one, _ in given.pairs()] == [name]
-    assert len(fields(CellOptions)) == len(OPTIONS) + 1, "each field but the language is an option's"
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,6 @@ _NOT_SHOWN = (__name__, "asyncio.base_events", "asyncio.futures", "asyncio.tasks
 _PACKAGES = "/box/packages"
 #: The letter that asks for an order; an interrupt may come from then on.
 _NEXT = b'{"op": "next"}'
-#: The letter that says that a cell has run to its end.
-_DONE = b'{"op": "done", "status": "ok", "exit_code": 0}'
 #: The descriptor that is the letter box; set by the program that loads this.
 _post = -1
 
@@ -274,8 +272,7 @@ def run(source: str, number: int) -> None:
     except BaseException as error:
         _fail(error)
     else:
-        _flush()
-        _put(_DONE)
+        _finish(status="ok", exit_code=0)
 
 
 def _fail(error: BaseException) -> None:
@@ -307,6 +304,14 @@ def _flush() -> None:
 def ask(what: str, source: str, position: int) -> None:
     """Answer a question about code; runs none of it except attribute lookups on existing names."""
     answer: dict[str, object] = {}
+    # An object may raise when it is looked at.
+    with contextlib.suppress(BaseException):
+        answer = _answer_to(what, source, position)
+    _tell(op="answer", answer=answer)
+
+
+def _answer_to(what: str, source: str, position: int) -> dict[str, object]:
+    answer: dict[str, object] = {}
     if what == "is_complete":
         try:
             whole = _whole(source)
@@ -332,7 +337,7 @@ def ask(what: str, source: str, position: int) -> None:
             if value is not None:
                 text = f"{value!r:.500}\n\n{getattr(value, '__doc__', None) or ''}"
                 answer = {"data": {"text/plain": text}}
-    _tell(op="answer", answer=answer)
+    return answer
 
 
 def _matches(chain: str) -> list[str]:

@@ -21,8 +21,8 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, merged, same_file, snapshot
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder, covered
 from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.project import ProjectFolder, covered
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
-from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.workspace import hidden
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-
-
-@pytest.fixture(params=["layer", "copy"])
-def box(request: pytest.FixtureRequest, project: Path) -> Iterator[Sandbox]:
-    with Sandbox(here=project) as made:
-        if request.param == "copy":
-            made.backend = ProcessBackend(enforcer="landlock", policy=made.policy)
-        yield made
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 @pytest.mark.parametrize("asked", ["apply", "discard"])
@@ -95,17 +85,3 @@ def test_a_folder_with_too_many_files_to_look_for_secrets_is_refused(
     monkeypatch.setattr(hidden, "MOST_ENTRIES", 3)
     with Sandbox(here=project) as box, pytest.raises(InvalidRequest, match="name a smaller folder"):
         box.run("pass")
-
-
-@pytest.mark.parametrize(
-    "path",
-    [".git/modules/lib/config", ".git/modules/a/b/config", ".env~", ".env.bak", "#.env#", ".server.pem.swp", "kaggle.json",
-     "server.key.old", "id_rsa.bak", "x/.huggingface/token", "secrets.toml~", ".git/config~"],
-)  # fmt: skip
-def test_credentials_of_ordinary_tools_are_hidden(path: str) -> None:
-    assert hidden.is_hidden(path)
-
-
-@pytest.mark.parametrize("path", ["config", ".git/HEAD", "README.md~", "data.old", "token", "model.bak", "monkey.py"])
-def test_an_ordinary_file_is_not_hidden(path: str) -> None:
-    assert not hidden.is_hidden(path)

@@ -12,14 +12,6 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.session.session import Session
 
 
-@pytest.fixture(params=["layer", "copy"])
-def box(request: pytest.FixtureRequest, project: Path) -> Iterator[Sandbox]:
-    with Sandbox(here=project) as made:
-        if request.param == "copy":
-            made.backend = ProcessBackend(enforcer="landlock", policy=made.policy)
-        yield made
-
-
 def run(session: Session, code: str) -> str:
     result = session.run(code)
     assert result.ok, result.stderr
@@ -64,29 +56,49 @@ def test_undo_keeps_what_another_session_has_made(box: Sandbox) -> None:
         assert kinds(box) == OF_THE_OTHER and run(session, LOOK) == wanted
 
 
-def test_undo_keeps_a_file_of_another_session_that_the_session_has_changed_too(box: Sandbox) -> None:
-    with box.session() as session, box.session() as other:
+@pytest.fixture(params=["layer", "copy", "plain"])
+def any_box(request: pytest.FixtureRequest, project: Path) -> Iterator[Sandbox]:
+    """As ``box``, and one with a work folder of its own."""
+    with Sandbox(here=None if request.param == "plain" else project) as made:
+        if request.param == "copy":
+            made.backend = ProcessBackend(enforcer="landlock", policy=made.policy)
+        yield made
+
+
+def test_undo_keeps_a_file_of_another_session_that_the_session_has_changed_too(any_box: Sandbox) -> None:
+    with any_box.session() as session, any_box.session() as other:
         for _ in range(2):
             run(session, "x = 1")
-        run(other, "open('both', 'w').write('of the other'); open('gone', 'w').write('of the other')")
-        run(session, "import os; open('both', 'a').write(' and mine'); os.remove('gone')")
-        assert run(other, "print(open('both').read())") == "of the other and mine\n"
-        session.undo(2)
-        assert kinds(box) == {"both": "created", "gone": "created"}
-        for each in (session, other):
-            assert run(each, "print(open('both').read(), open('gone').read())") == "of the other of the other\n"
-        # Further back, with the same result.
-        session.undo(2)
-        assert kinds(box) == {"both": "created", "gone": "created"}
+        run(other, "import os; os.makedirs('out'); [open(n, 'w').write('theirs') for n in ('out/both', 'gone')]")
+        run(session, "import os; open('out/both', 'a').write(' and mine'); os.remove('gone'); open('own', 'w').close()")
+        assert run(other, "print(open('out/both').read())") == "theirs and mine\n"
+        for _ in range(2):  # further back, with the same result
+            session.undo(2)
+            assert kinds(any_box) == {"out": "created", "out/both": "created", "gone": "created"}
+            for each in (session, other):
+                assert run(each, "print(open('out/both').read(), open('gone').read())") == "theirs theirs\n"
 
 
-def test_undo_does_not_overwrite_what_another_session_has_written_since_the_last_cell(box: Sandbox) -> None:
-    with box.session() as session, box.session() as other:
-        run(session, "open('log', 'w').write('mine')")
-        run(other, "open('log', 'a').write(' and of the other')")
+def test_undo_does_not_overwrite_what_another_session_has_written_since_the_last_cell(any_box: Sandbox) -> None:
+    with any_box.session() as session, any_box.session() as other:
+        run(session, "open('log', 'w').write('mine'); open('kept', 'w').write('mine')")
+        run(other, "import os; open('log', 'a').write(' and theirs'); os.rename('kept', 'moved')")
         session.undo()
-        assert run(session, "print(open('log').read())") == "mine and of the other\n"
-        assert run(other, "print(open('log').read())") == "mine and of the other\n"
+        for each in (session, other):
+            look = "import os; print(open('log').read(), open('moved').read(), os.path.exists('kept'))"
+            assert run(each, look) == "mine and theirs mine False\n"
+
+
+def test_undo_does_not_bring_back_what_another_session_has_removed(any_box: Sandbox) -> None:
+    with any_box.session() as session, any_box.session() as other:
+        run(session, "import os; os.makedirs('out/deep'); open('out/deep/file', 'w').write('mine')")
+        run(session, "x = 1")
+        run(other, "import shutil; shutil.rmtree('out')")
+        run(session, "x = 2")
+        session.undo(2)
+        for each in (session, other):
+            assert run(each, "import os; print(os.path.exists('out'))") == "False\n"
+        assert any_box.diff() == ()
 
 
 def test_redo_keeps_what_another_session_has_made_meanwhile(box: Sandbox) -> None:

@@ -21,10 +21,9 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.changes import same_file
-from sandbox_kernel.workspace.folder_state import FolderState, folder_of, kept_time, with_gone
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.kept_work import KeptWork
-from sandbox_kernel.workspace.transfer import Skipped
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
+from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of, kept_time, with_gone
 from sandbox_kernel.workspace.tree.beneath import in_folder
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.rooted import TEMPORARY, Rooted

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import ExecutionFailed, Sandbox
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.selection import STAGE_PREFIX
-from tests.workspace.here.test_apply import KILLED, state
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+from sandbox_kernel.workspace.overlay.selection import STAGE_PREFIX
+from tests.workspace.overlay.test_apply import KILLED, state
 
 
 @pytest.fixture(autouse=True)

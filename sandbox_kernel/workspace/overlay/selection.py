@@ -24,9 +24,9 @@ from itertools import islice
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import quoted
-from sandbox_kernel.workspace.here.kept_changes import Kept
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.kept_changes import Kept
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.paths import names_beneath, plain_path
 from sandbox_kernel.workspace.tree.walk import SYMLINK
 

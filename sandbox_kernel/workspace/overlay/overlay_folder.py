@@ -19,26 +19,20 @@ from sandbox_kernel.errors import InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.box_folder import BoxFolder
 from sandbox_kernel.workspace.changes import MAX_CHANGES, Left, displayed, incomplete
-from sandbox_kernel.workspace.here.apply import apply_changes, recover_all, strange_stages
-from sandbox_kernel.workspace.here.kept_changes import ChangeLog, KeptChanges
-from sandbox_kernel.workspace.here.layer_look import CopyLook, LayerChanges, LayerLook, Now, copy_folder
-from sandbox_kernel.workspace.here.patch import WholePatch, make_patch, make_whole_patch
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder
-from sandbox_kernel.workspace.here.selection import select, select_to_apply
 from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.apply import apply_changes, recover_all, strange_stages
+from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog, KeptChanges
+from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerChanges, LayerLook, Now, copy_folder
+from sandbox_kernel.workspace.overlay.patch import WholePatch, make_patch, make_whole_patch
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
+from sandbox_kernel.workspace.overlay.selection import select, select_to_apply
 from sandbox_kernel.workspace.tree.paths import display_name, names_beneath
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, SYMLINK, Entry
 
 
 class HereFolder(BoxFolder):
-    """See the module; thread-safe like ``BoxFolder``.
-
-    Args:
-        path: The user's folder.
-        log: Where the changes stay when the sandbox ends; None for a place that is removed with it.
-
-    """
+    """See the module; thread-safe like ``BoxFolder``. Changes end with the sandbox unless there is a ``log``."""
 
     def __init__(self, path: str | os.PathLike[str], log: ChangeLog | None = None) -> None:
         super().__init__(None if log is None else log.files)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import BackendUnavailable, Conflict, Limits, Sandbox
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.kept_changes import ChangeLog
+from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_kernel_that_was_killed_while_it_kept_a_change_leaves_no_half_of_it(pr
     here.write("data/rows.csv", "mine\n")
     here.close()
     with open(place / "changes", "ab") as log:
-        log.write(b'["data/more.csv", "file", 420, 3, nul')
+        log.write(b'["data/more.csv", [["data/more.csv", "file", 3, 420], nul')
     (place / "files/unlisted.txt").write_text("complete")
     (place / "files/data/.sk-0123").write_text("half")
     (place / "files/link").symlink_to("run.sh")
@@ -119,8 +119,9 @@ def test_lines_that_nobody_wrote_are_not_believed(project: Path, place: Path) ->
     lines = [
         b'{"a": 1}',
         b"[1]",
-        b'["x", "device", 0, 0, null, null, false]',
-        b'["../up", "gone", 0, 0, null, null, 0]',
+        b'["x", [["x", "device"], null, false, 1]]',
+        b'["../up", [["../up", "gone"], null, false, 1]]',
+        b'["y", [["y", "file"], null]]',
         b"\xff",
     ]
     (place / "changes").write_bytes(b"\n".join(lines) + b"\n")

@@ -20,7 +20,10 @@ from sandbox_kernel.workspace.hidden import HiddenFiles, is_hidden
      ".zsh_history", ".python_history", ".yarnrc.yml", ".m2/settings.xml", "mirror.git/config", ".git/logs/HEAD",
      ".local/share/jupyter/runtime/kernel-1.json", ".env-prod", ".flaskenv", "env.local", ".vscode/sftp.json", "vpn.ovpn",
      "Chrome Passwords.csv", "db_password.txt", "apikey.txt", "private_key.json", "secrets/db", "node_modules/x/.env",
-     ".a-tool-of-tomorrow/auth", "deep/.nobody/knows/it.json", "secrets.json~", "sub/.git/config.worktree"],
+     ".a-tool-of-tomorrow/auth", "deep/.nobody/knows/it.json", "secrets.json~", "sub/.git/config.worktree",
+     ".git/modules/lib/config", ".git/modules/a/b/config", ".env~", ".env.bak", "#.env#", ".server.pem.swp", "kaggle.json",
+     "server.key.old", "id_rsa.bak", "x/.huggingface/token", "secrets.toml~", ".git/config~", ".ENV", "a/.Git/Config",
+     ".SSH/x/y"],
 )  # fmt: skip
 def test_a_place_of_secrets_is_hidden(path: str) -> None:
     assert is_hidden(path)
@@ -33,7 +36,8 @@ def test_a_place_of_secrets_is_hidden(path: str) -> None:
      ".pre-commit-config.yaml", ".venv/lib/python3.11/site-packages/x/.hidden/y", ".eslintrc.json", "tokenizer.json",
      "special_tokens_map.json", "added_tokens.json", "tokens.txt", "secrets.py", "src/auth/credentials.py", "password.js",
      "node_modules/x/.npmignore", "node_modules/@aws-sdk/credential-providers/package.json", "data.zarr/.zarray",
-     ".ipynb_checkpoints/a.ipynb", ".vscode/settings.json", "env.yml", "id_map.json", "secretary.json", ".git/refs/x"],
+     ".ipynb_checkpoints/a.ipynb", ".vscode/settings.json", "env.yml", "id_map.json", "secretary.json", ".git/refs/x",
+     "README.md~", "data.old", "token", "model.bak", "monkey.py", "a/config"],
 )  # fmt: skip
 def test_an_ordinary_file_is_not_hidden(path: str) -> None:
     assert not is_hidden(path)

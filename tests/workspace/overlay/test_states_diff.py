@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.session.session import Session
 
 CELLS = (
@@ -19,16 +18,13 @@ CELLS = (
 )
 
 
-@pytest.fixture(params=["layer", "copy"])
-def session(request: pytest.FixtureRequest, project: Path) -> Iterator[Session]:
+@pytest.fixture
+def session(box: Sandbox, project: Path) -> Iterator[Session]:
     (project / ".netrc").write_text("machine a password secret\n")
-    with Sandbox(here=project) as box:
-        if request.param == "copy":
-            box.backend = ProcessBackend(enforcer="landlock", policy=box.policy)
-        with box.session() as made:
-            for cell in CELLS:
-                assert made.run(cell).ok
-            yield made
+    with box.session() as made:
+        for cell in CELLS:
+            assert made.run(cell).ok
+        yield made
 
 
 def files(session: Session, a: int, b: int) -> dict[str, str]:

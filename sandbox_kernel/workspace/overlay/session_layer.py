@@ -1,4 +1,4 @@
-"""The layer of one session's worker: what it shows of the user's folder, the looks at it, and its copies.
+"""A session's share in the user's folder: the layer of its worker, with its looks and copies, and ``HereLink``.
 
 A copy is taken for each checkpoint, so that a rollback or an undo restores the files too. It costs what was changed and
 not what is in the folder. Nothing may be written into a layer while it is mounted (the kernel goes on with what it
@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.workspace.box_folder import NO_STATES, FolderLink, OlderStates, PutAgain, with_content
 from sandbox_kernel.workspace.changes import FileDiff, open_for_writing, tells_who_writes
-from sandbox_kernel.workspace.here.here_folder import HereFolder
-from sandbox_kernel.workspace.here.layer_look import LOOK, is_opaque
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.layer import LOOK, LayerChanges, as_found, copy_folder, is_opaque
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+from sandbox_kernel.workspace.overlay.patch import compare_layers
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder, libc
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DEVICE, Entry
@@ -49,6 +52,15 @@ def forget_names(settings_fd: int) -> bool:
     return settings_fd >= 0 and libc().syscall(_FSCONFIG, settings_fd, _RECONFIGURE, None, None, 0) == 0
 
 
+@dataclass
+class LayerCopy:
+    """A layer at one moment, with the contents of its files. ``problem`` says why it has none; empty when it has."""
+
+    taken_ns: int = 0
+    entries: dict[str, Entry] = field(default_factory=dict)
+    problem: str = ""
+
+
 class SessionLayer:
     """The layer of one worker: the looks at it, and its copies for rollback. Belongs to the worker's jail."""
 
@@ -61,27 +73,22 @@ class SessionLayer:
         #: The stamps of the changes that were put in when the worker started.
         self.given = folder.kept.stamps()
         self.look = folder.fill_layer(self._box, layer, shared=True)
-        self._copies = LayerCopies(self._box, layer, folder.project)
         self._project = folder.project
+        #: The copies of the layer, by the number of the cell after which they were taken, and the last one.
+        self._copies: dict[int, LayerCopy] = {}
+        self._last = LayerCopy()
+        #: Inodes of files that a process could write to when the last copy was taken: their times tell nothing.
+        self._open: set[int] = set()
+        self._tells = tells_who_writes(layer.fileno())
         self._hidden_at = time.monotonic()
         #: The number of the last look at the user's folder after which held names were let go.
         self._looked = 0
         #: The secrets that were found when they were hidden last.
         self._found: tuple[str, ...] | None = None
 
-    def take(self, cell: int, others: Collection[int]) -> None:
-        """Copy the layer for the checkpoint of a cell; ``others`` are the cells whose copies are kept."""
-        self._copies.take(cell, others)
-
-    def restore(self, cell: int) -> str:
-        """Restore the folder as it was after a cell. Returns why not; empty when it was restored."""
-        return self._copies.restore(cell)
-
     def compare(self, before: int, after: int) -> tuple[list[FileDiff], str]:
         """Return how the folder differs between the states after two cells, and what could not be found out."""
-        from sandbox_kernel.workspace.here.patch import compare_layers  # brings difflib
-
-        first, second = self._copies.of(before), self._copies.of(after)
+        first, second = self._copy_of(before), self._copy_of(after)
         problem = first.problem or second.problem
         return ([], problem) if problem else compare_layers(self._project, first.entries, second.entries)
 
@@ -136,29 +143,8 @@ class SessionLayer:
                 os.removexattr(fd, "user.overlay.opaque")
             self._found = None
 
-
-@dataclass
-class LayerCopy:
-    """A layer at one moment, with the contents of its files. ``problem`` says why it has none; empty when it has."""
-
-    taken_ns: int = 0
-    entries: dict[str, Entry] = field(default_factory=dict)
-    problem: str = ""
-
-
-class LayerCopies:
-    """The copies of one layer, by the number of the cell after which they were taken."""
-
-    def __init__(self, box: Rooted, layer: Rooted, project: ProjectFolder) -> None:
-        self._box, self._layer, self._project = box, layer, project
-        self._copies: dict[int, LayerCopy] = {}
-        self._last = LayerCopy()
-        #: Inodes of files that a process could write to when the last copy was taken: their times tell nothing.
-        self._open: set[int] = set()
-        self._tells = tells_who_writes(layer.fileno())
-
     def take(self, cell: int, others: Collection[int]) -> None:
-        """Copy the layer as it is now, and delete the copies of all cells but this one and ``others``.
+        """Copy the layer for the checkpoint of a cell, and delete the copies of all cells but this one and ``others``.
 
         Files that did not change since the last copy are not read again.
         """
@@ -178,8 +164,8 @@ class LayerCopies:
             self._copies[number] = LayerCopy(problem=problem)
 
     def restore(self, cell: int) -> str:
-        """Restore the folder from the copy of a cell. Returns an empty string, or why it could not be restored."""
-        copy = self.of(cell)
+        """Restore the folder as it was after a cell. Returns an empty string, or why it could not be restored."""
+        copy = self._copy_of(cell)
         if copy.problem:
             return copy.problem
         now = LayerCopy(time.time_ns())
@@ -192,14 +178,14 @@ class LayerCopies:
             self._last = LayerCopy()
         return ""
 
-    def of(self, cell: int) -> LayerCopy:
+    def _copy_of(self, cell: int) -> LayerCopy:
         """Return the copy of a cell; one with a problem when there is none."""
         return self._copies.get(cell) or LayerCopy(problem=_NO_COPY)
 
     def _read(self, copy: LayerCopy) -> None:
         size = 0
         still_open: set[int] = set()
-        walk = self._layer.walk(LOOK)
+        walk = self.look.layer.walk(LOOK)
         for entry in walk:
             if entry.is_file:
                 size += entry.size
@@ -207,7 +193,7 @@ class LayerCopies:
                     raise OSError(f"the changed files are larger than {MOST_COPY_BYTES >> 20} MB")
                 entry = entry._replace(data=self._content(entry, still_open))
             elif entry.is_dir:
-                entry = entry._replace(opaque=is_opaque(self._layer, entry.path))
+                entry = entry._replace(opaque=is_opaque(self.look.layer, entry.path))
             copy.entries[entry.path] = entry
         if walk.truncated:
             raise OSError("there are too many")
@@ -219,10 +205,10 @@ class LayerCopies:
         same = before is not None and before._replace(data=None) == entry
         if same and before is not None and before.data is not None and not young and entry.inode not in self._open:
             return before.data
-        with self._layer.reading(entry.names) as fd:
+        with self.look.layer.reading(entry.names) as fd:
             if open_for_writing(fd, tells=self._tells):
                 still_open.add(entry.inode)
-        return self._layer.read(entry.names, max_bytes=MOST_COPY_BYTES)
+        return self.look.layer.read(entry.names, max_bytes=MOST_COPY_BYTES)
 
 
 class _Restoring:
@@ -274,3 +260,164 @@ class _Restoring:
         # A hidden file of the user is never put in: it may have come after the copy was taken.
         entry = self._project.look(path) if shows and not is_hidden(path) else None
         return entry, entry is not None
+
+
+class HereLink(FolderLink):
+    """A session's share in a ``HereFolder``. Used only by the call that has the session's turn.
+
+    ``why_copied`` says why the session works on a private copy; empty when it has a layer.
+    """
+
+    def __init__(self, folder: HereFolder) -> None:
+        super().__init__(folder)
+        self.here = folder
+        self.why_copied = ""
+        self._seen_stamps: dict[str, int] = {}
+        self._began_ns = time.time_ns()
+        self._layer: SessionLayer | None = None
+        #: Versions of the user's files that the session has as copies, and not through its layer.
+        self._copied: dict[str, Entry | None] = {}
+
+    def another(self) -> HereLink:
+        """See ``FolderLink``."""
+        return HereLink(self.here)
+
+    def begin_over(self, layer: SessionLayer | None) -> None:
+        """Start with a new worker: its layer holds what was kept when it started; a private copy holds nothing."""
+        self._seen = -1
+        self._seen_stamps = dict(layer.given) if layer is not None else {}
+        self._layer = layer
+        self._copied = {}
+        self._others = {}
+
+    def bring_in(
+        self, box: Rooted, before: Callable[[], None], states: OlderStates = NO_STATES
+    ) -> tuple[list[str], list[Note]]:
+        """Let the session see the folder as it is: the user's files, changes of others, and no new secrets.
+
+        ``before`` is called before the first path is written, so that what programs have changed since the last look is
+        not taken for ours. ``states`` are those of the session. Returns the paths that were written, and notes on those
+        that could not be.
+        """
+        began_ns = time.time_ns()
+        folder, layer = self.here, self._layer
+        missing: list[Note] = []
+        with folder.lock:
+            renewed = layer is not None and layer.renew()
+            differing = {*self.waiting(), *self._of_user()}
+            secrets = layer.to_hide() if layer is not None else []
+            if differing or secrets:
+                before()
+            # Without renewal a session may have looked at any version of a file since it began.
+            self._began_ns = began_ns if renewed or layer is None else layer.began_ns
+            if layer is not None:
+                layer.hide(secrets)
+                layer.let_go()
+            if differing:
+                self._seen_stamps = folder.kept.stamps()
+            self._seen = folder.generation
+            for path in sorted(differing):
+                try:
+                    self.give(path, box)
+                except (SandboxError, OSError) as error:
+                    missing.append(notes.no_files_brought_in(error))
+            self._show_folders_above(differing)
+            self._came(differing, states)
+            if differing and layer is not None:
+                layer.renew()
+        return [*differing, *secrets], missing[:5]
+
+    def _show_folders_above(self, paths: Iterable[str]) -> None:
+        """Let the user's files show again in folders that the session had made anew and that hold no change now."""
+        if self._layer is None:
+            return
+        kept = self.here.kept.entries
+        above = {path[:at] for path in paths for at, sign in enumerate(path) if sign == "/"}
+        for folder in sorted(above):
+            if self.here.project.has_folder(folder) and not any(path.startswith(f"{folder}/") for path in kept):
+                self._layer.show_through(folder)
+
+    def waiting(self) -> set[str]:
+        """See ``FolderLink``: also what was applied or dropped."""
+        if self.here.generation == self._seen:
+            return set()
+        now = self.here.kept.stamps()
+        return {path for path in {*now, *self._seen_stamps} if now.get(path) != self._seen_stamps.get(path)}
+
+    def _of_user(self) -> list[str]:
+        """Return the copies of the user's files of which the user has another version by now."""
+        kept = self.here.kept.entries
+        if self._layer is None:
+            users: dict[str, Entry | None] = {entry.path: entry for entry in self.here.project.copied()}
+        else:
+            users = {path: self.here.project.look(path) for path in self._copied}
+        paths = [path for path in {*users, *self._copied} if path not in kept]
+        return [path for path in paths if not _same(users.get(path), self._copied.get(path))]
+
+    def put_again(self, box: Rooted, node: int, written: Mapping[str, int] | None = None) -> PutAgain:
+        """See ``FolderLink``."""
+        with self.here.lock:
+            put = super().put_again(box, node, written)
+            if not put.is_empty and self._layer is not None:
+                self._layer.renew()
+        return put
+
+    def stamp(self, path: str) -> object:
+        """See ``FolderLink``: None for a path that is as the user has it."""
+        kept = self.here.kept.entries.get(path)
+        return None if kept is None else kept.stamp
+
+    def version(self, path: str) -> Entry | None:
+        """See ``FolderLink``."""
+        kept = self.here.kept.entries[path]
+        return kept.entry if kept.is_gone else with_content(self.here.kept.root, self.here.kept.present(path))
+
+    def give(self, path: str, box: Rooted, *, kept: bool = True) -> None:
+        """See ``FolderLink``: without ``kept``, the user's own version."""
+        folder = self.here
+        self._copied.pop(path, None)
+        if not kept or path not in folder.kept.entries:
+            if self._layer is not None and folder.project.has_folder(path):
+                if not any(known.startswith(f"{path}/") for known in folder.kept.entries):
+                    self._layer.show_through(path)
+            else:
+                self._copied[path] = folder.project.look(path)
+        folder.give(path, box, users=not kept)
+
+    def copy_in(self, box: Rooted) -> list[Note]:
+        """Put a private copy of the user's folder into a work folder that has no layer; returns notes on gaps."""
+        with self.here.lock:
+            self._copied, missing = copy_folder(self.here.project, box)
+        return missing[:5]
+
+    def keep_changes(self, source: Rooted, found: LayerChanges) -> list[Note]:
+        """Keep what the session changed; returns notes on what could not be kept."""
+        folder = self.here
+        with folder.lock:
+            alone = folder.generation == self._seen
+            self._will_change(found.now)
+            missing = folder.take(source, found, self._began_ns)
+            for path in found.now:
+                kept = folder.kept.entries.get(path)
+                if kept is None:
+                    self._seen_stamps.pop(path, None)
+                else:
+                    self._seen_stamps[path] = kept.stamp
+            if alone:
+                self._seen = folder.generation
+        return missing
+
+    def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
+        """See ``FolderLink``: for a session on a private copy."""
+        return self.keep_changes(box, self.found(box, changes))
+
+    def found(self, box: Rooted, changes: Sequence[FsChange]) -> LayerChanges:
+        """Return changes of a private copy in the form of a look at a layer."""
+        return as_found(changes, box, self.here.project)
+
+
+def _same(one: Entry | None, other: Entry | None) -> bool:
+    """Whether two versions are the same for a session; a folder changes with what is in it, which is looked at too."""
+    if one is None or other is None:
+        return one is other
+    return one.mode == other.mode if one.is_dir and other.is_dir else one == other

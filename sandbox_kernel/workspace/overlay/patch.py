@@ -22,9 +22,9 @@ from typing import NamedTuple
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.changes import FileDiff
-from sandbox_kernel.workspace.here.kept_changes import Kept
-from sandbox_kernel.workspace.here.project_folder import ProjectFolder
 from sandbox_kernel.workspace.hidden import is_hidden
+from sandbox_kernel.workspace.overlay.kept_changes import Kept
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandbox_kernel import Conflict, InvalidRequest, Sandbox
-from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.workspace.here import session_layer
-
-
-@pytest.fixture(params=["layer", "copy"])
-def box(request: pytest.FixtureRequest, project: Path) -> Iterator[Sandbox]:
-    with Sandbox(here=project) as made:
-        if request.param == "copy":
-            made.backend = ProcessBackend(enforcer="landlock", policy=made.policy)
-        yield made
+from sandbox_kernel.workspace.overlay import session_layer
 
 
 def save(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import InvalidRequest, Sandbox
-from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 def applied(here: HereFolder, *paths: str) -> list[str]:
@@ -41,32 +41,17 @@ def test_a_pattern_or_a_folder_takes_nothing_along_that_a_tool_obeys(project: Pa
 
 #: Read or run by a program of the user that nobody asked to: by git, shells, editors, Jupyter, agents.
 OBEYED_WITHOUT_ASKING = [
-    *("jupyter_server_config.py", "sub/jupyter_config.json", "ipython_kernel_config.py", "my.code-workspace"),
-    *(".bashrc", ".zshenv", ".vimrc", ".pylintrc", ".yarnrc.yml", ".yarn/releases/yarn.cjs", "sub/CLAUDE.md"),
-    *(
-        "AGENTS.md",
-        ".gitmodules",
-        ".zed/settings.json",
-        "a.pth",
-        "sitecustomize.py",
-        "CLAUDE.local.md",
-        "opencode.json",
-    ),
-    *(
-        "AGENTS.override.md",
-        "lefthook-local.yml",
-        "x.sublime-project",
-        "azure-pipelines.yml",
-        "Jenkinsfile",
-        "Makefile",
-    ),
-    *("conftest.py", "setup.py", "pyproject.toml", "package.json", "noxfile.py", "Dockerfile", "sub/eslint.config.mjs"),
-    *(".nobody_knows_this_tool", "sub/.nor/this/one.txt", "node_modules/x/index.js", "env/lib/site-packages/six.py"),
+    "jupyter_server_config.py", "sub/jupyter_config.json", "ipython_kernel_config.py", "my.code-workspace", ".bashrc",
+    ".zshenv", ".vimrc", ".pylintrc", ".yarnrc.yml", ".yarn/releases/yarn.cjs", "sub/CLAUDE.md", "AGENTS.md",
+    ".gitmodules", ".zed/settings.json", "a.pth", "sitecustomize.py", "CLAUDE.local.md", "opencode.json",
+    "AGENTS.override.md", "lefthook-local.yml", "x.sublime-project", "azure-pipelines.yml", "Jenkinsfile", "Makefile",
+    "conftest.py", "setup.py", "pyproject.toml", "package.json", "noxfile.py", "Dockerfile", "sub/eslint.config.mjs",
+    ".nobody_knows_this_tool", "sub/.nor/this/one.txt", "node_modules/x/index.js", "env/lib/site-packages/six.py",
     # Bytecode and libraries that are loaded in place of a source which nobody changed.
-    *("src/__pycache__/tool.cpython-311.pyc", "src/tool.so", "src/tool.cpython-311-x86_64-linux-gnu.so"),
+    "src/__pycache__/tool.cpython-311.pyc", "src/tool.so", "src/tool.cpython-311-x86_64-linux-gnu.so",
     # Other spellings of such names, on file systems that know no case, no marks or no dots at the end.
-    *("MAKEFILE", "makefile. ", "Makefile::$DATA", "CLAUDE~1.MD", "\u200bMakefile", "\uff0egit", "Make\u017file.mk"),
-]
+    "MAKEFILE", "makefile. ", "Makefile::$DATA", "CLAUDE~1.MD", "\u200bMakefile", "\uff0egit", "Make\u017file.mk",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OBEYED_WITHOUT_ASKING)
@@ -357,40 +342,16 @@ def test_a_build_file_that_becomes_a_folder_is_held_back_and_a_folder_of_its_nam
 
 #: Settings, programs and builds that no list knew; and what an agent is there to write.
 NOT_ORDINARY = [
-    *(
-        "latexmkrc",
-        "Brewfile",
-        "hie.yaml",
-        "cabal.project",
-        "App.csproj.user",
-        "gradle/wrapper/gradle-wrapper.properties",
-    ),
-    *("config/config.exs", "config.nims", "Session.vim", "docker-bake.hcl", "policy.toml", "sub/rights.toml", "x.hta"),
-    *("kernels/x/kernel.json", "compile_commands.json", "hooks/hooks.json", "data/policy.json", "mkdocs.yml"),
-    *("nobody.knows_this", "helper-1.0.dist-info/entry_points.txt", "x.egg-info/PKG-INFO.txt", "x.egg-link"),
-    *("renv/activate.R", "buildSrc/src/X.groovy", "docs/conf.py", "requirements-dev.txt", "locustfile.py"),
-]
+    "latexmkrc", "Brewfile", "hie.yaml", "cabal.project", "App.csproj.user", "gradle/wrapper/gradle-wrapper.properties",
+    "config/config.exs", "config.nims", "Session.vim", "docker-bake.hcl", "policy.toml", "sub/rights.toml", "x.hta",
+    "kernels/x/kernel.json", "compile_commands.json", "hooks/hooks.json", "data/policy.json", "mkdocs.yml",
+    "nobody.knows_this", "helper-1.0.dist-info/entry_points.txt", "x.egg-info/PKG-INFO.txt", "x.egg-link",
+    "renv/activate.R", "buildSrc/src/X.groovy", "docs/conf.py", "requirements-dev.txt", "locustfile.py",
+]  # fmt: skip
 ORDINARY_CONTENT = [
-    *(
-        "train.py",
-        "src/pkg/types.py",
-        "src/pkg/__init__.py",
-        "tests/test_json.py",
-        "analysis.R",
-        "lib/util.ts",
-        "x.sql",
-    ),
-    *(
-        "notes.md",
-        "README",
-        "results.json",
-        "data/rows.json",
-        "out-data/a.yaml",
-        "rows.parquet",
-        "plot.png",
-        "new.ipynb",
-    ),
-]
+    "train.py", "src/pkg/types.py", "src/pkg/__init__.py", "tests/test_json.py", "analysis.R", "lib/util.ts", "x.sql",
+    "notes.md", "README", "results.json", "data/rows.json", "out-data/a.yaml", "rows.parquet", "plot.png", "new.ipynb",
+]  # fmt: skip
 
 
 def test_what_has_no_ordinary_suffix_is_held_back_and_content_is_not(project: Path) -> None:

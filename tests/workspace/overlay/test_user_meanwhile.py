@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sandbox_kernel import Conflict, Sandbox
-from sandbox_kernel.backends.process import ProcessBackend
-
-
-@pytest.fixture(params=["layer", "copy"])
-def box(request: pytest.FixtureRequest, project: Path) -> Iterator[Sandbox]:
-    with Sandbox(here=project) as made:
-        if request.param == "copy":
-            made.backend = ProcessBackend(enforcer="landlock", policy=made.policy)
-        yield made
 
 
 def add_file(project: Path) -> None:

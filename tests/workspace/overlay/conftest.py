@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from sandbox_kernel import Sandbox
+from sandbox_kernel.backends.process import ProcessBackend
 
 
 @pytest.fixture
@@ -20,3 +24,12 @@ def project(tmp_path: Path) -> Path:
     (folder / ".env").write_text("TOKEN=secret\n")
     (folder / "link").symlink_to("run.sh")
     return folder
+
+
+@pytest.fixture(params=["layer", "copy"])
+def box(request: pytest.FixtureRequest, project: Path) -> Iterator[Sandbox]:
+    """A sandbox that works on the project, over a layer and on a private copy."""
+    with Sandbox(here=project) as made:
+        if request.param == "copy":
+            made.backend = ProcessBackend(enforcer="landlock", policy=made.policy)
+        yield made

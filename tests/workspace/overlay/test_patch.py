@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.workspace.here import patch as making
-from sandbox_kernel.workspace.here.here_folder import HereFolder
+from sandbox_kernel.workspace.overlay import patch as making
+from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 CONTENTS = {
     "nbsp.md": "prix\u00a0: 3 \u20ac\n",

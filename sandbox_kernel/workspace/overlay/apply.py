@@ -28,9 +28,9 @@ from typing import NamedTuple
 from sandbox_kernel.errors import Conflict, ExecutionFailed
 from sandbox_kernel.ground.own_folder import weakness
 from sandbox_kernel.limits import quoted
-from sandbox_kernel.workspace.here.kept_changes import Kept
-from sandbox_kernel.workspace.here.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.kept_work import LockedFolder
+from sandbox_kernel.workspace.overlay.kept_changes import Kept
+from sandbox_kernel.workspace.overlay.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, in_folder, libc, open_folder
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.removal import remove_tree
@@ -146,13 +146,9 @@ class ApplyRecord(LockedFolder):
 
 
 def apply_changes(root: Rooted, contents: Rooted, entries: Mapping[str, Kept]) -> None:
-    """Apply the changes. Raises ``Conflict``, and leaves the folder as it was, when it is not what they are based on.
+    """Apply the changes to the user's folder; ``contents`` has the new contents, at the same paths.
 
-    Args:
-        root: The user's folder.
-        contents: The private folder with the new contents, at the same paths.
-        entries: What to apply.
-
+    Raises ``Conflict``, and leaves the folder as it was, when it is not what they are based on.
     """
     if not entries:
         return
@@ -332,7 +328,7 @@ def recover_all(root: Rooted) -> int:
     found = 0
     for name in _stages(root):
         path = ApplyRecord.path_of(name)
-        record = None if path is None else ApplyRecord.take(path)
+        record = None if path is None else ApplyRecord.take(path, make=True)
         if record is None:
             continue  # it is not ours, or its maker is at work
         try:
