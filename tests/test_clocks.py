@@ -25,7 +25,7 @@ TIME_OF_DAY = {
     "guest/wasm/boot_python.py": "the guest asked for it, while its image is made",
     "guest/wasm/wasi.py": "the guest asked for it",
     "languages/compile_cache.py": "files that a dead host left aside",
-    "net/egress.py": "when a request was decided",
+    "net/audit.py": "when a request was decided",
     "report/capability_report.py": "when it was measured",
     "session/tree/state_tree.py": "when a cell was run",
     "session/worker/worker.py": "when a checkpoint was made",

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.net.audit import AuditRecord, AuditSink, audit_sink
 
 if TYPE_CHECKING:
+    from sandbox_kernel.net.audit import AuditRecord, AuditSink
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
     from sandbox_kernel.net.resolve import Resolver
@@ -52,6 +52,8 @@ class Egress:
         log = audit if audit is not None else os.environ.get(AUDIT_VARIABLE) or None
         self._audit: AuditSink | None = None
         if log is not None:
+            from sandbox_kernel.net.audit import audit_sink  # most sandboxes have no log
+
             self._audit = audit_sink(log)
         self._private = tuple(allow_private_for)
         self._resolver = resolver

@@ -29,6 +29,7 @@ KINDS = ["bubblewrap", None, *(["landlock"] if landlock_abi() else [])]
 HOST = """
 import sys
 from sandbox_kernel import *
+from sandbox_kernel.backends.base import RunContext
 enforcer = None if sys.argv[1] == "None" else sys.argv[1]
 box = ProcessBackend(ProcessConfig(pool_size=int(sys.argv[2])), enforcer=enforcer)
 box.run(ExecRequest(language="python", code="1", timeout=20))
@@ -45,7 +46,8 @@ if os.fork() == 0:
 signal.pause()
 '''
 if sys.argv[3] == "run":
-    box.run(ExecRequest(language="python", code=program, timeout=60), on_output=lambda _, text: print(text, flush=True))
+    shown = RunContext(on_output=lambda _, text: print(text, flush=True))
+    box.run(ExecRequest(language="python", code=program, timeout=60), shown)
 else:
     print("under way", flush=True); sys.stdin.readline()
 """
