@@ -115,7 +115,8 @@ class RunFacts:
         isolation: The isolation class of the backend.
         status: How the run ended.
         limit: The limit that it met.
-        code: The exit code, or a negative signal; None when the program did not end by itself.
+        exit_code: None when the program did not end by itself; 128 and more for a signal.
+        signal: The signal that ended it.
         compile_s: Seconds that the compiler took; None without one.
         spent_s: Seconds of the run before its job began.
 
@@ -125,8 +126,9 @@ class RunFacts:
     isolation: str
     status: Status
     limit: Limit | None
-    code: int | None
+    exit_code: int | None
     peak_bytes: int | None
+    signal: int | None = None
     compile_s: float | None = None
     spent_s: float = 0.0
     fuel_used: int | None = None
@@ -145,12 +147,14 @@ def run_facts(
     status, limit = judge_run(outcome, job)
     step = job.steps[min(len(outcome.exits), len(job.steps) - 1)]
     stopped = step.compiles and outcome.stopped_by is not None
+    code = outcome.exits[-1].code if outcome.exits and outcome.stopped_by is None else None
     return RunFacts(
         backend=backend,
         isolation=isolation,
         status=status,
         limit=limit,
-        code=outcome.exits[-1].code if outcome.exits and outcome.stopped_by is None else None,
+        exit_code=None if code is None else code if code >= 0 else 128 - code,
+        signal=-code if code is not None and code < 0 else None,
         peak_bytes=outcome.peak_bytes,
         compile_s=outcome.compile_s if plan.messages is None else 0.0,
         notes=(*plan.notes, notes.compile_stopped()) if stopped else plan.notes,
@@ -160,16 +164,16 @@ def run_facts(
 
 def make_result(request: ExecRequest, outcome: JobOutcome, facts: RunFacts) -> ExecResult:
     """Return the result of one run, which nothing changes afterwards."""
-    code, cpu = facts.code, outcome.reading.cpu_seconds
+    cpu = outcome.reading.cpu_seconds
     if outcome.exits:
         cpu = max(cpu or 0.0, *[step.cpu_seconds for step in outcome.exits])
     return ExecResult(
         stdout=outcome.stdout.text,
         stderr=outcome.stderr.text,
-        exit_code=None if code is None else code if code >= 0 else 128 - code,
+        exit_code=facts.exit_code,
         duration=outcome.duration_s + facts.spent_s,
         status=facts.status,
-        signal=-code if code is not None and code < 0 else None,
+        signal=facts.signal,
         limit=facts.limit,
         violations=facts.violations,
         compile_duration=facts.compile_s,

@@ -377,7 +377,8 @@ def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
         return facts
     facts.status, facts.limit = judge_guest(report, facts.limit)
     has_code = report.end in (GuestEnd.EXIT, GuestEnd.UNTRANSLATED)
-    facts.code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
+    facts.signal = None
+    facts.exit_code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
     facts.fuel_used = report.fuel_used
     if report.memory_bytes is not None:
         facts.peak_bytes = report.memory_bytes

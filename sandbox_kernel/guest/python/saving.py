@@ -131,14 +131,16 @@ def _refuse_file(value: Any) -> Any:
 
 def pickler_class(ours: Any, folder: str) -> Any:
     """Return the class of the pickler; ``ours`` is cloudpickle, ``folder`` the work folder."""
-    own = {functools._lru_cache_wrapper: _reduce_cached, functools.cached_property: _reduce_cached_property}
-    # cloudpickle would read an open file to its end, which a device has not, and make a text of it.
-    usual = {kind: reduce for kind, reduce in ours.Pickler.dispatch_table.items() if kind is not io.TextIOWrapper}
+    own = {
+        functools._lru_cache_wrapper: _reduce_cached,
+        functools.cached_property: _reduce_cached_property,
+        io.TextIOWrapper: _refuse_file,
+    }
 
     class StatePickler(ours.Pickler):  # type: ignore[misc]
         """Pickles what cells define by what it is made of, and modules by name."""
 
-        dispatch_table: ClassVar[Any] = collections.ChainMap(own, usual)
+        dispatch_table: ClassVar[Any] = collections.ChainMap(own, ours.Pickler.dispatch_table)
 
         def reducer_override(self, value: Any) -> Any:
             """See ``pickle``."""
