@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, PolicyViolation, SandboxError
@@ -238,6 +237,8 @@ refused("a socket could be opened", lambda: socket.socket(socket.AF_UNIX).close(
 
 def prove_walls(jail: Jail) -> None:
     """Run the test program in a waiting jail. Raises ``EnforcerUnavailable`` that names the wall that did not hold."""
+    import tempfile  # with `random` it takes longer than most modules; a proof is made once after a boot
+
     with tempfile.NamedTemporaryFile(prefix="sandbox-kernel-proof-") as outside:
         # Every user may access the file, so only Landlock can refuse it.
         os.chmod(outside.name, 0o666)
