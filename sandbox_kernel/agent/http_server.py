@@ -3,7 +3,7 @@
 Every user and every web page of this machine can connect to loopback, so programs run only for clients with the token.
 uvicorn itself waits for a request, and for a client to take its answer, without a limit. Here a connection without a
 request is closed after ``PATIENCE_S``, the oldest one when there are more than ``MOST_WAITING``, and so is one that is
-idle or does not take its answer.
+idle or does not take its answer. Answers to clients without the token close the connection: they cannot keep one.
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ def _impatient_protocol() -> type[H11Protocol]:
     waiting: dict[Impatient, asyncio.TimerHandle] = {}
 
     class Impatient(H11Protocol):
-        """HTTP/1.1 that closes connections without a request."""
+        """HTTP/1.1 that closes connections that ask for nothing, or do not take what they asked for."""
+
+        _idle: asyncio.TimerHandle | None = None
+        _stuck: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -137,24 +140,34 @@ def _impatient_protocol() -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._no_longer_waits()
+            self.resume_writing()
             super().connection_lost(exc)
 
         def handle_events(self) -> None:
             super().handle_events()
-            if self.cycle is not None:
+            if self.cycle is not None and not self.cycle.response_complete:
                 self._no_longer_waits()
             # uvicorn stops to read when the next request comes early, and would not see that the client goes away.
             if len(self.conn.trailing_data[0]) < _MOST_EARLY:
                 self.flow.resume_reading()
 
-        def timeout_keep_alive_handler(self) -> None:
-            super().timeout_keep_alive_handler()
-            # Closing waits until the client has taken all; one that takes nothing would keep its answer in our memory.
-            self.loop.call_later(ANSWER_S, self.transport.abort)
+        def on_response_complete(self) -> None:
+            # uvicorn's own timer begins anew with each byte of a next request that never comes whole.
+            self._idle = self.loop.call_later(IDLE_S, self.transport.abort)
+            super().on_response_complete()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._stuck = self.loop.call_later(ANSWER_S, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._stuck is not None:
+                self._stuck.cancel()
 
         def _no_longer_waits(self) -> None:
-            timer = waiting.pop(self, None)
-            if timer is not None:
-                timer.cancel()
+            for timer in (waiting.pop(self, None), self._idle):
+                if timer is not None:
+                    timer.cancel()
 
     return Impatient

@@ -80,7 +80,7 @@ class RunService:
                 answer = await self._run(request)
             except (ClientDisconnect, TimeoutError):
                 return  # the client is gone or too slow
-        if answer.status_code in (200, 422, 429, 503):
+        if answer.status_code in (200, 422, 429, 503) and has_token(scope["headers"], self._token):
             await answer(scope, receive, send)
         else:
             await _refuse(answer, request, send)

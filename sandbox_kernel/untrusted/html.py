@@ -10,6 +10,7 @@ checked by ``tex``.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from html import unescape
@@ -60,7 +61,6 @@ CLASSES = {
 }
 _SPANS = frozenset(("colspan", "rowspan", "span"))
 _SPAN = re.compile(r"[1-9][0-9]{0,4}\Z", re.ASCII)
-_SPANNING = re.compile(r"<[^>]*span=[^>]*>")
 _SPANNED = re.compile(r'span="([0-9]+)"')
 _SHORT = re.compile(r"[\w .,%-]{0,32}\Z")
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\\x00-\x1f]{1,2000}\Z", re.IGNORECASE)
@@ -160,11 +160,9 @@ class HtmlCleaner:
 
 def _spanned(cleaned: str) -> int:
     total = 0
-    for tag in _SPANNING.findall(cleaned):
-        places = 1
-        for number in _SPANNED.findall(tag):
-            places *= int(number)
-        total += places
+    for tag in TAG.findall(cleaned) if "span=" in cleaned else ():
+        numbers = [int(number) for number in _SPANNED.findall(tag)]
+        total += math.prod(numbers) if numbers else 0
     return total
 
 

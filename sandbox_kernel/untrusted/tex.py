@@ -130,8 +130,8 @@ _SPACE = re.compile(r"\*?\s*\{\s*[0-9.]{1,4}\s*(?:em|ex|mu|pt|px|mm|cm|in)\s*\}"
 _FAR = re.compile(r"\s*\[\s*(?:-|[0-9.]{4})")
 _THICKNESS = re.compile(r"(?:\s*\{[^{}]{0,20}\}){2}\s*\{\s*(?:[0-9.]{1,3}\s*(?:em|ex|mu|pt|px|mm|cm|in)\s*)?\}")
 _GAP = "\u200b"
-#: A tag of HTML that was cleaned: there is no other < or > in it.
-TAG = re.compile(r"(<[^>]*>)")
+#: A tag of HTML that was cleaned. A value stands in double quotes; older versions of nh3 leave < and > in it.
+TAG = re.compile(r"""(<[^>"]*(?:"[^"]*"[^>"]*)*>)""")
 
 
 def check_latex(text: str) -> str:

@@ -214,12 +214,29 @@ def test_metrics_count_what_ran(service: Service) -> None:
     assert 'sandbox_run_seconds_bucket{le="+Inf"}' in str(text)
 
 
-def test_a_connection_serves_several_requests(service: Service) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
-    for _ in range(3):
-        connection.request("GET", "/health")
-        assert json.loads(connection.getresponse().read()) == {"status": "ok"}
-    connection.close()
+def test_a_connection_of_a_client_with_the_token_serves_several_requests(service: Service) -> None:
+    for token, kept in ((TOKEN, True), ("wrong", False)):
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+        connection.connect()
+        first = connection.sock
+        for _ in range(3):
+            connection.request("GET", "/health", headers={"Authorization": f"Bearer {token}"})
+            assert json.loads(connection.getresponse().read()) == {"status": "ok"}
+        assert (connection.sock is first) is kept
+        connection.close()
+
+
+def test_a_next_request_that_does_not_come_whole_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "IDLE_S", 0.2)
+    made = Service()
+    asked = f"GET /health HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+    try:
+        with socket.create_connection(("127.0.0.1", made.port), timeout=30) as raw:
+            raw.sendall(asked + b"G")
+            with contextlib.suppress(ConnectionResetError):
+                assert b"".join(iter(lambda: raw.recv(4096), b"")).count(b"HTTP/1.1") == 1
+    finally:
+        made.stop()
 
 
 def head(service: Service, token: str, size: int) -> socket.socket:

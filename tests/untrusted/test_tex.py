@@ -3,7 +3,7 @@
 import pytest
 
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.html import clean_html
+from sandbox_kernel.untrusted.html import _with_formulas, clean_html
 from sandbox_kernel.untrusted.tex import MAX_DELIMITERS, check_latex, defused
 
 ACTING = [
@@ -75,3 +75,10 @@ def test_a_space_or_a_line_is_as_high_as_it_says_up_to_a_page(far: str) -> None:
 def test_a_space_or_a_line_is_never_higher_than_a_page(far: str) -> None:
     with pytest.raises(ContentRefused):
         check_latex(f"${far}$")
+
+
+@pytest.mark.parametrize("value", ["&gt; &quot; &#111;nload=x() ", "> &quot; onload=x() ", "&lt;i&gt; $y$ &quot; a=b"])
+def test_formulas_are_looked_for_in_texts_and_never_in_the_value_of_an_attribute(value: str) -> None:
+    # Older versions of nh3 write < and > in values as they are.
+    html = f'<img alt="{value}">$x$<b>b</b>'
+    assert _with_formulas(html).startswith(f'<img alt="{value}">')
