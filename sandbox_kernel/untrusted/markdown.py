@@ -156,6 +156,7 @@ def _block_formula(state: StateBlock, line: int, last: int, silent: bool) -> boo
         return False
     closing = "$$" if opening[1] is None else f"\\end{{{opening[1]}}}"
     for number in range(line, last):
+        _count(state.env)
         begin = opening.end() if number == line else state.bMarks[number]
         text = state.src[begin : state.eMarks[number]].rstrip()
         if text.endswith(closing):

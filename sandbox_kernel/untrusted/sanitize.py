@@ -183,7 +183,12 @@ def _clean(mime: str, value: object) -> tuple[object, tuple[str, ...]]:
         raise ContentRefused(f"it is {type(value).__name__}, not text")
     if cleaner is None:
         return check_image(mime, value), ()
-    clean, taken = cleaner(encodable(value))
+    try:
+        clean, taken = cleaner(encodable(value))
+    except ContentRefused:
+        raise
+    except Exception as error:  # a library that does not cope with it must not end the cell
+        raise ContentRefused(f"it could not be checked ({type(error).__name__})") from None
     if mime != "text/plain" and _turned(mime, clean) > MAX_TURNS**2:
         raise ContentRefused(f"its direction of writing changes more than {MAX_TURNS} times")
     return unmarked(clean), taken  # the last step: references and escapes of characters are resolved
@@ -215,7 +220,7 @@ def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
     try:
         shown, taken = scoped_html(markup)
         return unmarked(shown), taken
-    except (NotScoped, ContentRefused):
+    except (NotScoped, ContentRefused, RecursionError):
         return None
 
 

@@ -56,9 +56,16 @@ def scoped_sheet(sheet: str, name: str, elements: int) -> str:
     if not rules:
         return ""
     written = f".{name}{{contain:layout paint;isolation:isolate;overflow:auto}}{rules}"
+    if _FLEXIBLE.search(written) and _RELATIVE_SPACE.search(written):
+        raise NotScoped("space in percent inside of flexible boxes, which takes a browser long")
     if "<" in written or "\\" in written:  # the lists allow neither
         raise NotScoped("it holds signs that end a style element")
     return written
+
+
+_FLEXIBLE = re.compile(r"\b(?:flex|grid)\b")
+#: Space around boxes in percent, or in a variable that may stand for it.
+_RELATIVE_SPACE = re.compile(r"(?:padding|margin|--)[\w-]*:[^;}]*%")
 
 
 class _Budget:
@@ -177,7 +184,12 @@ def _selectors(prelude: list[Any], name: str, budget: _Budget) -> str:
             lists.append([])
         elif part.type != "comment":
             lists[-1].append(part)
-    return ",".join(_selector(str(tinycss2.serialize(parts)).strip(), name, budget) for parts in lists)
+    return ",".join(_selector(_one_blank(tinycss2.serialize(parts)), name, budget) for parts in lists)
+
+
+def _one_blank(text: str) -> str:
+    """Return text without runs of blanks: patterns of selectors try each way to part a run."""
+    return re.sub(r"\s+", " ", text).strip()
 
 
 def _selector(text: str, name: str, budget: _Budget) -> str:

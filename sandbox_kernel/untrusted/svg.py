@@ -148,7 +148,8 @@ class _Writer:
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
-        parser.EntityDeclHandler = _refuse_entities
+        # Values of entities and defaults of attributes multiply: a few kilobytes become gigabytes.
+        parser.EntityDeclHandler = parser.AttlistDeclHandler = _refuse_declarations
         try:
             parser.Parse(re.sub(r"\A<\?xml[^>]{0,200}\?>", "", text).encode(), True)
         except expat.ExpatError as error:
@@ -237,5 +238,5 @@ def _filter(value: str) -> str | None:
     return None
 
 
-def _refuse_entities(*_: object) -> None:
-    raise ContentRefused("it defines entities")
+def _refuse_declarations(*_: object) -> None:
+    raise ContentRefused("it declares entities or attributes")

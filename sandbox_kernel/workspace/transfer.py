@@ -313,6 +313,7 @@ def check_entries(entries: Mapping[str, Entry], files: Iterable[str]) -> None:
         check_file_name(path)
         if entry.type not in _SAVED or not 0 <= entry.mode <= 0o777 or not NO_TIME <= entry.mtime_ns < _LATEST_NS:
             raise ValueError("not an entry of a folder")
+        os.fsencode(entry.target or "")  # a ValueError for what no file system stores
         if entry.type == SYMLINK and (len(entry.target or "") > _MOST_TARGET or leads_out(path, entry.target or "")):
             raise ValueError("a link that leads out")
     closed = {path for path in (*entries, *named) if path not in entries or not entries[path].is_dir}

@@ -10,6 +10,7 @@ from sandbox_kernel.untrusted import ContentRefused, html
 from sandbox_kernel.untrusted.html import clean_html
 from sandbox_kernel.untrusted.html_reader import MAX_REPEATED
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle, sanitize_docstring
+from sandbox_kernel.untrusted.style_sheet import NotScoped, scoped_sheet
 from sandbox_kernel.untrusted.svg import clean_svg
 from tests.untrusted.hostile_texts import texts
 
@@ -128,7 +129,8 @@ def test_a_drawing_that_repeats_its_parts_a_thousand_million_times_is_refused() 
         ("<svg><path " + " ".join(f'a{n}="1"' for n in range(100)) + "/></svg>", "more than 64 attributes"),
         ("<svg>" + "<g/>" * 70_000 + "</svg>", "more than 40000 elements"),
         ("<svg>" + "<g>" * 200 + "</g>" * 200 + "</svg>", "nested deeper"),
-        ('<!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>', "defines entities"),
+        ('<!DOCTYPE svg [<!ENTITY a "b">]><svg>&a;</svg>', "declares entities"),
+        ('<!DOCTYPE svg [<!ATTLIST g fill CDATA "x">]><svg><g/></svg>', "declares entities or attributes"),
         ("<svg><g></svg>", "not well-formed"),
     ],
 )
@@ -148,3 +150,30 @@ def test_a_docstring_is_shorter_than_an_output() -> None:
         "text/plain": "[not shown: it is longer than 256 KB]"
     }
     assert "text/plain" in sanitize_docstring(3).data
+
+
+@pytest.mark.parametrize("opening", [":is(", "calc(", "@media a{"])
+def test_brackets_that_comments_seem_to_close_make_no_output_fail(opening: str) -> None:
+    closing = "}" if opening.endswith("{") else ")"
+    sheet = (opening * 11 + f"/*{closing * 11}*/") * 400
+    for style in (f"<style>{sheet}x{{color:red}}</style><p>a", f"<style>p{{width:{sheet}}}</style><p>a"):
+        assert "a" in sanitize_bundle({"text/html": style, "text/plain": "a"}, {}).data["text/plain"]
+
+
+def test_blanks_in_a_selector_are_read_once() -> None:
+    assert ":nth-child( 2 )" in scoped_sheet(f"p:nth-child({' ' * 4000}2{' ' * 4000}){{color:red}}", "n", 1)
+
+
+def test_an_environment_without_an_end_is_looked_for_in_a_bounded_number_of_lines() -> None:
+    begun = "\n".join(f"\\begin{{a{chr(97 + n % 26)}{chr(97 + n // 26)}}}" for n in range(399))
+    shown = sanitize_bundle({"text/markdown": f"{begun}\n```\n" + "\n" * 200_000, "text/plain": "a"}, {})
+    assert "steps" in shown.removed[0]
+
+
+def test_space_in_percent_is_in_no_style_that_nests_flexible_boxes() -> None:
+    cleaned, _ = clean_html('<div style="display:grid;padding:1%;margin-left:2%;width:50%;padding-top:3px">x</div>')
+    assert 'style="display:grid;width:50%;padding-top:3px"' in cleaned
+    for sheet in ("padding:1%", "margin-block:calc(1% + 1px)", "--p:1%;padding:var(--p)"):
+        with pytest.raises(NotScoped, match="percent"):
+            scoped_sheet(f"p{{display:flex;{sheet}}}", "n", 1)
+    assert "1%" in scoped_sheet("p{padding:1%}", "n", 1)
