@@ -43,9 +43,11 @@ print("well")
 VICTIMS = {
     "run": """
 from sandbox_kernel import ExecRequest, Language, ProcessBackend
+from sandbox_kernel.backends.base import RunContext
 code = "import os, time\\nif os.fork() == 0: os.setsid()\\nelse: print('up', flush=True)\\ntime.sleep(60)"
 ProcessBackend().run(
-    ExecRequest(language=Language.PYTHON, code=code, timeout=60), on_output=lambda *_: print("up", flush=True)
+    ExecRequest(language=Language.PYTHON, code=code, timeout=60),
+    RunContext(on_output=lambda *_: print("up", flush=True)),
 )
 """,
     "cell": """
