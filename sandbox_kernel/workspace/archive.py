@@ -13,6 +13,7 @@ and raises ``ValueError`` for anything unclear.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 import tarfile
@@ -43,6 +44,7 @@ _FOLDER_TYPE = b"5"
 _PAX, _PAX_GLOBAL, _LONG_NAME, _LONG_LINK = (b"x", b"X"), b"g", b"L", b"K"
 #: Keys that a global header must not have, because they would apply to every member.
 _OF_ONE_MEMBER = (b"path", b"size", b"linkpath")
+_SECONDS = re.compile(rb"(-?[0-9]{1,19})(?:\.([0-9]{0,20}))?")
 _SPARSE = b"GNU.sparse."
 
 #: A member: what it is, by the name that the archive gives it, and where its content begins in the archive.
@@ -272,13 +274,14 @@ def _described(block: bytes, records: dict[bytes, bytes]) -> Entry:
     elif kind in _FILE_TYPES and not any(key.startswith(_SPARSE) for key in records):
         type_ = FILE
     size = _decimal(records[b"size"]) if b"size" in records else _number(block[124:136])
-    mtime = _time(records[b"mtime"]) if b"mtime" in records else _number(block[136:148], least=None)
+    written = records.get(b"mtime")
+    mtime_ns = _number(block[136:148], least=None) * 10**9 if written is None else _nanoseconds(written)
     return Entry(
         os.fsdecode(name),
         type_,
         size if type_ == FILE else 0,
         _number(block[100:108]) & 0o7777,
-        mtime_ns=int(mtime * 10**9),
+        mtime_ns=mtime_ns,
     )
 
 
@@ -316,10 +319,11 @@ def _decimal(text: bytes) -> int:
     return int(text)
 
 
-def _time(text: bytes) -> float:
-    if len(text) > 40 or text.strip(b"-.0123456789"):
+def _nanoseconds(text: bytes) -> int:
+    found = _SECONDS.fullmatch(text)
+    if found is None:
         raise ValueError("a time in a header is not a number")
-    return float(text)
+    return int(found[1] + (found[2] or b"")[:9].ljust(9, b"0"))
 
 
 def _extension(fd: int, position: int, size: int) -> bytes:
