@@ -40,13 +40,13 @@ _MOST_EARLY = 64 << 10
 UNAUTHORIZED = (b"www-authenticate", b'Bearer realm="sandbox-kernel"')
 
 
-def need_http(name: str, extra: str) -> None:
+def need_http() -> None:
     """Raise ``BackendUnavailable`` with the line that installs it when uvicorn is missing."""
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:
-        raise BackendUnavailable(f"{name} needs starlette and uvicorn: {install_line(extra)}") from None
+        raise BackendUnavailable(f"serve needs starlette and uvicorn: {install_line('serve')}") from None
 
 
 def read_token(file: str | None, variable: str) -> tuple[str, bool]:

@@ -32,7 +32,7 @@ def serve(options: argparse.Namespace) -> int:
         raise InvalidRequest(f"--workers {workers} must be between 1 and 1024")
     if not 0 <= options.queue <= 1_000_000:
         raise InvalidRequest(f"--queue {options.queue} must be between 0 and 1000000")
-    need_http("serve", "serve")
+    need_http()
     policy = make_policy(options.policy, [], [])
     token, made = read_token(options.token_file, TOKEN_VARIABLE)
     with listen(options.host, options.port) as listener:
