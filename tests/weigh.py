@@ -24,10 +24,14 @@ def count(frame, event, _):
     calls += event == 'call' and 'sandbox_kernel' in frame.f_code.co_filename
 with Sandbox() as box:
     box.run('print(1)'), box.run('print(1)')
-    sys.setprofile(count)
-    box.run('print(1)')
-    sys.setprofile(None)
-print(sum(name.startswith('sandbox_kernel') for name in sys.modules), calls)
+    counted = []
+    for _ in range(10):  # the watch loop looks more often while others use the machine
+        calls = 0
+        sys.setprofile(count)
+        box.run('print(1)')
+        sys.setprofile(None)
+        counted.append(calls)
+print(sum(name.startswith('sandbox_kernel') for name in sys.modules), min(counted))
 """
 
 
