@@ -63,7 +63,7 @@ def test_a_program_calls_the_tools_of_a_client() -> None:
     first, second, third = result.stdout.splitlines()
     assert "boat 0" in first and "x 1" in first and "hello you" in first
     assert second == "ToolFailed True"
-    assert third.startswith("TypeError: search() argument 'query' must be str")
+    assert third.startswith("TypeError: search() argument 'query': Expected `str`")
     assert [str(call.outcome) for call in result.calls] == ["ok", "ok", "ok", "error", "refused"]
 
 
