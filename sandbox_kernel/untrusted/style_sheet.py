@@ -64,8 +64,8 @@ def scoped_sheet(sheet: str, name: str, elements: int) -> str:
 
 
 _FLEXIBLE = re.compile(r"\b(?:flex|grid)\b")
-#: Space around boxes in percent, or in a variable that may stand for it.
-_RELATIVE_SPACE = re.compile(r"(?:padding|margin|--)[\w-]*:[^;}]*%")
+#: Space around boxes in percent other than zero, or in a variable that may stand for it.
+_RELATIVE_SPACE = re.compile(r"(?:padding|margin|--)[\w-]*:[^;}]*[1-9][0-9.eE+-]*%")
 
 
 class _Budget:
