@@ -143,12 +143,11 @@ class BoxSessions(BoxRuns):
         self._sessions.add(opened)
         return opened
 
-    def is_ready(self, language: str | Language, *, check: bool = False, session: bool = False) -> bool:
+    def is_ready(self, language: str | Language, *, session: bool = False) -> bool:
         """Return whether a language can run without being prepared first; see ``prepare``.
 
         Args:
             language: The language.
-            check: Whether TypeScript will be type-checked.
             session: Whether to ask for a session instead of a run.
 
         Returns:
@@ -158,9 +157,9 @@ class BoxSessions(BoxRuns):
         self._check_alive()
         if self._backends.default != "wasm":
             return True
-        return self._backends.wasm(check).is_ready(Language.parse(language), session=session)
+        return self._backends.wasm().is_ready(Language.parse(language), session=session)
 
-    def prepare(self, language: str | Language, *, check: bool = False, on_progress: OnProgress | None = None) -> None:
+    def prepare(self, language: str | Language, *, on_progress: OnProgress | None = None) -> None:
         """Prepare a language for WebAssembly, once on this machine. Takes seconds to minutes.
 
         The first run prepares its language too, before its time limit starts. Does nothing unless the sandbox's backend
@@ -168,7 +167,6 @@ class BoxSessions(BoxRuns):
 
         Args:
             language: The language.
-            check: Whether TypeScript will be type-checked.
             on_progress: Called with a ``PrepareProgress`` after each step, on the calling thread.
 
         Raises:
@@ -177,7 +175,7 @@ class BoxSessions(BoxRuns):
         """
         self._check_alive()
         if self._backends.default == "wasm":
-            self._backends.wasm(check).make_ready(Language.parse(language), on_progress)
+            self._backends.wasm().make_ready(Language.parse(language), on_progress)
 
     load_session = _LoadSession()
 

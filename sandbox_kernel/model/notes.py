@@ -397,7 +397,7 @@ unreached = _worded(NoteKind.UNREACHED, "allowed, but not reached: {}")
 # Compilers and packages.
 compile_stopped = _worded(NoteKind.COMPILE_STOPPED, "it was stopped while it was being compiled")
 compile_cached = _worded(NoteKind.COMPILE_CACHED, "this time: the compiled program came from the cache")
-not_booted = _worded(NoteKind.NOT_BOOTED, "{} was started from nothing, which takes longer: {}")
+not_booted = _worded(NoteKind.NOT_BOOTED, "{} has no effect: Python in WebAssembly starts before it is known")
 decorators_need_package = _worded(NoteKind.MISSING_PACKAGE, "decorators need another package: {}")
 
 
