@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import json
@@ -14,7 +15,7 @@ import pytest
 
 import sandbox_kernel
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, NoteKind, notes
-from sandbox_kernel.model.notes import as_notes, has_note
+from sandbox_kernel.model.notes import Worded, as_notes, has_note
 from sandbox_kernel.policy import SandboxPolicy
 
 WORDED = [
@@ -22,6 +23,7 @@ WORDED = [
     for name, function in inspect.getmembers(notes, inspect.isfunction)
     if function.__module__ == notes.__name__ and inspect.signature(function).return_annotation == "Note"
 ]
+FIXED = {name: made for name, made in vars(notes).items() if isinstance(made, Worded)}
 
 
 def _arguments(function: object) -> list[object]:
@@ -48,8 +50,18 @@ def test_every_function_words_a_note_of_its_own_kind(function) -> None:
 
 def test_every_kind_has_a_function_that_words_it() -> None:
     made = {function(*_arguments(function)).kind for function in WORDED}
-    made |= {note.kind for note in notes.shared_by_states(1, 1, 1)}
+    made |= {note.kind for note in (*notes.shared_by_states(1, 1, 1), *FIXED.values())}
     assert made == set(NoteKind) - {NoteKind.OTHER}
+
+
+def test_every_place_in_fixed_words_is_given_its_argument() -> None:
+    root = Path(sandbox_kernel.__file__).parent
+    called = set()
+    for call in (node for path in root.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(call, ast.Call) and (name := getattr(call.func, "attr", getattr(call.func, "id", ""))) in FIXED:
+            called.add(name)
+            assert len(call.args) == FIXED[name].words.count("{") and not call.keywords, name
+    assert called == set(FIXED)
 
 
 def test_a_note_is_a_string() -> None:
