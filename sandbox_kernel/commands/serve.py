@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 
+from sandbox_kernel import __version__
 from sandbox_kernel.agent.http_server import announce, listen, need_http, read_token
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.commands.shared import POLICY_HELP, add_option, add_policy_options, make_secrets, policy_of
@@ -74,7 +75,8 @@ def mcp(options: argparse.Namespace) -> int:
     ) as box:  # fmt: skip
         toolbox = Toolbox(box, may_apply=options.apply)
         if options.http:
-            asyncio.run(serve_http(toolbox, options.host or "127.0.0.1", options.port or 0, options.token_file))
+            host, port = options.host or "127.0.0.1", options.port or 0
+            asyncio.run(serve_http(toolbox, __version__, host, port, options.token_file))
         else:
-            asyncio.run(serve_stdio(toolbox))
+            asyncio.run(serve_stdio(toolbox, __version__))
     return 0

@@ -19,7 +19,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from sandbox_kernel import __version__
 from sandbox_kernel.agent.answer import as_text
 from sandbox_kernel.agent.http_server import UNAUTHORIZED, announce, has_token, listen, read_token, server_config
 from sandbox_kernel.agent.mcp.permissions import Questions
@@ -54,7 +53,7 @@ def need_sdk() -> None:
         ) from None
 
 
-def make_server(toolbox: Toolbox) -> Server[dict[str, object]]:
+def make_server(toolbox: Toolbox, version: str) -> Server[dict[str, object]]:
     """Return the server. The caller chooses the transport and closes the sandbox."""
     need_sdk()
     import mcp.types as types
@@ -84,7 +83,7 @@ def make_server(toolbox: Toolbox) -> Server[dict[str, object]]:
 
     return Server(
         "sandbox-kernel",
-        version=__version__,
+        version=version,
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
@@ -148,11 +147,11 @@ def _result(reply: Reply) -> types.CallToolResult:
     )
 
 
-async def serve_stdio(toolbox: Toolbox) -> None:
+async def serve_stdio(toolbox: Toolbox, version: str) -> None:
     """Serve one client on standard input and output until it closes them."""
     from mcp.server.stdio import stdio_server
 
-    server = make_server(toolbox)
+    server = make_server(toolbox, version)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _leave, toolbox)
     async with stdio_server() as (reads, writes):
         await server.run(reads, writes, server.create_initialization_options())
@@ -170,14 +169,14 @@ def _leave(toolbox: Toolbox) -> None:
     threading.Thread(target=end, name="sandbox-leave").start()
 
 
-async def serve_http(toolbox: Toolbox, host: str, port: int, token_file: str | None) -> None:
+async def serve_http(toolbox: Toolbox, version: str, host: str, port: int, token_file: str | None) -> None:
     """Serve until interrupted. Prints the address, and a new token, to standard error."""
     import uvicorn
 
     token, made = read_token(token_file, TOKEN_VARIABLE)
     with listen(host, port) as server:
         announce("MCP server", server, PATH, token, made=made)
-        app = make_server(toolbox).streamable_http_app(
+        app = make_server(toolbox, version).streamable_http_app(
             streamable_http_path=PATH, max_sessions=MOST_SESSIONS, session_idle_timeout=SESSION_IDLE_S
         )
         await uvicorn.Server(server_config(BearerOnly(app, token), _SHUTDOWN_S)).serve(sockets=[server])
