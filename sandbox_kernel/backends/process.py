@@ -36,7 +36,7 @@ from sandbox_kernel.languages.recipe import (
     rlimits,
     search_path,
 )
-from sandbox_kernel.languages.registry import RECIPES, availability
+from sandbox_kernel.languages.registry import MODULES, availability, recipe_of
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import (
     ExecRequest,
@@ -161,7 +161,7 @@ class ProcessBackend(BlockingBackend):
 
     def available_languages(self) -> tuple[Language, ...]:
         """See ``SandboxBackend``; searches for interpreters and compilers once, without running a canary."""
-        return tuple(language for language in RECIPES if availability(self.config, language).available)
+        return tuple(language for language in MODULES if availability(self.config, language).available)
 
     def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
         """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input.
@@ -366,10 +366,10 @@ class ProcessBackend(BlockingBackend):
         if request.language is Language.WASM:
             raise InvalidRequest("wasm is not run by the process backend; use WasmBackend (backend='wasm')")
         found = availability(self.config, request.language)
-        recipe = RECIPES.get(request.language)
-        if recipe is None or not found.available:
+        if not found.available:
             remedy = f"; {found.remedy}" if found.remedy else ""
             raise BackendUnavailable(f"{request.language} cannot run here: {found.reason}{remedy}")
+        recipe = recipe_of(request.language)
         if request.memory_mb < recipe.minimum_memory_mb:
             raise InvalidRequest(
                 f"a memory limit of {request.memory_mb} MB is below what {request.language} needs to start; "

@@ -1,7 +1,7 @@
 """The interface of a language for the process backend.
 
-Each language has a file in ``languages/`` with one ``Recipe``. A recipe never starts the user's program. It returns
-plain data: whether the toolchain is installed, what must be readable, and the steps of a request.
+A ``Recipe`` never starts the user's program. It returns plain data: where the toolchain is, what must be readable, and
+the steps of a request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import field
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.gate_messages import JobFile, Step
-from sandbox_kernel.jail.interpreter import interpreter_name
+from sandbox_kernel.jail.interpreter import interpreter_name, is_system, runtime_grants
 from sandbox_kernel.jail.walls import Places, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits, quoted
@@ -132,6 +132,14 @@ class StepBuilder:
         env = self.environment(request)
         return Step(kind="warm", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits)
 
+    def python(self, request: ExecRequest, argv: Sequence[str], source: bytes) -> Step:
+        """Return the step that runs a source in the interpreter that waits in the jail, under the whole policy."""
+        env = self.environment(request)
+        return Step(
+            kind="python", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits, seccomp=self.no_spawn,
+            source=source,
+        )  # fmt: skip
+
     def program(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
         """Return the step that runs the user's program, under the whole policy."""
         env = self.environment(request, toolchain)
@@ -180,12 +188,15 @@ class Recipe(ABC):
     reserved_mb: int = 0
 
     @abstractmethod
-    def probe(self, config: Toolchains) -> Availability:
-        """Find the toolchain. The backend calls it once and keeps the result."""
+    def find(self, config: Toolchains) -> tuple[str, str]:
+        """Return the program that runs or compiles cells, and its version.
+
+        Raises ``BackendUnavailable`` with the reason and what to install when there is none.
+        """
 
     def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
-        """Return host paths besides the system folders that must be readable inside."""
-        return ()
+        """Return host paths besides the system folders that must be readable inside: by default around the program."""
+        return program_runtime(self.find(config)[0])
 
     def warm(self, config: Toolchains, memory_mb: int, places: Places) -> tuple[str, ...]:
         """Return the command that waits in a spare for a step of kind ``warm``; empty for none."""
@@ -194,6 +205,12 @@ class Recipe(ABC):
     @abstractmethod
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """Return the steps and files of a checked request."""
+
+
+def program_runtime(program: str) -> tuple[Grant, ...]:
+    """Return what a program must read: nothing more for one in a system folder, else the folders around it."""
+    real = os.path.realpath(program)
+    return () if is_system(real) else runtime_grants([program, os.path.dirname(os.path.dirname(real))])
 
 
 #: One sandbox's share of what the kernel counts for each user over all its processes: pending signals and timers, bytes
