@@ -13,9 +13,11 @@ from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.interpreter import interpreter_name, is_system, runtime_grants
-from sandbox_kernel.jail.walls import Places, sizes
+from sandbox_kernel.jail.root_user import has_own_user
+from sandbox_kernel.jail.walls import Places, has_own_disk, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits, quoted
 from sandbox_kernel.model import ExecRequest, Language, Note
@@ -219,30 +221,28 @@ _USER_SHARES = {"SIGPENDING": 1024, "MSGQUEUE": 128 << 10, "MEMLOCK": 1 << 20}
 
 
 def rlimits(
-    limits: Limits,
-    memory_mb: int,
-    *,
-    exact_memory: bool,
-    processes: int | None,
-    reserved_mb: int = 0,
-    own_disk: bool = True,
+    enforcer: str | None, limits: Limits, memory_mb: int, *, processes: int | None, reserved_mb: int = 0
 ) -> dict[str, int]:
     """Return the rlimits of each process of a run, by their names in ``resource``.
 
     If a control group counts memory exactly, RLIMIT_DATA only stops absurd single allocations, so that threads with
     large unused stacks work. A file may be longer than the disk limit if it has holes (memory files do); the file
-    system counts what takes space, unless it is the host's (``own_disk`` is False).
+    system counts what takes space, unless it is the host's.
+
+    The kernel counts processes for each user. That is exact in a user namespace, and for a user that no other sandbox
+    has. Elsewhere a control group or the watchdog counts.
     """
+    groups, own_disk = find_hierarchies(), has_own_disk(enforcer)
     memory, disk = memory_mb * MIB, limits.disk_mb * MIB
     found = {
         "CORE": 0,
         "NOFILE": limits.open_files,
         "FSIZE": max(4 << 30, 2 * memory, disk) if own_disk else sizes(limits, memory_mb)[0],
-        "DATA": (4 * memory + (512 << 20) if exact_memory else memory) + reserved_mb * MIB,
+        "DATA": (memory if groups is None else 4 * memory + (512 << 20)) + reserved_mb * MIB,
         "RTPRIO": 0,
         **_USER_SHARES,
     }
-    if processes is not None:
+    if processes is not None and (groups is None or groups.pids is None) and (own_disk or has_own_user(enforcer)):
         found["NPROC"] = processes
     if limits.cpu_seconds is not None:
         found["CPU"] = int(limits.cpu_seconds) + 2

@@ -13,10 +13,10 @@ from sandbox_kernel.backends.measured.canaries import Measurement, Mechanisms, O
 from sandbox_kernel.backends.measured.gpu_canaries import measure_gpu
 from sandbox_kernel.backends.measured.measured_cache import Measured, fingerprint, recall, remember
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies, shortfall
-from sandbox_kernel.jail.enforcer import has_own_disk
 from sandbox_kernel.jail.root_user import has_own_user
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.template import unavailable
+from sandbox_kernel.jail.walls import has_own_disk
 from sandbox_kernel.languages.registry import MODULES, availability
 
 if TYPE_CHECKING:
