@@ -17,6 +17,7 @@ from html import unescape
 import nh3
 
 from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.ansi import MAX_LINES
 from sandbox_kernel.untrusted.css import HTML_PROPERTIES, TABLE_STYLE, clean_style
 from sandbox_kernel.untrusted.html_reader import HtmlReader, names
 from sandbox_kernel.untrusted.media import check_data_url
@@ -109,6 +110,8 @@ def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
         link_rel="noopener noreferrer nofollow",
         strip_comments=True,
     )
+    if cleaned.count("\n") > MAX_LINES:
+        raise ContentRefused(f"it has more than {MAX_LINES} lines")
     if _spanned(cleaned) > MAX_SPANNED:
         raise ContentRefused(f"the cells of its tables span more than {MAX_SPANNED} places")
     kinds = {_KIND_OF.get(tag, f"<{tag}>") for tag in reader.removed if tag not in _QUIET}

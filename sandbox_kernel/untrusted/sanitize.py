@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.ansi import MAX_TURNS, only_colours, turns
+from sandbox_kernel.untrusted.ansi import MAX_LINES, MAX_TURNS, only_colours, turns
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.tex import MAX_LATEX, check_latex, letters_of_formulas
@@ -153,9 +153,12 @@ def _in_words(mime: str) -> str:
 
 
 def safe_text(text: object, limit: int = MAX_TEXT) -> str:
-    """Clean plain text: keep colours, remove other escape sequences and our mark; cut it at ``limit`` characters."""
+    """Clean plain text: keep colours, remove other escape sequences and our mark, cut what is too long."""
     if not isinstance(text, str):
         raise ContentRefused(f"it is {type(text).__name__}, not text")
+    if (more := text.count("\n") - MAX_LINES) > 0:
+        *kept, _ = text.split("\n", MAX_LINES)
+        text = "\n".join([*kept, f"[… {more} more lines are not shown]"])
     if len(text) > limit:
         text = f"{text[:limit]}\n[… {len(text) - limit} more characters are not shown]"
     return unmarked(only_colours(encodable(text)))

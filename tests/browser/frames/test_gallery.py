@@ -52,23 +52,23 @@ def test_a_widget_is_drawn_in_its_frame(gallery: Gallery, name: str) -> None:
     gallery.drawn(*WIDGETS[name])
 
 
-#: Whether an output fits its frame, and how light its text is, from 0 to 255.
-LOOK = """(node) => {
-    const root = document.documentElement;
-    const colour = getComputedStyle(node).color.match(/[0-9.]+/g).map(Number);
-    return [root.scrollHeight - root.clientHeight, (colour[0] + colour[1] + colour[2]) / 3];
-}"""
+#: Waits until an output fits its frame.
+FITS = """(root) => new Promise((done) => {
+    const look = () => (root.scrollHeight <= root.clientHeight ? done() : requestAnimationFrame(look));
+    look();
+})"""
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Dark", "JupyterLab Light"])
-def test_what_brings_its_own_style_sheet_fits_its_frame_and_can_be_read(gallery: Gallery, theme: str) -> None:
-    gallery.lab.set_theme(theme)
+@pytest.mark.parametrize(("theme", "colour"), [("Dark", "rgb(255, 255, 255)"), ("Light", "rgb(0, 0, 0)")])
+def test_what_brings_its_own_style_sheet_fits_its_frame_and_can_be_read(
+    gallery: Gallery, theme: str, colour: str
+) -> None:
+    gallery.lab.set_theme(f"JupyterLab {theme}")
     for name in ("styler", "great_tables", "estimator", "sound"):
-        found = gallery.drawn(*FIGURES[name])
-        found.evaluate("() => new Promise((done) => setTimeout(done, 1500))")
-        hidden, light = found.evaluate(LOOK)
-        gallery.lab.screenshot(f"styled-{name}-{theme.split()[-1].lower()}")
-        print(name, theme, hidden, light)
+        gallery.drawn(*FIGURES[name])
+        gallery.inner(FIGURES[name][0]).locator("html").evaluate(FITS)
+        gallery.lab.screenshot(f"styled-{name}-{theme}")
+    expect(gallery.inner("make_pipeline(").locator("label", has_text="Pipeline")).to_have_css("color", colour)
 
 
 def test_sounds_play_and_estimators_unfold_in_their_frames(gallery: Gallery) -> None:
