@@ -18,7 +18,7 @@ from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.receipt import one_line
-from sandbox_kernel.session.cell.request import CellRequest, SessionSpec
+from sandbox_kernel.session.cell.request import CellEvents, CellRequest, SessionSpec
 from sandbox_kernel.session.saved_file import MOST_RECIPES, ImageHeader, SavedSession, read_image, write_image
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
@@ -175,10 +175,10 @@ class PythonSession(Session):
                 return self._load_copy(worker, node, copy)
         return super().checkout(where)
 
-    def _run(self, asked: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
+    def _run(self, request: CellRequest, events: CellEvents, stop: Stop, *, settles: bool = False) -> ExecResult:
         before = self._supervisor.live
         left = before.tree.present if before is not None else 0
-        result = super()._run(asked, stop, settles=settles)
+        result = super()._run(request, events, stop, settles=settles)
         if not result.rolled_back or not self._copies:
             return result
         with host_trouble(), self._supervisor.turn() as worker:
