@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.checks import BECOME
@@ -251,19 +251,23 @@ class BoxRuns(BoxFiles):
         )
 
 
+_Request = TypeVar("_Request")
+_Result = TypeVar("_Result")
+
+
 def run_each(
-    run: Callable[[ExecRequest, Stop], ExecResult],
-    requests: Sequence[ExecRequest],
+    run: Callable[[_Request, Stop], _Result],
+    requests: Sequence[_Request],
     workers: int,
     progress: Callable[[int, int], None] | None,
-) -> list[ExecResult]:
+) -> list[_Result]:
     """Run every request, at most ``workers`` at a time, and return the results in input order.
 
     Calls ``progress(done, total)`` after each result.
     """
     from concurrent.futures import ThreadPoolExecutor  # a single run needs no threads
 
-    results: list[ExecResult] = []
+    results: list[_Result] = []
     threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sandbox-map")
     stop = Stop()
     try:

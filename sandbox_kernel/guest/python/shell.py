@@ -31,7 +31,7 @@ from IPython.core.events import EventManager  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from .cell_names import CELL_FILES, CELL_FOLDER, cell_file  # noqa: E402
+from .cell_names import CELL_FOLDER, cell_file  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
 from .magics import TOOLS, Installer, add_magics, keep_own_history, run_command  # noqa: E402
@@ -183,7 +183,7 @@ WorkerShell.__module__ = "ipykernel.zmqshell"
 
 def from_cell(trace: TracebackType) -> bool:
     """Whether a frame belongs to the user's code, so that the traceback begins there."""
-    return trace.tb_frame.f_code.co_filename.startswith((CELL_FILES, CELL_FOLDER))
+    return trace.tb_frame.f_code.co_filename.startswith(CELL_FOLDER)
 
 
 def cut_our_frames(trace: TracebackType | None) -> None:
