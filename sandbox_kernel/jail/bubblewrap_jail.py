@@ -13,7 +13,6 @@ from dataclasses import replace
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
 from sandbox_kernel.jail.accounting.meter import MAX_INODES, Disk
 from sandbox_kernel.jail.accounting.processes import tree
-from sandbox_kernel.jail.gate_messages import encode_ahead
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
 from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail, JailCommand
 from sandbox_kernel.jail.root_user import is_closed, package_of, plan_stage, reachable_by_all
@@ -37,14 +36,11 @@ class NamespaceJail(Jail):
     """A jail with its own root: the work folder is a file system, and every process ends with the init."""
 
     places = Places()
+    forks_ahead = True
 
     def _open_box(self) -> int:
         """See ``Jail``. The descriptor stays valid after the namespace is gone."""
         return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def _ahead(self) -> list[bytes]:
-        """See ``Jail``. The first step can be forked in advance, because all walls are up already."""
-        return encode_ahead()
 
     def kill(self) -> None:
         """See ``Jail``. A child that bubblewrap has not set up yet does not die with it, so it is killed too."""

@@ -60,6 +60,7 @@ class Template(BubblewrapJail):
     """A root with an init that forks. It starts and ends like a jail, but never gets a job."""
 
     program = "gate.template"
+    forks_ahead = False
 
     def __init__(self, walls: Walls) -> None:
         self._granted, self._system = granted(walls), system(walls)
@@ -115,10 +116,6 @@ class Template(BubblewrapJail):
         program = seccomp.build_namespace_filter(bool(self.walls.grants), self.walls.serves)
         spec = {"filter": program, "shown": shown_beneath(self.walls), "here": self.walls.here is not None}
         return None, (memory_file("spec", marshal.dumps(spec, 2)),)
-
-    def _ahead(self) -> list[bytes]:
-        """Return nothing: a template has no steps."""
-        return []
 
     def _make_meter(self) -> Meter:
         """Return a meter without limits: a template runs no user code."""
