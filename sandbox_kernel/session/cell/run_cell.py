@@ -183,7 +183,7 @@ class Cell(WatchLoop):
             self.limits.begin()
             self._register()
             self._send()
-            while not self.has_ended():
+            while self.ending is None:
                 try:
                     self.loop()
                 except KeyboardInterrupt as error:
@@ -273,7 +273,7 @@ class Cell(WatchLoop):
         One that is just being ended may look like that for a moment, so it is looked at twice.
         """
         headless = self.live.channel.speaker_goes_on_headless
-        if headless and self._headless and not self.has_ended():
+        if headless and self._headless and self.ending is None:
             raise SessionError("the cell ended the main thread of its process, in which cells run, and went on without")
         self._headless = headless
 
@@ -310,7 +310,7 @@ class Cell(WatchLoop):
         self.live.gate.read()
         if self.live.gate.gone is not None:
             # What it said before it died is still in the socket.
-            while not self.has_ended() and (messages := self.live.channel.read()):
+            while self.ending is None and (messages := self.live.channel.read()):
                 self._take_all(messages)
             self.end(Ending.DIED)
 
@@ -345,7 +345,7 @@ class Cell(WatchLoop):
         """Take these messages up to the end of the cell; the report of its checkpoint may follow."""
         for position, message in enumerate(messages, 1):
             self._take(message)
-            if self.has_ended():
+            if self.ending is not None:
                 self.live.channel.put_back(messages[position:])
                 return
 
