@@ -13,7 +13,7 @@ end.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -245,6 +245,34 @@ def is_opaque(layer: Rooted, path: str) -> bool:
             return os.getxattr(fd, "user.overlay.opaque") == b"y"
     except OSError:
         return False
+
+
+class LayerView:
+    """What programs saw with a copy of a layer: where that has nothing, the user's own file, in its present version."""
+
+    def __init__(self, project: ProjectFolder, entries: Mapping[str, Entry]) -> None:
+        self.project = project
+        self.entries = entries
+
+    def touched(self) -> Iterator[str]:
+        """Yield the paths at which the view may differ from the user's folder."""
+        for path, entry in self.entries.items():
+            yield path
+            if not entry.is_dir or entry.opaque:
+                yield from (below.path for below in self.project.beneath(path))
+
+    def at(self, path: str) -> Entry | None:
+        """Return what stands at a path; None for nothing. A hidden file of the user never shows."""
+        shows = not is_hidden(path)
+        for at in (at for at, sign in enumerate(path) if sign == "/"):
+            above = self.entries.get(path[:at])
+            if above is not None and not above.is_dir:
+                return None
+            shows = shows and (above is None or not above.opaque)
+        there = self.entries.get(path)
+        if there is None and shows:
+            there = self.project.look(path)
+        return None if there is None or there.type == DEVICE else there
 
 
 def copy_folder(project: ProjectFolder, box: Rooted, room: int | None) -> tuple[dict[str, Entry], list[Note]]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
@@ -21,10 +20,9 @@ from sandbox_kernel.model import Note, notes
 from sandbox_kernel.workspace.box_folder import NO_STATES, FolderLink, OlderStates, PutAgain, with_content
 from sandbox_kernel.workspace.changes import FileDiff, open_for_writing, tells_who_writes
 from sandbox_kernel.workspace.hidden import is_hidden
-from sandbox_kernel.workspace.overlay.layer import LOOK, CopyLook, LayerChanges, is_opaque
+from sandbox_kernel.workspace.overlay.layer import LOOK, CopyLook, LayerChanges, LayerView, is_opaque
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.patch import compare_layers
-from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder, libc
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DEVICE, Entry
@@ -89,7 +87,9 @@ class SessionLayer:
         """Return how the folder differs between the states after two cells, and what could not be found out."""
         first, second = self._copy_of(before), self._copy_of(after)
         problem = first.problem or second.problem
-        return ([], problem) if problem else compare_layers(self._project, first.entries, second.entries)
+        if problem:
+            return [], problem
+        return compare_layers(LayerView(self._project, first.entries), LayerView(self._project, second.entries))
 
     def renew(self) -> bool:
         """Let programs see the user's folder as it is now; returns whether that is possible here."""
@@ -170,12 +170,35 @@ class SessionLayer:
         now = LayerCopy(time.time_ns())
         try:
             self._read(now)
-            _Restoring(self._box, self._project, copy.entries, now.entries).restore("", shows=True, anew=False)
+            self._put_back(LayerView(self._project, copy.entries), LayerView(self._project, now.entries))
         except (SandboxError, OSError) as error:
             return f"they could not all be restored: {error}"
         finally:
             self._last = LayerCopy()
         return ""
+
+    def _put_back(self, then: LayerView, now: LayerView) -> None:
+        """Make the merged folder what it was, at every path of which a copy or the present layer knows something."""
+        folders: list[Entry] = []
+        for path in sorted({*then.touched(), *now.touched()}):
+            names, wanted = tuple(path.split("/")), then.at(path)
+            old, new, there = then.entries.get(path), now.entries.get(path), self._box.look(names)
+            if there is not None and (wanted is None or there.type != wanted.type):
+                self._box.take_away(names)
+                there = None
+            if wanted is None or (there is not None and old is None and new is None):
+                continue
+            if wanted.is_dir:
+                folders.append(wanted)
+                self._box.put(wanted._replace(mode=wanted.mode | 0o700))
+            elif not wanted.is_file:
+                if there is None or there.target != wanted.target:
+                    self._box.put(wanted)
+            elif there is None or old is None or new is None or (old.bits, old.data) != (new.bits, new.data):
+                data = self._project.root.read(names, MOST_COPY_BYTES) if old is None else old.data
+                self._box.put(wanted._replace(data=data), in_place=True)
+        for folder in reversed(folders):
+            self._box.put(folder)
 
     def _copy_of(self, cell: int) -> LayerCopy:
         """Return the copy of a cell; one with a problem when there is none."""
@@ -208,57 +231,6 @@ class SessionLayer:
             if open_for_writing(fd, tells=self._tells):
                 still_open.add(entry.inode)
         return self.look.root.read(entry.names, max_bytes=MOST_COPY_BYTES)
-
-
-class _Restoring:
-    """One restoring: goes through every path of which the copy or the present layer knows something."""
-
-    def __init__(self, box: Rooted, project: ProjectFolder, then: dict[str, Entry], now: dict[str, Entry]) -> None:
-        self._box, self._project, self._then, self._now = box, project, then, now
-        self._children: dict[str, set[str]] = {}
-        for path in (*then, *now):
-            self._children.setdefault(path.rpartition("/")[0], set()).add(path)
-
-    def restore(self, folder: str, *, shows: bool, anew: bool) -> None:
-        """Restore what is in a folder. ``shows``: the user's shows through; ``anew``: it was made empty just now."""
-        paths = set(self._children.get(folder, ()))
-        if shows:
-            with suppress(SandboxError):
-                listed = self._project.root.list_dir(tuple(folder.split("/")) if folder else ".")
-                paths |= {entry.path for entry in listed}
-        for path in sorted(paths):
-            self._place(path, shows, anew)
-
-    def _place(self, path: str, shows: bool, anew: bool) -> None:
-        then, now, names = self._then.get(path), self._now.get(path), tuple(path.split("/"))
-        there = self._box.look(names)
-        if then is None and now is None and shows and not anew and there is not None:
-            return
-        wanted, through = self._wanted(path, then, shows)
-        if there is not None and (wanted is None or there.type != wanted.type):
-            self._box.take_away(names)
-            there, anew = None, True
-        if wanted is None:
-            return
-        if wanted.is_dir:
-            self._box.put(wanted._replace(mode=wanted.mode | 0o700))
-            self.restore(path, shows=through, anew=anew or there is None)
-            self._box.put(wanted)
-        elif not wanted.is_file:
-            if there is None or there.target != wanted.target:
-                self._box.put(wanted)
-        elif there is None or then is None or now is None or (then.bits, then.data) != (now.bits, now.data):
-            if then is None:
-                wanted = wanted._replace(data=self._project.root.read(names, MOST_COPY_BYTES))
-            self._box.put(wanted, in_place=True)
-
-    def _wanted(self, path: str, then: Entry | None, shows: bool) -> tuple[Entry | None, bool]:
-        """Return what shall stand at a path, and whether the user's folder shows through there."""
-        if then is not None:
-            return (None, False) if then.type == DEVICE else (then, shows and not then.opaque)
-        # A hidden file of the user is never put in: it may have come after the copy was taken.
-        entry = self._project.look(path) if shows and not is_hidden(path) else None
-        return entry, entry is not None
 
 
 class HereLink(FolderLink):
