@@ -37,11 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SandboxError, OSError) as error:
         return _refuse(connection_file, str(error), wanted)
     # Imported while the kernel starts.
-    from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address
+    from sandbox_kernel.wrapped.relaying.outside import Outside, read_address
     from sandbox_kernel.wrapped.relaying.relay import Relay
 
     try:
-        outside = OutsideSockets(read_address(connection_file))
+        outside = Outside(read_address(connection_file))
     except (SandboxError, OSError) as error:
         _say(str(error))
         return 2
@@ -72,12 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refuse(connection_file: str, why: str, wanted: _Wanted, last_words: str = "") -> int:
     """Let every cell say why the kernel did not come up, until the front end ends it."""
     from sandbox_kernel.wrapped import kernel_words
-    from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address, refuse
+    from sandbox_kernel.wrapped.relaying.outside import Outside, read_address, refuse
 
     error = kernel_words.no_start(why, last_words)
     _say(str(error["evalue"]))
     try:
-        outside = OutsideSockets(read_address(connection_file))
+        outside = Outside(read_address(connection_file))
     except (SandboxError, OSError) as problem:
         _say(str(problem))
         return 2

@@ -21,6 +21,7 @@ from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle, saniti
 from sandbox_kernel.wrapped.relaying.clean_outputs import Count, MalformedMessage, Table, declared, error, line
 
 _MAX_PROMPT, _MAX_BANNER, _MAX_LINKS, _MAX_PAYLOADS, _MAX_EXPRESSIONS = 1000, 20_000, 20, 20, 100
+_MAX_HISTORY = 10_000
 #: Names of exporters and lexers without a dot: the server imports what a dotted name says.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_+#-]{1,60}\Z")
 _LANGUAGE_FIELDS = {
@@ -74,6 +75,11 @@ class _Typed(msgspec.Struct):
 class _IsComplete(msgspec.Struct):
     status: Literal["complete", "incomplete", "invalid", "unknown"]
     indent: Annotated[str, msgspec.Meta(pattern=r"^[ \t]{0,200}\Z")] = ""
+
+
+class _History(msgspec.Struct):
+    #: Session, line and source of each cell, or source and output.
+    history: list[tuple[Count, Count, str | tuple[str, str | None]]] = []
 
 
 class _Link(msgspec.Struct):
@@ -178,10 +184,13 @@ def _is_complete(content: Table) -> Table:
 
 
 def _history(content: Table) -> Table:
-    try:
-        return {"status": "ok", "history": check_json(content.get("history") or [])}
-    except ContentRefused:
-        return {"status": "ok", "history": []}
+    def cell(said: str | tuple[str, str | None]) -> object:
+        if isinstance(said, str):
+            return safe_text(said)
+        return [text and safe_text(text) for text in said]
+
+    kept = declared(content, _History).history[-_MAX_HISTORY:]
+    return {"status": "ok", "history": [[session, number, cell(said)] for session, number, said in kept]}
 
 
 def _kernel_info(content: Table) -> Table:

@@ -64,6 +64,15 @@ def test_a_completion_that_nobody_asked_for_is_empty():
     assert clean_reply("complete_reply", content, None)["matches"] == []
 
 
+def test_a_history_is_numbers_and_clean_text():
+    cells = [[1, 2, "x = 1\x1b[8m"], [1, 3, ["y", None]], [1, 4, ["\u25a3 z", "3"]]]
+    reply = clean_reply("history_reply", {"status": "ok", "history": cells}, None)
+    assert reply["history"] == [[1, 2, "x = 1"], [1, 3, ["y", None]], [1, 4, ["\u25a1 z", "3"]]]
+    for wrong in ([[1, 2, {"text/html": "evil"}]], [["a", 2, "x"]], [[1, 2]], "evil", [[1, 2, ["x", {"a": 1}]]]):
+        with pytest.raises(MalformedMessage):
+            clean_reply("history_reply", {"status": "ok", "history": wrong}, None)
+
+
 def test_help_links_are_web_addresses():
     links = [{"text": "R", "url": "https://r-project.org"}, {"text": "x", "url": "javascript:alert(1)"}]
     reply = clean_reply("kernel_info_reply", {**INFO, "help_links": links}, None)
