@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import Any
 
 import h11
 
@@ -25,8 +24,7 @@ from sandbox_kernel.net.proxy.http_messages import (
 )
 from sandbox_kernel.net.proxy.relay import CHUNK, ClientGone, Link, ProxyRules, both, receive, send
 from sandbox_kernel.net.proxy.tls_hello import ALERT_UNRECOGNISED_NAME, ClientHello, HelloReader
-from sandbox_kernel.net.resolve import Pinned, pin_in_thread
-from sandbox_kernel.net.safe_client import verifying_context
+from sandbox_kernel.net.resolve import Pinned, connect, pin_in_thread, verifying_context
 from sandbox_kernel.net.targets import Target, normalise_host
 
 _log = logging.getLogger(__name__)
@@ -82,8 +80,8 @@ class ProxyConnection:
         request = replace(request, target=target)
         self._about(request)
         pinned = await self._admit(request)
-        tls = not request.tunnel and target.scheme == "https"
-        self._link.far = await connect(pinned, self._rules.policy.connect_timeout_s, tls=tls)
+        tls = verifying_context() if not request.tunnel and target.scheme == "https" else None
+        self._link.far = await connect(pinned, self._rules.policy.connect_timeout_s, tls)
         if request.tunnel:
             await tunnel(self._link, target, http.trailing_data[0])
         else:
@@ -148,24 +146,6 @@ class ProxyConnection:
             self._rules.audit(record)
         except FetchError as error:
             _log.warning("%s", error)
-
-
-async def connect(
-    pinned: Pinned, timeout_s: float, *, tls: bool = False
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a checked address, with TLS if ``tls``. Raises ``FetchError`` when no address answers."""
-    secured: dict[str, Any] = {"ssl": verifying_context(), "server_hostname": pinned.target.host} if tls else {}
-    endpoint = pinned.target.endpoint
-    problem = FetchError(f"there is no address for {endpoint}", rule="connection_failed")
-    for address in pinned.addresses:
-        try:
-            async with asyncio.timeout(timeout_s / len(pinned.addresses)):
-                return await asyncio.open_connection(address, pinned.target.port, limit=relay.CHUNK, **secured)
-        except TimeoutError:
-            problem = FetchError(f"no connection to {endpoint} in time; is the host up?", rule="connection_timeout")
-        except OSError as error:
-            problem = FetchError(f"could not connect to {endpoint} ({address}): {error}", rule="connection_failed")
-    raise problem
 
 
 # Checks and carries the traffic of a CONNECT tunnel.
