@@ -22,7 +22,7 @@ from sandbox_kernel.net.proxy.http_messages import (
     read_request,
     refusal_reply,
 )
-from sandbox_kernel.net.proxy.relay import CHUNK, ClientGone, Link, ProxyRules, both, receive, send
+from sandbox_kernel.net.proxy.relay import CHUNK, ClientGone, Link, ProxyRules
 from sandbox_kernel.net.proxy.tls_hello import ALERT_UNRECOGNISED_NAME, ClientHello, HelloReader
 from sandbox_kernel.net.resolve import Pinned, connect, pin_in_thread, verifying_context
 from sandbox_kernel.net.targets import Target, normalise_host
@@ -35,8 +35,7 @@ class ProxyConnection:
 
     def __init__(self, rules: ProxyRules, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._rules = rules
-        activity = relay.Activity(rules.limits.idle_timeout_s)
-        self._link = Link(rules, reader, writer, activity)
+        self._link = Link(rules, reader, writer)
         self._record = AuditRecord(event="", via="proxy", method="", host="", port=0)
 
     async def serve(self) -> None:
@@ -99,7 +98,7 @@ class ProxyConnection:
         """
         link = self._link
         self._rules.policy.check_target(target).require()
-        await relay.send(link.writer, ESTABLISHED, link.activity)
+        await link.send(ESTABLISHED)
         early = early or await first_bytes(link)
         if early[:1] == TLS_FIRST_BYTE:
             link.answered, link.last_word = True, ALERT_UNRECOGNISED_NAME
@@ -161,29 +160,29 @@ TLS_FIRST_BYTE = b"\x16"
 async def tunnel(link: Link, target: Target, early: bytes) -> None:
     """Open the tunnel and relay until it ends. ``early`` are bytes that the program sent ahead of the reply."""
     limits = link.rules.limits
-    await send(link.writer, ESTABLISHED, link.activity)
+    await link.send(ESTABLISHED)
     link.answered = True
     if target.port in limits.tls_ports | limits.http_ports:
         early = early or await first_bytes(link)
         if early[:1] != TLS_FIRST_BYTE:
             await _plain(link, target, early)
             return
-    await both(link.activity, _upload(link, target, early), _download(link))
+    await link.both(_upload(link, target, early), _download(link))
 
 
 async def _upload(link: Link, target: Target, early: bytes) -> None:
-    data = early or await receive(link.reader, link.activity)
+    data = early or await link.receive()
     if data[:1] == TLS_FIRST_BYTE:
         data = await _vetted_hello(link, target, data)
     while data:
-        link.bytes_out += await send(link.far_writer, data, link.activity)
-        data = await receive(link.reader, link.activity)
+        await link.send(data, far=True)
+        data = await link.receive()
     link.far_writer.write_eof()
 
 
 async def _download(link: Link) -> None:
-    while data := await receive(link.far_reader, link.activity):
-        link.bytes_in += await send(link.writer, data, link.activity)
+    while data := await link.receive(far=True):
+        await link.send(data)
     link.writer.write_eof()
 
 
@@ -191,7 +190,7 @@ async def first_bytes(link: Link) -> bytes:
     """Return the first bytes of a program in its tunnel. Raises ``ClientGone`` when it sends nothing."""
     try:
         async with asyncio.timeout(link.rules.limits.idle_timeout_s):
-            data = await receive(link.reader, link.activity)
+            data = await link.receive()
     except TimeoutError:
         raise ClientGone from None
     if not data:

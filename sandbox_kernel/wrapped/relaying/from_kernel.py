@@ -200,7 +200,7 @@ class FromKernel:
         if clean is not None:
             self._send(message, [kind.encode()], clean)
         for words in self.outputs.take_removed():
-            self.recorder.removed += 1
+            self.recorder.record.removed += 1
             self._outside.print_words(parent, words)
 
     def begin(self, header: Table) -> None:

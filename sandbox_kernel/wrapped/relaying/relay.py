@@ -301,5 +301,5 @@ class Relay:
                 self._kernel.end, self._kernel.options, timed_out=self._timed_out, broken=self._is_broken
             )
             self.why_ended = words
-            self.recorder.ended(name, words)
+            self.recorder.record.ended, self.recorder.record.words = name, words
             self._outside.say_end(kernel_words.error(name, words), self._clock.cells())
