@@ -21,19 +21,14 @@ from sandbox_kernel.notebook.frames.frame_comms import FrameComms
 from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.own_rights import YES, LineRights, LineSetting, can_be_asked, prompt, question
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
-from sandbox_kernel.notebook.options.parse_options import first_defaults
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, first_defaults, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.views import PreparationBar
 from sandbox_kernel.notebook.permission_prompts import (
-    Offer,
-    OnQuestion,
     RightAnswers,
-    ask_for_rights,
     bundle,
     offers_of,
-    take_cell_back,
     take_files_back,
 )
 from sandbox_kernel.notebook.render import (
@@ -65,6 +60,8 @@ _LAST_WORDS_S = 5.0
 #: Bytes in use, and the limit.
 Memory = tuple[int, int]
 OnInput = Callable[[str, bool], Awaitable[str]]
+#: Asks the user, and returns the line that they typed; None when nobody answered.
+OnQuestion = Callable[[str], Awaitable[str | None]]
 T = TypeVar("T")
 
 MAX_NOTES = 40
@@ -245,42 +242,13 @@ class CellExecution:
                 self._send(ShowOutput({"text/plain": "\n".join(news)}))
             return None
         result = await self._program(plan)
-        while (again := await self._given(plan, offers := self._offers(plan, result), result)) is not None:
-            plan = again
-            result = await self._program(plan)
         failure = self._send(*render_result(result, quiet=plan.options.quiet))
-        if offers and self._door.watched():
+        locked = self._state.rights.setting is LineSetting.LOCKED
+        offers = () if locked else offers_of(result, self._state.answers.never, plan.options.session or "")
+        if offers and (self._door.watched() or self._question is not None):
             # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
             self._send(ShowOutput(bundle(offers)))
         return failure
-
-    def _offers(self, plan: CellPlan, result: ExecResult) -> tuple[Offer, ...]:
-        if self._state.rights.setting is LineSetting.LOCKED:
-            return ()
-        return offers_of(result, self._state.answers.never, plan.options.session or "")
-
-    async def _given(self, plan: CellPlan, offers: tuple[Offer, ...], result: ExecResult) -> CellPlan | None:
-        """Ask for the rights that the cell lacked, where that is possible; None when it is not run again."""
-        if self._question is None or not offers or self._door.watched():  # a page has buttons
-            return None
-        again = await ask_for_rights(plan, offers, self._state.answers, self._question, self._do_line)
-        if again is None:
-            return None
-        session = self._state.sandboxes.sessions.of_cell(again)
-        why_not = await _in_thread(partial(take_cell_back, session, rolled_back=result.rolled_back))
-        if why_not:
-            self._send(ShowOutput({"text/plain": why_not}))
-        return None if why_not else again
-
-    async def _do_line(self, command: LineCommand, defaults: CellOptions) -> bool:
-        """Do a line command beside a program that has run: what is wrong with it is told, and the result is kept."""
-        try:
-            failure = await self._command(command, defaults)
-        except SandboxError as error:
-            self._send(ShowOutput({"text/plain": str(error)}))
-            return False
-        self._state.defaults = defaults
-        return failure is None
 
     async def _program(self, plan: CellPlan) -> ExecResult:
         """Run the program of a cell, and show its output while it runs."""
@@ -397,9 +365,7 @@ class CellExecution:
         """
         from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
 
-        state = self._state
-        own = state.variables if state.in_python else None
-        desk = LineCommands(state.sandboxes, defaults, state.files, state.defaults, state.autosave, state.answers, own)
+        desk = LineCommands(self._state, defaults)
         work = _in_thread(partial(run_command, command, desk))
         if not await done_before(work, self._cancel):
             if desk.give_up(command):

@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.notebook.options.parse_options import first_defaults
+from sandbox_kernel.notebook.options.parse_cell import first_defaults
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes, before_shutdown, kept_work
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.line_commands import LineCommands, rights_rows, session_of
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import BY_NAME
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, new_defaults, parse_line
-from sandbox_kernel.notebook.options.parse_options import parse_options
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, new_defaults, parse_line, parse_options
 from sandbox_kernel.notebook.page.views import MOST_DIFF, picture_urls
 from sandbox_kernel.notebook.render import Door, Message, ShowOutput
 from sandbox_kernel.session.tree.node import Node, StateDiff
@@ -149,7 +148,7 @@ class PanelDesk:
 
     @property
     def _context(self) -> LineCommands:
-        return LineCommands(self._state.sandboxes, self._state.defaults, self._state.files)
+        return LineCommands(self._state, self._state.defaults)
 
     @property
     def _box(self) -> Sandbox:

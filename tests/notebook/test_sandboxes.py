@@ -20,6 +20,7 @@ from sandbox_kernel import (
     Status,
 )
 from sandbox_kernel.notebook import sessions as notebook_sessions
+from sandbox_kernel.notebook.execution import NotebookState
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
@@ -401,7 +402,7 @@ def test_a_loaded_session_takes_cells_of_its_own_language_and_no_others(tmp_path
         saved.save("work")
     sandboxes, defaults = NotebookSandboxes(), CellOptions()
     try:
-        (told,) = run_command(parse_line("load work"), LineCommands(sandboxes, defaults))
+        (told,) = run_command(parse_line("load work"), LineCommands(NotebookState(sandboxes=sandboxes), defaults))
         assert told.data["text/plain"] == "Going on with work: javascript cells run in it."
         loaded = sandboxes.sessions.choose(parse_cell("%%sandbox js\nx + 1", defaults)).session
         assert isinstance(loaded, WasmSession)
@@ -409,7 +410,7 @@ def test_a_loaded_session_takes_cells_of_its_own_language_and_no_others(tmp_path
         python = sandboxes.sessions.choose(parse_cell("x = 1", defaults)).session
         assert python is not None and str(python.language) == "python"
         assert loaded.alive
-        run_command(parse_line("save again js"), LineCommands(sandboxes, defaults))
+        run_command(parse_line("save again js"), LineCommands(NotebookState(sandboxes=sandboxes), defaults))
         assert (tmp_path / "again").is_file()
     finally:
         sandboxes.close()
