@@ -276,7 +276,7 @@ class CellExecution:
             once=once,
         )
         try:
-            outcome = await self._state.sandboxes.run(plan, io, variables=inputs, stdin=stdin)
+            result, variables = await self._state.sandboxes.run(plan, io, variables=inputs, stdin=stdin)
         finally:
             bar.close()
             panel.close()
@@ -286,10 +286,10 @@ class CellExecution:
                 box = self._state.sandboxes.box(plan.defaults)
                 await _in_thread(partial(take_files_back, box, self._state.answers, once))
         if self._state.comms.in_use:
-            await _in_thread(partial(self._state.comms.follow_all, went_back=outcome.result.rolled_back))
-        self._state.variables.update(outcome.variables)
-        self._state.files = outcome.result.changes
-        told = self._reply.told if self._reply is not None and outcome.result.ok else ()
+            await _in_thread(partial(self._state.comms.follow_all, went_back=result.rolled_back))
+        self._state.variables.update(variables)
+        self._state.files = result.changes
+        told = self._reply.told if self._reply is not None and result.ok else ()
         stumble = Stumble(
             beside=os.path.exists,
             folder=os.getcwd(),
@@ -297,8 +297,8 @@ class CellExecution:
             hidden=is_hidden,
             own=plan.own_limits,
         )
-        more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._news())
-        result = spelled(outcome.result, stumble)
+        more = (*hints(result, stumble), *told, *_few(self._notes), *self._news())
+        result = spelled(result, stumble)
         return replace(result, notes=(*result.notes, *more))
 
     def _news(self) -> tuple[Note, ...]:
