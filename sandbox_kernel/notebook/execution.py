@@ -64,6 +64,9 @@ OnInput = Callable[[str, bool], Awaitable[str]]
 OnQuestion = Callable[[str], Awaitable[str | None]]
 T = TypeVar("T")
 
+#: Kinds of variables that JSON has.
+_TRAVELS = (bool, int, float, str, list, tuple, dict, type(None))
+
 MAX_NOTES = 40
 PANEL_AFTER_S = 2.0
 PANEL_EVERY_S = 0.5
@@ -124,15 +127,13 @@ class NotebookState:
         return self.sandboxes.box(self.defaults).report(again=True, on_progress=on_progress).to_dict()
 
     def known(self) -> dict[str, list[str]]:
-        """What options that take a name can be completed with."""
-        names = sorted(name for name, value in list(self.variables.items()) if _travels(name, value))
+        """What options that take a name can be completed with: variables of a kind that JSON has, not a shell's own."""
+        names = sorted(
+            name
+            for name, value in list(self.variables.items())
+            if not name.startswith("_") and name not in ("In", "Out") and isinstance(value, _TRAVELS)
+        )
         return {"-i": names, "--stdin-var": names, "--session": self.sandboxes.sessions.names()}
-
-
-def _travels(name: str, value: object) -> bool:
-    """Whether a variable is worth offering: not a shell's own, and of a kind that JSON has."""
-    own = name.startswith("_") or name in ("In", "Out")
-    return not own and isinstance(value, bool | int | float | str | list | tuple | dict | None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,23 +177,19 @@ class CellExecution:
         #: Whether a line command has shown something in this cell.
         self._told = False
 
-    async def run(self, text: str) -> CellReply:
-        """Plan the text of a cell of the Sandbox kernel, and do it."""
-        try:
-            plan = parse_cell(text, self._state.defaults)
-        except SandboxError as error:
-            return self._refusal(error)
-        return await self.run_plan(plan)
+    async def run(self, cell: str | CellPlan, *, pressed: bool = False) -> CellReply:
+        """Do what a cell of the Sandbox kernel, or a plan, asks for: line commands first, then the program.
 
-    async def run_plan(self, plan: CellPlan, *, pressed: bool = False) -> CellReply:
-        """Do what was planned: line commands first, then the program. ``pressed``: the user pressed a button for it."""
+        ``pressed``: the user pressed a button for it.
+        """
         try:
+            plan = cell if isinstance(cell, CellPlan) else parse_cell(cell, self._state.defaults)
             refused = await self._refused(plan, pressed=pressed)
             if refused is not None:
                 return CellReply(failure=refusal(refused), refused=refused)
             failure = await self._do(plan)
         except SandboxError as error:
-            return self._refusal(error)
+            return CellReply(failure=self._send(refusal(error)), refused=error)
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return CellReply(failure=self._send(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
@@ -200,9 +197,6 @@ class CellExecution:
             if self._late is not None:
                 self._late.open()
         return CellReply(failure=failure, value=self._value, reply=self._reply)
-
-    def _refusal(self, error: SandboxError) -> CellReply:
-        return CellReply(failure=self._send(refusal(error)), refused=error)
 
     async def _refused(self, plan: CellPlan, *, pressed: bool) -> SandboxError | None:
         """Ask for rights that the cell's lines lack. Returns why it does not run, when a page shows a prompt instead.
@@ -264,6 +258,10 @@ class CellExecution:
             panel.hold(over=progress.fraction >= 1)
             bar.update(progress)
 
+        front_end: FrontEnd | None = None
+        if self._expressions is not None:
+            self._late = self._door.late(self._messages)
+            front_end = FrontEnd(expressions=self._expressions, on_reply=self._keep, late=self._late)
         io = CellIO(
             on_output=batch.write,
             on_display=lambda display: self._display(display, batch),
@@ -272,7 +270,7 @@ class CellExecution:
             on_prepare=preparing,
             cancel=self._cancel,
             number=self._number,
-            front_end=self._front_end(),
+            front_end=front_end,
             once=once,
         )
         try:
@@ -304,12 +302,6 @@ class CellExecution:
     def _news(self) -> tuple[Note, ...]:
         """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""
         return () if self._silent else (*self._state.take_news(), *self._state.autosave.news())
-
-    def _front_end(self) -> FrontEnd | None:
-        if self._expressions is None:
-            return None
-        self._late = self._door.late(self._messages)
-        return FrontEnd(expressions=self._expressions, on_reply=self._keep, late=self._late)
 
     def _keep(self, reply: FrontEndReply) -> None:
         """Called on the thread that runs the cell; read when the cell has ended."""

@@ -97,7 +97,7 @@ class PanelDesk:
     async def _do(self, plan: CellPlan, cancel: asyncio.Event) -> dict[str, object]:
         """Run line commands as a cell would, and return what they say. Only the user's press sends such a request."""
         door = _TextDoor()
-        done = await CellExecution(self._state, door, _no_input, cancel).run_plan(plan, pressed=True)
+        done = await CellExecution(self._state, door, _no_input, cancel).run(plan, pressed=True)
         if done.bug is not None:
             raise done.bug
         if done.refused is not None:
