@@ -1,6 +1,6 @@
 """The options and line commands of ``%%sandbox`` and ``%sandbox``: the one table that all who know an option read.
 
-``parse_options.py`` parses by it, ``cell_options.py`` writes options and joins them, ``own_rights.py`` asks it
+``parse_cell.py`` parses by it, ``cell_options.py`` writes options and joins them, ``own_rights.py`` asks it
 what is a right, ``sessions.py`` what a session fixes when it starts, ``editor.py`` completes and explains
 by it, the side panel and the command line take options from it, and ``docs/generate.py`` writes the tables of
 ``docs/notebook.md``.
@@ -321,8 +321,6 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     ),
     _own_command("tree", "[LANGUAGE]", "show the states of the session as a tree", Takes.SESSION),
     _own_command("diff", "[A] [B]", "how two states differ; alone: what the last cell changed", Takes.STATES),
-    _own_command("branches", "[LANGUAGE]", "list the ends of its branches, and named states", Takes.SESSION),
-    _own_command("checkpoints", "[LANGUAGE]", "list the states that undo can go back to", Takes.SESSION),
     _own_command(
         "restart",
         "[LANGUAGE] [--keep [options]]",
