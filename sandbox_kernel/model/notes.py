@@ -7,8 +7,9 @@ the text, so every text here can be reworded. Each function makes the note of on
 from __future__ import annotations
 
 import signal as signals
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, auto, unique
+from typing import NamedTuple
 
 from sandbox_kernel.ground.values import dataclass
 
@@ -143,9 +144,15 @@ def has_note(notes: Iterable[Note], kind: NoteKind) -> bool:
     return any(note.kind is kind for note in notes)
 
 
-def _worded(kind: NoteKind, words: str) -> Callable[..., Note]:
-    """Return the function that makes a note of fixed words, with its arguments in the places marked ``{}``."""
-    return lambda *given: Note(words.format(*given), kind)
+class Worded(NamedTuple):
+    """Makes notes of one kind in fixed words, with its arguments in the places marked ``{}``."""
+
+    kind: NoteKind
+    words: str
+
+    def __call__(self, *given: object) -> Note:
+        """Return the note."""
+        return Note(self.words.format(*given), self.kind)
 
 
 # Sessions: rollback, undo and the end of a worker.
@@ -186,7 +193,7 @@ def run_again(cells: int, where: str, outside: int = 0) -> Note:
     return Note(text, NoteKind.RUN_AGAIN)
 
 
-lost_files = _worded(NoteKind.LOST_FILES, "files in the work folder were left as they are: {}")
+lost_files = Worded(NoteKind.LOST_FILES, "files in the work folder were left as they are: {}")
 
 
 def lost_threads(count: int) -> Note:
@@ -205,7 +212,7 @@ def shared_by_states(sockets: int, databases: int, children: int) -> tuple[Note,
     return tuple(Note(f"{count} {word}: {why}", NoteKind.SHARED_BY_STATES) for count, word, why in words)
 
 
-not_held = _worded(NoteKind.NOT_HELD, "the state is not held: {}")
+not_held = Worded(NoteKind.NOT_HELD, "the state is not held: {}")
 
 
 def calls_happened(names: Sequence[str]) -> Note:
@@ -237,12 +244,12 @@ def lost_names(names: Sequence[str]) -> Note:
     return Note(text, NoteKind.LOST_CHECKPOINTS)
 
 
-state_lost = _worded(NoteKind.STATE_LOST, "the session's state is lost: {}; a new session was started")
-state_not_saved = _worded(
+state_lost = Worded(NoteKind.STATE_LOST, "the session's state is lost: {}; a new session was started")
+state_not_saved = Worded(
     NoteKind.STATE_NOT_SAVED,
     "the shell ended without leaving its state: variables and functions are as before this cell",
 )
-state_on_gpu = _worded(
+state_on_gpu = Worded(
     NoteKind.STATE_ON_GPU,
     "the session now uses a GPU, whose state cannot be copied: this cell and later ones cannot be undone, and a "
     "cell that must be ended takes the session back to before this one, or to the last %sandbox checkpoint NAME, "
@@ -265,8 +272,8 @@ def copy_loaded(where: str, cells: int, lost: Mapping[str, str]) -> Note:
     return Note(f"the copy of {where} was loaded, tensors included{after}{missing}", NoteKind.COPY_LOADED)
 
 
-copy_not_loaded = _worded(NoteKind.COPY_LOADED, "the copy of {} could not be loaded: {}")
-broke_protocol = _worded(NoteKind.WORKER_ENDED, "the worker was ended: {}")
+copy_not_loaded = Worded(NoteKind.COPY_LOADED, "the copy of {} could not be loaded: {}")
+broke_protocol = Worded(NoteKind.WORKER_ENDED, "the worker was ended: {}")
 
 
 def ended_itself(code: int) -> Note:
@@ -275,26 +282,26 @@ def ended_itself(code: int) -> Note:
     return Note(f"the cell ended its own process {how}", NoteKind.WORKER_ENDED)
 
 
-ignored_interrupt = _worded(NoteKind.WORKER_ENDED, "the cell did not end when it was interrupted")
-worker_replaced = _worded(
+ignored_interrupt = Worded(NoteKind.WORKER_ENDED, "the cell did not end when it was interrupted")
+worker_replaced = Worded(
     NoteKind.WORKER_REPLACED,
     "the session's process had died between cells ({}) and was brought back",
 )
-child_out_of_memory = _worded(
+child_out_of_memory = Worded(
     NoteKind.CHILD_OUT_OF_MEMORY,
     "the kernel ended a process that the cell had started, for its memory; the session lives on",
 )
-more_memory = _worded(NoteKind.MORE_MEMORY, "the session may use {} MB from now on")
+more_memory = Worded(NoteKind.MORE_MEMORY, "the session may use {} MB from now on")
 
 
 # Files.
-stopped_run_keeps_no_files = _worded(
+stopped_run_keeps_no_files = Worded(
     NoteKind.FILES_NOT_KEPT,
     "it was stopped or met a limit, so the files that it changed were not kept",
 )
-no_files_kept = _worded(NoteKind.FILES_NOT_KEPT, "the files that it changed were not kept: {}")
-file_not_kept = _worded(NoteKind.FILES_NOT_KEPT, "{} ({}) was not kept: {}")
-files_stayed_on_worker = _worded(NoteKind.FILES_NOT_KEPT, "{} and later files stayed on the worker")
+no_files_kept = Worded(NoteKind.FILES_NOT_KEPT, "the files that it changed were not kept: {}")
+file_not_kept = Worded(NoteKind.FILES_NOT_KEPT, "{} ({}) was not kept: {}")
+files_stayed_on_worker = Worded(NoteKind.FILES_NOT_KEPT, "{} and later files stayed on the worker")
 
 
 def files_found(count: int) -> Note:
@@ -318,34 +325,34 @@ def changes_found(folder: str, count: int) -> Note:
     return Note(f"{text} again, not applied: {todo}", NoteKind.FILES_FOUND)
 
 
-strange_stage = _worded(
+strange_stage = Worded(
     NoteKind.FILES_FOUND,
     "{} in your folder looks like an interrupted apply, but you began none there: it is left alone, and programs do"
     " not see it; look what is in it, and remove it",
 )
-change_not_given = _worded(
+change_not_given = Worded(
     NoteKind.FILES_NOT_SHARED,
     "{} is kept as it was changed, and this run sees your own version: {}; more room: --disk 1G",
 )
-file_not_shared = _worded(NoteKind.FILES_NOT_SHARED, "{} ({}) {}: {}")
-more_files_not_shared = _worded(NoteKind.FILES_NOT_SHARED, "and {} more files were not shared")
-large_file_not_shared = _worded(
+file_not_shared = Worded(NoteKind.FILES_NOT_SHARED, "{} ({}) {}: {}")
+more_files_not_shared = Worded(NoteKind.FILES_NOT_SHARED, "and {} more files were not shared")
+large_file_not_shared = Worded(
     NoteKind.FILES_NOT_SHARED,
     "{} stays in this session: files above {} MB are not shared with other runs",
 )
-no_files_brought_in = _worded(NoteKind.FILES_NOT_SHARED, "files of other runs could not be brought in: {}")
-no_files_shared = _worded(NoteKind.FILES_NOT_SHARED, "files could not be shared with other runs: {}")
-changes_unknown = _worded(NoteKind.TRUNCATED_CHANGES, "changes in the work folder could not be looked at: {}")
-changes_incomplete = _worded(
+no_files_brought_in = Worded(NoteKind.FILES_NOT_SHARED, "files of other runs could not be brought in: {}")
+no_files_shared = Worded(NoteKind.FILES_NOT_SHARED, "files could not be shared with other runs: {}")
+changes_unknown = Worded(NoteKind.TRUNCATED_CHANGES, "changes in the work folder could not be looked at: {}")
+changes_incomplete = Worded(
     NoteKind.TRUNCATED_CHANGES,
     "the work folder is too large to be compared in full: changes beyond its first 5000 entries are not listed",
 )
-changes_cut = _worded(NoteKind.TRUNCATED_CHANGES, "{} changed files, of which the first {} are listed")
-folder_copied = _worded(
+changes_cut = Worded(NoteKind.TRUNCATED_CHANGES, "{} changed files, of which the first {} are listed")
+folder_copied = Worded(
     NoteKind.COPIED_FOLDER,
     "it worked on a private copy of the folder, which no layer could cover: {}",
 )
-file_not_copied = _worded(NoteKind.FILES_NOT_SHARED, "{} is not in the private copy of the folder: {}")
+file_not_copied = Worded(NoteKind.FILES_NOT_SHARED, "{} is not in the private copy of the folder: {}")
 
 
 def git_sees_deleted(paths: Sequence[str], count: int) -> Note:
@@ -365,8 +372,8 @@ def wrapped_changes_found(count: int) -> Note:
 
 
 # Network.
-network_open = _worded(NoteKind.NETWORK, "the network was open: every public address, on ports 80 and 443")
-network_beside_proxy = _worded(
+network_open = Worded(NoteKind.NETWORK, "the network was open: every public address, on ports 80 and 443")
+network_beside_proxy = Worded(
     NoteKind.NETWORK,
     "the only way out is the proxy that http_proxy and https_proxy name; a program that looks up names or connects "
     "by itself reaches nothing",
@@ -391,14 +398,14 @@ def never_network(domain: str = "") -> Note:
     return Note(text, NoteKind.NETWORK)
 
 
-unreached = _worded(NoteKind.UNREACHED, "allowed, but not reached: {}")
+unreached = Worded(NoteKind.UNREACHED, "allowed, but not reached: {}")
 
 
 # Compilers and packages.
-compile_stopped = _worded(NoteKind.COMPILE_STOPPED, "it was stopped while it was being compiled")
-compile_cached = _worded(NoteKind.COMPILE_CACHED, "this time: the compiled program came from the cache")
-not_booted = _worded(NoteKind.NOT_BOOTED, "{} has no effect: Python in WebAssembly starts before it is known")
-decorators_need_package = _worded(NoteKind.MISSING_PACKAGE, "decorators need another package: {}")
+compile_stopped = Worded(NoteKind.COMPILE_STOPPED, "it was stopped while it was being compiled")
+compile_cached = Worded(NoteKind.COMPILE_CACHED, "this time: the compiled program came from the cache")
+not_booted = Worded(NoteKind.NOT_BOOTED, "{} has no effect: Python in WebAssembly starts before it is known")
+decorators_need_package = Worded(NoteKind.MISSING_PACKAGE, "decorators need another package: {}")
 
 
 # Output and input.
@@ -409,7 +416,7 @@ def removed_output(what: str) -> Note:
     return Note(what, NoteKind.REMOVED_OUTPUT)
 
 
-clear_ignored = _worded(
+clear_ignored = Worded(
     NoteKind.REMOVED_OUTPUT,
     "clear_output was ignored: it would take away what %sandbox has shown in this cell",
 )
@@ -421,12 +428,12 @@ def next_cell_written(replaced: bool) -> Note:
     return Note(f"the program in the sandbox wrote {where}: read it before you run it", NoteKind.NEXT_CELL)
 
 
-next_cell_refused = _worded(
+next_cell_refused = Worded(
     NoteKind.NEXT_CELL,
     "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line",
 )
-displays_dropped = _worded(NoteKind.DROPPED_OUTPUT, "{} further outputs were too many to be shown")
-displays_late = _worded(
+displays_dropped = Worded(NoteKind.DROPPED_OUTPUT, "{} further outputs were too many to be shown")
+displays_late = Worded(
     NoteKind.DROPPED_OUTPUT,
     "{} outputs were not shown: the time was over before they had been checked",
 )
@@ -438,11 +445,11 @@ def output_cut(streams: Sequence[str]) -> Note:
     return Note(text, NoteKind.CUT_OUTPUT)
 
 
-output_lost = _worded(
+output_lost = Worded(
     NoteKind.LOST_OUTPUT,
     "its worker did not answer within {:g} s after it was asked to stop, so its output is lost",
 )
-no_answer = _worded(NoteKind.NO_ANSWER, "input() got no answer: {}")
+no_answer = Worded(NoteKind.NO_ANSWER, "input() got no answer: {}")
 
 
 # Hints: what to write, where people stumble. ``write`` is what to write at this door; empty where nothing helps.
@@ -473,8 +480,8 @@ def hint_file(write: str, path: str, where: str, running: str = "", absolute: bo
     return Note(text, NoteKind.HINT, Wanted(WantedKind.FILE, path))
 
 
-hint_missing = _worded(NoteKind.HINT, "the program has a work folder of its own, without {}; to work on yours: {}")
-hint_domain = _worded(NoteKind.HINT, "the program wanted to reach {}; to allow it: {}")
+hint_missing = Worded(NoteKind.HINT, "the program has a work folder of its own, without {}; to work on yours: {}")
+hint_domain = Worded(NoteKind.HINT, "the program wanted to reach {}; to allow it: {}")
 
 
 def hint_read_only(write: str, place: str) -> Note:
@@ -498,7 +505,7 @@ def hint_hidden(write: str, path: str) -> Note:
     return Note(text, NoteKind.HINT)
 
 
-hint_rename = _worded(NoteKind.HINT, "{1} cannot be renamed in one step here, only copied and removed: {0}")
+hint_rename = Worded(NoteKind.HINT, "{1} cannot be renamed in one step here, only copied and removed: {0}")
 
 
 def hint_package(write: str, name: str) -> Note:
@@ -522,17 +529,17 @@ def hint_package_in_wasm(write: str, name: str) -> Note:
 
 
 # Notebooks.
-state_offered = _worded(
+state_offered = Worded(
     NoteKind.STATE_OFFERED,
     "the kernel before this one left its state, saved {}: %sandbox recover goes on with it",
 )
-not_autosaved = _worded(NoteKind.NOT_AUTOSAVED, "autosave could not save the state: {}")
-fresh_sandbox = _worded(NoteKind.FRESH_SANDBOX, "ran in a fresh sandbox: {}")
-not_prepared = _worded(
+not_autosaved = Worded(NoteKind.NOT_AUTOSAVED, "autosave could not save the state: {}")
+fresh_sandbox = Worded(NoteKind.FRESH_SANDBOX, "ran in a fresh sandbox: {}")
+not_prepared = Worded(
     NoteKind.NOT_RUN,
     "nothing was run: its language is still being made ready, which goes on in the background",
 )
-more_notes = _worded(NoteKind.MORE_NOTES, "and {} more notes like these")
+more_notes = Worded(NoteKind.MORE_NOTES, "and {} more notes like these")
 
 
 def signal_name(number: int) -> str:
