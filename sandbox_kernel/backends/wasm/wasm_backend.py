@@ -231,11 +231,12 @@ class WasmBackend(WasmLanguages, BlockingBackend):
     def _run_compiled(self, run: _WasmRun, guest: WasmLanguage) -> ExecResult:
         request, context = run.request, run.context
         find_toolchain(request.language).runtime()
-        built = build(request, guest.script, self.pool, self.enforcer.name, context.stop, context.here)
-        if isinstance(built, ExecResult):
-            return run.ended_early(built)
-        source = WasmSource(built.module, text=False)
-        return self._run_module(replace(run, spent_s=built.seconds, messages=built.messages), source, guest.argv[0])
+        found = build(request, guest.script, self.pool, self.enforcer.name, context.stop, context.here)
+        if isinstance(found, ExecResult):
+            return run.ended_early(found)
+        built, seconds = found
+        source = WasmSource(built.program, text=False)
+        return self._run_module(replace(run, spent_s=seconds, messages=built.messages), source, guest.argv[0])
 
     def _run_module(self, run: _WasmRun, source: WasmSource, name: str) -> ExecResult:
         request = run.request
