@@ -124,7 +124,7 @@ def test_the_files_of_all_cells_are_listed_with_a_glimpse_of_each(lab: LabPage) 
     )
     open_sandbox(lab, "files.ipynb", python, "%%sandbox bash\nwc -l table.csv > lines.txt", "%sandbox files")
     lab.run_all()
-    expect(lab.output(2).locator("table table td")).to_have_text(["planet", "moons", "Mars", "2"])
+    expect(lab.output(2)).to_contain_text("planet,moons")
     expect(lab.output(2)).to_contain_text("created by the last cell")
     expect(lab.output(2).locator("img")).to_have_count(1)
     with lab.page.expect_download() as download:

@@ -270,8 +270,8 @@ MAX_COMMS = 2000
 MAX_HELD = 256 << 20
 #: The most entries of one state.
 MAX_ENTRIES = 1000
-#: The most states with their comms, and with the names of their comms alone.
-MAX_MARKS, MAX_NAMED = 64, 256
+#: The most states with their comms.
+MAX_MARKS = 64
 #: The most names of closed comms that are kept.
 MAX_CLOSED = 10_000
 #: The most messages of a page in a second.
@@ -295,9 +295,8 @@ class CommGate:
         self._open: dict[str, _KeptComm] = {}
         #: Comms that the session has closed; the newest come last.
         self._closed: dict[str, None] = {}
-        #: The comms of each state that can be gone back to, and the names of those of older states.
+        #: The comms of each state that can be gone back to; those of older ones close.
         self._marks: dict[int, dict[str, _KeptComm]] = {}
-        self._names: dict[int, frozenset[str]] = {}
         self._state, self._newest = -1, -1
         #: Whether pages have shown what was taken back and is no state: they must draw anew.
         self.is_outdated = False
@@ -358,13 +357,11 @@ class CommGate:
         return True
 
     def _let_go(self) -> bool:
-        """Let the comms of the oldest state go, but for their names; False when only the last state has any."""
+        """Let the comms of the oldest state go; False when only the last state has any."""
         oldest = next((state for state in self._marks if state != self._state), None)
         if oldest is None:
             return False
-        self._names[oldest] = frozenset(self._marks.pop(oldest))
-        for state in [*self._names][:-MAX_NAMED]:
-            del self._names[state]
+        del self._marks[oldest]
         return True
 
     def from_page(self, message: CommMessage, epoch: object) -> bool:
@@ -419,11 +416,9 @@ class CommGate:
         """Note that the session is in this state; returns what the pages must get if it has gone back to it."""
         self.catch_up()
         moved, self._state = state != self._state, state
-        is_known = state in self._marks or state in self._names
-        is_earlier = is_known or went_back or state < self._newest
+        is_earlier = state in self._marks or went_back or state < self._newest
         self._newest = max(self._newest, state)
-        news = self._rewind(self._comms_at(state)) if is_earlier and (went_back or moved) else []
-        self._names.pop(state, None)
+        news = self._rewind(self._marks.get(state, {})) if is_earlier and (went_back or moved) else []
         self._marks.pop(state, None)
         self._marks[state] = dict(self._open)
         if len(self._marks) > MAX_MARKS:
@@ -434,13 +429,6 @@ class CommGate:
         """Let pages draw anew if they have missed something."""
         self.is_outdated |= self.is_behind
         self.is_behind = False
-
-    def _comms_at(self, state: int) -> dict[str, _KeptComm]:
-        """Return the comms of an earlier state. One that is not known was there before the first comm."""
-        if state in self._marks:
-            return self._marks[state]
-        # Only their names were kept: those that are open stay as they are.
-        return {name: self._open[name] for name in self._names.get(state, ()) if name in self._open}
 
     def close_all(self) -> list[CommMessage]:
         """Return what the pages must get when the session has ended."""

@@ -188,21 +188,6 @@ _TAG = re.compile(r"<([A-Za-z]+)[\s/>]")
 _HANDLER = re.compile(r"<[A-Za-z][^<>]{0,2000}\son[A-Za-z]{3,30}\s*=")
 #: Is in every handler and in little else: looked for first, because it is found in a tenth of the time.
 _LIKE_HANDLER = re.compile(r"\son[A-Za-z]{3,30}\s*=")
-_LOADED = re.compile(
-    r"<(script|link|img|iframe|audio|video|source)\s[^<>]{0,2000}?\b(?:src|href)\s*=\s*[\"']?(?:https?:)?//([A-Za-z0-9.-]{1,100})",
-    re.IGNORECASE,
-)
-_WHAT = {
-    "script": "a script",
-    "link": "a style sheet",
-    "img": "a picture",
-    "iframe": "a page",
-    "audio": "a sound",
-    "video": "a video",
-    "source": "a sound or video",
-}
-_MOST_HOSTS = 3
-_SEARCHED = 512 << 10
 
 
 def sanitize_display(data: object, metadata: object, gate: str = "") -> SanitizedBundle:
@@ -229,8 +214,7 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
         return sanitize_bundle(data, metadata)
     rest = {mime: value for mime, value in data.items() if mime in _BESIDE}
     clean = sanitize_bundle(rest or {"text/plain": "[an interactive output]"}, metadata)
-    removed = (*clean.removed, *refused_hosts(frame.html))
-    return SanitizedBundle({**clean.data, **frame.bundle()}, clean.metadata, removed)
+    return SanitizedBundle({**clean.data, **frame.bundle()}, clean.metadata, clean.removed)
 
 
 #: Forms of an output that are kept beside its frame, for viewers that show no frame.
@@ -254,17 +238,3 @@ def needs_frame(markup: str) -> bool:
     if not _TAGS.isdisjoint(name.lower() for name in set(_TAG.findall(markup))):
         return True
     return _LIKE_HANDLER.search(markup) is not None and _HANDLER.search(markup) is not None
-
-
-def refused_hosts(markup: str) -> tuple[str, ...]:
-    """Return one sentence on what the beginning of markup wants to load, and from where; a frame loads nothing."""
-    found: dict[str, list[str]] = {}
-    for tag, host in dict.fromkeys((tag.lower(), host.lower()) for tag, host in _LOADED.findall(markup[:_SEARCHED])):
-        found.setdefault(_WHAT[tag], []).append(host)
-    parts = [f"{what} from {_few(hosts)}" for what, hosts in found.items()]
-    return (f"this output wanted to load {' and '.join(parts)}: blocked",) if parts else ()
-
-
-def _few(hosts: list[str]) -> str:
-    more = len(hosts) - _MOST_HOSTS
-    return ", ".join(hosts[:_MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")

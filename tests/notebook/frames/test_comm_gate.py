@@ -138,7 +138,6 @@ def test_marks_are_few() -> None:
     for state in range(1000):
         gate.settled(state, went_back=False)
     assert len(gate._marks) == comm_gate.MAX_MARKS
-    assert len(gate._names) == comm_gate.MAX_NAMED
 
 
 def test_widgets_of_a_first_cell_that_was_rolled_back_are_closed() -> None:
@@ -163,11 +162,11 @@ def test_the_memory_of_earlier_states_is_counted_and_bounded() -> None:
         gate.settled(state, went_back=False)
     held = {id(text): len(text) for text in _texts_of(gate)}
     assert sum(held.values()) <= comm_gate.MAX_HELD
-    # The last states are whole; older ones know which comms they had.
+    # The last states are whole; comms of older ones close.
     gate.from_session(opened("bb"))
     assert [kind for kind, *_ in states(gate.settled(58, went_back=False))] == ["comm_close", "comm_msg"]
     gate.from_session(opened("bb"))
-    assert states(gate.settled(2, went_back=False)) == [("comm_close", "bb", None)]
+    assert [kind for kind, *_ in states(gate.settled(2, went_back=False))] == ["comm_close", "comm_close"]
 
 
 def _texts_of(gate: CommGate) -> list[str]:
