@@ -93,11 +93,7 @@ def test_the_report_is_a_table_with_a_widget_to_explore(lab: LabPage) -> None:
     expect(lab.output(0).locator("table").first).to_contain_text("✓")
     lab.screenshot("report")
     lab.output(0).get_by_text("Explore the report").click()
-    only_open = lab.output(0).get_by_role("button", name="only what is not enforced")
-    only_open.click()
-    expect(only_open).to_have_class(re.compile("mod-active"))
-    expect(only_open).to_have_text("only what is not enforced")
-    assert only_open.evaluate("(button) => button.scrollWidth <= button.clientWidth"), "the label is cut off"
+    expect(lab.output(0).get_by_role("button", name="Run again")).to_be_visible()
     again = lab.output(0).get_by_role("button", name="Run again")
     again.click()
     expect(lab.output(0).locator(".widget-hprogress")).to_be_visible()

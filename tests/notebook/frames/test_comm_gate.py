@@ -171,7 +171,7 @@ def test_the_memory_of_earlier_states_is_counted_and_bounded() -> None:
 
 def _texts_of(gate: CommGate) -> list[str]:
     versions = [version for comms in (gate._open, *gate._marks.values()) for version in comms.values()]
-    return [entry.content for version in versions for entry in version.comm.now.state.values()]
+    return [entry.content for version in versions for entry in version.now.state.values()]
 
 
 def test_a_state_of_many_small_values_takes_no_more_than_is_counted() -> None:
@@ -410,11 +410,11 @@ def test_what_a_page_gets_is_summed_before_anything_is_decoded(monkeypatch: pyte
     for part in parts:
         assert gate.from_session(replace(part, data={"state": {}, "buffer_paths": [["a"]]}))
     gate.from_session(opened("aa", children=[f"IPY_MODEL_{n}" for n in range(3)]))
-    size = sum(version.comm.told_size for version in gate._open.values())
+    size = sum(version.told_size for version in gate._open.values())
     assert size > 3000
     assert len(gate.replay("aa", size - more)) == (0 if more else 4)
     assert len(decoded) == (0 if more else 4)
-    monkeypatch.setattr(comm_gate, "MAX_DRAWN", sum(version.comm.characters for version in gate._open.values()) - more)
+    monkeypatch.setattr(comm_gate, "MAX_DRAWN", sum(version.characters for version in gate._open.values()) - more)
     assert len(gate.replay("aa")) == (0 if more else 4)
 
 
@@ -458,7 +458,7 @@ def test_a_page_that_is_loaded_again_and_again_gets_no_more_of_a_session_than_it
     monkeypatch.setattr(comm_gate, "time", SimpleNamespace(monotonic=lambda: now))
     gate = CommGate()
     gate._keep(comm_gate.opened(opened("aa", value="x" * 1000), gate._store))
-    size = gate._open["aa"].comm.told_size
+    size = gate._open["aa"].told_size
     gate._room = 3.0 * size
     assert [len(gate.drawn("aa")) for _ in range(5)] == [1, 1, 1, 0, 0]
     now += size / comm_gate.BYTES_PER_SECOND
