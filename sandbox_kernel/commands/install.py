@@ -20,7 +20,7 @@ from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook import kernelspec
 from sandbox_kernel.notebook.options.cell_options import policy_of
-from sandbox_kernel.notebook.options.parse_options import parse_options
+from sandbox_kernel.notebook.options.parse_cell import parse_options
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.policy.gpu import parse_gpu
 

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import os
 import sys
-from dataclasses import replace
 from typing import BinaryIO
 
 from sandbox_kernel.backends.process import ProcessConfig
@@ -22,12 +21,11 @@ from sandbox_kernel.commands.shared import (
     names,
     policy_of,
 )
-from sandbox_kernel.commands.terminal import Echo, ask, say, show_bar
+from sandbox_kernel.commands.terminal import Echo, say, show_bar
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import ExecResult, Language, Status, describe_end
 from sandbox_kernel.model.hints import Stumble, hints
-from sandbox_kernel.model.notes import WantedKind
 from sandbox_kernel.receipt import describe_isolation
 
 _SUFFIXES = {
@@ -79,36 +77,29 @@ def run(options: argparse.Namespace) -> int:
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
         code = raw if wasm_bytes else _decoded(raw, options.file)
     env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
-    policy = policy_of(options)
-    secrets = make_secrets(options.secret, os.environ)
     stdin = None if options.file == "-" else _input()
-    while True:
-        with Sandbox(
-            policy,
-            config=ProcessConfig(pool_size=0),  # there is no second run to keep jails ready for
-            require=options.require,
-            audit=options.audit,
-            allow_private_for=options.allow_private,
-            secrets=secrets,
-            here=options.here,
-        ) as box:
-            box.on_prepare = show_bar if sys.stderr.isatty() else None
-            echo = Echo()
-            result = box.run(
-                code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
-                args=[_as_utf8(word) for word in options.args],
-                limits=Limits(gpu_memory_mb=options.gpu_memory), backend=options.backend,
-                on_output=None if options.json else echo,
-            )  # fmt: skip
-            echo.close()
-            hinted = _hints_of(result)
-            status = _finish(result if options.json else hinted, options)
-            if _gave_more(hinted, options):
-                policy = policy_of(options)
-                continue
-            if options.here is not None:
-                settle_changes(box, options, ended_well=status == 0)
-        return status
+    with Sandbox(
+        policy_of(options),
+        config=ProcessConfig(pool_size=0),  # there is no second run to keep jails ready for
+        require=options.require,
+        audit=options.audit,
+        allow_private_for=options.allow_private,
+        secrets=make_secrets(options.secret, os.environ),
+        here=options.here,
+    ) as box:
+        box.on_prepare = show_bar if sys.stderr.isatty() else None
+        echo = Echo()
+        result = box.run(
+            code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
+            args=[_as_utf8(word) for word in options.args],
+            limits=Limits(gpu_memory_mb=options.gpu_memory), backend=options.backend,
+            on_output=None if options.json else echo,
+        )  # fmt: skip
+        echo.close()
+        status = _finish(result, options)
+        if options.here is not None:
+            settle_changes(box, options, ended_well=status == 0)
+    return status
 
 
 def _program(name: str) -> bytes:
@@ -161,7 +152,8 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
         for violation in result.violations:
             allow = f"; to allow it: {violation.remedy}" if violation.remedy else ""
             say(f"[refused {violation.subject}: {violation.reason}{allow}]")
-        for note in result.notes:
+        # Hints for somebody who types command lines in this folder.
+        for note in (*result.notes, *hints(result, Stumble("", os.path.exists, os.getcwd(), hidden=_is_hidden))):
             say(f"[{note}]")
         say(f"[{describe_end(result)} · {result.duration:.3f} s · {describe_isolation(result.isolation)}]")
     if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:
@@ -169,43 +161,7 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
     return 130 if result.status is Status.INTERRUPTED else 124
 
 
-def _hints_of(result: ExecResult) -> ExecResult:
-    """Return the result with hints for somebody who types command lines in this folder."""
-    stumble = Stumble("", os.path.exists, os.getcwd(), hidden=_is_hidden)
-    return replace(result, notes=(*result.notes, *hints(result, stumble)))
-
-
 def _is_hidden(path: str) -> bool:
     from sandbox_kernel.workspace.hidden import is_hidden  # only runs on a folder need it
 
     return is_hidden(path)
-
-
-def _gave_more(result: ExecResult, options: argparse.Namespace) -> bool:
-    """Ask about each right that a program lacked, and put what the user allows into the options.
-
-    It is asked where standard input and standard error are a terminal, and never otherwise. Returns whether there is
-    something new: the program then runs again from its beginning, in a new sandbox, and what its first run changed is
-    dropped.
-    """
-    if options.json or options.quiet or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    if not result.violations and not any(note.wanted for note in result.notes):
-        return False
-    from sandbox_kernel.notebook.permission_prompts import offers_of  # few runs lack something at a terminal
-
-    given: list[str] = []
-    for offer in offers_of(result):
-        what = offer.wanted.what
-        if offer.wanted.kind is WantedKind.DOMAIN:
-            if ask(f"{offer.sentence} Allow it and run the program again?", "allow"):
-                options.allow_net.append(what)
-                given.append(f"--allow-net {what}")
-        elif options.here is None and ask(
-            f"The program looked for {what}, which is in this folder. Run it again here, copy-on-write?", "here"
-        ):
-            options.here = "."
-            given.append("--here")
-    if given:
-        say(f"[runs again with {' '.join(given)}, for this run only]")
-    return bool(given)

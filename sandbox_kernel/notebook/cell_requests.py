@@ -231,7 +231,7 @@ class CellRequests:
         """Ask the session in which this cell would run; None if there is none, or if it cannot answer."""
         plan = program_of(code, self.state.defaults)
         try:
-            session = self.state.sandboxes.sessions.of_cell(plan) if plan is not None else None
+            session = self.state.sandboxes.sessions.choice(plan).session if plan is not None else None
             if plan is None or session is None:
                 return None
             ask = session.complete if what == "complete" else partial(session.inspect, detail=detail)

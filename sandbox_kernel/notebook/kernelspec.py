@@ -21,7 +21,7 @@ from pathlib import Path
 from sandbox_kernel import __version__
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
-from sandbox_kernel.notebook.options.parse_options import GPU_VARIABLE, HERE_VARIABLE, OPTIONS_VARIABLE
+from sandbox_kernel.notebook.options.parse_cell import GPU_VARIABLE, HERE_VARIABLE, OPTIONS_VARIABLE
 
 #: Also in kernelspec/sandbox/kernel.json; a test compares the two.
 PROTOCOL_VERSION = "5.5"

@@ -229,7 +229,7 @@ class SandboxMagics(Magics):
             execution = CellExecution(
                 self.state, door, door.ask, cancel[0], number, _cell_id(self.shell), question=question
             )
-            return await execution.run_plan(plan)
+            return await execution.run(plan)
 
         future = self._loop.start(work())
         future.add_done_callback(lambda _: door.work.put(lambda: None))

@@ -19,7 +19,6 @@ import stat
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.limits import MIB
@@ -121,7 +120,10 @@ def unpack(
         raise InvalidRequest(f"the archive is a {type_name(status.st_mode)}, not a regular file; give a tar file")
     try:
         members = _checked(read_headers(fd), max_bytes, max_files, status.st_size)
-        _demand_end(fd, members)
+        end = max((offset + _whole_blocks(entry.size) for entry, offset in members), default=0)
+        # Without the end mark, the archive may have been cut between two members.
+        if os.pread(fd, _BLOCK, end) != bytes(_BLOCK):
+            raise InvalidRequest("the archive is cut short or damaged after its last readable member; save it again")
     except (OSError, ValueError, OverflowError) as error:
         raise InvalidRequest(f"the archive is damaged or no tar file: {error}; save it again") from error
     if into:
@@ -136,63 +138,36 @@ def unpack(
             os.utime(target, ns=(entry.mtime_ns, entry.mtime_ns))
 
 
-class _Tree:
-    """The names of an archive as nested dictionaries; a file is None."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._made = 0
-        self._root: dict[str, Any] = {}
-
-    def add(self, entry: Entry) -> None:
-        """Add a member. Raises ``InvalidRequest`` for a conflicting name, or when there are too many names."""
-        folder = self._root
-        for name in entry.names if entry.is_dir else entry.names[:-1]:
-            folder = folder[name] if name in folder else self._make(folder, name, {})
-            if folder is None:
-                raise InvalidRequest(
-                    f"the archive names {shown(entry.path)} twice, or below a file; it is not clear which one to use"
-                )
-        if not entry.is_dir:
-            if entry.name in folder:
-                raise InvalidRequest(f"the archive names {shown(entry.path)} twice; it is not clear which one to use")
-            self._make(folder, entry.name, None)
-
-    def _make(self, folder: dict[str, Any], name: str, content: dict[str, Any] | None) -> Any:
-        # Parents that the archive does not name are made too, so they count.
-        self._made += 1
-        if self._made > self._most:
-            raise InvalidRequest(
-                f"the archive holds more than {self._most} files and folders; raise the limit if need be"
-            )
-        folder[name] = content
-        return content
-
-
 def _checked(found: Iterable[Member], max_bytes: int, max_files: int, archive_size: int) -> list[Member]:
     members: dict[str, Member] = {}
-    tree = _Tree(max_files)
+    files: set[str] = set()
+    folders = {""}
     total = 0
     for count, (told, offset) in enumerate(found, 1):
         entry = _entry(told)
         if offset + entry.size > archive_size:
             raise InvalidRequest(f"archive member {shown(told.path)} claims a place that is not in the archive")
         total += entry.size
-        if total > max_bytes or count > max_files:
+        # Parents that the archive does not name are made too, so they count. Only new ones are looked at: in time
+        # linear in the size of the archive.
+        above = entry.path if entry.is_dir else entry.path.rpartition("/")[0]
+        while above not in folders and above not in files:
+            folders.add(above)
+            above = above.rpartition("/")[0]
+        if above in files or (not entry.is_dir and (entry.path in files or entry.path in folders)):
             raise InvalidRequest(
-                f"the archive holds more than {max_files} members or {max_bytes} bytes; raise the limit if need be"
+                f"the archive names {shown(entry.path)} twice, or below a file; it is not clear which one to use"
+            )
+        if not entry.is_dir:
+            files.add(entry.path)
+        if total > max_bytes or max(count, len(files) + len(folders) - 1) > max_files:
+            raise InvalidRequest(
+                f"the archive holds more than {max_files} files and folders or {max_bytes} bytes; raise the limit if "
+                "need be"
             )
         if entry.path:
-            tree.add(entry)
             members[entry.path] = entry, offset
     return list(members.values())
-
-
-def _demand_end(fd: int, members: list[Member]) -> None:
-    """Check the end mark: without it, the archive may have been cut between two members."""
-    end = max((offset + _whole_blocks(entry.size) for entry, offset in members), default=0)
-    if os.pread(fd, _BLOCK, end) != bytes(_BLOCK):
-        raise InvalidRequest("the archive is cut short or damaged after its last readable member; save it again")
 
 
 def _entry(told: Entry) -> Entry:
@@ -245,7 +220,10 @@ def read_headers(fd: int) -> Iterator[Member]:
             if records:
                 raise ValueError("it ends between a header and the member that it describes")
             return
-        if len(block) < _BLOCK or not _is_sound(block):
+        summed = block[:148] + b" " * 8 + block[156:]
+        # Old programs added signed bytes to the checksum.
+        sums = sum(summed), sum(summed) - 256 * sum(byte > 127 for byte in summed)
+        if len(block) < _BLOCK or _number(block[148:156]) not in sums:
             raise ValueError(f"there is no header at byte {position}")
         position += _BLOCK
         kind, size = block[156:157], _number(block[124:136])
@@ -275,22 +253,14 @@ def _described(block: bytes, records: dict[bytes, bytes]) -> Entry:
         type_ = FILE
     size = _decimal(records[b"size"]) if b"size" in records else _number(block[124:136])
     written = records.get(b"mtime")
-    mtime_ns = _number(block[136:148], least=None) * 10**9 if written is None else _nanoseconds(written)
-    return Entry(
-        os.fsdecode(name),
-        type_,
-        size if type_ == FILE else 0,
-        _number(block[100:108]) & 0o7777,
-        mtime_ns=mtime_ns,
-    )
-
-
-def _is_sound(block: bytes) -> bool:
-    """Return whether the checksum of a header is right; old programs added signed bytes."""
-    stored = _number(block[148:156])
-    summed = block[:148] + b" " * 8 + block[156:]
-    unsigned = sum(summed)
-    return stored in (unsigned, unsigned - 256 * sum(byte > 127 for byte in summed))
+    if written is None:
+        mtime_ns = _number(block[136:148], least=None) * 10**9
+    elif found := _SECONDS.fullmatch(written):
+        mtime_ns = int(found[1] + (found[2] or b"")[:9].ljust(9, b"0"))
+    else:
+        raise ValueError("a time in a header is not a number")
+    mode = _number(block[100:108]) & 0o7777
+    return Entry(os.fsdecode(name), type_, size if type_ == FILE else 0, mode, mtime_ns=mtime_ns)
 
 
 def _name(block: bytes) -> bytes:
@@ -317,13 +287,6 @@ def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > 20:
         raise ValueError("a size in a header is not a number")
     return int(text)
-
-
-def _nanoseconds(text: bytes) -> int:
-    found = _SECONDS.fullmatch(text)
-    if found is None:
-        raise ValueError("a time in a header is not a number")
-    return int(found[1] + (found[2] or b"")[:9].ljust(9, b"0"))
 
 
 def _extension(fd: int, position: int, size: int) -> bytes:

@@ -27,7 +27,7 @@ from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.changes import Snapshot, compare, merged, snapshot
+from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, Skipped, collect, pack_files
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder
 from sandbox_kernel.workspace.tree.paths import display_name
@@ -309,16 +309,9 @@ class FolderLink:
             now = snapshot(root, since=self._look)
             alone = self._seen == folder.generation
             folder.generation += 1
+            self._look = now if alone else self._look.taking(now, paths.__contains__)
             if alone:
-                self._look, self._seen = now, folder.generation
-            else:
-                old, is_own = self._look, paths.__contains__
-                self._look = Snapshot(
-                    merged(old.entries, now.entries, is_own),
-                    merged(old.digests, now.digests, is_own),
-                    {**old.unseen, **now.unseen},
-                    old.taken_ns or now.taken_ns,
-                )
+                self._seen = folder.generation
         large = [change.path for change in changes if _is_large(change)]
         lost: list[Note] = []
         if self.large is not None:

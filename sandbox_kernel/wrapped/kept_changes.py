@@ -101,13 +101,8 @@ class ChangesPlace:
 def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
     """Return the place of a kernel; the changes of an earlier one with the same facts and rights are in it.
 
-    Args:
-        facts: The folder, the notebook, the program.
-        rights: What the kernel may touch beside the folder: changes made under other rights have another place.
-
-    Raises:
-        BackendUnavailable: there can be no folder that only this user can change.
-
+    ``rights`` are what the kernel may touch beside the folder: changes made under others have another place. Raises
+    ``BackendUnavailable`` where there can be no folder that only this user can change.
     """
     words = "\0".join((facts.folder, facts.notebook, *rights))
     name = hashlib.sha256(os.fsencode(words)).hexdigest()[:10]
@@ -229,7 +224,11 @@ def ask(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
     until = time.monotonic() + _PATIENCE_S
     while not place.take():
         try:
-            said = _ask_launcher(place, asked)
+            with socket.socket(socket.AF_UNIX) as sock, place.socket() as path:
+                sock.settimeout(_ANSWER_S)
+                sock.connect(path)
+                _send(sock, asked)
+                said = _receive(sock, ChangesAnswer, _MOST_ANSWER)
         except (OSError, ValueError) as error:
             # One that is starting or ending does not listen: soon it answers, or the place is free.
             if not isinstance(error, ConnectionError | FileNotFoundError) or time.monotonic() > until:
@@ -254,14 +253,6 @@ def ask(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
             return answer(folder, asked)
         finally:
             place.close(empty=not folder.diff())
-
-
-def _ask_launcher(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
-    with socket.socket(socket.AF_UNIX) as sock, place.socket() as path:
-        sock.settimeout(_ANSWER_S)
-        sock.connect(path)
-        _send(sock, asked)
-        return _receive(sock, ChangesAnswer, _MOST_ANSWER)
 
 
 class AskedServer:

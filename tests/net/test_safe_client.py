@@ -6,15 +6,13 @@ import ssl
 import threading
 from collections.abc import Callable
 
-import httpcore
 import pytest
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.fetch_policy import FetchPolicy
-from sandbox_kernel.net.resolve import LOOKUPS, Pinned
-from sandbox_kernel.net.safe_client import FetchRequest, PinnedBackend, SafeClient, verifying_context
-from sandbox_kernel.net.targets import parse_url
+from sandbox_kernel.net.resolve import LOOKUPS, verifying_context
+from sandbox_kernel.net.safe_client import FetchRequest, SafeClient
 
 PUBLIC = FetchPolicy(allow_all_public=True)
 
@@ -481,19 +479,6 @@ def test_names_that_one_client_waits_for_do_not_hold_up_the_lookups_of_others(si
             await asyncio.gather(*waiting, return_exceptions=True)
 
     assert asyncio.run(main()) == b"hello"
-
-
-@pytest.mark.parametrize(("host", "port"), [("other.test", 80), ("site.test", 81), ("127.0.0.1", 80)])
-def test_only_the_checked_target_can_be_connected_to(host: str, port: int):
-    backend = PinnedBackend(Pinned(parse_url("http://site.test/"), ("127.0.0.1",)))
-    with pytest.raises(httpcore.ConnectError, match="not the checked target"):
-        asyncio.run(backend.connect_tcp(host, port))
-
-
-def test_unix_sockets_are_never_connected_to():
-    backend = PinnedBackend(Pinned(parse_url("http://site.test/"), ("127.0.0.1",)))
-    with pytest.raises(httpcore.ConnectError):
-        asyncio.run(backend.connect_unix_socket("/run/docker.sock"))
 
 
 def test_tls_verifies_certificates_and_names():

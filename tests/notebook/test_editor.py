@@ -109,7 +109,7 @@ def test_other_names_of_a_language_are_finished_and_count_as_the_language():
     assert not set(at_end("%%sandbox bash ").matches) & set(Language.names())
 
 
-@pytest.mark.parametrize("command", ["undo", "checkpoints", "restart", "save mine", "load mine"])
+@pytest.mark.parametrize("command", ["undo", "tree", "restart", "save mine", "load mine"])
 def test_after_a_command_about_a_session_only_sessions_are_offered(command):
     found = at_end(f"%sandbox {command} ").matches
     assert found == ("python", "javascript", "typescript", "command", "--session")

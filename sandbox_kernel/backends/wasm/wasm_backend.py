@@ -286,7 +286,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             jail = self.pool.take(walls)
             try:
                 began_ns = time.time_ns()
-                look = here.fill_copy(jail.box_fd, request.files, walls.box_bytes) if here is not None else None
+                look = here.fill(jail.box_fd, -1, request.files, walls.box_bytes) if here is not None else None
                 given = request if look is None else replace(request, files={})
                 job = run_job_of(given, guest, jail, run.left_s, asks=context.on_input is not None)
                 job = replace(job, stdin_from=context.stdin_from, preamble=run.messages)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.changes import same_file
+from sandbox_kernel.workspace.changes import same_entry
 from sandbox_kernel.workspace.kept_work import KeptWork
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of, kept_time, with_gone
@@ -164,7 +164,7 @@ class KeptChanges:
                 self.entries[path] = replace(kept, entry=kept.entry._replace(size=size))
         walk = self.root.walk(WalkLimits(entries=2 * MOST_KEPT_FILES, seconds=10.0))
         for entry in [each for each in walk if each.type in (FILE, SYMLINK) and each.path not in self.entries]:
-            if entry.name.startswith(TEMPORARY) or same_file(self.root, self._project.root, entry.path):
+            if entry.name.startswith(TEMPORARY) or same_entry(self.root, self._project.root, entry.path):
                 self.root.remove(entry.names)
             else:
                 base = self._project.look(entry.path)
@@ -177,7 +177,7 @@ class KeptChanges:
             return kept.is_gone and there is None
         if kept.entry.is_dir:
             return there.is_dir and (kept.base is None or there.bits == kept.entry.bits)
-        return there != kept.base and same_file(self.root, self._project.root, kept.entry.path)
+        return there != kept.base and same_entry(self.root, self._project.root, kept.entry.path)
 
     def state(self, times: Callable[[Names], int]) -> FolderState:
         """Return all changes, to be saved with a session. ``times`` returns when a path was changed in the session."""

@@ -18,7 +18,7 @@ from typing import NoReturn
 from sandbox_kernel.errors import InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.changes import MAX_CHANGES, Left, displayed, incomplete
+from sandbox_kernel.workspace.changes import Left
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.apply import apply_changes, recover_all, strange_stages
 from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog, KeptChanges
@@ -207,41 +207,34 @@ class HereFolder(BoxFolder):
 
     # One run.
 
-    def fill(self, box_fd: int, layer_fd: int, files: Mapping[str, bytes | str]) -> LayerLook:
-        """Prepare the folder of a jail for one run, before its program starts; returns the look at its layer.
+    def fill(self, box_fd: int, layer_fd: int, files: Mapping[str, bytes | str], room: int) -> CopyLook:
+        """Prepare the folder of a jail for one run, before its program starts; returns the look at it.
 
-        ``files`` are for this run alone.
+        Without a layer (-1) a private copy of the user's folder is put into it; raises ``InvalidRequest`` when that
+        does not fit into ``room`` bytes. ``files`` are for this run alone.
         """
         with Rooted(box_fd) as box:
-            look = self.fill_layer(box, Rooted(layer_fd), shared=False)
+            look = self.fill_layer(box, layer_fd, shared=False) if layer_fd >= 0 else self.fill_copy(box, room)[0]
             if files:
                 for path, data in files.items():
                     box.write(path, encoded(path, data))
                 look.settle()
             return look
 
-    def fill_copy(self, box_fd: int, files: Mapping[str, bytes | str], room: int) -> CopyLook:
-        """Prepare the folder of a jail that has no layer: put a private copy of the user's folder into it.
-
-        Raises ``InvalidRequest`` when it does not fit into ``room`` bytes.
-        """
-        box = Rooted(box_fd)
-        try:
-            look = CopyLook(box, self.project)
-            with self.lock:
-                look.not_given += copy_folder(self.project, box, room)[1]
-                self._give_kept(box, look.not_given)
-            for path, data in files.items():
-                box.write(path, encoded(path, data))
+    def fill_copy(
+        self, box: Rooted, room: int | None = None, *, shared: bool = False
+    ) -> tuple[CopyLook, dict[str, Entry]]:
+        """Put a private copy of the user's folder into a work folder; returns the look at it, and what was copied."""
+        with self.lock:
+            look = CopyLook(Rooted(box.fileno()), self.project, shared=shared)
+            entries, look.not_given = copy_folder(self.project, box, room)
+            self._give_kept(box, look.not_given)
             look.settle()
-        except BaseException:
-            box.close()
-            raise
-        return look
+        return look, entries
 
-    def fill_layer(self, box: Rooted, layer: Rooted, *, shared: bool) -> LayerLook:
+    def fill_layer(self, box: Rooted, layer_fd: int, *, shared: bool) -> LayerLook:
         """Hide secrets and put in what earlier runs changed. ``shared``: programs run on between looks."""
-        look = LayerLook(layer, self.project, shared=shared)
+        look = LayerLook(Rooted(layer_fd), self.project, shared=shared)
         hidden = self.project.hidden_files.find()
         for path in hidden:
             box.take_away(tuple(path.split("/")))
@@ -281,18 +274,13 @@ class HereFolder(BoxFolder):
         else:
             box.put(self.kept.present(path), self.kept.root)
 
-    def keep_run(self, look: LayerLook | CopyLook, began_ns: int, *, kept: bool) -> Left:
+    def keep_run(self, look: CopyLook, began_ns: int, *, kept: bool) -> Left:
         """Tell what a finished run changed, and keep it unless the run was stopped (``kept`` is False)."""
         found = look.changes()
-        told = displayed(found.changes[:MAX_CHANGES])
-        more: list[Note] = [*look.not_given[:5], *incomplete(found.truncated, len(found.changes))]
-        more += self.project.git_notes(found.changes)
-        if told and not kept:
-            more.append(notes.stopped_run_keeps_no_files())
-        else:
-            more += self.take(look.layer, found, began_ns)
-        look.layer.close()
-        return Left(told, tuple(more), look.here)
+        left = Left.of(found.changes, found.truncated, lambda: self.take(look.root, found, began_ns), kept=kept)
+        look.root.close()
+        more = (*look.not_given[:5], *left.notes, *self.project.git_notes(found.changes))
+        return left._replace(notes=more, here=look.here)
 
     def take(self, source: Rooted, found: LayerChanges, began_ns: int) -> list[Note]:
         """Keep changes of a jail; returns notes on what could not be kept."""

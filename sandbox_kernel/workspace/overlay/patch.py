@@ -24,7 +24,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
-from sandbox_kernel.workspace.overlay.project import ProjectFolder
+from sandbox_kernel.workspace.overlay.layer import LayerView
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry
@@ -267,18 +267,15 @@ def _blob(side: Entry | None) -> str:
     return hashlib.sha1(b"blob %d\0" % len(side.data) + side.data, usedforsecurity=False).hexdigest()
 
 
-# Two states of a session that works on the user's folder: two copies of its layer. Where a copy has nothing, the user's
-# own file shows, in its present version. Nothing of a hidden file is told.
+# Two states of a session that works on the user's folder: two copies of its layer. Nothing of a hidden file is told.
 
 
-def compare_layers(
-    project: ProjectFolder, before: Mapping[str, Entry], after: Mapping[str, Entry]
-) -> tuple[list[FileDiff], str]:
+def compare_layers(before: LayerView, after: LayerView) -> tuple[list[FileDiff], str]:
     """Return the files that differ, sorted by path, and an empty text or what was left out."""
     found: list[FileDiff] = []
     room, left, effort = MOST_STATE_PATCHES, 0, DiffEffort()
-    for path in sorted({*_touched(project, before), *_touched(project, after)}):
-        old, new = _version(project, before, path), _version(project, after, path)
+    for path in sorted({*before.touched(), *after.touched()}):
+        old, new = _version(before, path), _version(after, path)
         if old == new:
             continue
         if len(found) == MOST_STATE_FILES:
@@ -293,32 +290,14 @@ def compare_layers(
     return found, f"{left} more files differ" if left else ""
 
 
-def _touched(project: ProjectFolder, layer: Mapping[str, Entry]) -> Iterator[str]:
-    """Yield the paths at which a layer may differ from the user's folder."""
-    for path, entry in layer.items():
-        if not entry.is_dir:
-            yield path
-        if not entry.is_dir or entry.opaque:
-            yield from (below.path for below in project.beneath(path))
-
-
-def _version(project: ProjectFolder, layer: Mapping[str, Entry], path: str) -> Entry | None:
-    """Return type, size and content of what a program sees at a path with this layer; None also for a folder."""
-    shows = not is_hidden(path)
-    for at in (at for at, sign in enumerate(path) if sign == "/"):
-        above = layer.get(path[:at])
-        if above is not None and not above.is_dir:
-            return None
-        shows = shows and (above is None or not above.opaque)
-    there = layer.get(path)
-    if there is None and shows:
-        there = project.look(path)
-        if there is not None and there.is_file:
-            there = _with_data(project.root, there, MOST_BINARY)
+def _version(view: LayerView, path: str) -> Entry | None:
+    """Return type, size and content of a file or link; None also for a folder."""
+    there = view.at(path)
     if there is None or not (there.is_file or there.type == SYMLINK):
         return None
-    data = there.data if there.is_file else os.fsencode(there.target or "")
-    return Entry(path, there.type, there.size if there.is_file else 0, data=data)
+    if there.data is None:
+        there = _with_data(view.project.root, there, MOST_BINARY)
+    return Entry(path, there.type, there.size if there.is_file else 0, data=there.data)
 
 
 def _state_lines(old: Entry | None, new: Entry | None, path: str, effort: DiffEffort) -> str:

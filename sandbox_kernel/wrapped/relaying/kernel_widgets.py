@@ -20,7 +20,7 @@ from sandbox_kernel.session.cell.displays import MAX_COMMS
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.frames.comm_message import comm_of_kernel
 from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
-from sandbox_kernel.wrapped.relaying.outside import OwnMessages
+from sandbox_kernel.wrapped.relaying.outside import Outside
 
 #: The most messages of pages that wait for the kernel; a page sends its next one when it was told that one is done.
 MAX_WAITING = 1000
@@ -32,13 +32,13 @@ _OF_CALLBACKS = frozenset((*_SHOWN, "stream", "error"))
 class RelayPage:
     """Our end of the comm to one page; sends over the outputs' channel."""
 
-    def __init__(self, comm_id: str, own: OwnMessages) -> None:
+    def __init__(self, comm_id: str, outside: Outside) -> None:
         self.comm_id = comm_id
-        self._own = own
+        self._outside = outside
 
     def send(self, data: dict[str, object], *, buffers: list[bytes]) -> None:
         """See ``FramePage``."""
-        self._own.send("iopub", [b"comm_msg"], "comm_msg", {}, {"comm_id": self.comm_id, "data": data}, buffers)
+        self._outside.send("iopub", [b"comm_msg"], "comm_msg", {}, {"comm_id": self.comm_id, "data": data}, buffers)
 
 
 @dataclass(kw_only=True)
@@ -59,10 +59,10 @@ class _Delivered:
 class KernelWidgets:
     """One for each relay. ``deliver`` sends a comm message to the kernel: its id, its content and its buffers."""
 
-    def __init__(self, own: OwnMessages, deliver: Callable[[str, Table, Sequence[bytes]], None]) -> None:
+    def __init__(self, outside: Outside, deliver: Callable[[str, Table, Sequence[bytes]], None]) -> None:
         #: The name of this kernel's gate.
         self.gate = uuid.uuid4().hex
-        self._own = own
+        self._outside = outside
         self._deliver = deliver
         self._gated = GatedPages()
         self._libraries = NotebookLibraries()
@@ -176,10 +176,10 @@ class KernelWidgets:
         if kind == "comm_open" and content.get("target_name") == TARGET and page is None:
             while len(self._pages) >= MAX_PAGES:  # most of them were closed without a word
                 del self._pages[next(iter(self._pages))]
-            self._pages[comm_id] = RelayPage(comm_id, self._own)
+            self._pages[comm_id] = RelayPage(comm_id, self._outside)
             self._gated.connect(self._pages[comm_id])
         elif kind == "comm_open":
-            self._own.publish("comm_close", header, {"comm_id": comm_id, "data": {}})
+            self._outside.publish("comm_close", header, {"comm_id": comm_id, "data": {}})
         elif page is not None and kind == "comm_close":
             self._gated.disconnect(self._pages.pop(comm_id))
         elif page is not None:

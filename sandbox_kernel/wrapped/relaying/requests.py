@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sandbox_kernel.wrapped.relaying.clean_replies import CompletionRequest
-from sandbox_kernel.wrapped.relaying.wire import Packet, from_json
 
 #: The most cells that are remembered; a front end that queues more gets them run all the same.
 _MOST = 10_000
@@ -22,16 +21,9 @@ class SentCell:
     """A cell: the header of its request, where its reply goes, its name in the notebook, and whether it may ask."""
 
     header: Mapping[str, object]
-    routing: tuple[bytes, ...]
+    routing: Sequence[bytes]
     name: str = ""
     may_ask: bool = True
-
-
-def sent_cell(header: Mapping[str, object], packet: Packet) -> SentCell:
-    """Return the cell of an ``execute_request``."""
-    name = (from_json(packet.parts[2]) or {}).get("cellId")
-    may_ask = (from_json(packet.parts[3]) or {}).get("allow_stdin", True) is not False
-    return SentCell(header, tuple(packet.routing), name if isinstance(name, str) else "", may_ask)
 
 
 class CellClock:
@@ -55,14 +47,9 @@ class CellClock:
         if len(self._cells) < _MOST:
             self._cells[message_id] = cell
 
-    def __contains__(self, message_id: str) -> bool:
-        """Return whether a cell was sent and is not finished."""
-        return message_id in self._cells
-
-    def name_of(self, message_id: str) -> str:
-        """Return the name in the notebook of a cell that was sent; empty when it is not known."""
-        cell = self._cells.get(message_id)
-        return cell.name if cell is not None else ""
+    def get(self, message_id: str) -> SentCell | None:
+        """Return a cell that was sent and is not finished."""
+        return self._cells.get(message_id)
 
     def ends(self, message_id: str, kind: str) -> bool:
         """Return whether a cell is over: the kernel has sent its reply and an idle status, of which this is one."""
@@ -105,12 +92,8 @@ class CellClock:
         limit = self._timeout_s + (GRACE_S if self.interrupted else 0.0)
         return self._since + limit - time.monotonic()
 
-    def running(self) -> SentCell | None:
-        """Return the first cell that is not finished."""
-        return next(iter(self._cells.values()), None)
-
-    def all(self) -> list[SentCell]:
-        """Return every cell that is not finished, the first one first."""
+    def cells(self) -> list[SentCell]:
+        """Return every cell that is not finished, the first one first: that one runs."""
         return list(self._cells.values())
 
     def _begin(self) -> None:
@@ -158,11 +141,3 @@ class Remembered:
             return False
         self._seen[signature] = None
         return True
-
-    def note_completion(self, message_id: str, packet: Packet) -> None:
-        """Keep what a front end wants to be completed."""
-        content = from_json(packet.parts[3]) or {}
-        code, position = content.get("code"), content.get("cursor_pos")
-        if isinstance(code, str):
-            place = position if isinstance(position, int) and 0 <= position <= len(code) else len(code)
-            self.completions[message_id] = CompletionRequest(code, place)
