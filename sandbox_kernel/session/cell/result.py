@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail import ending
-from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
+from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Verdict
 from sandbox_kernel.jail.streams import Capture
 from sandbox_kernel.model import Call, Display, ExecResult, FsChange, Language, Note, Status, Violation, notes
 from sandbox_kernel.session.cell.request import CellRequest, SessionSpec
@@ -82,18 +82,16 @@ def judge_cell(end: CellEnd, language: Language, memory_mb: int, *, truncated: b
     killed = end.how in (Ending.DIED, Ending.LOST) and end.oom_kills > 0
     said = end.done.limit if end.done is not None else None
     return ending.judge(
-        Evidence(
-            out_of_memory=killed or end.gave_up_its_heap(language, memory_mb) or end.ran_out_of_memory,
-            stopped_by=None if end.how in (Ending.DONE, Ending.DIED) else end.how,
-            own=_own_ending(end),
-            survived=ending.survived_limit(
-                kills=end.oom_kills > 0,
-                forks_refused=end.forks_refused,
-                said=() if said is None else (said,),
-                disk_full=end.disk_full,
-                truncated=truncated,
-            ),
-        )
+        out_of_memory=killed or end.gave_up_its_heap(language, memory_mb) or end.ran_out_of_memory,
+        stopped_by=None if end.how in (Ending.DONE, Ending.DIED) else end.how,
+        own=_own_ending(end),
+        survived=ending.survived_limit(
+            kills=end.oom_kills > 0,
+            forks_refused=end.forks_refused,
+            said=() if said is None else (said,),
+            disk_full=end.disk_full,
+            truncated=truncated,
+        ),
     )
 
 
