@@ -31,7 +31,7 @@ import sys
 from . import gate, lockdown, namespaces
 from .namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID
 from .steps import move_up
-from .wire import send
+from .wire import send, send_descriptors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,11 +113,9 @@ def be_gate(sizes: Tuple[int, ...], given: List[int], spec: Dict[str, Any], left
             # Sent first: while we build the walls, the host finds this process and starts its meter.
             control.send(b"!")
             changed = build_walls(sizes, spec)
-            if changed:
-                packed = struct.pack(f"{len(changed)}i", *changed)
-                control.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)])
-                for fd in changed:
-                    os.close(fd)
+            send_descriptors(control, changed, b"L")
+            for fd in changed:
+                os.close(fd)
             put_back(left)
             reseed()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
