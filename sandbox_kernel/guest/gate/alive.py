@@ -1,7 +1,4 @@
-"""Lists running processes, for gates that end them. ``jail/accounting/processes.py`` does the same for the host.
-
-Runs inside the jail: standard library only, Python 3.8 or later.
-"""
+"""Lists running processes, for gates that end them. ``jail/accounting/processes.py`` does the same for the host."""
 
 from __future__ import annotations
 

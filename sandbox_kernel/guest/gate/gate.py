@@ -7,8 +7,6 @@ gate reports its end with the real signal and resource usage (bubblewrap's exit 
 Trust: until the first step starts, only our code has run here. From then on the program has our uid but not our
 descriptors: every child closes the control socket, and the gate is not dumpable. The gate is the init of the namespace:
 no signal from inside reaches it, orphans become its children, and when it ends the kernel ends everything in the jail.
-
-Standard library only, Python 3.8 or later: the interpreter that the user chose runs this file.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 ``template.py`` uses it in the fork that becomes a gate, and calls the functions in the order of this file. Every
 failure is an ``OSError`` that names the step; the caller must then end the process.
-
-Runs inside the jail: standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from . import lockdown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable
+    from typing import Iterable, List
 
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC, _MS_BIND, _MS_REC = 2, 4, 8, 4096, 16384
@@ -151,16 +149,10 @@ def write(path: str, text: str) -> None:
 # The layer lies in the sized memory file system of the work folder and is mounted over it, so that no path leads to it
 # any more; neither does one to the folder of the host. The host gets a descriptor of the layer and reads from it what
 # the program changed. Called in a fork of a template that may still mount (``template.py``).
-#
-# Standard library only, Python 3.8 or later.
 
 #: The work folder, and where the template's root shows the folder of the host: as in ``jail/walls.py``.
 WORK, HERE = "/box", "/here"
 UPPER, SCRATCH = "/box/upper", "/box/work"
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import List
 
 
 def mount_layer() -> List[int]:

@@ -5,7 +5,6 @@ It runs outside the walls, as a separate user if the host is root. Each step bui
 becomes the program; if a wall cannot be built, the step ends, so no program ever runs without them.
 
 Its arguments are SPEC-FD CONTROL-FD CHANNEL-FD [MODULE ...]; ``jail/rules/landlock.py`` writes the spec.
-Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations

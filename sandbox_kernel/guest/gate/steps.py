@@ -1,6 +1,6 @@
 """One step of an order: how a child of the gate sets its limits and walls and becomes the step's program.
 
-Everything here except ``move_up`` and ``prepare`` runs in the child. Standard library only, Python 3.8 or later.
+Everything here except ``move_up`` and ``prepare`` runs in the child.
 """
 
 from __future__ import annotations
@@ -209,8 +209,6 @@ def move_up(fd: int) -> int:
 
 
 # Processes that a gate starts before its order comes, so that the run starts faster.
-#
-# Standard library only, Python 3.8 or later.
 
 
 class Waiting:

@@ -15,7 +15,6 @@ the layer if the program works on a folder of the host (``namespaces.py``), then
 cannot build its walls, it writes the reason to its stderr and ends.
 
 Its arguments are ORDERS-FD CHANNEL-FD SPEC-FD [MODULE ...]; ``jail/template.py`` writes the spec.
-Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The wire format between a gate and the host: orders come in ``marshal`` format, answers go out as JSON.
-
-Standard library only, Python 3.8 or later.
-"""
+"""The wire format between a gate and the host: orders come in ``marshal`` format, answers go out as JSON."""
 
 from __future__ import annotations
 
