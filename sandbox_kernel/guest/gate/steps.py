@@ -90,8 +90,6 @@ def hand_over(listener: int, channel: int) -> None:
 
 def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
     """Call the ``wait`` function of one of our modules with the order's descriptor and its arguments; never returns."""
-    import importlib
-
     if order == REPORT_FD:
         order = os.dup(order)
     os.dup2(channel, REPORT_FD, inheritable=False)
@@ -99,12 +97,7 @@ def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
         os.close(channel)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        importlib.import_module(argv[0]).wait(order, argv[1:])
-    except BaseException as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-    finally:
-        os._exit(125)
+    run_guest(argv, "wait", order)
 
 
 def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, hatch: int) -> None:
@@ -136,7 +129,7 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
 
         host_module.install(hatch, step["functions"])
     if step["kind"] == "session":
-        run_session(step["argv"], channel)
+        run_guest(step["argv"], "main", channel)
     python_once.run(blobs[step["source"]], step["argv"], flags)
 
 
@@ -188,12 +181,12 @@ def open_line(hatch: int) -> int:
     return line
 
 
-def run_session(argv: List[str], channel: int) -> None:
-    """Run the guest module of a session with the channel to the host; never returns."""
+def run_guest(argv: List[str], function: str, fd: int) -> None:
+    """Call a function of one of our modules with a descriptor and its arguments; never returns."""
     import importlib
 
     try:
-        importlib.import_module(argv[0]).main(channel, argv[1:])
+        getattr(importlib.import_module(argv[0]), function)(fd, argv[1:])
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
