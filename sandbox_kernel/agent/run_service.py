@@ -1,4 +1,4 @@
-"""``sandbox-kernel serve``: ``POST /run_code``, ``GET /health``, ``GET /metrics``, and ``GET /v1/ping``, over HTTP.
+"""``sandbox-kernel serve``: ``POST /run_code``, ``GET /health`` and ``GET /v1/ping``, over HTTP.
 
 Requests and answers are SandboxFusion's (``run_code.py``). All but health and ping need the bearer token, which is
 looked at before the body is read. Sizes and times of requests are bounded; a client that goes away takes its program
@@ -13,13 +13,12 @@ import posixpath
 import re
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from sandbox_kernel.agent import http_server
@@ -42,8 +41,7 @@ _LARGE = 1 << 18
 #: The names of this machine in Host, and the types of bodies that programs send; the second by curl and urllib unasked.
 _HOSTS = frozenset(("127.0.0.1", "localhost", "[::1]"))
 _BODIES = frozenset(("application/json", "application/x-www-form-urlencoded"))
-_ALLOWED = {"/health": "GET", "/v1/ping": "GET", "/metrics": "GET", "/run_code": "POST"}
-_BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
+_ALLOWED = {"/health": "GET", "/v1/ping": "GET", "/run_code": "POST"}
 
 
 class RunService:
@@ -105,8 +103,6 @@ class RunService:
         if not has_token(request.scope["headers"], self._token):
             name, value = (each.decode() for each in UNAUTHORIZED)
             return _json(401, "send the token: Authorization: Bearer …", **{name: value})
-        if path == "/metrics":
-            return PlainTextResponse(self._queue.metrics(), media_type="text/plain; version=0.0.4")
         if _announced(request) > MAX_BODY:
             return _json(413, f"a request may have at most {MAX_BODY} bytes")
         return None
@@ -215,7 +211,7 @@ class QueueFull(Exception):
 
 
 class RunQueue:
-    """Runs each request in a sandbox of its own, and counts what ran. Used on one event loop.
+    """Runs each request in a sandbox of its own, at most ``workers`` at a time. Used on one event loop.
 
     Args:
         policy: What programs may read, write, reach and start.
@@ -226,99 +222,48 @@ class RunQueue:
 
     def __init__(self, policy: SandboxPolicy | None, workers: int, waiting: int) -> None:
         self.draining = False
-        #: Set while no request is here.
+        #: Requests that run or wait; ``empty`` is set while there are none.
+        self.taken = 0
         self.empty = asyncio.Event()
         self.empty.set()
         self._policy, self._workers, self._room = policy, workers, workers + waiting
         #: The files that were granted when the service began; each request has a sandbox of its own.
         self._grants = GivenGrants(policy or SandboxPolicy())
         self._places = asyncio.Semaphore(workers)
-        self._taken = self._refused = 0
         self._mean_s = 1.0
-        self._ended: Counter[str] = Counter()
-        self._seconds = 0.0
-        self._buckets: Counter[float] = Counter()
-
-    @property
-    def running(self) -> int:
-        """How many programs run now."""
-        return min(self._taken, self._workers)
-
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for a place."""
-        return self._taken - self.running
 
     async def run(self, asked: RunCode) -> dict[str, object]:
         """Run a request and return its answer. Raises ``QueueFull``, without waiting, when there is no room."""
-        if self.draining or self._taken >= self._room:
-            self._refused += 1
-            raise QueueFull(max(1, round(self._mean_s * (self._taken / self._workers))))
-        self._taken += 1
+        if self.draining or self.taken >= self._room:
+            raise QueueFull(max(1, round(self._mean_s * (self.taken / self._workers))))
+        self.taken += 1
         self.empty.clear()
         try:
             async with self._places:
                 return await self._work(asked)
+        except SandboxError as error:
+            return failure(error)
         finally:
-            self._taken -= 1
-            if self._taken == 0:
+            self.taken -= 1
+            if self.taken == 0:
                 self.empty.set()
 
     async def _work(self, asked: RunCode) -> dict[str, object]:
-        began, request, status = time.monotonic(), asked.request, "error"
-        try:
-            self._grants.now(root=True)
-            with Sandbox(self._policy) as box:
-                result = await box.arun(
-                    request.code,
-                    request.language,
-                    timeout=request.timeout,
-                    memory_mb=request.memory_limit_mb,
-                    stdin=request.stdin,
-                    args=request.args,
-                    files=request.files,
-                )
-                status = str(result.status)
-                self._mean_s += (time.monotonic() - began - self._mean_s) / 16
-                found = await asyncio.to_thread(_fetched, box, asked, result) if asked.fetch_files else {}
-                return make_answer(asked, result, found)
-        except SandboxError as error:
-            return failure(error)
-        except asyncio.CancelledError:
-            status = "interrupted"
-            raise
-        finally:
-            self._count(status, time.monotonic() - began)
-
-    def _count(self, status: str, seconds: float) -> None:
-        self._ended[status] += 1
-        self._seconds += seconds
-        self._buckets.update(bound for bound in _BUCKETS_S if seconds <= bound)
-
-    def metrics(self) -> str:
-        """Return what was counted in Prometheus' text format."""
-        total = self._ended.total()
-        lines = [
-            "# HELP sandbox_runs_total Programs that ended, by status.",
-            "# TYPE sandbox_runs_total counter",
-            *(f'sandbox_runs_total{{status="{name}"}} {count}' for name, count in sorted(self._ended.items())),
-            "# HELP sandbox_run_seconds Time from the start of a request to its result.",
-            "# TYPE sandbox_run_seconds histogram",
-            *(f'sandbox_run_seconds_bucket{{le="{bound:g}"}} {self._buckets[bound]}' for bound in _BUCKETS_S),
-            f'sandbox_run_seconds_bucket{{le="+Inf"}} {total}',
-            f"sandbox_run_seconds_sum {self._seconds:.6f}",
-            f"sandbox_run_seconds_count {total}",
-            "# HELP sandbox_running Programs that run now.",
-            "# TYPE sandbox_running gauge",
-            f"sandbox_running {self.running}",
-            "# HELP sandbox_waiting Requests that wait for a place.",
-            "# TYPE sandbox_waiting gauge",
-            f"sandbox_waiting {self.waiting}",
-            "# HELP sandbox_refused_total Requests that were refused because the queue was full.",
-            "# TYPE sandbox_refused_total counter",
-            f"sandbox_refused_total {self._refused}",
-        ]
-        return "\n".join(lines) + "\n"
+        began, request = time.monotonic(), asked.request
+        self._grants.now(root=True)
+        with Sandbox(self._policy) as box:
+            result = await box.arun(
+                request.code,
+                request.language,
+                timeout=request.timeout,
+                memory_mb=request.memory_limit_mb,
+                stdin=request.stdin,
+                args=request.args,
+                files=request.files,
+            )
+            self._mean_s += (time.monotonic() - began - self._mean_s) / 16
+            found = await asyncio.to_thread(_fetched, box, asked, result) if asked.fetch_files else {}
+            return make_answer(asked, result, found)
 
 
 def _fetched(box: Sandbox, asked: RunCode, result: ExecResult) -> dict[str, bytes]:

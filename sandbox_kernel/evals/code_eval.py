@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 from statistics import fmean
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.evals.human_eval import Checked
-from sandbox_kernel.evals.many_programs import Progress, box_for, each_checked
-from sandbox_kernel.evals.verdict import judge_program
+from sandbox_kernel.evals.verdict import Progress, box_for, check_each, judge_program
 
 
 def code_eval(
@@ -48,11 +46,12 @@ def code_eval(
     ]
     where = box_for(box, backend)
 
-    def check(task: int, number: int, candidate: str, test: str) -> Checked:
+    def check(place: int) -> Checked:
+        task, number, candidate, test = tasks[place]
         verdict = judge_program(candidate, test, timeout, box=where)
         return Checked(task_id=task, passed=verdict.passed, result=verdict.result, completion_id=number)
 
-    found = each_checked([partial(check, *each) for each in tasks], num_workers, progress)
+    found = check_each(check, range(len(tasks)), num_workers, progress)
     results: dict[int, list[tuple[int, Checked]]] = defaultdict(list)
     for (task, number, *_), checked in zip(tasks, found, strict=True):
         results[task].append((number, checked))

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.evals.many_programs import Progress, box_for, each_checked
-from sandbox_kernel.evals.verdict import judge_program
+from sandbox_kernel.evals.verdict import Progress, box_for, check_each, judge_program
 
 
 class Checked(TypedDict):
@@ -104,18 +103,16 @@ def check_samples(
     known = _known(results)
     found = {place: known[digest] for place, digest in enumerate(digests) if digest in known}
     left = [place for place in range(len(numbered)) if place not in found]
+    writing = threading.Lock()
 
     def check(place: int) -> Checked:
         task, number, completion = numbered[place]
-        return check_correctness(problems[task], completion, timeout, number, box=where)
+        checked = check_correctness(problems[task], completion, timeout, number, box=where)
+        with writing:
+            _append(results, checked, digests[place])
+        return checked
 
-    made = each_checked(
-        [partial(check, place) for place in left],
-        max_workers,
-        progress,
-        lambda at, checked: _append(results, checked, digests[left[at]]),
-        done_before=len(found),
-    )
+    made = check_each(check, left, max_workers, progress, done_before=len(found))
     found.update(zip(left, made, strict=True))
     return [
         Checked(task_id=task, passed=found[place]["passed"], result=found[place]["result"], completion_id=number)

@@ -12,21 +12,17 @@ from collections.abc import Callable
 
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.jail.accounting.meter import counts_processes
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
 from sandbox_kernel.jail.gate_messages import Step
-from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.proof_record import proof_facts, recall_proof, remember_proof
 from sandbox_kernel.jail.root_user import CAP_SETPCAP, has_own_user, held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.run_job import Job, run_job
-from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls, sizes
+from sandbox_kernel.jail.walls import LANDLOCK, Walls, sizes
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import SandboxPolicy
-
-# Starts a jail for given walls, and answers questions about a kind of jail before one is started.
 
 
 def start_jail(walls: Walls) -> Jail:
@@ -42,27 +38,6 @@ def start_jail(walls: Walls) -> Jail:
         return OpenJail(walls)
     except OSError as error:
         raise EnforcerFailed(walls.enforcer or "none", f"no sandbox can be started now: {error}") from None
-
-
-def places_ahead(enforcer: str | None) -> Places:
-    """Return the paths in a jail that is not started yet. Of these only ``guest`` is reliable for every kind."""
-    return Places() if enforcer == bubblewrap.NAME else Places(guest=guest_folder())
-
-
-def has_own_disk(enforcer: str | None) -> bool:
-    """Whether the work folder is its own file system with a size limit of the kernel."""
-    return enforcer == bubblewrap.NAME
-
-
-def process_rlimit(enforcer: str | None, processes: int) -> int | None:
-    """Return RLIMIT_NPROC for this many processes; None where it would also count processes outside the sandbox.
-
-    The kernel counts processes for each user. That is exact in a user namespace, and for a user that no other sandbox
-    has. Elsewhere a control group or the watchdog counts.
-    """
-    if counts_processes():
-        return None
-    return processes if enforcer == bubblewrap.NAME or has_own_user(enforcer) else None
 
 
 #: Best first: ``auto`` takes the first that works on this host.

@@ -24,7 +24,7 @@ from sandbox_kernel.errors import EnforcerFailed, PolicyViolation
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroups import GROUP_PREFIX
 from sandbox_kernel.jail.accounting.meter import Disk, Meter, make_meter
-from sandbox_kernel.jail.gate_messages import Inbox, encode_warm
+from sandbox_kernel.jail.gate_messages import AHEAD, Inbox, frame, warm_order
 from sandbox_kernel.jail.proof_record import forget_proof
 from sandbox_kernel.jail.root_user import own_user
 from sandbox_kernel.jail.spawner import VIEW_THREAD, SpawnOrder, show_view, spawn
@@ -61,6 +61,8 @@ class Jail(ABC):
 
     #: Where the work folder, the program and our own programs are inside.
     places: Places
+    #: Whether the first step is forked before its order comes: possible where all walls are up already.
+    forks_ahead = False
 
     def __init__(self, walls: Walls) -> None:
         self.walls = walls
@@ -123,10 +125,6 @@ class Jail(ABC):
             start = replace(start, thread=VIEW_THREAD, prepare=functools.partial(show_view, command.view))
         self.starter = spawn(start)
 
-    def _ahead(self) -> list[bytes]:
-        """Return messages for the gate to act on before its order comes."""
-        return []
-
     def _make_meter(self) -> Meter:
         """Create the meter of this jail."""
         return make_meter()
@@ -167,8 +165,10 @@ class Jail(ABC):
             self.meter.attach(self.init_pid)
             self._read_ready(deadline)
             # Only now: a process that the gate started before would not be in its group.
-            for part in encode_warm(self.walls.warm) if self.walls.warm is not None else self._ahead():
-                self.control.sendall(part)
+            if self.walls.warm is not None:
+                self.control.sendall(warm_order(self.walls.warm))
+            elif self.forks_ahead:
+                self.control.sendall(frame(AHEAD))
             self.box_fd = self._open_box()
         except (OSError, ValueError, EOFError) as error:
             said = self._error_output()

@@ -27,7 +27,6 @@ from sandbox_kernel.backends.wasm.wasm_job import (
 )
 from sandbox_kernel.backends.wasm.wheels import LoadedWheels, Wheels, wheels_mark
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.jail.enforcer import has_own_disk
 from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.walls import Walls, Warm
@@ -184,7 +183,7 @@ class _Opening:
             "switches": self._switches.to_dict(),
             "base": self.wheels.memory if self.wheels is not None else None,
         }
-        rlimits = embedder_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer))
+        rlimits = embedder_rlimits(limits, memory_mb + RUNTIME_MB, enforcer)
         # Checkpoints are forks, so forking is allowed. The jail has no other program to execute, and the guest has no
         # call to fork or execute.
         warm = Warm((_WORKER, self._engine, json.dumps(known)), tuple(rlimits.items()))

@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.ansi import MAX_TURNS, only_colours, turns
-from sandbox_kernel.untrusted.css import TABLE_STYLE
+from sandbox_kernel.untrusted.ansi import MAX_LINES, MAX_TURNS, only_colours, turns
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.tex import MAX_LATEX, check_latex, letters_of_formulas
@@ -60,7 +59,6 @@ _NEVER = {
     "application/pdf": ("a PDF document", _OTHER),
 }
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*\+json\Z")
-_MAY_BE_SCOPED = re.compile(r"<(?:style|audio|video)[\s/>]", re.IGNORECASE)
 #: Tags between which text is a block of its own.
 _BLOCK = re.compile(r"</?(?:p|div|td|th|li|dt|dd|h[1-6]|pre|blockquote|caption|table|ul|ol|dl)\b[^>]*>")
 #: The text that IPython sends for objects without a text form.
@@ -155,9 +153,12 @@ def _in_words(mime: str) -> str:
 
 
 def safe_text(text: object, limit: int = MAX_TEXT) -> str:
-    """Clean plain text: keep colours, remove other escape sequences and our mark; cut it at ``limit`` characters."""
+    """Clean plain text: keep colours, remove other escape sequences and our mark, cut what is too long."""
     if not isinstance(text, str):
         raise ContentRefused(f"it is {type(text).__name__}, not text")
+    if (more := text.count("\n") - MAX_LINES) > 0:
+        *kept, _ = text.split("\n", MAX_LINES)
+        text = "\n".join([*kept, f"[… {more} more lines are not shown]"])
     if len(text) > limit:
         text = f"{text[:limit]}\n[… {len(text) - limit} more characters are not shown]"
     return unmarked(only_colours(encodable(text)))
@@ -204,24 +205,9 @@ def _turned(mime: str, text: str) -> int:
 
 
 def _html(text: str) -> tuple[str, tuple[str, ...]]:
-    # nh3 and tinycss2 are loaded by the first cell that needs them.
-    from sandbox_kernel.untrusted.html import clean_html
+    from sandbox_kernel.untrusted.html import clean_html  # nh3 is loaded by the first cell that needs it
 
-    return in_page(text) or clean_html(text)
-
-
-def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return markup with styles, sound or video as a page may show it; None if it has none, or they cannot be kept."""
-    if not _MAY_BE_SCOPED.search(TABLE_STYLE.sub("", markup)):
-        return None
-    from sandbox_kernel.untrusted.scoped_html import scoped_html
-    from sandbox_kernel.untrusted.style_sheet import NotScoped
-
-    try:
-        shown, taken = scoped_html(markup)
-        return unmarked(shown), taken
-    except (NotScoped, ContentRefused, RecursionError):
-        return None
+    return clean_html(text)
 
 
 def _svg(text: str) -> tuple[str, tuple[str, ...]]:

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.outcome import judge_run
 from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, SandboxError
-from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.ending import Verdict
-from sandbox_kernel.jail.enforcer import has_own_disk, process_rlimit, start_jail
+from sandbox_kernel.jail.enforcer import start_jail
 from sandbox_kernel.jail.gate_messages import JobFile, Step, receive_with_files
 from sandbox_kernel.jail.interpreter import find_python, runtime_grants
 from sandbox_kernel.jail.jail import Jail
@@ -317,11 +316,10 @@ class InnerKernel:
             cwd=self._folder(places),
             env=self._environment(places),
             rlimits=rlimits(
+                self._enforcer,
                 LIMITS,
                 self.options.memory_mb,
-                own_disk=has_own_disk(self._enforcer),
-                exact_memory=find_hierarchies() is not None,
-                processes=process_rlimit(self._enforcer, LIMITS.processes + OWN_PROCESSES),
+                processes=LIMITS.processes + OWN_PROCESSES,
                 reserved_mb=_RESERVED_MB,
             ),
             no_stdin=True,

@@ -63,9 +63,9 @@ def test_each_message_gets_its_own_buffers(evaluate: Evaluate) -> None:
 
 
 def test_a_file_that_is_too_large_is_said_with_its_size_the_limit_and_what_to_do(evaluate: Evaluate) -> None:
-    dropped = {"bytes": (70 << 20) + 1, "most": 64 << 20, "isFile": True}
+    dropped = {"bytes": (70 << 20) + 1, "most": 8 << 20, "isFile": True}
     assert evaluate("frame-view.js", "droppedSentence(values[0])", dropped) == (
-        "Not uploaded: 71 MB, and 64 MB in 10 seconds is the most. "
+        "Not uploaded: 71 MB, and 8 MB in 10 seconds is the most. "
         "Put larger files into a folder of the session (--here, --mount)"
     )
     assert evaluate("frame-view.js", "droppedSentence(values[0])", {"bytes": 1.5e6, "most": 1 << 20}) == (

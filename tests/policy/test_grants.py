@@ -259,7 +259,7 @@ def test_no_program_that_sandboxed_code_may_have_made_is_run_on_the_host(place: 
     name = str(program)
     asks: list[Callable[[], object]] = [
         lambda: find_python(name), lambda: find_node(name), lambda: find_rustc(name),
-        lambda: find_compiler(name, ("cc",), "cc"), lambda: find_program((name,), ("--version",)),
+        lambda: find_compiler(name, ("cc",), "cc"), lambda: find_program((name,), ("--version",), ""),
         lambda: needed_files([name], {}, ""), lambda: needed_files([str(program.parent / "R")], {}, ""),
     ]  # fmt: skip
     (program.parent / "R").write_bytes(b"")

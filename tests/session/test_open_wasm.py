@@ -212,7 +212,7 @@ def test_memory_of_a_hostile_file_stays_inside(
 
     session.save(tmp_path / "s")
     saved = read_image(str(tmp_path / "s"))
-    monkeypatch.setattr("sandbox_kernel.session.worker.process.PATIENCE_S", 3.0)
+    monkeypatch.setattr("sandbox_kernel.session.worker.worker.PATIENCE_S", 3.0)
     garbage = b"\xa5" * saved.header.memory_bytes
     (tmp_path / "memory").write_bytes(garbage)
     with open(tmp_path / "memory", "rb") as file:

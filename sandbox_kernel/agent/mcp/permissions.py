@@ -13,12 +13,11 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum, unique
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.agent.answer import Answer
+from sandbox_kernel.agent.mcp.tools import Reply
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.model import ExecResult
@@ -38,16 +37,6 @@ MOST_QUESTIONS = 3
 #: Most replies that wait for an answer; the oldest is given up.
 _MOST_WAITING = 16
 _FIELD = "answer"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """The answer of a call, and pictures as base64 PNG."""
-
-    answer: Answer
-    pictures: tuple[str, ...] = ()
-    #: Domains that the program lacked and that the user may be asked for.
-    questions: tuple[Wanted, ...] = ()
 
 
 @unique

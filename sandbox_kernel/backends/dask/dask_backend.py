@@ -2,7 +2,8 @@
 
 Dask itself builds no walls: a worker runs the request with the process backend of its machine, and the result says what
 was enforced there. Output arrives as events while the program runs; files arrive with the result.
-The cluster is trusted, as Dask requires; ``dask_delivery.py`` says what is checked nevertheless.
+Messages of Dask are pickles, so each member of a cluster can run code on every other member, this host included:
+scheduler and workers are trusted. Programs that run there are not.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
 from sandbox_kernel.backends.checks import read_to_end, unless_terminal
-from sandbox_kernel.backends.dask.dask_delivery import Delivery, decode_capabilities, decode_delivery
 from sandbox_kernel.backends.dask.dask_worker import (
     BEGAN,
+    Delivery,
     measure_on_worker,
     run_on_worker,
     stop_on_worker,
 )
 from sandbox_kernel.backends.process import ProcessConfig, ProcessSetup
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, install_line
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, install_line
 from sandbox_kernel.jail.streams import Stop, readable
-from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, OnOutput, Status, notes
+from sandbox_kernel.model import ExecRequest, ExecResult, Note, OnOutput, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
-from sandbox_kernel.workspace.changes import Keep, leaves_files
-from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder, pack_folder, take_changes
+from sandbox_kernel.workspace.changes import leaves_files
+from sandbox_kernel.workspace.overlay.overlay_folder import pack_folder, take_changes
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 
@@ -83,7 +84,7 @@ class DaskBackend(BlockingBackend):
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured on one worker. Other machines of the cluster may differ."""
         future = self.client.submit(measure_on_worker, self._setup, pure=False)
-        return decode_capabilities(_answer(future))
+        return _answer(future, BackendCapabilities)
 
     def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
         """See ``BlockingBackend``; ``on_output`` runs on a thread of the client, ``on_usage`` and ``on_input`` never.
@@ -112,7 +113,7 @@ class DaskBackend(BlockingBackend):
             if not self._wait(name, request, events, done, stop):
                 future.cancel()
                 return _unanswered(request, context.chosen)
-            delivery = decode_delivery(_answer(future), request)
+            delivery = _answer(future, Delivery)
             if on_output is not None:
                 events.wait_for(delivery.pieces)
         finally:
@@ -120,14 +121,25 @@ class DaskBackend(BlockingBackend):
             with _closing:
                 os.close(done)
         result = delivery.result
-        if here is not None:
-            missing = _changed(delivery, here, began_ns)
+        missing: Sequence[Note] = ()
+        if here is not None and delivery.changed:
+            with _temporary_folder() as rooted:
+                missing = take_changes(here, delivery.changed, rooted, began_ns)
         elif keep is not None and result.changes and leaves_files(result.status, result.limit):
-            missing = _kept(result.changes, delivery.files, keep)
-        else:
-            missing = ()
-        told = (*result.notes, *missing)
-        return replace(result, notes=told, here="" if here is None else "copy", chosen=context.chosen)
+            with _temporary_folder() as rooted:
+                for change in result.changes:
+                    if change.type == DIRECTORY and change.kind != "deleted":
+                        rooted.make_folder(change.path)
+                for path, data in delivery.files.items():
+                    rooted.write(path, data)
+                missing = keep(rooted, result.changes)
+        return replace(
+            result,
+            backend=self.name,
+            notes=(*result.notes, *missing),
+            here="" if here is None else "copy",
+            chosen=context.chosen,
+        )
 
     def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: int, stop: Stop | None) -> bool:
         """Wait until the run is over. Returns False when it was stopped and its worker does not answer.
@@ -237,30 +249,29 @@ class _OutputEvents:
             self._more.wait_for(lambda: self._pieces >= pieces, timeout=10.0)
 
 
-def _answer(future: Future[bytes]) -> object:
-    """Return the answer of a worker. Raises ``BackendUnavailable`` for an error of the cluster."""
+_T = TypeVar("_T")
+
+
+def _answer(future: Future[Any], kind: type[_T]) -> _T:
+    """Return the answer of a worker, or raise the error that it returned; ``BackendUnavailable`` for anything else."""
     try:
-        return future.result()
+        found = future.result()
     except Exception as error:
         said = str(error) or type(error).__name__
-        raise BackendUnavailable(f"the Dask cluster did not finish the run: {said}; check that it runs") from error
+        raise BackendUnavailable(
+            f"the Dask cluster did not finish the run: {said}; check that it runs, with the same sandbox-kernel as here"
+        ) from error
+    if isinstance(found, SandboxError):
+        raise found
+    if not isinstance(found, kind):
+        raise BackendUnavailable(
+            f"a worker of the Dask cluster sent an invalid answer (a {type(found).__name__}); "
+            "install the same sandbox-kernel on the workers as here"
+        )
+    return found
 
 
-def _changed(delivery: Delivery, here: HereFolder, began_ns: int) -> Sequence[Note]:
-    """Keep what a run changed in its copy of the user's folder; returns notes on what was not kept."""
-    if not delivery.changed:
-        return ()
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Rooted]:
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder, Rooted.at(folder) as rooted:
-        return take_changes(here, delivery.changed, rooted, began_ns)
-
-
-def _kept(changes: Sequence[FsChange], files: Mapping[str, bytes], keep: Keep) -> Sequence[Note]:
-    """Call ``keep`` with the files of the run in a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder:
-        with Rooted.at(folder) as rooted:
-            for change in changes:
-                if change.type == DIRECTORY and change.kind != "deleted":
-                    rooted.make_folder(change.path)
-            for path, data in files.items():
-                rooted.write(path, data)
-            return keep(rooted, changes)
+        yield rooted

@@ -17,16 +17,14 @@ from sandbox_kernel.backends.outcome import RunFacts, run_facts
 from sandbox_kernel.errors import EnforcerFailed, InvalidRequest, PolicyViolation
 from sandbox_kernel.ground.wire import BadMessage, decode
 from sandbox_kernel.jail import ending
-from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.ending import Evidence, Verdict
-from sandbox_kernel.jail.enforcer import has_own_disk
 from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step, readable_text
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.run_job import Job, JobOutcome
 from sandbox_kernel.jail.sealed_memory import SealedMemory
-from sandbox_kernel.jail.walls import CELL, WORK, Walls, Warm, sizes
+from sandbox_kernel.jail.walls import CELL, WORK, Walls, Warm, has_own_disk, sizes
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.languages.recipe import ProgramPlan, rlimits
 from sandbox_kernel.limits import MIB, Limits
@@ -128,19 +126,18 @@ def make_walls(
                 f"mount the folder that holds it: policy.mount({os.path.dirname(grant.source)!r}, '/data')"
             )
     together = tuple(dict.fromkeys((*python.runtime, *runtime)))
-    rlimits = tuple(embedder_rlimits(limits, memory_mb + RUNTIME_MB, has_own_disk(enforcer)).items())
+    rlimits = tuple(embedder_rlimits(limits, memory_mb + RUNTIME_MB, enforcer).items())
     # A guest that escapes from the engine still cannot start a process.
-    no_spawn = seccomp.build_no_spawn_filter(seccomp.host_arch())
+    no_spawn = seccomp.build_step_filter(seccomp.host_arch(), may_spawn=False, memory_is_watched=False)
     loaded = () if ahead is None else (ahead[0], json.dumps(ahead[1].to_dict()))
     warm = Warm((_WAITING, *loaded), rlimits, no_spawn)
     preload = ("site", _WAITING)
     return Walls(python.executable, together, grants, box, tmp, shm, preload, warm, enforcer=enforcer)
 
 
-def embedder_rlimits(limits: Limits, memory_mb: int, own_disk: bool) -> dict[str, int]:
+def embedder_rlimits(limits: Limits, memory_mb: int, enforcer: str) -> dict[str, int]:
     """Return the resource limits of a process with the engine."""
-    exact = find_hierarchies() is not None
-    most = rlimits(limits, memory_mb, exact_memory=exact, processes=None, own_disk=own_disk)
+    most = rlimits(enforcer, limits, memory_mb, processes=None)
     return {**most, "NOFILE": limits.open_files + _OWN_FILES}
 
 

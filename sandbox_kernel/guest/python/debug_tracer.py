@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 
-from .cell_names import CELL_FILES, CELL_FOLDER
+from .cell_names import CELL_FOLDER
 from .interactive.frame import bundle, plain
 
 TYPE_CHECKING = False
@@ -42,7 +42,7 @@ class Tracer:
         # JupyterLab calls the main thread 1, also when it is not the first debugger of this process.
         BaseSchema.initialize_ids_translation()
         on_disk = pydevd_file_utils.os_path_exists
-        pydevd_file_utils.exists = lambda path: path.startswith((CELL_FOLDER, CELL_FILES)) or on_disk(path)
+        pydevd_file_utils.exists = lambda path: path.startswith(CELL_FOLDER) or on_disk(path)
         self._pydevd: Any = pydevd
         self._hook = hook
         self.socket, theirs = socket.socketpair()

@@ -101,17 +101,6 @@ _SAID = {
 }
 
 
-class Sentence:
-    """A magic that prints one sentence."""
-
-    def __init__(self, sentence: str) -> None:
-        self._sentence = self.__doc__ = sentence
-
-    def __call__(self, line: str) -> None:
-        """Print it, whatever the line says."""
-        print(self._sentence)
-
-
 def add_magics(shell: Any) -> None:
     """Give a shell the magics of ipykernel that IPython's own shell lacks or does otherwise."""
 
@@ -132,56 +121,41 @@ def add_magics(shell: Any) -> None:
         shell.system("clear")
 
     magics = {"less": less, "more": less, "man": man, "clear": clear}
-    said = {name: Sentence(sentence) for name, sentence in _SAID.items()}
-    for name, function in {**magics, **said, "ed": said["edit"]}.items():
+    for name, sentence in {**_SAID, "ed": _SAID["edit"]}.items():
+        magics[name] = lambda line, sentence=sentence: print(sentence)  # type: ignore[misc]
+    for name, function in magics.items():
         shell.register_magic_function(function, "line", name)
 
 
 # A session's cells for ``%history -g``, ``%rerun`` and ``%recall``: IPython asks its database, which is off here.
 
 
-class OwnHistory:
-    """Answers as IPython's history manager, from the cells of this session."""
+def keep_own_history(shell: Any) -> None:
+    """Let the history magics of a shell find the cells of its session."""
+    manager = shell.history_manager
 
-    def __init__(self, manager: Any) -> None:
-        self._manager = manager
+    def cells(raw: bool, output: bool) -> List[Entry]:
+        """The cells of this session; numbers that other sessions of the notebook took are left out."""
+        found = manager.get_range(0, 1, None, raw=raw, output=output)
+        return [cell for cell in found if (cell[2][0] if output else cell[2])]
 
     def get_tail(
-        self, n: int | None = 10, raw: bool = True, output: bool = False, include_latest: bool = False
+        n: int | None = 10, raw: bool = True, output: bool = False, include_latest: bool = False
     ) -> List[Entry]:
-        """The last ``n`` cells, without the present one."""
-        cells = self._cells(raw, output)
-        ended = cells if include_latest else cells[:-1]
-        count = 10 if n is None else n
-        return ended[-count:] if count > 0 else []
+        found = cells(raw, output)
+        return (found if include_latest else found[:-1])[-(10 if n is None else n) :] if n != 0 else []
 
     def search(
-        self,
-        pattern: str = "*",
-        raw: bool = True,
-        search_raw: bool = True,
-        output: bool = False,
-        n: int | None = None,
+        pattern: str = "*", raw: bool = True, search_raw: bool = True, output: bool = False, n: int | None = None,
         unique: bool = False,
-    ) -> List[Entry]:
-        """All cells that match a pattern with wildcards, or the last ``n`` of them."""
-        texts = {number: text for _, number, text in self._cells(search_raw, output=False)}
-        found = [cell for cell in self._cells(raw, output) if fnmatch.fnmatchcase(texts[cell[1]], pattern)]
+    ) -> List[Entry]:  # fmt: skip
+        texts = {number: text for _, number, text in cells(search_raw, output=False)}
+        found = [cell for cell in cells(raw, output) if fnmatch.fnmatchcase(texts[cell[1]], pattern)]
         if unique:
             found = sorted({texts[cell[1]]: cell for cell in found}.values(), key=lambda cell: cell[1])
         return found if n is None else found[len(found) - min(n, len(found)) :]
 
-    def _cells(self, raw: bool, output: bool) -> List[Entry]:
-        """The cells of this session; numbers that other sessions of the notebook took are left out."""
-        cells = self._manager.get_range(0, 1, None, raw=raw, output=output)
-        return [cell for cell in cells if (cell[2][0] if output else cell[2])]
-
-
-def keep_own_history(shell: Any) -> None:
-    """Let the history magics of a shell find the cells of its session."""
-    manager = shell.history_manager
-    own = OwnHistory(manager)
-    manager.get_tail, manager.search = own.get_tail, own.search
+    manager.get_tail, manager.search = get_tail, search
 
 
 # Runs ``!command`` on a terminal of its own, as ipykernel does: programs show columns, and each line at once.

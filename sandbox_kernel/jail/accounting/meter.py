@@ -56,13 +56,6 @@ class Disk:
     over: bool
 
 
-def of_file_system(fd: int) -> Disk:
-    """Measure a folder that is its own file system. The kernel limits its size, but not the number of files."""
-    seen = os.fstatvfs(fd)
-    too_many = seen.f_files - seen.f_ffree > MAX_INODES
-    return Disk(full=too_many or seen.f_bavail == 0, over=too_many)
-
-
 class Meter(ABC):
     """The meter of one sandbox. ``jail.py`` calls attach, arm and close; ``run_job.py`` and sessions call the rest."""
 
@@ -124,10 +117,6 @@ class Meter(ABC):
     @abstractmethod
     def memory_is_exceeded(self) -> bool:
         """Whether the sandbox must be killed for its memory. Called at every tick."""
-
-    def oom_kills(self) -> int:
-        """Return how many processes the kernel killed for memory so far. Sessions compare before and after a cell."""
-        return 0
 
     @abstractmethod
     def cpu_seconds(self) -> float:
@@ -274,13 +263,6 @@ _ANONYMOUS = {1: "total_rss", 2: "anon"}
 _SHARED = {1: "total_shmem", 2: "shmem"}
 
 
-def own_leaves() -> set[str]:
-    """Return the folders of all control groups that this process has made for its sandboxes."""
-    where = find_hierarchies()
-    places = {where.memory, where.pids, where.unified} - {None} if where is not None else set()
-    return {entry.path for place in places for entry in os.scandir(place) if entry.name.startswith(GROUP_PREFIX)}
-
-
 class CgroupMeter(Meter):
     """Limits by a control group of the sandbox alone: made before it starts, removed after its end.
 
@@ -331,7 +313,8 @@ class CgroupMeter(Meter):
         if self._pids is not None:
             write(f"{self._pids}/pids.max", str(processes))
         self._event = self._oom_event() if self._version == 1 else None
-        self._cpu_before = self._cpu_so_far()
+        self._cpu_before = 0.0
+        self._cpu_before = self.cpu_seconds()
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``. If one limit of memory blocks the other, it is written again afterwards."""
@@ -357,7 +340,9 @@ class CgroupMeter(Meter):
 
     def usage_bytes(self) -> int:
         """See ``Meter``. Counts caches that can be reclaimed too."""
-        return _number(_content(f"{self._memory}/{_USAGE[self._version]}")) or 0
+        with contextlib.suppress(OSError):
+            return _number(read_once(f"{self._memory}/{_USAGE[self._version]}")) or 0
+        return 0
 
     def held_bytes(self) -> int:
         """See ``Meter``. Counts processes and memory file systems."""
@@ -387,21 +372,17 @@ class CgroupMeter(Meter):
 
     def memory_is_exceeded(self) -> bool:
         """Whether the kernel killed a task for memory. It kills one at a time; the caller ends the rest."""
-        return self.oom_kills() > 0
+        return self._oom_kills() > 0
 
-    def oom_kills(self) -> int:
-        """See ``Meter``."""
+    def _oom_kills(self) -> int:
         return _table(f"{self._memory}/{_KILLS[self._version]}").get("oom_kill", 0)
 
     def cpu_seconds(self) -> float:
-        """See ``Meter``."""
-        return max(0.0, self._cpu_so_far() - self._cpu_before)
-
-    def _cpu_so_far(self) -> float:
-        counted = self._counted_cpu()
-        if counted is not None:
-            return counted
-        return usage(tree(self._pid)).cpu_seconds if self._pid else 0.0
+        """See ``Meter``. Without a version 2 group, only processes that run now are counted."""
+        spent = self._counted_cpu()
+        if spent is None:
+            spent = usage(tree(self._pid)).cpu_seconds if self._pid else 0.0
+        return max(0.0, spent - self._cpu_before)
 
     def _counted_cpu(self) -> float | None:
         """Return the CPU time of all processes that ever ran in the group; None without a version 2 group."""
@@ -441,15 +422,14 @@ class CgroupMeter(Meter):
         refused = 0 if self._pids is None else _table(f"{self._pids}/pids.events").get("max", 0)
         counted = self._counted_cpu()
         cpu = None if counted is None else max(0.0, counted - self._cpu_before)
-        kills = self.oom_kills()
-        return Reading(kills > 0, refused > 0 or self._full, self._peak_bytes(), cpu, oom_kills=kills)
-
-    def _peak_bytes(self) -> int | None:
-        if self._peak_fd < 0:
-            return _number(_content(f"{self._memory}/{_PEAK[self._version]}"))
+        kills = self._oom_kills()
+        peak = None
         with contextlib.suppress(OSError):
-            return _number(os.pread(self._peak_fd, 64, 0))
-        return None
+            if self._peak_fd >= 0:
+                peak = _number(os.pread(self._peak_fd, 64, 0))
+            else:
+                peak = _number(read_once(f"{self._memory}/{_PEAK[self._version]}"))
+        return Reading(kills > 0, refused > 0 or self._full, peak, cpu, oom_kills=kills)
 
     def close(self) -> bool:
         """Remove the group; returns False while a process in it is still dying."""
@@ -468,21 +448,19 @@ class CgroupMeter(Meter):
         return True
 
 
-def _content(path: str) -> bytes:
-    """Return a file of the kernel; empty when this kernel has none, or the group is gone."""
-    try:
-        return read_once(path)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENODEV):
-            raise
-        return b""
-
-
 def _number(text: bytes) -> int | None:
     return int(text) if text.strip().isdigit() else None
 
 
 def _table(path: str) -> dict[str, int]:
-    """Return names and numbers from a file of the kernel; a limit may be the word ``max``."""
-    words = _content(path).decode().split()
+    """Return names and numbers from a file of the kernel; a limit may be the word ``max``.
+
+    The table is empty when this kernel has no such file, or the group is gone.
+    """
+    try:
+        words = read_once(path).decode().split()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+        return {}
     return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=False) if value.isdigit()}

@@ -60,14 +60,6 @@ def status(pid: int) -> dict[bytes, bytes]:
     return dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
 
 
-def command_line(pid: int) -> list[bytes]:
-    """Return the arguments of a process; empty when it is gone."""
-    try:
-        return read_once(f"/proc/{pid}/cmdline").split(b"\0")[:-1]
-    except OSError:
-        return []
-
-
 def lives(fields: list[bytes]) -> bool:
     """Whether a process with this ``stat`` runs: at least one of its threads does."""
     return bool(fields) and (fields[0] not in _ENDED or int(fields[THREADS]) > 1)

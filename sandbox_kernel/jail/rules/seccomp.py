@@ -259,15 +259,10 @@ def build_namespace_filter(shows_host_files: bool, lists_interfaces: bool = Fals
     return build_filter(host_arch(), families=(*families, AF_NETLINK) if lists_interfaces else families)
 
 
-def build_no_spawn_filter(arch: str) -> bytes:
-    """Return a second filter on top of the base one: no new processes. Threads and ``execve`` stay possible."""
-    return _program(arch, _no_spawn_verdicts())
-
-
 def build_step_filter(
     arch: str, *, may_spawn: bool, memory_is_watched: bool, host_decides: bool = False
 ) -> bytes | None:
-    """Return the second filter of one step, or None when the step needs none.
+    """Return the second filter of one step, or None when the step needs none. Threads and ``execve`` stay possible.
 
     ``host_decides``: where new processes are denied, plain forks wait for a decision of the host (a session's
     checkpoints are forks). All other ways to start a process stay refused.
@@ -280,7 +275,9 @@ def build_step_filter(
     """
     verdicts: dict[str, Code] = {}
     if not may_spawn:
-        verdicts |= _no_spawn_verdicts(host_decides=host_decides)
+        asked = when_equal(_PLAIN_FORK, give(ASK_LISTENER)) if host_decides else ()
+        thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *asked, *_EPERM)
+        verdicts |= {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
     if memory_is_watched:
         verdicts |= dict.fromkeys(_SYSV_IPC, _EPERM) | {"memfd_create": _ENOSYS}
     return _program(arch, verdicts) if verdicts else None
@@ -289,12 +286,6 @@ def build_step_filter(
 def build_no_watch_filter(arch: str) -> bytes:
     """Return a second filter for a user that may read more than Landlock lets it open: no watching of paths."""
     return _program(arch, {"inotify_add_watch": _EPERM})
-
-
-def _no_spawn_verdicts(*, host_decides: bool = False) -> dict[str, Code]:
-    asked = when_equal(_PLAIN_FORK, give(ASK_LISTENER)) if host_decides else ()
-    thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *asked, *_EPERM)
-    return {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
 
 
 def _socket_rule(families: tuple[int, ...], *, serves_unix: bool) -> Code:

@@ -1,7 +1,7 @@
 """The options and line commands of ``%%sandbox`` and ``%sandbox``: the one table that all who know an option read.
 
-``parse_options.py`` parses by it, ``cell_options.py`` writes options and joins them, ``own_rights.py`` and papermill's
-engine ask it what is a right, ``sessions.py`` what a session fixes when it starts, ``editor.py`` completes and explains
+``parse_options.py`` parses by it, ``cell_options.py`` writes options and joins them, ``own_rights.py`` asks it
+what is a right, ``sessions.py`` what a session fixes when it starts, ``editor.py`` completes and explains
 by it, the side panel and the command line take options from it, and ``docs/generate.py`` writes the tables of
 ``docs/notebook.md``.
 
@@ -230,7 +230,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     _own(
         "--cpu", "cpu_s", "DURATION", DURATION_FORM, "CPU time limit", _seconds, duration_text, _OF_A_CELL,
-        samples=("1s", "5s", "1m"),
+        is_limit=True, samples=("1s", "5s", "1m"),
     ),
     _own(
         "--processes", "processes", "N", COUNT_FORM, "how many processes may live at once",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shlex
 from collections.abc import Container, Iterable, Sequence
@@ -31,6 +32,8 @@ from sandbox_kernel.receipt import INVISIBLE, MARK
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 LINES_VARIABLE = "SANDBOX_KERNEL_LINES"
+#: Names the file that ``save`` and ``load`` may use without being asked: who starts the kernel gives it.
+STATE_VARIABLE = "SANDBOX_KERNEL_STATE"
 #: What a page with our extension draws buttons for; it asks the kernel what they are about.
 MIME = "application/vnd.sandbox-kernel.rights+json"
 #: The word that answers the question at a console.
@@ -44,12 +47,12 @@ _MOST_BYTES = 4 << 20
 #: who works with data raises memory and time all day.
 _LIMITS = tuple(option for option in OPTIONS if option.is_limit)
 _USUAL = CellOptions(
-    memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S,
+    memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S, cpu_s=math.inf,
     **{name: getattr(Limits(), name) for name in ("processes", "disk_mb", "output_bytes")},
 )  # fmt: skip
 _UNASKED = CellOptions(
     memory_mb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB, timeout_s=24 * 3600.0,
-    processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
+    cpu_s=math.inf, processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
 )  # fmt: skip
 #: Presets that give what a notebook without a policy has.
 _LIKE_NONE = ("standard", "classroom")
@@ -94,6 +97,8 @@ def rights_asked(plan: CellPlan, before: CellOptions, *, asks: bool = False) -> 
         asked += _rights(options, raised)
     had = {*_rights(before), "--policy strict"}
     had |= {f"--policy {name}" for name in _LIKE_NONE} if before.policy in (None, *_LIKE_NONE) else set()
+    if state := os.environ.get(STATE_VARIABLE):
+        had |= {f"%sandbox {verb} {state}" for verb in ("save", "load")}
     return tuple(dict.fromkeys(right for right in asked if right not in had))
 
 
@@ -216,10 +221,12 @@ class LineRights:
         of_install = [option.name for option in OPTIONS if option.of_install]
         given = " ".join(right for right in some if right.split()[0] in of_install and "(allows:" not in right)
         install = f"start a kernel that has it (sandbox-kernel install --name NAME {given}), or " if given else ""
+        choose = f"set {LINES_VARIABLE}={LineSetting.ALL} for notebooks whose lines you have read"
+        if self.setting is LineSetting.LOCKED:  # papermill's engine sets the variable itself
+            choose += "; for papermill's engine give it by parameters, like -p sandbox_mounts or sandbox_memory"
         return PolicyViolation(
             f"{', '.join(some)}{more}: lines of cells give themselves no rights, {_WHO[self.setting]} "
-            f"({LINES_VARIABLE}={self.setting}). To run this without being asked, {install}set "
-            f"{LINES_VARIABLE}={LineSetting.ALL} for notebooks whose lines you have read"
+            f"({LINES_VARIABLE}={self.setting}). To run this without being asked, {install}{choose}"
         )
 
 

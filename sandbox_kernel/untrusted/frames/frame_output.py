@@ -20,7 +20,7 @@ from sandbox_kernel.untrusted.css import TABLE_STYLE
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
 from sandbox_kernel.untrusted.frames.document import USUAL_HEIGHT, frame
 from sandbox_kernel.untrusted.json_value import encodable
-from sandbox_kernel.untrusted.sanitize import SanitizedBundle, in_page, sanitize_bundle
+from sandbox_kernel.untrusted.sanitize import SanitizedBundle, sanitize_bundle
 
 FRAME = "application/vnd.sandbox-kernel.frame+json"
 LIBRARY = "application/vnd.sandbox-kernel.library+json"
@@ -227,20 +227,10 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
         return SanitizedBundle(clean.data, clean.metadata, removed)
     if frame is None:
         return sanitize_bundle(data, metadata)
-    shown = in_page(frame.html) if FRAME not in data else None
-    if shown is not None:
-        return _with_html(data, metadata, *shown)
     rest = {mime: value for mime, value in data.items() if mime in _BESIDE}
     clean = sanitize_bundle(rest or {"text/plain": "[an interactive output]"}, metadata)
     removed = (*clean.removed, *refused_hosts(frame.html))
     return SanitizedBundle({**clean.data, **frame.bundle()}, clean.metadata, removed)
-
-
-def _with_html(data: Mapping[object, object], metadata: object, markup: str, taken: tuple[str, ...]) -> SanitizedBundle:
-    """Clean a bundle whose HTML is clean already."""
-    clean = sanitize_bundle({**data, "text/html": ""}, metadata)
-    words = (f"HTML was shown without {', '.join(taken)}",) if taken else ()
-    return SanitizedBundle({**clean.data, "text/html": markup}, clean.metadata, (*clean.removed, *words))
 
 
 #: Forms of an output that are kept beside its frame, for viewers that show no frame.

@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,12 +26,18 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine
 from papermill.log import logger
 
-from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.limits import check_timeout
-from sandbox_kernel.model.units import parse_duration, parse_megabytes
-from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, rights_asked, shown
-from sandbox_kernel.notebook.options.parse_cell import parse_cell
+from sandbox_kernel.notebook.options.cell_options import policy_of
+from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, STATE_VARIABLE
+from sandbox_kernel.notebook.options.parse_options import (
+    HERE_VARIABLE,
+    MEMORY_VARIABLE,
+    OPTIONS_VARIABLE,
+    TIMEOUT_VARIABLE,
+    parse_options,
+    split_words,
+)
 from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
 from sandbox_kernel.wrapped.relaying.clean_outputs import OutputCleaner
@@ -89,27 +94,22 @@ class KeptCells:
                 os.unlink(path)
 
 
-class SandboxNotebookClient(PapermillNotebookClient):  # type: ignore[misc]
-    """Runs a notebook in the Sandbox kernel: sets its options first, and keeps or takes up a state if one is named."""
+class ResumingClient(PapermillNotebookClient):  # type: ignore[misc]
+    """Runs a notebook in the Sandbox kernel; takes up the state before a failed cell, or keeps it."""
 
-    def __init__(self, nb_man: Any, *, options_cell: str, state: str, **kwargs: Any) -> None:
+    def __init__(self, nb_man: Any, *, state: str, **kwargs: Any) -> None:
         super().__init__(nb_man, **kwargs)
-        self._options_cell = options_cell
-        self._kept = KeptCells(state) if state else None
+        self._kept = KeptCells(state)
         self._done: list[dict[str, Any]] = []
 
     def papermill_execute_cells(self) -> None:
         """Run the cells that are left. papermill's own loop does it; cells that were run before are passed over."""
-        if self._options_cell:
-            self._command(self._options_cell)
-        if self._kept is not None:
-            self._done = self._kept.read(self.nb.cells)
-            if self._done:
-                self._command(f"%sandbox load {os.path.basename(self._kept.name)}")
-                logger.info(f"Going on at cell {len(self._done) + 1} with the state in {self._kept.name}")
+        self._done = self._kept.read(self.nb.cells)
+        if self._done:
+            self._command(f"%sandbox load {os.path.basename(self._kept.name)}")
+            logger.info(f"Going on at cell {len(self._done) + 1} with the state in {self._kept.name}")
         super().papermill_execute_cells()
-        failed = any(cell.metadata.papermill.get("exception") for cell in self.nb.cells)
-        if self._kept is not None and not failed:
+        if not any(cell.metadata.papermill.get("exception") for cell in self.nb.cells):
             self._kept.remove()
 
     def execute_cell(self, cell: Any, index: int, *args: Any, **kwargs: Any) -> Any:
@@ -121,8 +121,7 @@ class SandboxNotebookClient(PapermillNotebookClient):  # type: ignore[misc]
         try:
             return super().execute_cell(cell, index, *args, **kwargs)
         except CellExecutionError:
-            if self._kept is not None:
-                self._keep(index)
+            self._keep(index)
             raise
 
     def _nodes(self, index: int) -> list[Any]:
@@ -141,7 +140,6 @@ class SandboxNotebookClient(PapermillNotebookClient):  # type: ignore[misc]
 
     def _keep(self, index: int) -> None:
         """Take the failed cell back and save the session as it was before it."""
-        assert self._kept is not None
         self._command("%sandbox undo")
         self._command(f"%sandbox save {os.path.basename(self._kept.name)}")
         self._kept.write(self.nb.cells[:index])
@@ -160,40 +158,15 @@ def _digest(cell: Any) -> str:
     return hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()
 
 
-def check_cells(sources: Iterable[str], settings: Mapping[str, object]) -> None:
-    """Raise ``InvalidRequest`` if a cell asks for a right, or for more than the limits of this run.
-
-    Args:
-        sources: The programs of the notebook's code cells, in order.
-        settings: The settings of this run.
-
-    """
-    memory, timeout = settings.get("memory"), settings.get("timeout")
-    given = CellOptions(
-        memory_mb=parse_megabytes(str(memory), "memory") if memory else None,
-        timeout_s=parse_duration(str(timeout), "timeout") if timeout else None,
-    )
-    for number, source in enumerate(sources, 1):
-        try:
-            plan = parse_cell(source, given)
-        except SandboxError:
-            continue  # the kernel refuses this cell
-        if rights := rights_asked(plan, given):
-            raise InvalidRequest(
-                f"code cell {number} asks for a right: {', '.join(map(shown, rights))}; who runs it can give one: -p "
-                "sandbox_mounts HOST:GUEST, sandbox_domains DOMAIN, sandbox_here DIR, sandbox_policy NAME, "
-                "sandbox_memory SIZE, --execution-timeout SECONDS"
-            )
-
-
 #: The settings of the provisioner, and the two of them that are lists.
 SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record", "here")
 _LISTS = ("mounts", "domains")
 STATE = "state"
 _PREFIX = "sandbox_"
-#: What the Sandbox kernel calls these settings in a cell.
+#: What the Sandbox kernel calls these settings, and variables that would go before them.
 _OPTIONS = {"memory": "--memory", "timeout": "--timeout", "policy": "--policy", "mounts": "--mount",
             "domains": "--allow-net", "here": "--here"}  # fmt: skip
+_VARIABLES = {"memory": MEMORY_VARIABLE, "timeout": TIMEOUT_VARIABLE, "here": HERE_VARIABLE}
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -204,23 +177,24 @@ class PapermillSettings:
     values: Mapping[str, object]
     state: str = ""
 
-    @property
-    def needs_rights(self) -> bool:
-        """Whether lines of ours give rights or limits in the Sandbox kernel, or save a state."""
-        return bool(self.state or self.values)
+    def environment(self, earlier: Mapping[str, str]) -> dict[str, str]:
+        """Return variables that start the Sandbox kernel with these settings beside those of the variables ``earlier``.
 
-    def as_cell(self) -> str:
-        """Return the line that sets them in the Sandbox kernel; empty when there is nothing to set.
-
-        Raises ``InvalidRequest`` for a setting that only wrapped kernels have.
+        Its lines are locked: a cell can neither take the settings off nor have more. Raises ``InvalidRequest`` for a
+        setting that only wrapped kernels have.
         """
         words: list[str] = []
         for name, value in self.values.items():
             if name not in _OPTIONS:
                 raise InvalidRequest(f"the Sandbox kernel has no setting {name!r}; it has: {', '.join(_OPTIONS)}")
-            for each in value if isinstance(value, list) else [value]:
-                words += [_OPTIONS[name], shlex.quote(str(each))]
-        return " ".join(["%sandbox", *words]) if words else ""
+            words += [f"{_OPTIONS[name]}={each}" for each in (value if isinstance(value, list) else [value])]
+        before = parse_options(split_words(earlier.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
+        options = parse_options(words).replacing(before)
+        policy_of(options)
+        line = options.words()
+        split_words(line, "the settings of this run")
+        cleared = {variable: "" for name, variable in _VARIABLES.items() if name in self.values}
+        return {LINES_VARIABLE: "locked", STATE_VARIABLE: self.state, OPTIONS_VARIABLE: line, **cleared}
 
 
 def collect(given: Mapping[str, object], limit: float | None) -> PapermillSettings:
@@ -304,9 +278,15 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
             kwargs["execution_timeout"] = limit + _LATER_S
         manager = AsyncKernelManager(kernel_name=kernel_name or nb_man.nb.metadata.kernelspec.name)
         try:
-            if manager.kernel_spec is not None and is_sandbox_kernel(manager.kernel_spec.argv):
-                return _run_in_sandbox_kernel(nb_man, manager, settings, **kwargs)
-            _wall(manager, settings)
+            spec = manager.kernel_spec
+            if spec is not None and is_sandbox_kernel(spec.argv):
+                # Its cells run in a sandbox already. Jupyter replaces $NAME in variables of a kernelspec.
+                started = settings.environment({**os.environ, **spec.env})
+                spec.env = {**spec.env, **{name: value.replace("$", "$$") for name, value in started.items()}}
+            else:
+                _wall(manager, settings)
+            if settings.state:
+                return _run_with_state(nb_man, manager, settings.state, **kwargs)
             return super().execute_managed_notebook(nb_man, kernel_name, km=manager, **kwargs)
         except DeadKernelError:
             if not _has_error(nb_man.nb):
@@ -344,18 +324,11 @@ def _wall(manager: AsyncKernelManager, settings: PapermillSettings) -> None:
         raise InvalidRequest(f"kernel {name!r} is wrapped already, with its own {asked}: wrap it again with other ones")
 
 
-def _run_in_sandbox_kernel(nb_man: Any, manager: AsyncKernelManager, settings: PapermillSettings, **kwargs: Any) -> Any:
-    """Run a notebook with the Sandbox kernel: its cells run in a sandbox already, so it needs no provisioner."""
-    check_cells([cell.source for cell in nb_man.nb.cells if cell.cell_type == "code"], settings.values)
-    spec = manager.kernel_spec
-    if spec is not None:
-        # Lines of ours give the rights of the command line and keep a state; without them no line needs to give any.
-        spec.env = {**spec.env, LINES_VARIABLE: "all" if settings.needs_rights else "locked"}
-    client = SandboxNotebookClient(
+def _run_with_state(nb_man: Any, manager: AsyncKernelManager, state: str, **kwargs: Any) -> Any:
+    client = ResumingClient(
         nb_man,
         km=manager,
-        options_cell=settings.as_cell(),
-        state=settings.state,
+        state=state,
         timeout=kwargs.get("execution_timeout"),
         startup_timeout=kwargs.get("start_timeout") or 60,
         kernel_name=manager.kernel_name,
