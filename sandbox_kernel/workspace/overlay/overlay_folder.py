@@ -24,7 +24,7 @@ from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.apply import apply_changes, recover_all, strange_stages
 from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog, KeptChanges
 from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerChanges, LayerLook, Now, copy_folder
-from sandbox_kernel.workspace.overlay.patch import WholePatch, make_patch, make_whole_patch
+from sandbox_kernel.workspace.overlay.patch import WholePatch, make_patch
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.overlay.selection import select, select_to_apply
 from sandbox_kernel.workspace.tree.paths import display_name, names_beneath
@@ -84,12 +84,12 @@ class HereFolder(BoxFolder):
     def patch(self, paths: Iterable[str] | None = None) -> str:
         """Return the changes as a unified diff; a line for each file that is not text."""
         with self.lock:
-            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
+            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths)).text
 
     def whole_patch(self, paths: Iterable[str] | None = None) -> WholePatch:
         """Return the changes as a patch that also has the files that are not text."""
         with self.lock:
-            return make_whole_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
+            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths), binary=True)
 
     def digest(self) -> str:
         """See ``BoxFiles``: a text that is the same as long as no change is added, dropped or made again."""
