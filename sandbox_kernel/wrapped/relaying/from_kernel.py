@@ -22,7 +22,7 @@ from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, DISPLAYS, Malfo
 from sandbox_kernel.wrapped.relaying.clean_replies import clean_reply
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import Outside
-from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered
+from sandbox_kernel.wrapped.relaying.requests import Requests
 from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, split, to_json
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def read_message(channel: str, packet: Packet | None) -> KernelMessage:
 
 
 class FromKernel:
-    """Carries messages out. It shares the relay's clock, and what it remembers of requests.
+    """Carries messages out. It shares what the relay knows of requests.
 
     ``between`` is called between pieces of work that may take long: it takes what front ends have sent to stop a cell.
     """
@@ -95,16 +95,14 @@ class FromKernel:
         self,
         outside: Outside,
         widgets: KernelWidgets,
-        clock: CellClock,
-        remembered: Remembered,
+        requests: Requests,
         folder: KernelFolder | None,
         between: Callable[[], None] = lambda: None,
     ) -> None:
         self._between = between
         self._outside = outside
         self._widgets = widgets
-        self._clock = clock
-        self._remembered = remembered
+        self._requests = requests
         self._folder = folder
         self.outputs = OutputCleaner(widgets.gate)
         outside.closing = self.outputs.closing
@@ -122,7 +120,8 @@ class FromKernel:
             message = read_message(channel, split(frames))
             if channel == "iopub":
                 self._let_go(unless=message.parent_id)
-                if message.is_idle and self._clock.waits_for_reply(message.parent_id):
+                waits = self._requests.get(message.parent_id) and message.parent_id not in self._requests.ending
+                if message.is_idle and waits:
                     self._held[message.parent_id] = message
                     return
             self._carry(message)
@@ -165,19 +164,19 @@ class FromKernel:
                 self._outside.print_words(message.parent, _TOO_SLOW)
 
     def _reply(self, message: KernelMessage) -> None:
-        known = self._remembered.routes.get(message.parent_id)
+        known = self._requests.routes.get(message.parent_id)
         if known is None or (message.kind == "input_request") != (message.channel == "stdin"):
             raise MalformedMessage
         content, begin = message.content, time.thread_time()
         if message.kind in _CHECKED_REPLIES and self._slow_s > MAX_SLOW_S:
             content = {name: content[name] for name in ("status", "execution_count") if name in content}
         try:
-            clean = clean_reply(message.kind, content, self._remembered.completions.pop(message.parent_id, None))
+            clean = clean_reply(message.kind, content, self._requests.completions.pop(message.parent_id, None))
         finally:
             self._count(message, time.thread_time() - begin)
         if message.kind != "input_request":
-            self._remembered.routes.pop(message.parent_id, None)  # a request has one reply
-        elif not self._clock.asked(message.parent_id):
+            self._requests.routes.pop(message.parent_id, None)  # a request has one reply
+        elif not self._requests.asked(message.parent_id):
             raise MalformedMessage
         if message.kind == "execute_reply" and message.channel == "shell":
             self._end_of_cell(message)
@@ -230,7 +229,8 @@ class FromKernel:
             if self._widgets.keep_library(data):
                 return False
             self._show_libraries(
-                message, self._widgets.before(data, self._cell_of(message), runs=self._clock.get(parent_id) is not None)
+                message,
+                self._widgets.before(data, self._cell_of(message), runs=self._requests.get(parent_id) is not None),
             )
             clean["data"] = self._widgets.with_state(data)
         elif message.kind == "clear_output":
@@ -239,7 +239,7 @@ class FromKernel:
 
     def _cell_of(self, message: KernelMessage) -> str:
         """Return what tells this run of a cell from others."""
-        cell = self._clock.get(message.parent_id)
+        cell = self._requests.get(message.parent_id)
         return f"{cell.name if cell is not None else ''} {message.parent_id}"
 
     def _show_libraries(self, message: KernelMessage, libraries: Iterable[Mapping[str, object]]) -> None:
@@ -248,7 +248,7 @@ class FromKernel:
 
     def _end_of_cell(self, message: KernelMessage) -> None:
         """One of the two messages that end a cell came: with the second one it is over."""
-        if self._clock.ends(message.parent_id, message.kind):
+        if self._requests.ends(message.parent_id, message.kind):
             try:
                 told = list(kernel_words.changed(self._folder.after_cell())) if self._folder is not None else []
             except (SandboxError, OSError) as error:
@@ -256,7 +256,7 @@ class FromKernel:
             for words in told:
                 self._outside.print_words(message.parent, words)
             self.outputs.end()
-            self._clock.finished(message.parent_id)
+            self._requests.finished(message.parent_id)
 
 
 def _pieces(message: KernelMessage) -> Iterable[KernelMessage]:
