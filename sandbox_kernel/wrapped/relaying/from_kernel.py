@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.record import KernelRecorder
@@ -192,7 +193,7 @@ class FromKernel:
         if message.is_idle:
             for content in self.outputs.take_rest():
                 self._outside.publish("stream", parent, content)
-            self._show_libraries(message, self._widgets.after(self._cell_of(message)))
+            self._show_libraries(message, self._widgets.libraries.after(self._cell_of(message)))
             self._end_of_cell(message)
         elif kind == "error" and clean is not None:
             self.recorder.failed(message.parent_id, clean)
@@ -224,27 +225,27 @@ class FromKernel:
 
     def _is_shown(self, message: KernelMessage, clean: Table) -> bool:
         """Whether an output is for a cell. Libraries and what widgets print go elsewhere; frames get what they need."""
-        parent_id, data = message.parent_id, clean.get("data")
+        libraries, cell, data = self._widgets.libraries, self._cell_of(message), clean.get("data")
         if message.kind in DISPLAYS and isinstance(data, dict):
-            if self._widgets.keep_library(data):
+            if libraries.take(data):
                 return False
-            self._show_libraries(
-                message,
-                self._widgets.before(data, self._cell_of(message), runs=self._requests.get(parent_id) is not None),
-            )
+            self._show_libraries(message, libraries.before(data, cell))
+            if self._requests.get(message.parent_id) is None:  # no end to come, at which a cell shows these
+                self._show_libraries(message, libraries.after(cell))
             clean["data"] = self._widgets.with_state(data)
         elif message.kind == "clear_output":
-            self._widgets.cleared(self._cell_of(message))
-        return not self._widgets.takes(message.kind, parent_id, clean)
+            libraries.cleared(cell)
+        return not self._widgets.takes(message.kind, message.parent_id, clean)
 
     def _cell_of(self, message: KernelMessage) -> str:
         """Return what tells this run of a cell from others."""
         cell = self._requests.get(message.parent_id)
         return f"{cell.name if cell is not None else ''} {message.parent_id}"
 
-    def _show_libraries(self, message: KernelMessage, libraries: Iterable[Mapping[str, object]]) -> None:
+    def _show_libraries(self, message: KernelMessage, libraries: Iterable[ShowOutput]) -> None:
         for library in libraries:
-            self._outside.publish("display_data", message.parent, {"data": library, "metadata": {}, "transient": {}})
+            content = {"data": library.data, "metadata": {}, "transient": {}}
+            self._outside.publish("display_data", message.parent, content)
 
     def _end_of_cell(self, message: KernelMessage) -> None:
         """One of the two messages that end a cell came: with the second one it is over."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
+from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel, WayOut
 from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
@@ -74,7 +75,9 @@ class Relay:
         poller.register(self._way_out, zmq.POLLIN)
         poller.register(self._sockets["iopub"], zmq.POLLIN)
         while True:
-            ready = dict(poller.poll(int(1000 * self._wait_s()) + 1))
+            full = _PAUSE_S if self._outside.waiting.is_full else None
+            waits = [each for each in (self._requests.left_s(), self._widgets.left_s(), full) if each is not None]
+            ready = dict(poller.poll(int(1000 * max(0.0, min((_CHECK_S, *waits)))) + 1))
             if self._kernel.done in ready:
                 self._take_last()
                 return
@@ -101,12 +104,6 @@ class Relay:
     def came_up(self) -> bool:
         """Whether the kernel could be reached once, or a front end wanted it to end before that."""
         return bool(self._inner) or self._shutting_down
-
-    def _wait_s(self) -> float:
-        left = [each for each in (self._requests.left_s(), self._widgets.left_s()) if each is not None]
-        if self._outside.waiting.is_full:
-            left.append(_PAUSE_S)
-        return max(0.0, min((_CHECK_S, *left)))
 
     def _connect(self) -> None:
         """Take connections to the kernel's ports. From the first message on a channel's front ends are served."""
@@ -173,7 +170,7 @@ class Relay:
             name, may_ask = metadata.get("cellId"), content.get("allow_stdin", True) is not False
             cell = SentCell(header, packet.routing, name if isinstance(name, str) else "", may_ask)
             self._requests.sent(message_id, cell)
-            self._widgets.gone(metadata)
+            self._widgets.libraries.gone(cells_gone(metadata))
             self._from_kernel.begin(header)
         elif kind == "complete_request":
             code, place = content.get("code"), content.get("cursor_pos")
