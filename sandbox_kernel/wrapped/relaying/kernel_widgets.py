@@ -29,7 +29,7 @@ _SHOWN = frozenset(("display_data", "execute_result"))
 _OF_CALLBACKS = frozenset((*_SHOWN, "stream", "error"))
 
 
-@dataclass
+@dataclass(eq=False)
 class RelayPage:
     """Our end of the comm to one page; sends over the outputs' channel."""
 
