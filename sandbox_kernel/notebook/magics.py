@@ -18,7 +18,7 @@ import builtins
 import getpass
 import queue
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -219,16 +219,15 @@ class SandboxMagics(Magics):
 
     def _run(self, plan: CellPlan) -> CellReply:
         loop = self._loop.loop
-        door = MainThread(_watched(self.shell), self.state.measure_again)
+        cell_id, watched = _of_page(self.shell)
+        door = MainThread(watched, self.state.measure_again)
         cancel: list[asyncio.Event] = []
         number = self.shell.execution_count if self.shell is not None else None
 
         async def work() -> CellReply:
             cancel.append(asyncio.Event())
             question = door.question if _in_terminal(self.shell) else None
-            execution = CellExecution(
-                self.state, door, door.ask, cancel[0], number, _cell_id(self.shell), question=question
-            )
+            execution = CellExecution(self.state, door, door.ask, cancel[0], number, cell_id, question=question)
             return await execution.run(plan)
 
         future = self._loop.start(work())
@@ -269,27 +268,23 @@ class SandboxMagics(Magics):
         self._loop.close()
 
 
-def _watched(shell: Any) -> bool:
-    """Whether a notebook page runs this cell: it sends a cell id and accepts input requests; nbclient does neither."""
-    kernel = getattr(shell, "kernel", None)
-    parent: Mapping[str, Any] = kernel.get_parent("shell") if kernel is not None else {}
-    try:
-        return bool(parent["metadata"].get("cellId") and parent["content"].get("allow_stdin"))
-    except (KeyError, AttributeError):
-        return False
-
-
 def _in_terminal(shell: Any) -> bool:
     """Whether a person types the cells into a terminal: no kernel serves them, and there are no buttons."""
     return getattr(shell, "kernel", None) is None and sys.stdin is not None and sys.stdin.isatty()
 
 
-def _cell_id(shell: Any) -> str:
-    """The id of the running cell in the notebook; empty where the client sends none."""
+def _of_page(shell: Any) -> tuple[str, bool]:
+    """Return the id of the running cell in its notebook, if the client sends one, and whether a page runs it.
+
+    A page also accepts input requests; nbclient does neither.
+    """
     kernel = getattr(shell, "kernel", None)
-    parent: Mapping[str, Any] = kernel.get_parent("shell") if kernel is not None else {}
-    found = parent.get("metadata", {}).get("cellId") if isinstance(parent, Mapping) else None
-    return found if isinstance(found, str) else ""
+    parent = kernel.get_parent("shell") if kernel is not None else {}
+    try:
+        cell, asks = parent["metadata"].get("cellId"), parent["content"].get("allow_stdin")
+    except (KeyError, AttributeError, TypeError):
+        return "", False
+    return (cell, bool(asks)) if isinstance(cell, str) and cell else ("", False)
 
 
 def load(shell: Any) -> None:
