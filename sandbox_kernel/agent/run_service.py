@@ -93,7 +93,8 @@ def make_answer(asked: RunCode, result: ExecResult, files: Mapping[str, bytes]) 
     if not failed_compiling:
         took = result.duration - (result.compile_duration or 0.0)
         late = result.status in (Status.TIMEOUT, Status.CPU_LIMIT) or took > asked.run_timeout
-        code = None if late else _return_code(result)
+        ended = result.exit_code if result.exit_code is not None else 0 if result.ok else 1
+        code = None if late else ended if result.signal is None else -result.signal
         run = _command("TimeLimitExceeded" if late else "Finished", took, code, result.stdout, result.stderr)
     return {
         "status": "Success" if result.ok and run is not None and run["status"] == "Finished" else "Failed",
@@ -105,28 +106,14 @@ def make_answer(asked: RunCode, result: ExecResult, files: Mapping[str, bytes]) 
     }
 
 
-def _return_code(result: ExecResult) -> int:
-    if result.signal is not None:
-        return -result.signal
-    if result.exit_code is not None:
-        return result.exit_code
-    return 0 if result.ok else 1
-
-
 def _command(status: str, seconds: float, code: int | None, stdout: str, stderr: str) -> dict[str, object]:
     return {"status": status, "execution_time": seconds, "return_code": code, "stdout": stdout, "stderr": stderr}
 
 
 def failure(error: SandboxError) -> dict[str, object]:
     """Return SandboxFusion's answer for a program that could not be run here."""
-    return {
-        "status": "SandboxError",
-        "message": str(error),
-        "compile_result": None,
-        "run_result": None,
-        "executor_pod_name": None,
-        "files": {},
-    }
+    nothing: dict[str, object] = {"compile_result": None, "run_result": None, "executor_pod_name": None, "files": {}}
+    return {"status": "SandboxError", "message": str(error), **nothing}
 
 
 #: The largest body of a request, and all bodies together that are held at a time, in bytes.
@@ -310,14 +297,7 @@ class QueueFull(Exception):
 
 
 class RunQueue:
-    """Runs each request in a sandbox of its own, at most ``workers`` at a time. Used on one event loop.
-
-    Args:
-        policy: What programs may read, write, reach and start.
-        workers: How many programs run at the same time.
-        waiting: How many more requests may wait.
-
-    """
+    """Runs each request in a sandbox of its own, ``workers`` at a time; ``waiting`` more may wait."""
 
     def __init__(self, policy: SandboxPolicy | None, workers: int, waiting: int) -> None:
         self.draining = False

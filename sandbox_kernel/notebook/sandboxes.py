@@ -420,7 +420,6 @@ def before_shutdown(
             kept.close()
 
 
-Functions = Mapping[str, Callable[..., object]]
 #: What takes all functions back.
 OFF = "off"
 
@@ -457,15 +456,7 @@ class OfferedFunctions:
         boxes: list[Sandbox],
         running: Iterable[Session],
     ) -> None:
-        """Offer more functions to these sandboxes, or none at all any more. Nothing changes when one is refused.
-
-        Args:
-            names: Names of variables of the notebook, or ``off`` alone.
-            variables: The variables of the Python kernel; None where a notebook has none.
-            boxes: The sandboxes of the notebook; at least one.
-            running: The sessions that have begun.
-
-        """
+        """Offer more functions to these sandboxes, or (``off``) none any more. Nothing changes when one is refused."""
         before = dict(self._given)
         self._given = {} if names == (OFF,) else {**before, **{name: _function(name, variables) for name in names}}
         try:

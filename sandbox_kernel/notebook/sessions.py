@@ -72,13 +72,10 @@ class NotebookSessions:
 
     def choose(self, plan: CellPlan) -> Choice:
         """Return where a cell runs. Opens its session if necessary."""
-        choice = self.choose_open(plan)
-        if not choice.must_open:
-            return choice
         options, key = plan.options, _key(plan.options)
         base = plan.defaults if options.session is None else options
         with self._lock:
-            choice = self.choose_open(plan)  # another thread may have opened it meanwhile
+            choice = self.choose_open(plan)
             if choice.must_open:
                 unused = self._held.pop(key, None)
                 if unused is not None:
