@@ -326,7 +326,7 @@ def test_line_commands_are_read(line, expected):
         ("report rust", "%sandbox report takes no arguments"),
         ("undo --timeout 1s", "takes a language or --session NAME"),
         ("repot", "'repot' is neither a command nor a language; did you mean %sandbox report?"),
-        ("frobnicate", "'frobnicate' is neither a command (report, undo, "),
+        ("frobnicate", "'frobnicate' is neither a command nor a language; commands: report, undo, "),
         ("timeout 10s", "neither a command nor a language; did you mean --timeout?"),
         ("fresh", "did you mean --fresh?"),
         ("memroy 64M", "did you mean --memory?"),
