@@ -34,7 +34,7 @@ from sandbox_kernel.notebook.editor import complete_magic
 from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.own_rights import LineRights, LineSetting
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, new_defaults, parse_line, parse_magic
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, new_defaults, parse_line, parse_magic, plan_line
 from sandbox_kernel.notebook.page.widgets import RunPanel, report_widget, view
 from sandbox_kernel.notebook.render import (
     PROMPT_MARK,
@@ -90,19 +90,20 @@ class MainThread(Door):
         return _Panel(self.work, timeout_s, stop) if self._watched else None
 
     async def ask(self, prompt: str, password: bool) -> str:
-        """Ask the user, from the main thread. The prompt is marked as coming from the sandbox."""
-        answer: Future[str] = Future()
-        self.work.put(lambda: _ask(answer, PROMPT_MARK + one_line(prompt, 1000), password))
-        return await asyncio.wrap_future(answer)
+        """Ask the user for the program. The prompt is marked as coming from the sandbox."""
+        return await self._asked(PROMPT_MARK + one_line(prompt, 1000), password)
 
     async def question(self, text: str) -> str | None:
         """Ask the user something ourselves; None without an answer."""
-        answer: Future[str] = Future()
-        self.work.put(lambda: _ask(answer, text, False))
         try:
-            return await asyncio.wrap_future(answer)
+            return await self._asked(text, False)
         except EOFError:
             return None
+
+    def _asked(self, text: str, password: bool) -> asyncio.Future[str]:
+        answer: Future[str] = Future()
+        self.work.put(lambda: _ask(answer, text, password))
+        return asyncio.wrap_future(answer)
 
 
 class _Panel:
@@ -205,8 +206,7 @@ class SandboxMagics(Magics):
                 plan = parse_magic(line, cell, self.state.defaults)
             else:
                 command = parse_line(line)
-                defaults = new_defaults(command, self.state.defaults)
-                plan = CellPlan(code="", options=defaults, commands=(command,), defaults=defaults)
+                plan = plan_line(command, new_defaults(command, self.state.defaults))
         except SandboxError as error:
             raise failed(refusal(error)) from None
         done = self._run(plan)

@@ -231,6 +231,11 @@ class CellPlan:
         return tuple(option for option, is_own in own if is_own)
 
 
+def plan_line(command: LineCommand, defaults: CellOptions) -> CellPlan:
+    """Return the plan of a cell that is one line command, under the defaults that hold from it on."""
+    return CellPlan(code="", options=defaults, commands=(command,), defaults=defaults)
+
+
 def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
     """Parse a cell of the Sandbox kernel; ``plan.defaults`` are the notebook's defaults from this cell on."""
     body = _normal(text)
@@ -421,7 +426,7 @@ def _without_lines(body: str, end: int) -> str:
 def _plan(line: str, code: str, defaults: CellOptions) -> CellPlan:
     words = split_words(line, "%%sandbox")
     if asks_for_help(words):
-        return CellPlan(code="", options=defaults, commands=(LineCommand(name="help"),), defaults=defaults)
+        return plan_line(LineCommand(name="help"), defaults)
     options = parse_options(words).over(defaults).check_together()
     program = _program(code)
     if not program:
