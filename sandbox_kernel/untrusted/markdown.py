@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from markdown_it.renderer import RendererHTML
+    from markdown_it.ruler import RuleOptionsType
     from markdown_it.rules_block import StateBlock
     from markdown_it.rules_inline import StateInline
-    from markdown_it.ruler import RuleOptionsType
     from markdown_it.token import Token
     from markdown_it.utils import OptionsDict
 
