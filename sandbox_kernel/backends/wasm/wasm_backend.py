@@ -325,7 +325,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 listen = proxy.start if proxy is not None else None
                 outcome = run_job(jail, job, context, on_listener=listen, stop=context.stop)
                 facts = wasm_facts(outcome, job, context.chosen)
-                facts.spent_s = facts.compile_s = run.spent_s
+                facts.compile_duration = run.spent_s
                 told = [*facts.notes, *run.notes]
                 if run.calls is not None:
                     facts.calls = run.calls.finish()
@@ -338,7 +338,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 else:
                     left = files_left(jail.box_fd, request.files, context.keep, kept=kept)
                 facts.changes, facts.here, facts.notes = left.changes, left.here, (*told, *left.notes)
-                return make_result(request, outcome, facts)
+                return make_result(request, outcome, facts, spent_s=run.spent_s)
             finally:
                 jail.destroy()
                 jail.forget()

@@ -17,7 +17,7 @@ from sandbox_kernel.backends.outcome import RunFacts, run_facts
 from sandbox_kernel.errors import EnforcerFailed, InvalidRequest, PolicyViolation
 from sandbox_kernel.ground.wire import BadMessage, decode
 from sandbox_kernel.jail import ending
-from sandbox_kernel.jail.ending import Evidence, Verdict
+from sandbox_kernel.jail.ending import Verdict
 from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step, readable_text
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
@@ -289,7 +289,7 @@ def judge_guest(report: WasmEnding, otherwise: Limit | None) -> Verdict:
     own = _OWN_STATUS.get(report.end, Status.FAILED)
     if report.end is GuestEnd.EXIT and report.code == 0:
         own = Status.OK
-    return ending.judge(Evidence(own=own, survived=Limit.MEMORY if report.refused else otherwise))
+    return ending.judge(own=own, survived=Limit.MEMORY if report.refused else otherwise)
 
 
 def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
@@ -300,7 +300,7 @@ def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
     if report is None:
         return facts
     if outcome.stopped_by is not None or outcome.reading.memory_exceeded:
-        facts.peak_bytes = report.memory_bytes
+        facts.peak_memory_bytes = report.memory_bytes
         return facts
     facts.status, facts.limit = judge_guest(report, facts.limit)
     has_code = report.end in (GuestEnd.EXIT, GuestEnd.UNTRANSLATED)
@@ -308,7 +308,7 @@ def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
     facts.exit_code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
     facts.fuel_used = report.fuel_used
     if report.memory_bytes is not None:
-        facts.peak_bytes = report.memory_bytes
+        facts.peak_memory_bytes = report.memory_bytes
     return facts
 
 
