@@ -149,7 +149,7 @@ def test_an_answer_comes_in_one_message_before_the_copy_of_the_files(
     monkeypatch.setattr(JailedWorker, "_copy_files", copy)
     move(page, session, model, 9)
     assert kept.wait(60)
-    assert [data["type"] for data in page.got] == ["comms", "done", "copy"]
+    assert [data["type"] for data in page.got] == ["comms", "comms", "done", "copy"]
     methods = [message["data"]["method"] for message in page.messages()]  # type: ignore[index]
     assert methods == ["echo_update", "update"]
     assert value_of(session, "label.value") == "'9'"
