@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.library_peer import LibraryPeer
 from sandbox_kernel import ExecRequest, Language, Sandbox
-from sandbox_kernel.languages.registry import RECIPES
+from sandbox_kernel.languages.registry import recipe_of
 
 Run = Callable[[], Awaitable[object]]
 
@@ -46,7 +46,7 @@ def sandboxed(box: Sandbox, code: str) -> Contender:
     """Our sandbox; its time includes making the spares for later executions."""
     pool = box.backend._pool
     request = ExecRequest(language=Language.PYTHON, code=code, timeout=120)
-    walls = box.backend.walls(request, RECIPES[Language.PYTHON])
+    walls = box.backend.walls(request, recipe_of(Language.PYTHON))
 
     async def run() -> None:
         result = await box.arun(code, "python", timeout=120)

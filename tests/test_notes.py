@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import json
 import pickle
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import sandbox_kernel
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, NoteKind, notes
-from sandbox_kernel.model.notes import as_notes, has_note
+from sandbox_kernel.model import ExecResult, Note, NoteKind, notes
+from sandbox_kernel.model.notes import Worded, as_notes, has_note
 from sandbox_kernel.policy import SandboxPolicy
 
 WORDED = [
@@ -22,6 +22,7 @@ WORDED = [
     for name, function in inspect.getmembers(notes, inspect.isfunction)
     if function.__module__ == notes.__name__ and inspect.signature(function).return_annotation == "Note"
 ]
+FIXED = {name: made for name, made in vars(notes).items() if isinstance(made, Worded)}
 
 
 def _arguments(function: object) -> list[object]:
@@ -48,8 +49,18 @@ def test_every_function_words_a_note_of_its_own_kind(function) -> None:
 
 def test_every_kind_has_a_function_that_words_it() -> None:
     made = {function(*_arguments(function)).kind for function in WORDED}
-    made |= {note.kind for note in notes.shared_by_states(1, 1, 1)}
+    made |= {note.kind for note in (*notes.shared_by_states(1, 1, 1), *FIXED.values())}
     assert made == set(NoteKind) - {NoteKind.OTHER}
+
+
+def test_every_place_in_fixed_words_is_given_its_argument() -> None:
+    root = Path(sandbox_kernel.__file__).parent
+    called = set()
+    for call in (node for path in root.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(call, ast.Call) and (name := getattr(call.func, "attr", getattr(call.func, "id", ""))) in FIXED:
+            called.add(name)
+            assert len(call.args) == FIXED[name].words.count("{") and not call.keywords, name
+    assert called == set(FIXED)
 
 
 def test_a_note_is_a_string() -> None:
@@ -90,12 +101,7 @@ def test_a_program_that_prints_the_proxys_words_gets_the_hint_to_use_the_proxy()
 
 
 def test_kinds_travel_from_a_worker_of_a_cluster() -> None:
-    from sandbox_kernel.backends.dask.dask_delivery import Delivery, decode_delivery, encode_delivery
-
-    request = ExecRequest(language=Language.PYTHON, code="1", timeout=5)
-    sent = ExecResult(language="python", backend="dask", isolation="process", notes=(notes.compile_cached(),))
-    sent = replace(sent, timeout=request.timeout, memory_limit_mb=request.memory_mb)
-    received = decode_delivery(encode_delivery(Delivery(sent, {}, 0)), request).result
+    received = pickle.loads(pickle.dumps(ExecResult(notes=(notes.compile_cached(),))))
     assert has_note(received.notes, NoteKind.COMPILE_CACHED)
 
 

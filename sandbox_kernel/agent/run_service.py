@@ -1,6 +1,6 @@
-"""``sandbox-kernel serve``: ``POST /run_code``, ``GET /health``, ``GET /metrics``, and ``GET /v1/ping``, over HTTP.
+"""``sandbox-kernel serve``: ``POST /run_code``, ``GET /health`` and ``GET /v1/ping``, over HTTP.
 
-Requests and answers are SandboxFusion's (``run_code.py``). All but health and ping need the bearer token, which is
+Requests and answers are SandboxFusion's. All but health and ping need the bearer token, which is
 looked at before the body is read. Sizes and times of requests are bounded; a client that goes away takes its program
 with it. At most so many programs run at once; more wait in a bounded queue, and what does not fit is refused.
 """
@@ -8,28 +8,113 @@ with it. At most so many programs run at once; more wait in a bounded queue, and
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import posixpath
 import re
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
+from typing import Annotated
 
 import uvicorn
+from msgspec import Meta, Struct, field
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from sandbox_kernel.agent import http_server
 from sandbox_kernel.agent.http_server import UNAUTHORIZED, has_token, server_config
-from sandbox_kernel.agent.run_code import RunCode, failure, make_answer, read_request
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.model import ExecResult
+from sandbox_kernel.ground.wire import BadMessage, decode, no_key_twice
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.workspace.given_grants import GivenGrants
+
+#: Names of languages in SandboxFusion that are others here.
+_NAMES = {"nodejs": "javascript", "bash": "command", "R": "r"}
+#: The most files that one request may bring or fetch, and the most arguments.
+MAX_FILES = 1000
+_Seconds = Annotated[float, Meta(gt=0, le=3600)]
+_Texts = Annotated[tuple[str, ...], Meta(max_length=MAX_FILES)]
+
+
+class RunCode(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request, with SandboxFusion's names and default time limits. Contents of files are base64, null is no file."""
+
+    code: str
+    language: str
+    stdin: str | None = None
+    files: Annotated[dict[str, bytes | None], Meta(max_length=MAX_FILES)] | None = None
+    fetch_files: _Texts = ()
+    args: _Texts = ()
+    compile_timeout: _Seconds = 10.0
+    run_timeout: _Seconds = 10.0
+    memory_limit_mb: int = field(default=-1, name="memory_limit_MB")
+
+    @property
+    def request(self) -> ExecRequest:
+        """What to run. Raises ``InvalidRequest``."""
+        language = Language.parse(_NAMES.get(self.language, self.language))
+        compiles = language in (Language.RUST, Language.C, Language.CPP, Language.GO, Language.ZIG)
+        return ExecRequest(
+            language=language,
+            code=self.code,
+            timeout=self.run_timeout + self.compile_timeout if compiles else self.run_timeout,
+            stdin=self.stdin,
+            memory_limit_mb=self.memory_limit_mb if self.memory_limit_mb > 0 else None,
+            files={name: data for name, data in (self.files or {}).items() if data is not None},
+            args=list(self.args),
+        )
+
+
+def read_request(body: bytes) -> RunCode:
+    """Check a request. Raises ``InvalidRequest`` with a sentence for the client."""
+    try:
+        asked = decode(body, RunCode, object_pairs_hook=no_key_twice)
+    except BadMessage as error:
+        raise InvalidRequest(f"the body is no request: {error}; send a JSON object with code and language") from None
+    _ = asked.request
+    return asked
+
+
+def make_answer(asked: RunCode, result: ExecResult, files: Mapping[str, bytes]) -> dict[str, object]:
+    """Return SandboxFusion's answer for a result. Files that were asked for and are not there are named in it."""
+    left_out = [name for name in asked.fetch_files if name not in files]
+    failed_compiling = result.status is Status.COMPILE_FAILED
+    compiled: dict[str, object] | None = None
+    if failed_compiling or result.compile_duration is not None:
+        exit_code = (result.exit_code or 1) if failed_compiling else 0
+        stderr = result.stderr if failed_compiling else ""
+        compiled = _command("Finished", result.compile_duration or result.duration, exit_code, "", stderr)
+    run: dict[str, object] | None = None
+    if not failed_compiling:
+        took = result.duration - (result.compile_duration or 0.0)
+        late = result.status in (Status.TIMEOUT, Status.CPU_LIMIT) or took > asked.run_timeout
+        ended = result.exit_code if result.exit_code is not None else 0 if result.ok else 1
+        code = None if late else ended if result.signal is None else -result.signal
+        run = _command("TimeLimitExceeded" if late else "Finished", took, code, result.stdout, result.stderr)
+    return {
+        "status": "Success" if result.ok and run is not None and run["status"] == "Finished" else "Failed",
+        "message": f"not returned, because missing or too large: {', '.join(left_out)}"[:1000] if left_out else "",
+        "compile_result": compiled,
+        "run_result": run,
+        "executor_pod_name": None,
+        "files": {name: base64.b64encode(data).decode() for name, data in files.items()},
+    }
+
+
+def _command(status: str, seconds: float, code: int | None, stdout: str, stderr: str) -> dict[str, object]:
+    return {"status": status, "execution_time": seconds, "return_code": code, "stdout": stdout, "stderr": stderr}
+
+
+def failure(error: SandboxError) -> dict[str, object]:
+    """Return SandboxFusion's answer for a program that could not be run here."""
+    nothing: dict[str, object] = {"compile_result": None, "run_result": None, "executor_pod_name": None, "files": {}}
+    return {"status": "SandboxError", "message": str(error), **nothing}
+
 
 #: The largest body of a request, and all bodies together that are held at a time, in bytes.
 MAX_BODY, MAX_HELD = 64 << 20, 256 << 20
@@ -42,8 +127,7 @@ _LARGE = 1 << 18
 #: The names of this machine in Host, and the types of bodies that programs send; the second by curl and urllib unasked.
 _HOSTS = frozenset(("127.0.0.1", "localhost", "[::1]"))
 _BODIES = frozenset(("application/json", "application/x-www-form-urlencoded"))
-_ALLOWED = {"/health": "GET", "/v1/ping": "GET", "/metrics": "GET", "/run_code": "POST"}
-_BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
+_ALLOWED = {"/health": "GET", "/v1/ping": "GET", "/run_code": "POST"}
 
 
 class RunService:
@@ -105,8 +189,6 @@ class RunService:
         if not has_token(request.scope["headers"], self._token):
             name, value = (each.decode() for each in UNAUTHORIZED)
             return _json(401, "send the token: Authorization: Bearer …", **{name: value})
-        if path == "/metrics":
-            return PlainTextResponse(self._queue.metrics(), media_type="text/plain; version=0.0.4")
         if _announced(request) > MAX_BODY:
             return _json(413, f"a request may have at most {MAX_BODY} bytes")
         return None
@@ -215,110 +297,52 @@ class QueueFull(Exception):
 
 
 class RunQueue:
-    """Runs each request in a sandbox of its own, and counts what ran. Used on one event loop.
-
-    Args:
-        policy: What programs may read, write, reach and start.
-        workers: How many programs run at the same time.
-        waiting: How many more requests may wait.
-
-    """
+    """Runs each request in a sandbox of its own, ``workers`` at a time; ``waiting`` more may wait."""
 
     def __init__(self, policy: SandboxPolicy | None, workers: int, waiting: int) -> None:
         self.draining = False
-        #: Set while no request is here.
+        #: Requests that run or wait; ``empty`` is set while there are none.
+        self.taken = 0
         self.empty = asyncio.Event()
         self.empty.set()
         self._policy, self._workers, self._room = policy, workers, workers + waiting
         #: The files that were granted when the service began; each request has a sandbox of its own.
         self._grants = GivenGrants(policy or SandboxPolicy())
         self._places = asyncio.Semaphore(workers)
-        self._taken = self._refused = 0
         self._mean_s = 1.0
-        self._ended: Counter[str] = Counter()
-        self._seconds = 0.0
-        self._buckets: Counter[float] = Counter()
-
-    @property
-    def running(self) -> int:
-        """How many programs run now."""
-        return min(self._taken, self._workers)
-
-    @property
-    def waiting(self) -> int:
-        """How many requests wait for a place."""
-        return self._taken - self.running
 
     async def run(self, asked: RunCode) -> dict[str, object]:
         """Run a request and return its answer. Raises ``QueueFull``, without waiting, when there is no room."""
-        if self.draining or self._taken >= self._room:
-            self._refused += 1
-            raise QueueFull(max(1, round(self._mean_s * (self._taken / self._workers))))
-        self._taken += 1
+        if self.draining or self.taken >= self._room:
+            raise QueueFull(max(1, round(self._mean_s * (self.taken / self._workers))))
+        self.taken += 1
         self.empty.clear()
         try:
             async with self._places:
                 return await self._work(asked)
+        except SandboxError as error:
+            return failure(error)
         finally:
-            self._taken -= 1
-            if self._taken == 0:
+            self.taken -= 1
+            if self.taken == 0:
                 self.empty.set()
 
     async def _work(self, asked: RunCode) -> dict[str, object]:
-        began, request, status = time.monotonic(), asked.request, "error"
-        try:
-            self._grants.now(root=True)
-            with Sandbox(self._policy) as box:
-                result = await box.arun(
-                    request.code,
-                    request.language,
-                    timeout=request.timeout,
-                    memory_mb=request.memory_limit_mb,
-                    stdin=request.stdin,
-                    args=request.args,
-                    files=request.files,
-                )
-                status = str(result.status)
-                self._mean_s += (time.monotonic() - began - self._mean_s) / 16
-                found = await asyncio.to_thread(_fetched, box, asked, result) if asked.fetch_files else {}
-                return make_answer(asked, result, found)
-        except SandboxError as error:
-            return failure(error)
-        except asyncio.CancelledError:
-            status = "interrupted"
-            raise
-        finally:
-            self._count(status, time.monotonic() - began)
-
-    def _count(self, status: str, seconds: float) -> None:
-        self._ended[status] += 1
-        self._seconds += seconds
-        self._buckets.update(bound for bound in _BUCKETS_S if seconds <= bound)
-
-    def metrics(self) -> str:
-        """Return what was counted in Prometheus' text format."""
-        total = self._ended.total()
-        lines = [
-            "# HELP sandbox_runs_total Programs that ended, by status.",
-            "# TYPE sandbox_runs_total counter",
-            *(f'sandbox_runs_total{{status="{name}"}} {count}' for name, count in sorted(self._ended.items())),
-            "# HELP sandbox_run_seconds Time from the start of a request to its result.",
-            "# TYPE sandbox_run_seconds histogram",
-            *(f'sandbox_run_seconds_bucket{{le="{bound:g}"}} {self._buckets[bound]}' for bound in _BUCKETS_S),
-            f'sandbox_run_seconds_bucket{{le="+Inf"}} {total}',
-            f"sandbox_run_seconds_sum {self._seconds:.6f}",
-            f"sandbox_run_seconds_count {total}",
-            "# HELP sandbox_running Programs that run now.",
-            "# TYPE sandbox_running gauge",
-            f"sandbox_running {self.running}",
-            "# HELP sandbox_waiting Requests that wait for a place.",
-            "# TYPE sandbox_waiting gauge",
-            f"sandbox_waiting {self.waiting}",
-            "# HELP sandbox_refused_total Requests that were refused because the queue was full.",
-            "# TYPE sandbox_refused_total counter",
-            f"sandbox_refused_total {self._refused}",
-        ]
-        return "\n".join(lines) + "\n"
+        began, request = time.monotonic(), asked.request
+        self._grants.now(root=True)
+        with Sandbox(self._policy) as box:
+            result = await box.arun(
+                request.code,
+                request.language,
+                timeout=request.timeout,
+                memory_mb=request.memory_limit_mb,
+                stdin=request.stdin,
+                args=request.args,
+                files=request.files,
+            )
+            self._mean_s += (time.monotonic() - began - self._mean_s) / 16
+            found = await asyncio.to_thread(_fetched, box, asked, result) if asked.fetch_files else {}
+            return make_answer(asked, result, found)
 
 
 def _fetched(box: Sandbox, asked: RunCode, result: ExecResult) -> dict[str, bytes]:

@@ -18,44 +18,29 @@ from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
-from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer, has_own_disk, places_ahead, process_rlimit
+from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
 from sandbox_kernel.jail.gate_messages import JobFile
+from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, SpareGone, run_job
 from sandbox_kernel.jail.spawner import bury
 from sandbox_kernel.jail.template import NoLayer, Templates
-from sandbox_kernel.jail.walls import Places, Walls, Warm, sizes, with_gpu
+from sandbox_kernel.jail.walls import Places, Walls, Warm, has_own_disk, sizes, with_gpu
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
-from sandbox_kernel.languages.recipe import (
-    ProgramPlan,
-    Recipe,
-    StepBuilder,
-    Toolchains,
-    rlimits,
-    search_path,
-)
-from sandbox_kernel.languages.registry import RECIPES, availability
+from sandbox_kernel.languages.recipe import ProgramPlan, Recipe, StepBuilder, Toolchains, rlimits, search_path
+from sandbox_kernel.languages.registry import MODULES, availability, recipe_of
 from sandbox_kernel.limits import MIB, quoted
-from sandbox_kernel.model import (
-    ExecRequest,
-    ExecResult,
-    Language,
-    Note,
-    notes,
-)
+from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 from sandbox_kernel.workspace.changes import files_left, leaves_files
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
-    from sandbox_kernel.jail.jail import Jail
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerLook
-    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +146,7 @@ class ProcessBackend(BlockingBackend):
 
     def available_languages(self) -> tuple[Language, ...]:
         """See ``SandboxBackend``; searches for interpreters and compilers once, without running a canary."""
-        return tuple(language for language in RECIPES if availability(self.config, language).available)
+        return tuple(language for language in MODULES if availability(self.config, language).available)
 
     def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
         """See ``BlockingBackend``; ``on_input`` is called when the program is blocked in a read of standard input.
@@ -204,19 +189,14 @@ class ProcessBackend(BlockingBackend):
             except NoLayer as error:
                 return self._in_jail(replace(run, first=notes.folder_copied(str(error))), walls)
 
-    def _in_jail(self, run: _Run, walls: Walls) -> ExecResult:
+    def _in_jail(self, run: _Run, walls: Walls, *, again: bool = True) -> ExecResult:
         """Run in a jail; in another one if a spare was killed before it got its order."""
-        try:
-            return self._attempt(run, walls)
-        except SpareGone:
-            return self._attempt(run, walls)
-
-    def _attempt(self, run: _Run, walls: Walls) -> ExecResult:
         jail = self._pool.take(walls)
         try:
-            began, look = time.time_ns(), None
-            if run.context.here is not None:
-                look = _fill(run.context.here, jail, run.request)
+            began, look, here = time.time_ns(), None, run.context.here
+            if here is not None:
+                room = sizes(run.request.limits, run.request.memory_mb)[0]
+                look = here.fill(jail.box_fd, jail.layer_fd, run.request.files, room)
             plan, job = self._job(run, jail.places)
             listen = run.proxy.start if run.proxy is not None else None
             outcome = run_job(jail, job, run.context, on_listener=listen, stop=run.context.stop)
@@ -224,12 +204,15 @@ class ProcessBackend(BlockingBackend):
                 self._cache.put(plan.cache_key, Compiled(*outcome.kept))
             facts = self._facts(run, outcome, job, plan)
             kept = leaves_files(facts.status, facts.limit)
-            if run.context.here is not None and look is not None:
-                left = run.context.here.keep_run(look, began, kept=kept)
+            if here is not None and look is not None:
+                left = here.keep_run(look, began, kept=kept)
             else:
                 left = files_left(jail.box_fd, run.request.files, run.context.keep, kept=kept)
             facts.changes, facts.here, facts.notes = left.changes, left.here, (*facts.notes, *left.notes)
             return make_result(run.request, outcome, facts)
+        except SpareGone:
+            if not again:
+                raise
         finally:
             jail.destroy()
             if not walls.here:
@@ -238,6 +221,7 @@ class ProcessBackend(BlockingBackend):
                 # The kernel takes a layer apart when its last descriptor is closed: milliseconds.
                 bury(jail.forget)
             self._pool.done()
+        return self._in_jail(run, walls, again=False)
 
     def _facts(self, run: _Run, outcome: JobOutcome, job: Job, plan: ProgramPlan) -> RunFacts:
         """Collect what is known of a run that has ended, except for its files."""
@@ -273,12 +257,7 @@ class ProcessBackend(BlockingBackend):
         return self.make_proxy(FetchPolicy.from_sandbox_policy(self.policy))
 
     def make_proxy(self, policy: FetchPolicy) -> EgressProxy:
-        """Return a new proxy for one run or session.
-
-        Args:
-            policy: Which hosts it lets programs reach.
-
-        """
+        """Return a new proxy for one run or session, which lets programs reach the hosts of a policy."""
         from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
         return (self._proxy or EgressProxy)(policy)
@@ -298,13 +277,9 @@ class ProcessBackend(BlockingBackend):
     def network_notes(
         self, signs: NetworkSigns, notes: Sequence[Note], policy: SandboxPolicy | None = None
     ) -> tuple[Note, ...]:
-        """Return notes about the network for the result of a run or cell; none without walls.
+        """Return notes about the network for a result that has ``notes`` already; none without walls.
 
-        Args:
-            signs: What may tell that the program wanted the network.
-            notes: Notes that the result has already.
-            policy: What a session may touch now, if it was given rights since it began.
-
+        ``policy`` is what a session may touch now, if it was given rights since it began.
         """
         if self.enforcer is None:
             return ()
@@ -316,60 +291,48 @@ class ProcessBackend(BlockingBackend):
             self.enforcer.check_network(self.policy)
 
     def warm(self, language: Language, memory_mb: int | None = None) -> None:
-        """Start to make a spare jail for the first request of a language, in the background.
-
-        Args:
-            language: The language of the request.
-            memory_mb: The memory limit of the request; None for the default.
-
-        """
+        """Start to make a spare jail for the first request of a language, in the background."""
         request = ExecRequest(language=language, code="#", timeout=1, memory_limit_mb=memory_mb)
         self._pool.warm(self.walls(request, self._recipe(request)))
 
     def check_command(self, request: ExecRequest, command: str) -> None:
-        """Raise ``CommandNotFound`` for a program that does not exist inside the walls of a request. Starts nothing.
-
-        Args:
-            request: The request that would run the program.
-            command: Name or path of the program.
-
-        """
+        """Raise ``CommandNotFound`` for a program that does not exist inside the walls of a request. Starts nothing."""
         recipe = self._recipe(request)
         walls = self.walls(request, recipe)
         env = self._step_builder(request, recipe, Places()).environment(request)
         check_command(command, env["PATH"], (*walls.runtime, *walls.grants) if self.enforcer is not None else None)
 
     def walls(self, request: ExecRequest, recipe: Recipe) -> Walls:
-        """Return the walls that a request needs.
-
-        Args:
-            request: The request.
-            recipe: The recipe of its language.
-
-        """
+        """Return the walls that a request needs, for the recipe of its language."""
         python = find_python(self.config.python_path)
-        runtime = tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config))))
-        preload = ("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",)
         self.check_network()
         check_gpu_limit(request.limits.gpu_memory_mb, self.policy.gpu)
+        places = Places() if has_own_disk(self._enforcer_name) else Places(guest=guest_folder())
+        command = recipe.warm(self.config, request.memory_mb, places)
+        rights = (tuple(self._rlimits(request, recipe).items()), self.step_filter()) if command else ()
         box, tmp, shm = sizes(request.limits, request.memory_mb)
-        command = recipe.warm(self.config, request.memory_mb, places_ahead(self._enforcer_name))
-        limits = tuple(self._rlimits(request, recipe).items())
-        warm = Warm(command, limits, self.step_filter()) if command else None
-        grants = self.grants.now()
-        name, templates = self._enforcer_name, self.config.templates
-        return with_gpu(
-            Walls(python.executable, runtime, grants, box, tmp, shm, preload, warm, name, templates), self.policy.gpu
+        walls = Walls(
+            python.executable,
+            tuple(dict.fromkeys((*python.runtime, *recipe.runtime(self.config)))),
+            self.grants.now(),
+            box,
+            tmp,
+            shm,
+            preload=("site", *self.config.preload) if recipe.language is Language.PYTHON else ("site",),
+            warm=Warm(command, *rights) if command else None,
+            enforcer=self._enforcer_name,
+            templates=self.config.templates,
         )
+        return with_gpu(walls, self.policy.gpu)
 
     def _recipe(self, request: ExecRequest) -> Recipe:
         if request.language is Language.WASM:
             raise InvalidRequest("wasm is not run by the process backend; use WasmBackend (backend='wasm')")
         found = availability(self.config, request.language)
-        recipe = RECIPES.get(request.language)
-        if recipe is None or not found.available:
+        if not found.available:
             remedy = f"; {found.remedy}" if found.remedy else ""
             raise BackendUnavailable(f"{request.language} cannot run here: {found.reason}{remedy}")
+        recipe = recipe_of(request.language)
         if request.memory_mb < recipe.minimum_memory_mb:
             raise InvalidRequest(
                 f"a memory limit of {request.memory_mb} MB is below what {request.language} needs to start; "
@@ -378,13 +341,9 @@ class ProcessBackend(BlockingBackend):
         return recipe
 
     def _rlimits(self, request: ExecRequest, recipe: Recipe) -> dict[str, int]:
+        most = request.limits.processes + OWN_PROCESSES
         return rlimits(
-            request.limits,
-            request.memory_mb,
-            exact_memory=find_hierarchies() is not None,
-            processes=process_rlimit(self._enforcer_name, request.limits.processes + OWN_PROCESSES),
-            reserved_mb=recipe.reserved_mb,
-            own_disk=has_own_disk(self._enforcer_name),
+            self._enforcer_name, request.limits, request.memory_mb, processes=most, reserved_mb=recipe.reserved_mb
         )
 
     def step_filter(self, *, host_decides: bool = False) -> bytes | None:
@@ -400,7 +359,9 @@ class ProcessBackend(BlockingBackend):
             seccomp.host_arch(), may_spawn=may_spawn, memory_is_watched=watched, host_decides=host_decides
         )
 
-    def _step_builder(self, request: ExecRequest, recipe: Recipe, places: Places) -> StepBuilder:
+    def _step_builder(
+        self, request: ExecRequest, recipe: Recipe, places: Places, *, calls_host: bool = False
+    ) -> StepBuilder:
         python = find_python(self.config.python_path)
         return StepBuilder(
             config=self.config,
@@ -411,25 +372,22 @@ class ProcessBackend(BlockingBackend):
             no_spawn=self.step_filter(),
             cache=self._cache,
             network_env=self.network_env(),
+            calls_host=calls_host,
         )
 
     def _job(self, run: _Run, places: Places) -> tuple[ProgramPlan, Job]:
         """Return the steps of a run, and the job of its jail."""
         request, context = run.request, run.context
-        builder = self._step_builder(request, run.recipe, places)
+        builder = self._step_builder(request, run.recipe, places, calls_host=run.calls is not None)
         if context.here is not None:
             # As with files that the policy shows: a compiled program may include some of the folder.
             # And what tools keep in the home of a user does not belong into the user's folder.
             builder = replace(builder, cache=None, home=places.tmp)
-        if run.calls is not None:
-            builder = replace(builder, calls_host=True)
         plan = run.recipe.plan(request, builder)
         files = [*plan.files]
-        if context.here is None:
-            for name, data in request.files.items():
-                files.append(
-                    JobFile(root=places.work, name=name, data=data.encode() if isinstance(data, str) else data)
-                )
+        for name, data in request.files.items() if context.here is None else ():
+            content = data.encode() if isinstance(data, str) else data
+            files.append(JobFile(root=places.work, name=name, data=content))
         job = Job(
             steps=plan.steps,
             files=files,
@@ -470,10 +428,3 @@ def _served(context: RunContext) -> AbstractContextManager[CallServer | None]:
     from sandbox_kernel.backends.functions.inside import served
 
     return served(context.functions, context.loop)
-
-
-def _fill(over: HereFolder, jail: Jail, request: ExecRequest) -> LayerLook | CopyLook:
-    """Prepare the work folder of a jail for a run on the user's folder, by its layer or as a private copy."""
-    if jail.layer_fd >= 0:
-        return over.fill(jail.box_fd, jail.layer_fd, request.files)
-    return over.fill_copy(jail.box_fd, request.files, sizes(request.limits, request.memory_mb)[0])

@@ -92,21 +92,10 @@ class BoxFiles:
         self._folder.remove(plain_path(path))
 
     def copy_in(self, folder: str | os.PathLike[str], path: str, *, again: bool = False) -> tuple[str, ...]:
-        """Copy a file or folder of the host into the work folder, to the same relative path.
+        """Copy a file or folder below a folder of the host to the same path in ``/box``; returns the files' paths.
 
-        Args:
-            folder: A folder of the host.
-            path: What to copy, relative to that folder and to ``/box``. Links are not followed, and secrets in a folder
-                are left out (``workspace/hidden.py``).
-            again: Whether it was copied before and may be replaced.
-
-        Returns:
-            The paths of the files that were copied.
-
-        Raises:
-            InvalidRequest: There is no such file, it is too large, the work folder has one of this name, or the sandbox
-                works on a folder of the host.
-
+        Links are not followed, and secrets in a folder are left out (``workspace/hidden.py``). ``again``: it was copied
+        before and may be replaced. Raises ``InvalidRequest`` when it is too large or the work folder has one already.
         """
         self._check_alive()
         from sandbox_kernel.policy.written_folders import real_path
@@ -142,24 +131,14 @@ class BoxFiles:
 
         return HereLink(self._here)
 
-    def provision(self, manifest: Manifest | object, *, archives: str | os.PathLike[str] | None = None) -> None:
-        """Write the files that a manifest lists into the work folder.
-
-        Args:
-            manifest: A ``Manifest``, or its JSON form, which is checked completely before anything is written.
-            archives: The host folder that holds the tar files named by the manifest; no other folder is searched.
-
-        """
+    def provision(self, manifest: Manifest | object) -> None:
+        """Write what a ``Manifest``, or its JSON form, lists into the work folder; checks all of it first."""
         self._check_alive()
         from sandbox_kernel.workspace.manifest import Manifest
 
         wanted = manifest if isinstance(manifest, Manifest) else Manifest.from_document(manifest)
         with self._folder.changing() as root:
-            if archives is None:
-                wanted.provision(root)
-                return
-            with Rooted.at(archives) as tars:
-                wanted.provision(root, tars)
+            wanted.provision(root)
 
     def snapshot(self, path: str | os.PathLike[str]) -> tuple[Skipped, ...]:
         """Save the work folder to a tar file on the host. Writes the complete file or none.
@@ -230,7 +209,6 @@ class BoxFiles:
         Raises:
             NotAsShown: The changes are not those that were ``shown``. Nothing was written.
             Conflict: The user's version of a file has changed since; ``.paths`` names them. Nothing was written.
-            InvalidRequest: Nothing changed at one of the paths, or the sandbox works on no folder.
 
         """
         return self._works_on("apply").apply(paths, by_user=by_user, shown=shown)
@@ -254,17 +232,8 @@ class BoxFiles:
     def work_on(self, here: str | os.PathLike[str], keep_in: str | None = None) -> int:
         """Work on a folder of the host from now on, copy-on-write; the same as ``Sandbox(here=…)``.
 
-        Args:
-            here: The folder.
-            keep_in: A private folder of the host in which changes stay when the sandbox is destroyed; by default they
-                are dropped with it.
-
-        Returns:
-            How many changes of an earlier sandbox were in ``keep_in`` and are there again.
-
-        Raises:
-            InvalidRequest: There is no such folder, or the sandbox has files already.
-
+        Changes stay in ``keep_in``, a private folder of the host, when the sandbox is destroyed; without it they end.
+        Returns how many changes of an earlier sandbox were there. Raises ``InvalidRequest`` when the sandbox has files.
         """
         self._check_alive()
         wanted = here_folder(here, keep_in)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.checks import BECOME
@@ -83,10 +83,9 @@ class BoxRuns(BoxFiles):
         Raises:
             InvalidRequest: An argument has a wrong type or value.
             BackendUnavailable: This host lacks a program that the language or the backend needs.
-            SandboxDestroyed: The sandbox was destroyed.
 
         """
-        given, source = split_input(stdin)
+        given, source = (stdin, None) if stdin is None or isinstance(stdin, str | bytes) else (None, _number_of(stdin))
         request = self._request(code, language, timeout, memory_mb, given, env, args, files, limits)
         chosen = self._backends.choose(request, backend, check, python)
         return chosen.run(request, self._context(request.language, backend, on_output=on_output, stdin_from=source))
@@ -171,24 +170,13 @@ class BoxRuns(BoxFiles):
         memory_mb: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[ExecResult]:
-        """Run a program once for each input, each in a new jail.
+        """Run a program once for each input, each in a new jail; returns the results in the order of the inputs.
 
-        Args:
-            code: The source text of the program.
-            inputs: Texts or bytes; each is the standard input of one run.
-            language: The language of the program.
-            max_workers: How many runs at the same time; 4 by default, at most 256.
-            timeout: Wall-clock limit in seconds of each run.
-            memory_mb: Memory limit in MB of each run; ``DEFAULT_MEMORY_MB`` for None.
-            progress: Called as ``progress(done, total)`` after each result.
+        The arguments are those of ``run``, and these:
 
-        Returns:
-            One result for each input, in the order of the inputs.
-
-        Raises:
-            InvalidRequest: An argument has a wrong type or value.
-            SandboxDestroyed: The sandbox was destroyed.
-
+        - ``inputs``: Texts or bytes; each is the standard input of one run.
+        - ``max_workers``: How many runs at the same time; 4 by default, at most 256.
+        - ``progress``: Called as ``progress(done, total)`` after each result.
         """
         workers = check_workers(max_workers)
         check_listener("progress", progress)
@@ -200,9 +188,11 @@ class BoxRuns(BoxFiles):
         chosen, context = self._backends.choose(plain, None), self._context(plain.language, None)
         # Runs at the same time would overwrite each other's files.
         context = replace(context, keep=None)
-        return run_each(
-            lambda request, stop: chosen.run(request, replace(context, stop=stop)), requests, workers, progress
-        )
+
+        def one(request: ExecRequest, stop: Stop) -> ExecResult:
+            return chosen.run(request, replace(context, stop=stop))
+
+        return run_each(one, requests, workers, progress)
 
     def _context(
         self,
@@ -251,19 +241,23 @@ class BoxRuns(BoxFiles):
         )
 
 
+_Request = TypeVar("_Request")
+_Result = TypeVar("_Result")
+
+
 def run_each(
-    run: Callable[[ExecRequest, Stop], ExecResult],
-    requests: Sequence[ExecRequest],
+    run: Callable[[_Request, Stop], _Result],
+    requests: Sequence[_Request],
     workers: int,
     progress: Callable[[int, int], None] | None,
-) -> list[ExecResult]:
+) -> list[_Result]:
     """Run every request, at most ``workers`` at a time, and return the results in input order.
 
     Calls ``progress(done, total)`` after each result.
     """
     from concurrent.futures import ThreadPoolExecutor  # a single run needs no threads
 
-    results: list[ExecResult] = []
+    results: list[_Result] = []
     threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sandbox-map")
     stop = Stop()
     try:
@@ -291,12 +285,10 @@ def check_workers(max_workers: int | None) -> int:
     return min(max_workers, MOST_WORKERS)
 
 
-def split_input(stdin: str | bytes | BinaryIO | None) -> tuple[str | bytes | None, int | None]:
-    """Split ``stdin`` into ``(text or bytes, file descriptor)``; at least one of the two is None."""
-    if stdin is None or isinstance(stdin, str | bytes):
-        return stdin, None
+def _number_of(stdin: BinaryIO) -> int:
+    """Return the descriptor of a file that is open for reading bytes."""
     try:
-        return None, stdin.fileno()
+        return stdin.fileno()
     except (AttributeError, OSError, ValueError):
         raise InvalidRequest(
             f"stdin must be text, bytes or a file that is open for reading bytes, got {quoted(stdin)}"

@@ -80,7 +80,7 @@ class Sandbox(BoxSessions):
                 is checked against the signature and its type hints, and written to ``result.calls``.
             function_limits: How many calls, bytes and seconds the functions may take in one run or cell.
             wheels: Wheels of pure Python, or folders of them, that Python of ``backend="wasm"`` can import. They are
-                checked now, imported once at the first use, and kept by their content.
+                checked now, and kept by their content.
 
         Raises:
             InvalidRequest: An argument has a wrong type or value.
@@ -121,12 +121,7 @@ class Sandbox(BoxSessions):
         self._backends.on_prepare = tell
 
     def under(self, policy: SandboxPolicy) -> Self:
-        """Return this sandbox under another policy: with the same files, functions, sessions and audit log.
-
-        Args:
-            policy: The policy of runs and sessions that begin in what is returned.
-
-        """
+        """Return this sandbox under another policy: with the same files, functions, sessions and audit log."""
         check_policy(policy)
         other = copy.copy(self)
         other.policy = policy
@@ -138,15 +133,7 @@ class Sandbox(BoxSessions):
         self._egress.write_down(record)
 
     def offer_functions(self, functions: Mapping[str, Callable[..., object]] | None) -> None:
-        """Replace the functions that programs may call. Runs and sessions that begin later have these.
-
-        Args:
-            functions: Functions of this process, by name; None for none.
-
-        Raises:
-            InvalidRequest: Something is no function, a name cannot be used inside, or a type hint cannot be checked.
-
-        """
+        """Replace the functions that programs may call. Runs and sessions that begin later have these."""
         self._functions = checked_functions(functions, self._function_limits)
 
     def fetch(
@@ -159,20 +146,13 @@ class Sandbox(BoxSessions):
     ) -> FetchResponse:
         """Fetch a URL from the host process, under this sandbox's network rules.
 
-        Args:
-            url: The URL, or a ``FetchRequest`` that also holds the method, the headers and the body.
-            method: The HTTP method; leave it out when ``url`` is a ``FetchRequest``.
-            headers: Request headers, as a mapping or as pairs of name and value.
-            body: The request body; text is sent as UTF-8.
-
-        Returns:
-            The response, also for a status of 400 or above.
+        ``url`` may be a ``FetchRequest`` that has the method, the headers and the body itself. A response with a status
+        of 400 or above is returned too.
 
         Raises:
             NetworkingDisabled: The policy allows no network at all.
             FetchError: A rule refused the request, or the request failed; the message names the rule. Private
                 addresses are refused unless ``allow_private_for`` names their host.
-            InvalidRequest: A ``FetchRequest`` and one of the other arguments were given together.
 
         """
         return self._fetcher(url).fetch(_fetch_request(url, method, headers, body))
@@ -216,16 +196,12 @@ class Sandbox(BoxSessions):
         Args:
             again: Measure again instead of returning the kept results.
             fresh: The same as ``again``.
-            require: Areas or lines of the report that must be enforced.
+            require: Areas or lines that must be enforced; else ``PolicyViolation`` is raised, which quotes the line.
             on_progress: Called as ``on_progress(done, total)`` after each canary.
             backend: Which backend to measure; the sandbox's own by default, and ``process`` for ``auto``.
 
         Returns:
             The report: one line for each attempt of a canary, with the evidence.
-
-        Raises:
-            PolicyViolation: Something in ``require`` is not enforced; the message quotes the line.
-            InvalidRequest: ``require`` is a text instead of a list, or ``backend`` is unknown.
 
         """
         self._check_alive()
@@ -254,10 +230,8 @@ class Sandbox(BoxSessions):
     def describe_functions(self, language: str | Language = Language.PYTHON) -> str:
         """Return what a model needs to know about the host functions: declarations and documentation.
 
-        Args:
-            language: The language of the programs: Python gets signatures, JavaScript and TypeScript names with such a
-                signature in a comment, the shell command lines.
-
+        Python gets signatures, JavaScript and TypeScript names with such a signature in a comment, the shell command
+        lines.
         """
         from sandbox_kernel.backends.functions.host_function import describe_functions
 

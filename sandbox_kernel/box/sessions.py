@@ -33,21 +33,9 @@ class _LoadSession:
         ) -> Session:
             """Load a session that ``save`` wrote, on this or another machine with the same versions.
 
-            Variables are made again inside the sandbox only. What could not be stored is named in ``restored``.
-
-            Args:
-                path: The file on the host.
-                name: A name for the session, shown in messages.
-                memory_mb: The most memory in MB. The session has what it was saved with where that is less: a file
-                    cannot raise its own limit.
-
-            Returns:
-                The session, with the state it was saved with.
-
-            Raises:
-                InvalidRequest: The file is damaged, not a saved session, was saved with other versions, or needs more
-                    memory.
-
+            Variables are made again inside the sandbox only. What could not be stored is named in ``restored``. The
+            session has ``memory_mb`` at most, and less where it was saved with less: a file cannot raise its own limit.
+            Raises ``InvalidRequest`` for a file that is damaged, of other versions, or needs more memory.
             """
             return (box if box is not None else owner())._load_session(path, name=name, memory_mb=memory_mb)
 
@@ -84,13 +72,13 @@ class BoxSessions(BoxRuns):
             name: A name for the session, shown in messages.
             memory_mb: Memory limit in MB of the whole session.
             checkpoints: How many earlier states are kept for ``undo``. With 0, state is lost if a limit ends a cell.
-            python: Another Python: a path, a virtual environment or a version. Not with ``backend="wasm"``.
-            limits: Limits besides time and memory; safe defaults for None.
+            python: As for ``run``; not with ``backend="wasm"``.
+            limits: As for ``run``.
             backend: ``process`` or ``wasm``; the sandbox's own by default.
             files: Contents by path, written to the work folder before the session starts.
-            here: A folder of the host to work on, copy-on-write; see ``Sandbox``. A new sandbox works on it from now
-                on; one that has run already, or works on another folder, refuses.
-            functions: Functions of this process that cells may call, in addition to those of the sandbox.
+            here: As for ``Sandbox``. A new sandbox works on the folder from now on; one that has run already, or works
+                on another folder, refuses.
+            functions: Functions that cells may call, in addition to those of the sandbox.
 
         Returns:
             The open session. ``close`` ends it, and so does ``destroy`` of the sandbox.
@@ -143,41 +131,23 @@ class BoxSessions(BoxRuns):
         self._sessions.add(opened)
         return opened
 
-    def is_ready(self, language: str | Language, *, check: bool = False, session: bool = False) -> bool:
-        """Return whether a language can run without being prepared first; see ``prepare``.
-
-        Args:
-            language: The language.
-            check: Whether TypeScript will be type-checked.
-            session: Whether to ask for a session instead of a run.
-
-        Returns:
-            True when nothing has to be prepared; always True unless the sandbox's backend is ``wasm``.
-
-        """
+    def is_ready(self, language: str | Language, *, session: bool = False) -> bool:
+        """Return whether a run, or a ``session``, needs no ``prepare`` first; always unless the backend is ``wasm``."""
         self._check_alive()
         if self._backends.default != "wasm":
             return True
-        return self._backends.wasm(check).is_ready(Language.parse(language), session=session)
+        return self._backends.wasm().is_ready(Language.parse(language), session=session)
 
-    def prepare(self, language: str | Language, *, check: bool = False, on_progress: OnProgress | None = None) -> None:
+    def prepare(self, language: str | Language, *, on_progress: OnProgress | None = None) -> None:
         """Prepare a language for WebAssembly, once on this machine. Takes seconds to minutes.
 
         The first run prepares its language too, before its time limit starts. Does nothing unless the sandbox's backend
-        is ``wasm``.
-
-        Args:
-            language: The language.
-            check: Whether TypeScript will be type-checked.
-            on_progress: Called with a ``PrepareProgress`` after each step, on the calling thread.
-
-        Raises:
-            BackendUnavailable: Something that the language needs cannot be found or made.
-
+        is ``wasm``. ``on_progress`` is called with a ``PrepareProgress`` after each step. Raises
+        ``BackendUnavailable`` for what cannot be found or made.
         """
         self._check_alive()
         if self._backends.default == "wasm":
-            self._backends.wasm(check).make_ready(Language.parse(language), on_progress)
+            self._backends.wasm().make_ready(Language.parse(language), on_progress)
 
     load_session = _LoadSession()
 

@@ -8,6 +8,7 @@ import os
 
 from sandbox_kernel import __version__
 from sandbox_kernel.agent.http_server import announce, listen, need_http, read_token
+from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.commands.shared import POLICY_HELP, add_option, add_policy_options, make_secrets, policy_of
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.policy.sandbox_policy import make_policy
@@ -64,19 +65,18 @@ def mcp(options: argparse.Namespace) -> int:
         raise InvalidRequest("--host, --port and --token-file are for the HTTP server; add --http")
     if options.apply and options.here is None:
         raise InvalidRequest("--apply is about the folder of --here; add --here")
-    policy, secrets = policy_of(options), make_secrets(options.secret, os.environ)
-    given = {
-        "version": __version__, "audit": options.audit, "allow_private_for": options.allow_private, "secrets": secrets,
-        "here": options.here, "may_apply": options.apply,
-    }  # fmt: skip
-    if options.http:
-        from sandbox_kernel.agent.mcp.mcp_http import serve_http
+    from sandbox_kernel.agent.mcp.mcp_server import need_sdk, serve_http, serve_stdio  # an extra
+    from sandbox_kernel.agent.mcp.toolbox import Toolbox
 
-        serve_http(
-            policy, host=options.host or "127.0.0.1", port=options.port or 0, token_file=options.token_file, **given
-        )
-    else:
-        from sandbox_kernel.agent.mcp.mcp_server import serve_stdio
-
-        serve_stdio(policy, **given)
+    need_sdk()
+    with Sandbox(
+        policy_of(options), audit=options.audit, allow_private_for=options.allow_private,
+        secrets=make_secrets(options.secret, os.environ), here=options.here,
+    ) as box:  # fmt: skip
+        toolbox = Toolbox(box, may_apply=options.apply)
+        if options.http:
+            host, port = options.host or "127.0.0.1", options.port or 0
+            asyncio.run(serve_http(toolbox, __version__, host, port, options.token_file))
+        else:
+            asyncio.run(serve_stdio(toolbox, __version__))
     return 0

@@ -76,6 +76,16 @@ def interpreter_name(given: object) -> str:
     return name
 
 
+def answer_of(argv: list[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program of the host that says something of itself, such as its version.
+
+    In the root folder: in another one, rustup would obey a file that names a compiler.
+    """
+    return subprocess.run(
+        argv, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL, env=env, cwd="/"
+    )
+
+
 @functools.lru_cache(maxsize=32)
 def find_python(path: str) -> Interpreter:
     """Find an interpreter and query it; ``python3`` and ``python`` mean the one that runs this process.
@@ -94,14 +104,14 @@ def find_python(path: str) -> Interpreter:
         chosen = shutil.which(path)
     if not chosen or not os.access(chosen, os.X_OK):
         raise BackendUnavailable(
-            f"python interpreter {path!r} was not found; "
-            f"give a version that is installed, or the path of an interpreter or of a virtual environment"
+            f"python interpreter {path!r} was not found",
+            "give a version that is installed, or the path of an interpreter or of a virtual environment",
         )
     chosen = os.path.abspath(chosen)
     # Of a shim (pyenv, asdf) this is the real executable.
     executable, version, paths = _own_facts() if _is_ours(chosen) else _ask(host_program(chosen))
     if version < (3, 8):
-        raise BackendUnavailable(f"{chosen} is Python {'.'.join(map(str, version))}; 3.8 or later is needed")
+        raise BackendUnavailable(f"{chosen} is Python {'.'.join(map(str, version))}", "3.8 or later is needed")
     executable = executable or chosen
     return Interpreter(executable, version, runtime_grants([*paths, *_link_chain(executable)]))
 
@@ -119,15 +129,14 @@ def _own_facts() -> tuple[str, tuple[int, ...], list[str]]:
 
 def _ask(path: str) -> tuple[str, tuple[int, ...], list[str]]:
     """Return what an interpreter says of itself: its executable, its version, the folders that it needs."""
-    answer = subprocess.run(
-        [path, "-I", "-c", _ASK], capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL
-    )
+    answer = answer_of([path, "-I", "-c", _ASK])
     try:
         facts = json.loads(answer.stdout)
         return facts["executable"], tuple(facts["version"]), facts["paths"]
     except (ValueError, TypeError, KeyError):
         raise BackendUnavailable(
-            f"{path} is not a working Python interpreter: {answer.stderr.strip()[-300:]}"
+            f"{path} is not a working Python interpreter: {answer.stderr.strip()[-300:]}",
+            "install Python 3.8 or later",
         ) from None
 
 

@@ -30,20 +30,16 @@ _STATUS = ("Uid", "Gid", "Groups", "CapPrm", "CapEff", "CapBnd", "NoNewPrivs")
 def proof_facts(programs: Iterable[str]) -> str | None:
     """Return what the outcome of building walls depends on, as text; None where that cannot be known.
 
-    A process behind a system call filter cannot see what the filter refuses.
-
-    Args:
-        programs: Files that take part: the enforcer's program, the interpreter inside, the modules that make its
-            arguments.
-
+    A process behind a system call filter cannot see what the filter refuses. ``programs`` are the files that take part:
+    the enforcer's program, the interpreter inside, the modules that make its arguments.
     """
-    status = dict(line.split(":\t", 1) for line in _text("/proc/self/status").splitlines() if ":\t" in line)
-    boot = _text("/proc/sys/kernel/random/boot_id")
+    status = dict(line.split(":\t", 1) for line in read_fact("/proc/self/status").splitlines() if ":\t" in line)
+    boot = read_fact("/proc/sys/kernel/random/boot_id")
     if not boot or status.get("Seccomp") != "0":
         return None
-    facts = [boot, *map(_text, _SETTINGS), *(status.get(name) for name in _STATUS)]
-    facts += [_link(f"/proc/self/ns/{name}") for name in ("user", "mnt", "pid", "net", "ipc", "uts")]
-    return repr([*facts, *map(_file, programs)])
+    facts = [boot, *map(read_fact, _SETTINGS), *(status.get(name) for name in _STATUS)]
+    facts += [read_link(f"/proc/self/ns/{name}") for name in ("user", "mnt", "pid", "net", "ipc", "uts")]
+    return repr([*facts, *map(file_facts, programs)])
 
 
 def recall_proof(enforcer: str, facts: str | None) -> str | None:
@@ -87,7 +83,8 @@ def _entry(enforcer: str) -> str:
     return os.path.join(cache_root(), "sandbox-kernel", "proven", enforcer)
 
 
-def _text(path: str) -> str:
+def read_fact(path: str) -> str:
+    """Return the text of a kernel file; empty when it does not exist or cannot be read."""
     try:
         with open(path, errors="replace") as file:
             return file.read().strip()
@@ -95,14 +92,16 @@ def _text(path: str) -> str:
         return ""
 
 
-def _link(path: str) -> str:
+def read_link(path: str) -> str:
+    """Return where a link of the kernel leads; empty when there is none, as for a namespace of no child yet."""
     try:
         return os.readlink(path)
     except OSError:
         return ""
 
 
-def _file(path: str) -> list[object]:
+def file_facts(path: str) -> list[object]:
+    """Return what tells one version of a file from another."""
     try:
         found = os.stat(path)
     except OSError:

@@ -18,6 +18,7 @@ WORK = "/box"
 CELL = "/cell"
 GUEST = "/guest"
 TMP = "/tmp"
+BUBBLEWRAP = "bubblewrap"
 #: The enforcer of hosts where bubblewrap does not work.
 LANDLOCK = "landlock"
 #: Where the root of a template shows the folder that its jails work on; covered in every jail.
@@ -79,7 +80,7 @@ class Walls:
     preload: tuple[str, ...] = ("site",)
     warm: Warm | None = None
     #: The name of the enforcer; None for a jail without walls, which the caller has to request explicitly.
-    enforcer: str | None = "bubblewrap"
+    enforcer: str | None = BUBBLEWRAP
     #: Whether jails may be forked from a template. Such jails share its address layout and its hash seed.
     templates: bool = True
     #: Whether a Jupyter kernel listens inside: it may list the interfaces of the jail's network, because libzmq ends
@@ -103,6 +104,11 @@ def with_gpu(walls: Walls, rule: GpuRule | None) -> Walls:
     found = find_gpu(rule)
     folders = tuple(Grant(folder, folder, False) for folder in found.folders)
     return replace(walls, runtime=tuple(dict.fromkeys((*walls.runtime, *folders))), devices=found.devices)
+
+
+def has_own_disk(enforcer: str | None) -> bool:
+    """Whether the work folder is its own file system with a size limit of the kernel."""
+    return enforcer == BUBBLEWRAP
 
 
 def sizes(limits: Limits, memory_mb: int) -> tuple[int, int, int]:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable, install_line
 from sandbox_kernel.ground.own_folder import make_own_folder
-from sandbox_kernel.jail.interpreter import is_system, runtime_grants
+from sandbox_kernel.jail.interpreter import answer_of, runtime_grants
 from sandbox_kernel.jail.walls import TMP
 from sandbox_kernel.languages.compile_cache import default_folder
 from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.recipe import Availability, ProgramPlan, Recipe, StepBuilder, Toolchains
+from sandbox_kernel.languages.recipe import ProgramPlan, Recipe, StepBuilder, Toolchains, program_runtime
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
@@ -91,7 +91,7 @@ def find_zig() -> Zig | None:
     executable = os.path.realpath(os.path.join(next(iter(spec.submodule_search_locations)), "zig"))
     if not os.access(executable, os.X_OK):
         return None
-    answer = subprocess.run([executable, "version"], capture_output=True, text=True, timeout=30, check=False, env={})
+    answer = answer_of([executable, "version"], {})
     return Zig(executable, answer.stdout.strip()) if answer.returncode == 0 else None
 
 
@@ -170,7 +170,7 @@ def the_zig() -> Zig:
     """Return Zig. Raises ``BackendUnavailable`` when the package is not installed."""
     zig = find_zig()
     if zig is None:
-        raise BackendUnavailable(f"the package ziglang is not installed; {REMEDY}")
+        raise BackendUnavailable("the package ziglang is not installed", REMEDY)
     return zig
 
 
@@ -181,12 +181,10 @@ class ZigLanguage(Recipe):
     minimum_memory_mb = 512
     reserved_mb = 512
 
-    def probe(self, config: Toolchains) -> Availability:
+    def find(self, config: Toolchains) -> tuple[str, str]:
         """See ``Recipe``."""
-        zig = find_zig()
-        if zig is None:
-            return Availability(available=False, reason="the package ziglang is not installed", remedy=REMEDY)
-        return Availability(available=True, version=zig.readiness(ZIG_COMMAND), origin=zig.executable)
+        zig = the_zig()
+        return zig.executable, zig.readiness(ZIG_COMMAND)
 
     def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
@@ -195,18 +193,11 @@ class ZigLanguage(Recipe):
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``."""
         zig = the_zig()
-        argv = [
-            zig.executable,
-            ZIG_COMMAND,
-            "--color",
-            "off",
-            f"-femit-bin={builder.places.cell}/{PROGRAM}",
-            ZIG_SCRIPT,
-        ]
+        emit = f"-femit-bin={builder.places.cell}/{PROGRAM}"
         work = Compilation(
             name=ZIG_SCRIPT,
             source=request.source,
-            argv=argv,
+            argv=[zig.executable, ZIG_COMMAND, "--color", "off", emit, ZIG_SCRIPT],
             identity=compiler_identity(zig.executable, zig.version),
             env=zig.environment(ZIG_COMMAND, builder.places.tmp),
             parts=".zig",
@@ -231,11 +222,6 @@ class CCompiler:
     version: str
     zig: Zig | None = None
 
-    @property
-    def origin(self) -> str:
-        """The command, for the report."""
-        return " ".join(self.command)
-
 
 @functools.lru_cache(maxsize=16)
 def find_compiler(path: str, names: tuple[str, ...], zig_command: str) -> CCompiler:
@@ -247,8 +233,7 @@ def find_compiler(path: str, names: tuple[str, ...], zig_command: str) -> CCompi
     for name in () if path == "zig" else usual:
         found = shutil.which(name)
         if found is not None:
-            host_program(found)
-            answer = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=30, check=False)
+            answer = answer_of([host_program(found), "--version"])
             if answer.returncode == 0 and answer.stdout:
                 return CCompiler((found,), answer.stdout.splitlines()[0])
     zig = find_zig() if path in ("zig", names[0]) else None
@@ -257,43 +242,34 @@ def find_compiler(path: str, names: tuple[str, ...], zig_command: str) -> CCompi
     return CCompiler((zig.executable, zig_command), f"zig {zig.version}", zig)
 
 
+@dataclass(frozen=True, kw_only=True)
 class CFamily(Recipe):
-    """What C and C++ share; each subclass names its compilers and flags."""
+    """C and C++: ``setting`` is the name of the compiler's path in the configuration, ``names`` are its usual names."""
 
+    language: Language
+    minimum_memory_mb: int
     script: str
+    setting: str
     names: tuple[str, ...]
     flags: tuple[str, ...]
     libraries: tuple[str, ...] = ()
-    zig_command: str
 
-    def compiler_path(self, config: Toolchains) -> str:
-        """Return the configured compiler."""
-        raise NotImplementedError
+    def _compiler(self, config: Toolchains) -> CCompiler:
+        return find_compiler(getattr(config, self.setting), self.names, self.names[0])
 
-    def compiler(self, config: Toolchains) -> CCompiler:
-        """Return the compiler for this configuration."""
-        return find_compiler(self.compiler_path(config), self.names, self.zig_command)
-
-    def probe(self, config: Toolchains) -> Availability:
+    def find(self, config: Toolchains) -> tuple[str, str]:
         """See ``Recipe``."""
-        try:
-            found = self.compiler(config)
-        except BackendUnavailable as error:
-            return Availability(available=False, reason=error.reason, remedy=REMEDY)
-        version = found.version if found.zig is None else found.zig.readiness(self.zig_command)
-        return Availability(available=True, version=version, origin=found.origin)
+        found = self._compiler(config)
+        return " ".join(found.command), found.version if found.zig is None else found.zig.readiness(self.names[0])
 
     def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
-        """See ``Recipe``. A compiler outside of the system folders comes with the folders around it."""
-        found = self.compiler(config)
-        if found.zig is not None:
-            return found.zig.runtime(self.zig_command)
-        real = os.path.realpath(found.command[0])
-        return () if is_system(real) else runtime_grants([found.command[0], os.path.dirname(os.path.dirname(real))])
+        """See ``Recipe``."""
+        found = self._compiler(config)
+        return program_runtime(found.command[0]) if found.zig is None else found.zig.runtime(self.names[0])
 
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``. Headers are looked up in the work folder."""
-        found = self.compiler(builder.config)
+        found = self._compiler(builder.config)
         work, cell = builder.places.work, builder.places.cell
         flags = [*self.flags, "-Wall", "-Wextra", "-pthread", "-iquote", work, "-o", f"{cell}/{PROGRAM}"]
         job = Compilation(
@@ -301,39 +277,29 @@ class CFamily(Recipe):
             source=request.source,
             argv=[*found.command, *flags, self.script, *self.libraries],
             identity=compiler_identity(found.command[0], found.version),
-            env=found.zig.environment(self.zig_command, builder.places.tmp) if found.zig is not None else {},
+            env=found.zig.environment(self.names[0], builder.places.tmp) if found.zig is not None else {},
             cacheable=not _TIME_MACROS.search(request.source),
             alone=not _OTHER_FILES.search(_SYSTEM_HEADERS.sub(b"", request.source)),
         )
         return compiled_plan(request, builder, job)
 
 
-class C(CFamily):
-    """The system's C compiler, or Zig's."""
+C = CFamily(
+    language=Language.C,
+    minimum_memory_mb=64,
+    script="cell.c",
+    setting="cc_path",
+    names=("cc", "gcc", "clang"),
+    flags=("-std=gnu17", "-O1"),
+    libraries=("-lm",),
+)
+CPP = CFamily(
+    language=Language.CPP,
+    minimum_memory_mb=128,
+    script="cell.cpp",
+    setting="cxx_path",
+    names=("c++", "g++", "clang++"),
+    flags=("-std=gnu++20", "-O1"),
+)
 
-    language = Language.C
-    minimum_memory_mb = 64
-    script = "cell.c"
-    names = ("cc", "gcc", "clang")
-    flags = ("-std=gnu17", "-O1")
-    libraries = ("-lm",)
-    zig_command = "cc"
-
-    def compiler_path(self, config: Toolchains) -> str:
-        """See ``CFamily``."""
-        return config.cc_path
-
-
-class Cpp(CFamily):
-    """The system's C++ compiler, or Zig's."""
-
-    language = Language.CPP
-    minimum_memory_mb = 128
-    script = "cell.cpp"
-    names = ("c++", "g++", "clang++")
-    flags = ("-std=gnu++20", "-O1")
-    zig_command = "c++"
-
-    def compiler_path(self, config: Toolchains) -> str:
-        """See ``CFamily``."""
-        return config.cxx_path
+RECIPES = (C, CPP, ZigLanguage())

@@ -11,23 +11,15 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sandbox_kernel.errors import BackendUnavailable, install_line
 from sandbox_kernel.jail.gate_messages import JobFile, Step
-from sandbox_kernel.jail.interpreter import runtime_grants
+from sandbox_kernel.jail.interpreter import answer_of, runtime_grants
 from sandbox_kernel.jail.walls import Places
 from sandbox_kernel.languages.compiled import parts_beside
-from sandbox_kernel.languages.recipe import (
-    HOST_TYPES,
-    Availability,
-    ProgramPlan,
-    Recipe,
-    StepBuilder,
-    Toolchains,
-)
+from sandbox_kernel.languages.recipe import HOST_TYPES, ProgramPlan, Recipe, StepBuilder, Toolchains
 from sandbox_kernel.model import ExecRequest, Language, Note, notes
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
@@ -52,11 +44,11 @@ def find_node(path: str) -> tuple[str, str]:
     if executable is None:
         raise BackendUnavailable(f"no Node.js: {path!r} was not found", f"{REMEDY}, or give node_path")
     executable = os.path.realpath(host_program(executable))
-    answer = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=30, check=False, env={})
+    answer = answer_of([executable, "--version"], {})
     version = answer.stdout.strip().removeprefix("v")
     found = re.match(r"(\d+)\.(\d+)\.", version)
     if found is None:
-        raise BackendUnavailable(f"{executable} is no working Node.js: {answer.stderr.strip()[-300:]}")
+        raise BackendUnavailable(f"{executable} is no working Node.js: {answer.stderr.strip()[-300:]}", REMEDY)
     if tuple(map(int, found.groups())) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise BackendUnavailable(f"{executable} is Node.js {version}, {oldest} or later is needed", REMEDY)
@@ -69,15 +61,6 @@ def _packaged_node() -> str | None:
         return None
     path = os.path.join(os.path.dirname(spec.origin), "bin", "node")
     return path if os.access(path, os.X_OK) else None
-
-
-def probe_node(config: Toolchains) -> Availability:
-    """Return whether cells can run on Node.js here."""
-    try:
-        executable, version = find_node(config.node_path)
-    except BackendUnavailable as error:
-        return Availability(available=False, reason=error.reason, remedy=error.remedy or REMEDY)
-    return Availability(available=True, version=version, origin=executable)
 
 
 def node_runtime(config: Toolchains) -> tuple[Grant, ...]:
@@ -103,24 +86,18 @@ def node_step(request: ExecRequest, builder: StepBuilder, argv: Sequence[str], k
     The proxy is such a variable, except for versions that can set it later.
     """
     at_start = bool(builder.network_env) and not _can_be_told(find_node(builder.config.node_path)[1])
-    if builder.calls_host:
-        command = node_command(builder.config, request.memory_mb, builder.places, kind)
-        step = builder.program(request, [*command, "-", *argv])
-        return replace(step, env={**step.env, LINE_VARIABLE: ""})
-    if at_start or any(_READ_AT_START.match(name) for name in _names(request, builder)):
-        command = node_command(builder.config, request.memory_mb, builder.places, kind)
-        return builder.program(request, [*command, "-", *argv])
-    return builder.waiting(request, argv)
+    at_start = at_start or any(_READ_AT_START.match(name) for name in (*builder.policy_env, *request.env))
+    if not (at_start or builder.calls_host):
+        return builder.waiting(request, argv)
+    command = node_command(builder.config, request.memory_mb, builder.places, kind)
+    step = builder.program(request, [*command, "-", *argv])
+    return replace(step, env={**step.env, LINE_VARIABLE: ""}) if builder.calls_host else step
 
 
 def _can_be_told(version: str) -> bool:
     """Whether this version has ``http.setGlobalProxyFromEnv``."""
     major, minor = map(int, version.split(".")[:2])
     return (major, minor) >= (25, 4) or (24, 14) <= (major, minor) < (25, 0)
-
-
-def _names(request: ExecRequest, builder: StepBuilder) -> Iterable[str]:
-    return (*builder.policy_env, *request.env)
 
 
 # JavaScript: runs in the Node.js that waits in the jail, as ``node cell.js`` would.
@@ -137,9 +114,9 @@ class JavaScriptLanguage(Recipe):
     minimum_memory_mb = 64
     reserved_mb = RESERVED_MB
 
-    def probe(self, config: Toolchains) -> Availability:
+    def find(self, config: Toolchains) -> tuple[str, str]:
         """See ``Recipe``."""
-        return probe_node(config)
+        return find_node(config.node_path)
 
     def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
@@ -186,7 +163,7 @@ def find_deno() -> tuple[str, str] | None:
         return None
     try:
         path = os.path.realpath(find_deno_bin())
-        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False, env={})
+        answer = answer_of([path, "--version"], {})
     except OSError:
         return None
     return (path, answer.stdout.splitlines()[0]) if answer.returncode == 0 and answer.stdout else None
@@ -204,15 +181,14 @@ class TypeScript(Recipe):
     minimum_memory_mb = 96
     reserved_mb = RESERVED_MB
 
-    def probe(self, config: Toolchains) -> Availability:
+    def find(self, config: Toolchains) -> tuple[str, str]:
         """See ``Recipe``. If type checking is configured but Deno is missing, the language is unavailable."""
-        found, deno = probe_node(config), find_deno()
+        deno = find_deno()
         if config.check_types and deno is None:
-            return Availability(available=False, reason="type checking needs the package deno", remedy=TS_REMEDY)
-        if not found.available:
-            return found
-        extra = f", {deno[1]}" if deno is not None else ", no decorators without the package deno"
-        return Availability(available=True, version=f"node {found.version}{extra}", origin=found.origin)
+            raise BackendUnavailable("type checking needs the package deno", TS_REMEDY)
+        executable, version = find_node(config.node_path)
+        extra = deno[1] if deno is not None else "no decorators without the package deno"
+        return executable, f"node {version}, {extra}"
 
     def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
@@ -237,18 +213,12 @@ class TypeScript(Recipe):
             if deno is None:
                 told = (notes.decorators_need_package(TS_REMEDY),)
             else:
-                argv = [
-                    deno[0],
-                    "transpile",
-                    *_QUIET,
-                    "--source-map",
-                    "inline",
-                    TS_SCRIPT,
-                    "-o",
-                    f"{cell}/{TRANSPILED}",
-                ]
-                steps.append(builder.compiler(argv, env))
+                output = ("--source-map", "inline", TS_SCRIPT, "-o", f"{cell}/{TRANSPILED}")
+                steps.append(builder.compiler([deno[0], "transpile", *_QUIET, *output], env))
                 script = TRANSPILED
         files = (*parts_beside(request, cell, ".ts"), JobFile(root=cell, name=TS_SCRIPT, data=request.source))
         steps.append(node_step(request, builder, [f"{cell}/{script}", *request.args], "typescript"))
         return ProgramPlan(steps=tuple(steps), files=files, notes=told)
+
+
+RECIPES = (JavaScriptLanguage(), TypeScript())

@@ -1,7 +1,7 @@
 """The interface of a language for the process backend.
 
-Each language has a file in ``languages/`` with one ``Recipe``. A recipe never starts the user's program. It returns
-plain data: whether the toolchain is installed, what must be readable, and the steps of a request.
+A ``Recipe`` never starts the user's program. It returns plain data: where the toolchain is, what must be readable, and
+the steps of a request.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.gate_messages import JobFile, Step
-from sandbox_kernel.jail.interpreter import interpreter_name
-from sandbox_kernel.jail.walls import Places, sizes
+from sandbox_kernel.jail.interpreter import interpreter_name, is_system, runtime_grants
+from sandbox_kernel.jail.root_user import has_own_user
+from sandbox_kernel.jail.walls import Places, has_own_disk, sizes
 from sandbox_kernel.languages.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits, quoted
 from sandbox_kernel.model import ExecRequest, Language, Note
@@ -132,6 +134,14 @@ class StepBuilder:
         env = self.environment(request)
         return Step(kind="warm", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits)
 
+    def python(self, request: ExecRequest, argv: Sequence[str], source: bytes) -> Step:
+        """Return the step that runs a source in the interpreter that waits in the jail, under the whole policy."""
+        env = self.environment(request)
+        return Step(
+            kind="python", argv=argv, cwd=self.places.work, env=env, rlimits=self.rlimits, seccomp=self.no_spawn,
+            source=source,
+        )  # fmt: skip
+
     def program(self, request: ExecRequest, argv: Sequence[str], toolchain: Mapping[str, str] | None = None) -> Step:
         """Return the step that runs the user's program, under the whole policy."""
         env = self.environment(request, toolchain)
@@ -180,12 +190,15 @@ class Recipe(ABC):
     reserved_mb: int = 0
 
     @abstractmethod
-    def probe(self, config: Toolchains) -> Availability:
-        """Find the toolchain. The backend calls it once and keeps the result."""
+    def find(self, config: Toolchains) -> tuple[str, str]:
+        """Return the program that runs or compiles cells, and its version.
+
+        Raises ``BackendUnavailable`` with the reason and what to install when there is none.
+        """
 
     def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
-        """Return host paths besides the system folders that must be readable inside."""
-        return ()
+        """Return host paths besides the system folders that must be readable inside: by default around the program."""
+        return program_runtime(self.find(config)[0])
 
     def warm(self, config: Toolchains, memory_mb: int, places: Places) -> tuple[str, ...]:
         """Return the command that waits in a spare for a step of kind ``warm``; empty for none."""
@@ -196,36 +209,40 @@ class Recipe(ABC):
         """Return the steps and files of a checked request."""
 
 
+def program_runtime(program: str) -> tuple[Grant, ...]:
+    """Return what a program must read: nothing more for one in a system folder, else the folders around it."""
+    real = os.path.realpath(program)
+    return () if is_system(real) else runtime_grants([program, os.path.dirname(os.path.dirname(real))])
+
+
 #: One sandbox's share of what the kernel counts for each user over all its processes: pending signals and timers, bytes
 #: in message queues, locked memory.
 _USER_SHARES = {"SIGPENDING": 1024, "MSGQUEUE": 128 << 10, "MEMLOCK": 1 << 20}
 
 
 def rlimits(
-    limits: Limits,
-    memory_mb: int,
-    *,
-    exact_memory: bool,
-    processes: int | None,
-    reserved_mb: int = 0,
-    own_disk: bool = True,
+    enforcer: str | None, limits: Limits, memory_mb: int, *, processes: int | None, reserved_mb: int = 0
 ) -> dict[str, int]:
     """Return the rlimits of each process of a run, by their names in ``resource``.
 
     If a control group counts memory exactly, RLIMIT_DATA only stops absurd single allocations, so that threads with
     large unused stacks work. A file may be longer than the disk limit if it has holes (memory files do); the file
-    system counts what takes space, unless it is the host's (``own_disk`` is False).
+    system counts what takes space, unless it is the host's.
+
+    The kernel counts processes for each user. That is exact in a user namespace, and for a user that no other sandbox
+    has. Elsewhere a control group or the watchdog counts.
     """
+    groups, own_disk = find_hierarchies(), has_own_disk(enforcer)
     memory, disk = memory_mb * MIB, limits.disk_mb * MIB
     found = {
         "CORE": 0,
         "NOFILE": limits.open_files,
         "FSIZE": max(4 << 30, 2 * memory, disk) if own_disk else sizes(limits, memory_mb)[0],
-        "DATA": (4 * memory + (512 << 20) if exact_memory else memory) + reserved_mb * MIB,
+        "DATA": (memory if groups is None else 4 * memory + (512 << 20)) + reserved_mb * MIB,
         "RTPRIO": 0,
         **_USER_SHARES,
     }
-    if processes is not None:
+    if processes is not None and (groups is None or groups.pids is None) and (own_disk or has_own_user(enforcer)):
         found["NPROC"] = processes
     if limits.cpu_seconds is not None:
         found["CPU"] = int(limits.cpu_seconds) + 2

@@ -6,13 +6,12 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.interpreter import runtime_grants
+from sandbox_kernel.jail.interpreter import answer_of, runtime_grants
 from sandbox_kernel.languages.compiled import PROGRAM, Compilation, compiled_plan, compiler_identity
-from sandbox_kernel.languages.recipe import Availability, ProgramPlan, Recipe, StepBuilder, Toolchains
+from sandbox_kernel.languages.recipe import ProgramPlan, Recipe, StepBuilder, Toolchains
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
@@ -54,18 +53,14 @@ def find_rustc(path: str) -> Rustc:
         raise BackendUnavailable(f"no Rust compiler: {path!r} was not found", REMEDY)
     if shutil.which("cc") is None:
         raise BackendUnavailable("rustc was found, but no cc to link with", REMEDY)
-    # In another folder, rustup would obey a rust-toolchain.toml that names a compiler.
-    asked = subprocess.run(
-        [host_program(shim), "--print", "sysroot"], cwd="/", capture_output=True, text=True, timeout=60, check=False
-    )
+    asked = answer_of([host_program(shim), "--print", "sysroot"])
     sysroot = asked.stdout.strip()
     real = os.path.join(sysroot, "bin", "rustc")
     executable = host_program(real if sysroot and os.access(real, os.X_OK) else shim)
-    answer = subprocess.run([executable, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    answer = answer_of([executable, "--version"])
     if asked.returncode != 0 or answer.returncode != 0:
-        raise BackendUnavailable(
-            f"{shim} is no working Rust compiler: {(asked.stderr or answer.stderr).strip()[-300:]}"
-        )
+        said = (asked.stderr or answer.stderr).strip()[-300:]
+        raise BackendUnavailable(f"{shim} is no working Rust compiler: {said}", REMEDY)
     return Rustc(executable, sysroot, answer.stdout.strip())
 
 
@@ -92,13 +87,10 @@ class Rust(Recipe):
     minimum_memory_mb = 128
     reserved_mb = 256
 
-    def probe(self, config: Toolchains) -> Availability:
+    def find(self, config: Toolchains) -> tuple[str, str]:
         """See ``Recipe``."""
-        try:
-            found = find_rustc(config.rustc_path)
-        except BackendUnavailable as error:
-            return Availability(available=False, reason=error.reason, remedy=REMEDY)
-        return Availability(available=True, version=found.version, origin=found.executable)
+        found = find_rustc(config.rustc_path)
+        return found.executable, found.version
 
     def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
         """See ``Recipe``."""
@@ -124,3 +116,6 @@ class Rust(Recipe):
             parts=".rs",
         )
         return compiled_plan(request, builder, work)
+
+
+RECIPES = (Rust(),)

@@ -1,7 +1,7 @@
 """The notes of a result: what each kind is, and the only place that words them.
 
 A note is a sentence for the user and a ``NoteKind`` for programs. Code that acts on a note compares ``kind`` and never
-the text, so every text here can be reworded. Each function makes the note of one kind.
+the text, so every text here can be reworded. Each function makes the note of one kind; most have fixed words.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal as signals
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, auto, unique
+from typing import NamedTuple
 
 from sandbox_kernel.ground.values import dataclass
 
@@ -143,6 +144,17 @@ def has_note(notes: Iterable[Note], kind: NoteKind) -> bool:
     return any(note.kind is kind for note in notes)
 
 
+class Worded(NamedTuple):
+    """Makes notes of one kind in fixed words, with its arguments in the places marked ``{}``."""
+
+    kind: NoteKind
+    words: str
+
+    def __call__(self, *given: object) -> Note:
+        """Return the note."""
+        return Note(self.words.format(*given), self.kind)
+
+
 # Sessions: rollback, undo and the end of a worker.
 
 
@@ -181,9 +193,7 @@ def run_again(cells: int, where: str, outside: int = 0) -> Note:
     return Note(text, NoteKind.RUN_AGAIN)
 
 
-def lost_files(why: str) -> Note:
-    """The work folder did not go back with the state."""
-    return Note(f"files in the work folder were left as they are: {why}", NoteKind.LOST_FILES)
+lost_files = Worded(NoteKind.LOST_FILES, "files in the work folder were left as they are: {}")
 
 
 def lost_threads(count: int) -> Note:
@@ -202,9 +212,7 @@ def shared_by_states(sockets: int, databases: int, children: int) -> tuple[Note,
     return tuple(Note(f"{count} {word}: {why}", NoteKind.SHARED_BY_STATES) for count, word, why in words)
 
 
-def not_held(why: str) -> Note:
-    """No checkpoint could be made of a state, because of an accelerator for example."""
-    return Note(f"the state is not held: {why}", NoteKind.NOT_HELD)
+not_held = Worded(NoteKind.NOT_HELD, "the state is not held: {}")
 
 
 def calls_happened(names: Sequence[str]) -> Note:
@@ -236,25 +244,17 @@ def lost_names(names: Sequence[str]) -> Note:
     return Note(text, NoteKind.LOST_CHECKPOINTS)
 
 
-def state_lost(why: str) -> Note:
-    """There was no checkpoint to go back to."""
-    return Note(f"the session's state is lost: {why}; a new session was started", NoteKind.STATE_LOST)
-
-
-def state_not_saved() -> Note:
-    """A shell that replaced or killed itself could not write down its variables."""
-    text = "the shell ended without leaving its state: variables and functions are as before this cell"
-    return Note(text, NoteKind.STATE_NOT_SAVED)
-
-
-def state_on_gpu() -> Note:
-    """The cell made a context on a GPU, which no checkpoint can hold."""
-    text = (
-        "the session now uses a GPU, whose state cannot be copied: this cell and later ones cannot be undone, and a "
-        "cell that must be ended takes the session back to before this one, or to the last %sandbox checkpoint NAME, "
-        "which copies variables and tensors"
-    )
-    return Note(text, NoteKind.STATE_ON_GPU)
+state_lost = Worded(NoteKind.STATE_LOST, "the session's state is lost: {}; a new session was started")
+state_not_saved = Worded(
+    NoteKind.STATE_NOT_SAVED,
+    "the shell ended without leaving its state: variables and functions are as before this cell",
+)
+state_on_gpu = Worded(
+    NoteKind.STATE_ON_GPU,
+    "the session now uses a GPU, whose state cannot be copied: this cell and later ones cannot be undone, and a "
+    "cell that must be ended takes the session back to before this one, or to the last %sandbox checkpoint NAME, "
+    "which copies variables and tensors",
+)
 
 
 def lost_on_gpu(cells: Sequence[tuple[int, str]], on_card: Sequence[str]) -> Note:
@@ -272,14 +272,8 @@ def copy_loaded(where: str, cells: int, lost: Mapping[str, str]) -> Note:
     return Note(f"the copy of {where} was loaded, tensors included{after}{missing}", NoteKind.COPY_LOADED)
 
 
-def copy_not_loaded(where: str, why: object) -> Note:
-    """The copy of a named state could not be loaded: the session stays where the rollback left it."""
-    return Note(f"the copy of {where} could not be loaded: {why}", NoteKind.COPY_LOADED)
-
-
-def broke_protocol(problem: str) -> Note:
-    """The worker sent what it must not send."""
-    return Note(f"the worker was ended: {problem}", NoteKind.WORKER_ENDED)
+copy_not_loaded = Worded(NoteKind.COPY_LOADED, "the copy of {} could not be loaded: {}")
+broke_protocol = Worded(NoteKind.WORKER_ENDED, "the worker was ended: {}")
 
 
 def ended_itself(code: int) -> Note:
@@ -288,50 +282,26 @@ def ended_itself(code: int) -> Note:
     return Note(f"the cell ended its own process {how}", NoteKind.WORKER_ENDED)
 
 
-def ignored_interrupt() -> Note:
-    """The cell went on after an interrupt, so its worker was ended."""
-    return Note("the cell did not end when it was interrupted", NoteKind.WORKER_ENDED)
-
-
-def worker_replaced(problem: str) -> Note:
-    """The worker died between two cells and nothing is lost."""
-    text = f"the session's process had died between cells ({problem}) and was brought back"
-    return Note(text, NoteKind.WORKER_REPLACED)
-
-
-def child_out_of_memory() -> Note:
-    """The kernel killed a process that the cell had started."""
-    text = "the kernel ended a process that the cell had started, for its memory; the session lives on"
-    return Note(text, NoteKind.CHILD_OUT_OF_MEMORY)
-
-
-def more_memory(memory_mb: int) -> Note:
-    """A cell was given more memory than its session had."""
-    return Note(f"the session may use {memory_mb} MB from now on", NoteKind.MORE_MEMORY)
+ignored_interrupt = Worded(NoteKind.WORKER_ENDED, "the cell did not end when it was interrupted")
+worker_replaced = Worded(
+    NoteKind.WORKER_REPLACED,
+    "the session's process had died between cells ({}) and was brought back",
+)
+child_out_of_memory = Worded(
+    NoteKind.CHILD_OUT_OF_MEMORY,
+    "the kernel ended a process that the cell had started, for its memory; the session lives on",
+)
+more_memory = Worded(NoteKind.MORE_MEMORY, "the session may use {} MB from now on")
 
 
 # Files.
-
-
-def stopped_run_keeps_no_files() -> Note:
-    """A run that was stopped leaves nothing in the folder of its sandbox."""
-    text = "it was stopped or met a limit, so the files that it changed were not kept"
-    return Note(text, NoteKind.FILES_NOT_KEPT)
-
-
-def no_files_kept(error: object) -> Note:
-    """The host could not keep any file."""
-    return Note(f"the files that it changed were not kept: {error}", NoteKind.FILES_NOT_KEPT)
-
-
-def file_not_kept(path: str, type_: str, why: str) -> Note:
-    """One file was not kept."""
-    return Note(f"{path} ({type_}) was not kept: {why}", NoteKind.FILES_NOT_KEPT)
-
-
-def files_stayed_on_worker(path: str) -> Note:
-    """A worker of a cluster sent no file from this one on: together they are too large."""
-    return Note(f"{path} and later files stayed on the worker", NoteKind.FILES_NOT_KEPT)
+stopped_run_keeps_no_files = Worded(
+    NoteKind.FILES_NOT_KEPT,
+    "it was stopped or met a limit, so the files that it changed were not kept",
+)
+no_files_kept = Worded(NoteKind.FILES_NOT_KEPT, "the files that it changed were not kept: {}")
+file_not_kept = Worded(NoteKind.FILES_NOT_KEPT, "{} ({}) was not kept: {}")
+files_stayed_on_worker = Worded(NoteKind.FILES_NOT_KEPT, "{} and later files stayed on the worker")
 
 
 def files_found(count: int) -> Note:
@@ -355,68 +325,34 @@ def changes_found(folder: str, count: int) -> Note:
     return Note(f"{text} again, not applied: {todo}", NoteKind.FILES_FOUND)
 
 
-def strange_stage(name: str) -> Note:
-    """A folder in the user's looks like one of an apply that was interrupted, and this user has no record of it."""
-    text = f"{name} in your folder looks like an interrupted apply, but you began none there: it is left alone, and"
-    return Note(f"{text} programs do not see it; look what is in it, and remove it", NoteKind.FILES_FOUND)
-
-
-def change_not_given(path: str, why: object) -> Note:
-    """A change to the user's folder is kept, and could not be put into the folder of this run."""
-    text = f"{path} is kept as it was changed, and this run sees your own version: {why}; more room: --disk 1G"
-    return Note(text, NoteKind.FILES_NOT_SHARED)
-
-
-def file_not_shared(path: str, type_: str, what: str, why: str) -> Note:
-    """One file was not copied to or from a session; ``what`` says which."""
-    return Note(f"{path} ({type_}) {what}: {why}", NoteKind.FILES_NOT_SHARED)
-
-
-def more_files_not_shared(count: int) -> Note:
-    """So many more files for which the same holds as for those named before."""
-    return Note(f"and {count} more files were not shared", NoteKind.FILES_NOT_SHARED)
-
-
-def large_file_not_shared(path: str, most_mb: int) -> Note:
-    """A file is too large to be copied to other runs."""
-    why = f"files above {most_mb} MB are not shared with other runs"
-    return Note(f"{path} stays in this session: {why}", NoteKind.FILES_NOT_SHARED)
-
-
-def no_files_brought_in(error: object) -> Note:
-    """The host could not copy the files of other runs into the session."""
-    return Note(f"files of other runs could not be brought in: {error}", NoteKind.FILES_NOT_SHARED)
-
-
-def no_files_shared(error: object) -> Note:
-    """The host could not copy the session's files to other runs."""
-    return Note(f"files could not be shared with other runs: {error}", NoteKind.FILES_NOT_SHARED)
-
-
-def changes_unknown(error: object) -> Note:
-    """The host could not read the work folder."""
-    return Note(f"changes in the work folder could not be looked at: {error}", NoteKind.TRUNCATED_CHANGES)
-
-
-def changes_incomplete() -> Note:
-    """The work folder holds more than is looked at."""
-    text = "the work folder is too large to be compared in full: changes beyond its first 5000 entries are not listed"
-    return Note(text, NoteKind.TRUNCATED_CHANGES)
-
-
-def changes_cut(found: int, listed: int) -> Note:
-    """More files changed than a result lists."""
-    return Note(f"{found} changed files, of which the first {listed} are listed", NoteKind.TRUNCATED_CHANGES)
-
-
-def folder_copied(why: str) -> Note:
-    """The program saw a copy of the user's folder: it may be slow, and edits of the user do not show."""
-    return Note(f"it worked on a private copy of the folder, which no layer could cover: {why}", NoteKind.COPIED_FOLDER)
-
-
-def file_not_copied(path: str, why: object) -> Note:
-    """A file of the user's folder is not in the private copy that the program works on."""
-    return Note(f"{path} is not in the private copy of the folder: {why}", NoteKind.FILES_NOT_SHARED)
+strange_stage = Worded(
+    NoteKind.FILES_FOUND,
+    "{} in your folder looks like an interrupted apply, but you began none there: it is left alone, and programs do"
+    " not see it; look what is in it, and remove it",
+)
+change_not_given = Worded(
+    NoteKind.FILES_NOT_SHARED,
+    "{} is kept as it was changed, and this run sees your own version: {}; more room: --disk 1G",
+)
+file_not_shared = Worded(NoteKind.FILES_NOT_SHARED, "{} ({}) {}: {}")
+more_files_not_shared = Worded(NoteKind.FILES_NOT_SHARED, "and {} more files were not shared")
+large_file_not_shared = Worded(
+    NoteKind.FILES_NOT_SHARED,
+    "{} stays in this session: files above {} MB are not shared with other runs",
+)
+no_files_brought_in = Worded(NoteKind.FILES_NOT_SHARED, "files of other runs could not be brought in: {}")
+no_files_shared = Worded(NoteKind.FILES_NOT_SHARED, "files could not be shared with other runs: {}")
+changes_unknown = Worded(NoteKind.TRUNCATED_CHANGES, "changes in the work folder could not be looked at: {}")
+changes_incomplete = Worded(
+    NoteKind.TRUNCATED_CHANGES,
+    "the work folder is too large to be compared in full: changes beyond its first 5000 entries are not listed",
+)
+changes_cut = Worded(NoteKind.TRUNCATED_CHANGES, "{} changed files, of which the first {} are listed")
+folder_copied = Worded(
+    NoteKind.COPIED_FOLDER,
+    "it worked on a private copy of the folder, which no layer could cover: {}",
+)
+file_not_copied = Worded(NoteKind.FILES_NOT_SHARED, "{} is not in the private copy of the folder: {}")
 
 
 def git_sees_deleted(paths: Sequence[str], count: int) -> Note:
@@ -436,20 +372,12 @@ def wrapped_changes_found(count: int) -> Note:
 
 
 # Network.
-
-
-def network_open() -> Note:
-    """The policy lets everything out."""
-    return Note("the network was open: every public address, on ports 80 and 443", NoteKind.NETWORK)
-
-
-def network_beside_proxy() -> Note:
-    """The program tried the network by itself, which cannot work."""
-    text = (
-        "the only way out is the proxy that http_proxy and https_proxy name; a program that looks up names or connects "
-        "by itself reaches nothing"
-    )
-    return Note(text, NoteKind.NETWORK)
+network_open = Worded(NoteKind.NETWORK, "the network was open: every public address, on ports 80 and 443")
+network_beside_proxy = Worded(
+    NoteKind.NETWORK,
+    "the only way out is the proxy that http_proxy and https_proxy name; a program that looks up names or connects "
+    "by itself reaches nothing",
+)
 
 
 def no_network(domain: str = "", line: str = "") -> Note:
@@ -470,32 +398,14 @@ def never_network(domain: str = "") -> Note:
     return Note(text, NoteKind.NETWORK)
 
 
-def unreached(why: str) -> Note:
-    """The policy allows a host, and the proxy could not reach it."""
-    return Note(f"allowed, but not reached: {why}", NoteKind.UNREACHED)
+unreached = Worded(NoteKind.UNREACHED, "allowed, but not reached: {}")
 
 
 # Compilers and packages.
-
-
-def compile_stopped() -> Note:
-    """The limit was met before the program ran."""
-    return Note("it was stopped while it was being compiled", NoteKind.COMPILE_STOPPED)
-
-
-def compile_cached() -> Note:
-    """The same source was compiled before."""
-    return Note("this time: the compiled program came from the cache", NoteKind.COMPILE_CACHED)
-
-
-def not_booted(language: str, why: str) -> Note:
-    """The interpreter could not start from its image."""
-    return Note(f"{language} was started from nothing, which takes longer: {why}", NoteKind.NOT_BOOTED)
-
-
-def decorators_need_package(remedy: str) -> Note:
-    """TypeScript with decorators, and no package that translates them."""
-    return Note(f"decorators need another package: {remedy}", NoteKind.MISSING_PACKAGE)
+compile_stopped = Worded(NoteKind.COMPILE_STOPPED, "it was stopped while it was being compiled")
+compile_cached = Worded(NoteKind.COMPILE_CACHED, "this time: the compiled program came from the cache")
+not_booted = Worded(NoteKind.NOT_BOOTED, "{} has no effect: Python in WebAssembly starts before it is known")
+decorators_need_package = Worded(NoteKind.MISSING_PACKAGE, "decorators need another package: {}")
 
 
 # Output and input.
@@ -506,10 +416,10 @@ def removed_output(what: str) -> Note:
     return Note(what, NoteKind.REMOVED_OUTPUT)
 
 
-def clear_ignored() -> Note:
-    """The program asked to clear a cell in which a line command has shown something."""
-    text = "clear_output was ignored: it would take away what %sandbox has shown in this cell"
-    return Note(text, NoteKind.REMOVED_OUTPUT)
+clear_ignored = Worded(
+    NoteKind.REMOVED_OUTPUT,
+    "clear_output was ignored: it would take away what %sandbox has shown in this cell",
+)
 
 
 def next_cell_written(replaced: bool) -> Note:
@@ -518,21 +428,15 @@ def next_cell_written(replaced: bool) -> Note:
     return Note(f"the program in the sandbox wrote {where}: read it before you run it", NoteKind.NEXT_CELL)
 
 
-def next_cell_refused() -> Note:
-    """The program wanted to put text into the notebook that must not stand there."""
-    text = "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line"
-    return Note(text, NoteKind.NEXT_CELL)
-
-
-def displays_dropped(count: int) -> Note:
-    """More displays than a cell may show."""
-    return Note(f"{count} further outputs were too many to be shown", NoteKind.DROPPED_OUTPUT)
-
-
-def displays_late(count: int) -> Note:
-    """Displays that were not checked before the cell's time was over."""
-    text = f"{count} outputs were not shown: the time was over before they had been checked"
-    return Note(text, NoteKind.DROPPED_OUTPUT)
+next_cell_refused = Worded(
+    NoteKind.NEXT_CELL,
+    "text for another cell was refused: it is too long, holds invisible characters, or a %sandbox line",
+)
+displays_dropped = Worded(NoteKind.DROPPED_OUTPUT, "{} further outputs were too many to be shown")
+displays_late = Worded(
+    NoteKind.DROPPED_OUTPUT,
+    "{} outputs were not shown: the time was over before they had been checked",
+)
 
 
 def output_cut(streams: Sequence[str]) -> Note:
@@ -541,15 +445,11 @@ def output_cut(streams: Sequence[str]) -> Note:
     return Note(text, NoteKind.CUT_OUTPUT)
 
 
-def output_lost(waited_s: float) -> Note:
-    """A worker of a cluster did not say what became of a run that was stopped."""
-    text = f"its worker did not answer within {waited_s:g} s after it was asked to stop, so its output is lost"
-    return Note(text, NoteKind.LOST_OUTPUT)
-
-
-def no_answer(why: object) -> Note:
-    """The cell asked for input and got the end of a file."""
-    return Note(f"input() got no answer: {why}", NoteKind.NO_ANSWER)
+output_lost = Worded(
+    NoteKind.LOST_OUTPUT,
+    "its worker did not answer within {:g} s after it was asked to stop, so its output is lost",
+)
+no_answer = Worded(NoteKind.NO_ANSWER, "input() got no answer: {}")
 
 
 # Hints: what to write, where people stumble. ``write`` is what to write at this door; empty where nothing helps.
@@ -580,14 +480,8 @@ def hint_file(write: str, path: str, where: str, running: str = "", absolute: bo
     return Note(text, NoteKind.HINT, Wanted(WantedKind.FILE, path))
 
 
-def hint_missing(path: str, write: str) -> Note:
-    """A program did not find a file, and nobody looked whether the host has it."""
-    return Note(f"the program has a work folder of its own, without {path}; to work on yours: {write}", NoteKind.HINT)
-
-
-def hint_domain(domain: str, write: str) -> Note:
-    """The program wanted to reach a host that its policy does not allow."""
-    return Note(f"the program wanted to reach {domain}; to allow it: {write}", NoteKind.HINT)
+hint_missing = Worded(NoteKind.HINT, "the program has a work folder of its own, without {}; to work on yours: {}")
+hint_domain = Worded(NoteKind.HINT, "the program wanted to reach {}; to allow it: {}")
 
 
 def hint_read_only(write: str, place: str) -> Note:
@@ -611,9 +505,7 @@ def hint_hidden(write: str, path: str) -> Note:
     return Note(text, NoteKind.HINT)
 
 
-def hint_rename(write: str, path: str) -> Note:
-    """The program renamed a folder of the user's, or something on another file system, in one step."""
-    return Note(f"{path} cannot be renamed in one step here, only copied and removed: {write}", NoteKind.HINT)
+hint_rename = Worded(NoteKind.HINT, "{1} cannot be renamed in one step here, only copied and removed: {0}")
 
 
 def hint_package(write: str, name: str) -> Note:
@@ -637,33 +529,17 @@ def hint_package_in_wasm(write: str, name: str) -> Note:
 
 
 # Notebooks.
-
-
-def state_offered(when: str) -> Note:
-    """An earlier kernel of this notebook saved its state; ``when`` says at what time."""
-    text = f"the kernel before this one left its state, saved {when}: %sandbox recover goes on with it"
-    return Note(text, NoteKind.STATE_OFFERED)
-
-
-def not_autosaved(why: object) -> Note:
-    """Autosave is on and a state could not be saved."""
-    return Note(f"autosave could not save the state: {why}", NoteKind.NOT_AUTOSAVED)
-
-
-def fresh_sandbox(why: str) -> Note:
-    """The cell ran in a sandbox of its own."""
-    return Note(f"ran in a fresh sandbox: {why}", NoteKind.FRESH_SANDBOX)
-
-
-def not_prepared() -> Note:
-    """The cell was interrupted while its language was made ready."""
-    text = "nothing was run: its language is still being made ready, which goes on in the background"
-    return Note(text, NoteKind.NOT_RUN)
-
-
-def more_notes(count: int) -> Note:
-    """So many notes were left out."""
-    return Note(f"and {count} more notes like these", NoteKind.MORE_NOTES)
+state_offered = Worded(
+    NoteKind.STATE_OFFERED,
+    "the kernel before this one left its state, saved {}: %sandbox recover goes on with it",
+)
+not_autosaved = Worded(NoteKind.NOT_AUTOSAVED, "autosave could not save the state: {}")
+fresh_sandbox = Worded(NoteKind.FRESH_SANDBOX, "ran in a fresh sandbox: {}")
+not_prepared = Worded(
+    NoteKind.NOT_RUN,
+    "nothing was run: its language is still being made ready, which goes on in the background",
+)
+more_notes = Worded(NoteKind.MORE_NOTES, "and {} more notes like these")
 
 
 def signal_name(number: int) -> str:

@@ -62,30 +62,23 @@ def gpu_rule(devices: object) -> GpuRule:
 
 def parse_gpu(text: str) -> GpuRule:
     """Return the rule for the value of ``--gpu``: ``all`` or numbers with commas. Raises ``PolicyViolation``."""
-    if text == "all":
-        return GpuRule()
     words = text.split(",")
-    if not all(word.isascii() and word.isdigit() for word in words):
+    if text != "all" and not all(word.isascii() and word.isdigit() for word in words):
         raise PolicyViolation(f"{quoted(text)} names no cards; give all, or numbers like 0 or 0,1")
-    return gpu_rule([int(word) for word in words])
+    return gpu_rule(text if text == "all" else [int(word) for word in words])
 
 
 def find_gpu(rule: GpuRule | None, dev: str = "/dev") -> FoundGpu:
     """Return what a sandbox under this rule is shown on this host; nothing without a rule.
 
-    Args:
-        rule: The cards that are allowed.
-        dev: The folder of device files.
-
-    Raises:
-        PolicyViolation: The host has no such card; the message says what was looked for.
-
+    Raises ``PolicyViolation`` when the host has no such card.
     """
     if rule is None:
         return FoundGpu()
     nvidia = {int(match[1]): match[0] for name in _names(dev) if (match := re.match(_NVIDIA, name))}
-    amd = dict(enumerate(_amd_cards(dev))) if not nvidia else {}
-    cards = nvidia or amd
+    amd = sorted((int(match[1]), match[0]) for name in _names(f"{dev}/dri") if (match := re.match(_AMD, name)))
+    usable = os.path.exists(f"{dev}/{_AMD_SHARED}")
+    cards = nvidia or {number: f"dri/{name}" for number, (_, name) in enumerate(amd) if usable}
     if not cards:
         raise PolicyViolation(
             f"this machine has no GPU that a sandbox can use: there is no {dev}/nvidia0, and no {dev}/kfd with "
@@ -114,13 +107,6 @@ def _names(folder: str) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
-
-
-def _amd_cards(dev: str) -> list[str]:
-    if not os.path.exists(f"{dev}/{_AMD_SHARED}"):
-        return []
-    found = sorted((int(match[1]), match[0]) for name in _names(f"{dev}/dri") if (match := re.match(_AMD, name)))
-    return [f"dri/{name}" for _, name in found]
 
 
 @functools.lru_cache(maxsize=1)

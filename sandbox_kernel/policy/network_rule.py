@@ -10,6 +10,7 @@ import re
 
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.notes import Wanted, WantedKind
 
@@ -21,13 +22,7 @@ _FORM = "for example example.org or *.example.org"
 
 @dataclass(frozen=True)
 class NetworkRule:
-    """A domain that a program may reach through the proxy.
-
-    Args:
-        domain: A domain, ``*.example.org`` for all domains below it, or an IP address.
-        ports: The allowed ports; empty means 80 and 443.
-
-    """
+    """A domain that a program may reach through the proxy; see ``SandboxPolicy.allow_domain``."""
 
     domain: str
     ports: tuple[int, ...] = ()
@@ -39,17 +34,11 @@ class NetworkRule:
 
 
 def domain_rule(domain: str, *ports: int) -> NetworkRule:
-    """Return the rule for a domain or address. Raises ``PolicyViolation`` when it is neither, or a port is wrong.
-
-    Args:
-        domain: A domain, ``*.example.org`` for all domains below it, or an IP address.
-        ports: The allowed ports; none means 80 and 443.
-
-    """
+    """Return the rule of ``allow_domain``. Raises ``PolicyViolation`` for what is no domain, address or port."""
     text = domain.strip() if isinstance(domain, str) else ""
     name = _address(text) or _name(text)
     if name is None:
-        raise PolicyViolation(f"{_shown(domain)} is not a domain name; {_FORM}")
+        raise PolicyViolation(f"{quoted(domain)} is not a domain name; {_FORM}")
     for port in ports:
         if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
             raise PolicyViolation(f"port {port!r} for {domain} must be a number from 1 to 65535")
@@ -64,14 +53,14 @@ def parse_rule(text: str) -> NetworkRule:
     if "://" in written or "/" in written or "@" in written:
         host = _host_of(written)
         meant = f"give its domain alone: {host}" if host is not None else f"give a domain alone, {_FORM}"
-        raise PolicyViolation(f"{_shown(text)} is a URL or part of one; {meant}")
+        raise PolicyViolation(f"{quoted(text)} is a URL or part of one; {meant}")
     if "," in written or ";" in written or len(written.split()) > 1:
-        raise PolicyViolation(f"{_shown(text)} is more than one domain; repeat the option for each")
+        raise PolicyViolation(f"{quoted(text)} is more than one domain; repeat the option for each")
     host, port = _split(written)
     if port is None:
         return domain_rule(host)
     if not (port.isascii() and port.isdigit()) or not 1 <= len(port) <= 5 or not 1 <= int(port) <= 65535:
-        raise PolicyViolation(f"{_shown(text)}: port {_shown(port)} must be a number from 1 to 65535, like 8443")
+        raise PolicyViolation(f"{quoted(text)}: port {quoted(port)} must be a number from 1 to 65535, like 8443")
     return domain_rule(host, int(port))
 
 
@@ -101,20 +90,16 @@ def _address(text: str) -> str | None:
 def _name(text: str) -> str | None:
     name = text.rstrip(".").lower()
     try:
-        # The standard library has only IDNA 2003, which turns faß.de into fass.de, a different domain.
-        name = name if name.isascii() else _wildcard_idna(name)
+        if not name.isascii():
+            # The standard library has only IDNA 2003, which turns faß.de into fass.de, a different domain.
+            import idna  # imported here to keep the start of every program fast
+
+            star, rest = ("*.", name[2:]) if name.startswith("*.") else ("", name)
+            name = star + idna.encode(rest, uts46=True, std3_rules=True).decode("ascii")
     except UnicodeError:
         return None
     good = len(name) <= 253 and _HOST_NAME.match(name) and not _NUMERIC_END.match(name)
     return name if good else None
-
-
-def _wildcard_idna(name: str) -> str:
-    """Return the ASCII form of an international domain, with or without a leading ``*.``; else ``UnicodeError``."""
-    import idna  # imported here to keep the start of every program fast
-
-    star, rest = ("*.", name[2:]) if name.startswith("*.") else ("", name)
-    return star + idna.encode(rest, uts46=True, std3_rules=True).decode("ascii")
 
 
 def _host_of(text: str) -> str | None:
@@ -127,11 +112,6 @@ def _host_of(text: str) -> str | None:
         return str(domain_rule(parts.hostname or "", *ports))
     except (ValueError, PolicyViolation):
         return None
-
-
-def _shown(text: object) -> str:
-    shown = repr(text)
-    return shown if len(shown) <= 100 else shown[:100] + "…"
 
 
 # Which domains a run lacked, in their one spelling. Pure; names come from the program, so they are checked.

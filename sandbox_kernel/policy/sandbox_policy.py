@@ -21,13 +21,7 @@ PRESETS = ("standard", "strict", "classroom", "data", "build", "gpu")
 
 @dataclass(frozen=True)
 class AllowedPath:
-    """A host path that appears inside at the same path.
-
-    Args:
-        path: The path on the host, as the user wrote it.
-        mode: Whether it can only be read, or also written.
-
-    """
+    """A host path, as the user wrote it, that appears inside at the same path."""
 
     path: str
     mode: AccessMode = AccessMode.READ_ONLY
@@ -35,14 +29,7 @@ class AllowedPath:
 
 @dataclass(frozen=True)
 class Mount:
-    """A host path that appears inside at another path.
-
-    Args:
-        host: The path on the host.
-        guest: The absolute path inside.
-        writable: Whether the program may write it.
-
-    """
+    """A host path that appears inside at another, absolute path."""
 
     host: str
     guest: str
@@ -94,36 +81,20 @@ class SandboxPolicy:
         object.__setattr__(self, "env", _frozen_map(self.env))
 
     def allow_read(self, path: str | os.PathLike[str]) -> SandboxPolicy:
-        """Let the program read a host path. It appears inside at the same path.
+        """Let the program read a file or folder of the host. It appears inside at the same path.
 
-        Args:
-            path: A file or folder. A relative path is resolved when the sandbox starts.
-
+        A relative path is resolved when the sandbox starts.
         """
         return self._with_path(path, AccessMode.READ_ONLY)
 
     def allow_read_write(self, path: str | os.PathLike[str]) -> SandboxPolicy:
-        """Let the program read and write a host path. It appears inside at the same path.
-
-        The disk limit does not apply there.
-
-        Args:
-            path: A file or folder. A relative path is resolved when the sandbox starts.
-
-        """
+        """Let the program also write to what ``allow_read`` lets it read. The disk limit does not apply there."""
         return self._with_path(path, AccessMode.READ_WRITE)
 
     def mount(
         self, host: str | os.PathLike[str], guest: str | os.PathLike[str], writable: bool = False
     ) -> SandboxPolicy:
-        """Show a host path at another path inside.
-
-        Args:
-            host: The file or folder on the host.
-            guest: The absolute path inside, for example ``/data``.
-            writable: Whether the program may write it.
-
-        """
+        """Show a file or folder of the host at another, absolute path inside, for example ``/data``."""
         # Only a bool is accepted: a string like 'no' would count as true and allow writing.
         new = Mount(path_text(host), mount_target(guest), flag(writable, "writable"))
         return replace(self, mounts=(*self.mounts, new))
@@ -133,41 +104,25 @@ class SandboxPolicy:
         return replace(self, network=True)
 
     def allow_domain(self, domain: str, *ports: int) -> SandboxPolicy:
-        """Let the program reach one domain or address.
+        """Let the program reach a domain, ``*.example.org`` (all domains below it) or an IP address.
 
-        Args:
-            domain: A domain, ``*.example.org`` for all domains below it, or an IP address.
-            ports: The allowed ports; none means 80 and 443.
-
+        ``ports`` are the allowed ones; none means 80 and 443.
         """
         return replace(self, network_rules=(*self.network_rules, domain_rule(domain, *ports)))
 
     def allow_process_spawn(self, allowed: bool = True) -> SandboxPolicy:
-        """Let the program start processes, up to the process limit.
-
-        Args:
-            allowed: False takes the permission away.
-
-        """
+        """Let the program start processes, up to the process limit. False takes the permission away."""
         return replace(self, process_spawn=flag(allowed, "allow_process_spawn"))
 
     def allow_gpu(self, devices: str | Sequence[int] = "all") -> SandboxPolicy:
-        """Let the program use accelerators. It then speaks to the host's driver, which is large: see docs/security.md.
+        """Let the program use accelerators: ``"all"``, or the cards of these numbers, for example ``[0, 1]``.
 
-        Args:
-            devices: ``"all"``, or the numbers of the cards, for example ``[0, 1]``.
-
+        It then speaks to the host's driver, which is large: see docs/security.md.
         """
         return replace(self, gpu=gpu_rule(devices))
 
     def with_env(self, name: str, value: str) -> SandboxPolicy:
-        """Set an environment variable for every program.
-
-        Args:
-            name: The name. Loader variables such as ``LD_PRELOAD`` can be set only here.
-            value: The value.
-
-        """
+        """Set an environment variable for every program. ``LD_PRELOAD`` and its kind can be set only here."""
         check_env({name: value}, loader_names_allowed=True)
         return replace(self, env=_frozen_map({**self.env, name: value}))
 
@@ -178,11 +133,8 @@ class SandboxPolicy:
     def preset(cls, name: str) -> SandboxPolicy:
         """Return a ready-made policy.
 
-        Args:
-            name: ``strict`` allows nothing. ``standard`` and ``classroom`` let programs start processes. ``data`` also
-                lets them read the current folder, and ``build`` lets them write it too. ``gpu`` is ``standard`` with
-                all accelerators of the host.
-
+        ``strict`` allows nothing. ``standard`` and ``classroom`` let programs start processes. ``data`` also lets them
+        read the current folder, ``build`` write it too. ``gpu`` is ``standard`` with all accelerators of the host.
         """
         spawn = cls(process_spawn=True)
         match name:
@@ -206,24 +158,14 @@ class SandboxPolicy:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SandboxPolicy:
-        """Return the policy that ``to_json`` wrote. Raises ``PolicyViolation`` for unknown keys.
-
-        Args:
-            text: The JSON document.
-
-        """
+        """Return the policy that ``to_json`` wrote. Raises ``PolicyViolation`` for unknown keys."""
         from sandbox_kernel.policy.document import from_json
 
         return from_json(text, cls())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SandboxPolicy:
-        """Read a policy file.
-
-        Args:
-            path: A TOML file, or a JSON file when the name ends in .json. The keys are the same in both.
-
-        """
+        """Read a policy file: JSON when the name ends in .json, else TOML. The keys are the same in both."""
         from sandbox_kernel.policy.document import load
 
         return load(path, cls())

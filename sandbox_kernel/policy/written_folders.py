@@ -57,11 +57,8 @@ def host_file(path: str | os.PathLike[str]) -> str:
 def written_place(path: str, writable: Collection[tuple[int, int]] = (), *, own: str = "") -> str:
     """Return where a program may have made a file, or a folder or link on the way to it, as words; empty for nowhere.
 
-    Args:
-        path: The file. Raises ``OSError`` if it does not exist.
-        writable: Devices and inodes of folders that programs may write to, besides those that are remembered.
-        own: A real folder that is kept from programs: what lies in it and on the way to it is trusted.
-
+    ``writable`` are devices and inodes of folders that programs may write to, besides those that are remembered. What
+    lies in ``own``, a real folder, and on the way to it, is trusted. Raises ``OSError`` if there is no such file.
     """
     for passed, _, folder, forget in _on_the_way(absolute(path), writable):
         kept = own and (f"{passed}/".startswith(f"{own}/") or f"{own}/".startswith(f"{passed}/"))

@@ -17,7 +17,7 @@ from sandbox_kernel.backends.measured.capabilities import group_notes, measureme
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.recipe import Availability
-from sandbox_kernel.languages.registry import RECIPES, availability
+from sandbox_kernel.languages.registry import MODULES, availability
 from sandbox_kernel.receipt import describe_isolation
 from sandbox_kernel.report.page import MARK, WORD, report_explorer, report_page
 
@@ -133,7 +133,7 @@ def make_report(
     """Measure, once for each boot or ``again``, and return the report."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-languages") as thread:
         # Asking every compiler for its version takes as long as the canaries, so both run at the same time.
-        asked = thread.submit(lambda: {str(name): availability(backend.config, name) for name in RECIPES})
+        asked = thread.submit(lambda: {str(name): availability(backend.config, name) for name in MODULES})
         found = measurements(backend, again=again, on_progress=on_progress)
         languages = asked.result()
     lines = sorted(found.lines, key=lambda line: AREAS.index(line.area))

@@ -16,7 +16,6 @@ from sandbox_kernel.backends.process import ProcessBackend, shared_pool
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
-from sandbox_kernel.jail.enforcer import has_own_disk, process_rlimit
 from sandbox_kernel.jail.gate_messages import Step
 from sandbox_kernel.jail.interpreter import find_python, interpreter_name
 from sandbox_kernel.jail.jail import Jail
@@ -247,12 +246,11 @@ class _Opening:
             cwd=places.work,
             env=env,
             rlimits=rlimits(
+                enforcer,
                 # The worker outlives its cells, so its own CPU time is not limited; each cell's is, by the host.
                 replace(spec.limits, cpu_seconds=None),
                 spec.memory_mb,
-                own_disk=has_own_disk(enforcer),
-                exact_memory=find_hierarchies() is not None,
-                processes=process_rlimit(enforcer, processes),
+                processes=processes,
                 reserved_mb=engine.reserved_mb,
             ),
             seccomp=backend.step_filter(host_decides=spec.checkpoints > 0),

@@ -80,10 +80,10 @@ class ImageHeader:
     def folder(self, files: Mapping[str, bytes]) -> FolderState:
         """Return the work folder with these files."""
         entries = {
-            path: Entry(path, kind, mode=mode, mtime_ns=NO_TIME if time_ns is None else time_ns, target=target)
+            path: Entry(path, kind, 0, mode, 0, NO_TIME if time_ns is None else time_ns, 0, target, files.get(path))
             for path, (kind, mode, time_ns, target) in self.entries.items()
         }
-        return FolderState(files, MappingProxyType(entries), MappingProxyType(self.left_out), self.is_layer)
+        return FolderState(MappingProxyType(entries), MappingProxyType(self.left_out), self.is_layer)
 
 
 @dataclass(frozen=True)

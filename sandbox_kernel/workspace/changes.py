@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from typing import NamedTuple, TypeVar
@@ -91,6 +91,17 @@ class Snapshot:
     def is_young(self, entry: Entry) -> bool:
         """Return whether the entry could have changed after this snapshot without new times."""
         return entry.ctime_ns > self.taken_ns - TICK_NS
+
+    def taking(self, now: Snapshot, is_taken: Callable[[str], bool]) -> Snapshot:
+        """Return this snapshot with what a later one has at the paths that ``is_taken`` chooses."""
+        return Snapshot(
+            merged(self.entries, now.entries, is_taken),
+            merged(self.digests, now.digests, is_taken),
+            {**self.unseen, **now.unseen},
+            self.taken_ns or now.taken_ns,
+            self.open | now.open,
+            self.unasked | now.unasked,
+        )
 
     def knows(self, path: str) -> bool:
         """Return whether this snapshot shows if ``path`` existed."""
@@ -219,21 +230,16 @@ def compare(before: Snapshot, after: Snapshot) -> tuple[FsChange, ...]:
             could = old.inode in before.open or old.inode in before.unasked & after.open
             unsure = could and None in digests and entry.type == FILE
             if unsure or _differs(old, entry, *digests):
-                found.append(_change(entry, "modified"))
+                found.append(FsChange(path=path, kind="modified", type=entry.type, size=entry.size))
         elif before.knows(path):
             origins = vanished.get(_identity(entry))
-            if origins:
-                origin = origins.pop(0)
-                gone.discard(origin)
-                found.append(replace(_change(entry, "renamed"), renamed_from=origin))
-            else:
-                found.append(_change(entry, "created"))
-    found += [_change(before.entries[path], "deleted") for path in gone]
+            origin = origins.pop(0) if origins else None
+            gone.discard(origin or "")
+            kind = "created" if origin is None else "renamed"
+            found.append(FsChange(path=path, kind=kind, type=entry.type, size=entry.size, renamed_from=origin))
+    old_ones = [before.entries[path] for path in gone]
+    found += [FsChange(path=old.path, kind="deleted", type=old.type, size=old.size) for old in old_ones]
     return tuple(sorted(found, key=lambda change: change.path))
-
-
-def _change(entry: Entry, kind: str) -> FsChange:
-    return FsChange(path=entry.path, kind=kind, type=entry.type, size=entry.size)
 
 
 def _identity(entry: Entry) -> tuple[object, ...]:
@@ -255,7 +261,7 @@ def _differs(old: Entry, new: Entry, old_digest: bytes | None, new_digest: bytes
     return (old.inode, old.mtime_ns, old.ctime_ns) != (new.inode, new.mtime_ns, new.ctime_ns)
 
 
-def displayed(changes: tuple[FsChange, ...]) -> tuple[FsChange, ...]:
+def displayed(changes: Iterable[FsChange]) -> tuple[FsChange, ...]:
     """Return the changes with names that are safe to show (``display_name``), for results.
 
     ``collect`` needs the exact names that ``compare`` returns.
@@ -281,6 +287,18 @@ class Left(NamedTuple):
     notes: tuple[Note, ...] = ()
     here: str = ""
 
+    @classmethod
+    def of(
+        cls, changes: Sequence[FsChange], truncated: bool, keep: Callable[[], Sequence[Note]] | None, *, kept: bool
+    ) -> Left:
+        """Tell these changes, and keep them unless the run was stopped (``kept`` is False)."""
+        told = incomplete(truncated, len(changes))
+        if keep is not None and kept:
+            told += keep()
+        elif keep is not None and changes:
+            told.append(notes.stopped_run_keeps_no_files())
+        return cls(displayed(changes[:MAX_CHANGES]), tuple(told))
+
 
 def leaves_files(status: Status, limit: Limit | None) -> bool:
     """Whether the files of a run are kept: a run is a transaction, so one that was stopped leaves nothing."""
@@ -292,55 +310,46 @@ def files_left(box_fd: int, given: Mapping[str, bytes | str], keep: Keep | None,
 
     ``keep`` may take files out of the folder, by their true names, unless the run was stopped (``kept`` is False).
     """
-    if not given and _is_empty(box_fd):
-        return Left()
+    with os.scandir(box_fd) as scan:
+        # The first name tells, without a list of the million that there may be.
+        if not given and next(scan, None) is None:
+            return Left()
     with Rooted(box_fd) as box:
-        changes, told = changes_since(box, given)
-        if keep is not None and changes:
-            told = (*told, *(keep(box, changes) if kept else (notes.stopped_run_keeps_no_files(),)))
-    return Left(displayed(changes), told)
+        walk = box.walk()
+        now = {entry.path: entry for entry in walk}
+        found = compare(Snapshot(_before(box, given, now)), Snapshot(now, {}, walk.unseen))
+        taken = None if keep is None or not found else lambda: keep(box, found[:MAX_CHANGES])
+        return Left.of(found, is_cut(walk.unseen), taken, kept=kept)
 
 
-def changes_since(box: Rooted, given: Mapping[str, bytes | str]) -> tuple[tuple[FsChange, ...], tuple[Note, ...]]:
-    """The differences of the work folder, sorted by path, and notes on what could not be told."""
-    walk = box.walk()
-    entries = {entry.path: entry for entry in walk}
-    folders = {folder for name in given for folder in _folders_above(name)}
-    created = [entry for path, entry in entries.items() if path not in given and not (path in folders and entry.is_dir)]
-    changes: list[FsChange] = []
+def _before(box: Rooted, given: Mapping[str, bytes | str], now: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return the folder as the host had filled it: what has the same content is the entry that is there now."""
+    above = {folder for name in given for folder in _folders_above(name)}
+    then = {folder: now[folder] for folder in above if folder in now and now[folder].is_dir}
     missing: dict[tuple[int, bytes], list[str]] = {}
     for name, content in given.items():
         data = content.encode() if isinstance(content, str) else content
-        entry = entries.get(name)
-        if entry is None:
+        there = now.get(name)
+        then[name] = Entry(name, FILE, len(data))
+        if there is None:
             missing.setdefault((len(data), content_hash([data])), []).append(name)
-        elif not entry.is_file or entry.size != len(data) or _digest(box, entry) != content_hash([data]):
-            changes.append(FsChange(path=name, kind="modified", type=entry.type, size=entry.size))
+        elif there.is_file and there.size == len(data) and _digest(box, there) == content_hash([data]):
+            then[name] = there
     sizes = {size for size, _ in missing}
     budget = RENAMES_READ_BYTES
-    for entry in created:
-        old = None
-        if entry.is_file and entry.size in sizes and entry.size <= budget:
+    for path, entry in now.items():
+        if path not in then and entry.is_file and entry.size in sizes and entry.size <= budget:
             budget -= entry.size
-            names = missing.get((entry.size, _digest(box, entry)))
-            old = names.pop() if names else None
-        kind = "created" if old is None else "renamed"
-        changes.append(FsChange(path=entry.path, kind=kind, type=entry.type, size=entry.size, renamed_from=old))
-    changes += [FsChange(path=name, kind="deleted") for names in missing.values() for name in names]
-    changes.sort(key=lambda change: change.path)
-    return tuple(changes[:MAX_CHANGES]), tuple(incomplete(is_cut(walk.unseen), len(changes)))
+            if names := missing.get((entry.size, _digest(box, entry))):
+                name = names.pop()
+                then[name] = entry._replace(path=name)
+    return then
 
 
 def incomplete(truncated: bool, found: int) -> list[Note]:
     """Why a list of changes does not hold all: the folder was not read in full, or too many were found."""
     cut = [notes.changes_cut(found, MAX_CHANGES)] if found > MAX_CHANGES else []
     return [notes.changes_incomplete(), *cut] if truncated else cut
-
-
-def _is_empty(folder_fd: int) -> bool:
-    """Whether a folder holds nothing, without a list of the million names that it may hold."""
-    with os.scandir(folder_fd) as scan:
-        return next(scan, None) is None
 
 
 def _digest(box: Rooted, entry: Entry) -> bytes:
@@ -350,14 +359,16 @@ def _digest(box: Rooted, entry: Entry) -> bytes:
     return b""
 
 
-def same_file(one: Rooted, other: Rooted, path: str) -> bool:
-    """Whether a path is a file with the same content and mode in both, or the same link."""
+def same_entry(one: Rooted, other: Rooted, path: str) -> bool:
+    """Whether a path is a file with the same content and mode in both, a folder of the same mode, or the same link."""
     names = tuple(path.split("/"))
     mine, theirs = one.look(names), other.look(names)
     if mine is None or theirs is None or mine.type != theirs.type:
         return False
     if mine.type == SYMLINK:
         return mine.target == theirs.target
+    if mine.is_dir:
+        return mine.bits == theirs.bits
     if not mine.is_file or (mine.size, mine.bits) != (theirs.size, theirs.bits):
         return False
     return _digest(one, mine) == _digest(other, theirs) != b""

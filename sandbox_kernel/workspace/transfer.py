@@ -67,46 +67,33 @@ def collect(
         names = tuple(change.path.split("/"))
         try:
             entry = source.stat(names)
-            reason = _why_not(entry, bytes_left, files_left) or (_why_not_again(entry) if reusable else None)
-            if reason is None:
-                _copy(source, destination, entry, give_way=delete)
+            reason = _why_not(entry, bytes_left, files_left, reusable)
+            if not reason:
+                if delete and destination.has(names) and destination.stat(names).type != entry.type:
+                    destination.remove(names)
+                if entry.is_dir:
+                    destination.make_folder(names, entry.mode)
+                else:
+                    destination.copy_file(source, entry, _mode(entry))
                 files_left -= 1
                 bytes_left -= entry.size if entry.is_file else 0
         except SandboxError as error:
             reason = str(error)
-        if reason is not None:
+        if reason:
             skipped.append(Skipped(path=change.path, type=change.type, reason=reason))
     return tuple(skipped)
 
 
-def _why_not(entry: Entry, bytes_left: int, files_left: int) -> str | None:
+def _why_not(entry: Entry, bytes_left: int, files_left: int, reusable: bool) -> str:
     if entry.type not in (FILE, DIRECTORY):
         return f"a {entry.type} is not copied; only files and folders are"
     if files_left < 1:
         return "the limit on the number of files is reached"
     if entry.is_file and entry.size > bytes_left:
         return f"its {entry.size} bytes exceed the {bytes_left} that are left of the limit on bytes"
-    return None
-
-
-def _why_not_again(entry: Entry) -> str | None:
-    try:
-        check_file_name(entry.path)
-    except InvalidRequest as error:
-        return f"no sandbox could be given it again: {error}"
-    if entry.is_dir and len(entry.names) >= WalkLimits().depth:
+    if reusable and entry.is_dir and len(entry.names) >= WalkLimits().depth:
         return "it is nested too deep to be looked into"
-    return None
-
-
-def _copy(source: Rooted, destination: Rooted, entry: Entry, give_way: bool) -> None:
-    if give_way and destination.has(entry.names) and destination.stat(entry.names).type != entry.type:
-        destination.remove(entry.names)
-    if entry.is_dir:
-        destination.make_folder(entry.names, entry.mode)
-    else:
-        # The owner can always read and write the copy.
-        destination.copy_file(source, entry, entry.bits | 0o600)
+    return _why_no_name(entry.path) if reusable else ""
 
 
 def _follow_deletions(destination: Rooted, changes: list[FsChange]) -> Iterator[Skipped]:
@@ -194,13 +181,17 @@ def refuse_partial(unseen: Mapping[str, str], purpose: str, max_bytes: int, max_
 
 @dataclass(frozen=True)
 class FolderState:
-    """The contents of files by path, what is known of every path, and what was left out, each with the reason."""
+    """What stands at every path, files with their ``data``; and what was left out, each with the reason."""
 
-    files: Mapping[str, bytes] = field(default_factory=dict)
     entries: Mapping[str, Entry] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     #: Whether these are changes of a folder of the user, and not a whole work folder.
     is_layer: bool = False
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """The contents of files by path."""
+        return {path: entry.data or b"" for path, entry in self.entries.items() if entry.is_file}
 
 
 def take_folder(root: Rooted) -> FolderState:
@@ -213,13 +204,16 @@ def take_folder(root: Rooted) -> FolderState:
 
 def folder_of(entries: Iterable[Entry], read: Callable[[Entry], bytes]) -> FolderState:
     """Return the state of these entries; ``read`` returns the content of a file."""
-    files: dict[str, bytes] = {}
     known: dict[str, Entry] = {}
     left_out: dict[str, str] = {}
     first: dict[int, str] = {}
     total = 0
     for entry in entries:
-        why = _why_not_saved(entry)
+        why, data = _why_no_name(entry.path), None
+        if not why and entry.type == SYMLINK and leads_out(entry.path, entry.target or ""):
+            why = "the link leads out of the work folder"
+        elif not why and entry.type not in (FILE, DIRECTORY, SYMLINK):
+            why = f"a {entry.type} is not saved; only files, folders and links are"
         if why:
             left_out[entry.path] = why
             continue
@@ -228,17 +222,18 @@ def folder_of(entries: Iterable[Entry], read: Callable[[Entry], bytes]) -> Folde
             if total > MAX_PACKED_BYTES:
                 refuse_partial({"": "file_bytes"}, "saved", MAX_PACKED_BYTES, MAX_PACKED_FILES)
             try:
-                files[entry.path] = read(entry)
+                data = read(entry)
             except SandboxError as error:
                 left_out[entry.path] = f"it was changed while the session was saved: {error}"
                 continue
             one = first.setdefault(entry.inode, entry.path)
             if one != entry.path:
                 left_out[entry.path] = f"it and {display_name(one)} were one file, and are two files now"
+        time_ns = kept_time(entry.mtime_ns)
         known[entry.path] = Entry(
-            entry.path, entry.type, mode=_mode(entry), mtime_ns=kept_time(entry.mtime_ns), target=entry.target
+            entry.path, entry.type, mode=_mode(entry), mtime_ns=time_ns, target=entry.target, data=data
         )
-    return FolderState(files, known, dict(list(left_out.items())[:MOST_LEFT_OUT]))
+    return FolderState(known, dict(list(left_out.items())[:MOST_LEFT_OUT]))
 
 
 def with_gone(state: FolderState, paths: Collection[str]) -> FolderState:
@@ -252,17 +247,9 @@ def with_gone(state: FolderState, paths: Collection[str]) -> FolderState:
 def _why_no_name(path: str) -> str:
     try:
         check_file_name(path)
-    except InvalidRequest:
-        return "no sandbox could be given a file of this name"
+    except InvalidRequest as error:
+        return f"no sandbox could be given a file of this name again: {error}"
     return ""
-
-
-def _why_not_saved(entry: Entry) -> str:
-    if why := _why_no_name(entry.path):
-        return why
-    if entry.type == SYMLINK:
-        return "the link leads out of the work folder" if leads_out(entry.path, entry.target or "") else ""
-    return "" if entry.type in (FILE, DIRECTORY) else f"a {entry.type} is not saved; only files, folders and links are"
 
 
 def leads_out(path: str, target: str) -> bool:
@@ -276,6 +263,7 @@ def leads_out(path: str, target: str) -> bool:
 
 
 def _mode(entry: Entry) -> int:
+    """Return the mode of a copy: its owner can always use it."""
     return entry.bits | (0o700 if entry.is_dir else 0o600)
 
 
@@ -286,12 +274,11 @@ def kept_time(mtime_ns: int) -> int:
 
 def put_folder(state: FolderState, root: Rooted) -> dict[str, str]:
     """Make everything of a state beneath a root. Returns the paths that are not as they were, each with the reason."""
-    known = {**{path: Entry(path, FILE, mode=0o644) for path in state.files}, **state.entries}
     found: dict[str, str] = {}
-    for path, entry in sorted(known.items()):
-        root.put(entry._replace(mode=_mode(entry), data=state.files.get(path)))
+    for _, entry in sorted(state.entries.items()):
+        root.put(entry._replace(mode=_mode(entry)))
     # The time of a folder changes with what is put into it.
-    for path, entry in sorted(known.items(), reverse=True):
+    for path, entry in sorted(state.entries.items(), reverse=True):
         if entry.mtime_ns != NO_TIME and not entry.is_gone:
             try:
                 with in_folder(root.fileno(), entry.names[:-1]) as folder, as_owner_of(folder):

@@ -29,8 +29,9 @@ def test_what_was_skipped_is_not_claimed() -> None:
 
 
 def test_a_place_that_was_not_tried_says_so() -> None:
-    assert cells("N06", []) == ["N06", LINES["N06"][1], "", "", "", "", "", "network: **NOT TRIED**"]
-    assert cells("N06", [row("passed")])[-1] == "network: held"
+    assert cells("N06", []) == ["N06", LINES["N06"][1], "network: **NOT TRIED**"]
+    assert cells("N06", [row("passed")])[-1] == "network"
+    assert cells("N06", [row("passed"), row("failed", where="wasm")])[-1] == "network; wasm: **NOT HELD**: test_y"
 
 
 @pytest.mark.parametrize("attack", LINES)

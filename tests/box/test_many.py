@@ -3,55 +3,59 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from sandbox_kernel import ExecResult
-from sandbox_kernel.box.runs import MOST_WORKERS, check_workers, run_each
+from sandbox_kernel import ExecRequest, ExecResult, Sandbox
+from sandbox_kernel.backends.base import RunContext
+from sandbox_kernel.box.runs import MOST_WORKERS, check_workers
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.jail.streams import Stop, readable
+from sandbox_kernel.jail.streams import readable
+
+Run = Callable[[ExecRequest, RunContext], ExecResult]
 
 
-def test_results_come_in_the_order_of_the_runs_whichever_ends_first() -> None:
+def _box(monkeypatch: pytest.MonkeyPatch, run: Run) -> Sandbox:
+    """Return a sandbox whose backend is a function."""
+    backend, box = type("Backend", (), {"run": staticmethod(run)}), Sandbox()
+    monkeypatch.setattr(box._backends, "choose", lambda *_: backend)
+    return box
+
+
+def test_results_come_in_the_order_of_the_runs_whichever_ends_first(monkeypatch: pytest.MonkeyPatch) -> None:
     second_ended = threading.Event()
     seen: list[tuple[int, int]] = []
 
-    def first(*, stop: Stop | None) -> ExecResult:
+    def run(request: ExecRequest, _: RunContext) -> ExecResult:
+        if request.stdin == "second":
+            second_ended.set()
         assert second_ended.wait(30)
-        return ExecResult(stdout="first")
+        return ExecResult(stdout=str(request.stdin))
 
-    def second(*, stop: Stop | None) -> ExecResult:
-        second_ended.set()
-        return ExecResult(stdout="second")
-
-    results = run_each(
-        lambda run, stop: run(stop=stop), [first, second], 2, lambda done, total: seen.append((done, total))
-    )
+    box = _box(monkeypatch, run)
+    results = box.map("pass", ["first", "second"], max_workers=2, progress=lambda *told: seen.append(told))
     assert [result.stdout for result in results] == ["first", "second"]
     assert seen == [(1, 2), (2, 2)]
+    assert box.map("pass", []) == []
 
 
-def test_a_run_that_fails_stops_those_under_way_and_begins_no_more() -> None:
+def test_a_run_that_fails_stops_those_under_way_and_begins_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Event()
     stopped: list[bool] = []
 
-    def fails(*, stop: Stop | None) -> ExecResult:
-        assert begun.wait(30)
-        raise InvalidRequest("mine")
-
-    def waits(*, stop: Stop | None) -> ExecResult:
-        assert stop is not None
+    def run(request: ExecRequest, context: RunContext) -> ExecResult:
+        if request.stdin == "fails":
+            assert begun.wait(30)
+            raise InvalidRequest("mine")
+        assert context.stop is not None
         begun.set()
-        stopped.append(readable(stop.fileno(), 30))
+        stopped.append(readable(context.stop.fileno(), 30))
         return ExecResult()
 
     with pytest.raises(InvalidRequest, match="mine"):
-        run_each(lambda run, stop: run(stop=stop), [fails, waits], 2, None)
+        _box(monkeypatch, run).map("pass", ["fails", "waits"], max_workers=2)
     assert stopped == [True]
-
-
-def test_no_runs_are_no_results() -> None:
-    assert run_each(lambda *_: ExecResult(), [], 4, None) == []
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "4"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel import ProcessBackend, Sandbox, Status
+from sandbox_kernel import BackendUnavailable, ProcessBackend, Sandbox, Status
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.languages import interpreters
 from sandbox_kernel.model import ExecRequest, Language
@@ -22,8 +22,8 @@ def test_a_pipe_fails_with_any_of_its_programs_only_when_asked_to() -> None:
 
 def test_a_shell_without_pipefail_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreters, "shell", lambda: "/bin/sh")
-    found = interpreters.CommandLanguage().probe(ProcessConfig(pipefail=True))
-    assert (found.available, found.remedy) == (False, "install bash")
+    with pytest.raises(BackendUnavailable, match="install bash"):
+        interpreters.CommandLanguage().find(ProcessConfig(pipefail=True))
 
 
 def test_a_signal_is_told_apart_from_an_exit_code(box: Sandbox) -> None:

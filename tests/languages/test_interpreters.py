@@ -9,7 +9,7 @@ import pytest
 from sandbox_kernel import BackendUnavailable, Sandbox, Status
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.languages.interpreters import find_program
-from sandbox_kernel.languages.registry import RECIPES, availability
+from sandbox_kernel.languages.registry import MODULES, availability
 from sandbox_kernel.model import Language
 
 SMALL = (Language.RUBY, Language.LUA, Language.PERL, Language.PHP, Language.R, Language.GO)
@@ -38,10 +38,10 @@ def test_what_a_host_lacks_is_said_with_the_command_that_gets_it(box: Sandbox, l
 
 
 def test_every_language_but_wasm_has_a_recipe() -> None:
-    assert set(RECIPES) == set(Language) - {Language.WASM}
+    assert set(MODULES) == set(Language) - {Language.WASM}
 
 
-@pytest.mark.parametrize("language", sorted(RECIPES))
+@pytest.mark.parametrize("language", sorted(MODULES))
 @pytest.mark.one_case
 def test_every_language_is_available_with_version_and_origin_or_says_why_not(language: Language) -> None:
     found = availability(ProcessConfig(), language)

@@ -12,7 +12,6 @@ from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.languages import c_family
 from sandbox_kernel.languages.compiled import CACHED
-from sandbox_kernel.model import Language
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -92,9 +91,9 @@ def test_too_little_memory_is_refused_with_what_is_needed(box: Sandbox) -> None:
 
 def test_without_the_package_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c_family, "find_zig", lambda: None)
-    found = c_family.ZigLanguage().probe(ProcessConfig())
-    assert (found.available, found.remedy) == (False, c_family.REMEDY)
-    assert c_family.ZigLanguage.language is Language.ZIG
+    with pytest.raises(BackendUnavailable) as caught:
+        c_family.ZigLanguage().find(ProcessConfig())
+    assert caught.value.remedy == c_family.REMEDY
 
 
 def test_a_cache_that_cannot_be_written_is_said_with_the_remedy(

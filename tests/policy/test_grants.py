@@ -20,8 +20,7 @@ from sandbox_kernel import (
     SandboxError,
     SandboxPolicy,
 )
-from sandbox_kernel.agent.run_code import RunCode
-from sandbox_kernel.agent.run_service import RunQueue
+from sandbox_kernel.agent.run_service import RunCode, RunQueue
 from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.jail import bubblewrap_jail
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
@@ -259,7 +258,7 @@ def test_no_program_that_sandboxed_code_may_have_made_is_run_on_the_host(place: 
     name = str(program)
     asks: list[Callable[[], object]] = [
         lambda: find_python(name), lambda: find_node(name), lambda: find_rustc(name),
-        lambda: find_compiler(name, ("cc",), "cc"), lambda: find_program((name,), ("--version",)),
+        lambda: find_compiler(name, ("cc",), "cc"), lambda: find_program((name,), ("--version",), ""),
         lambda: needed_files([name], {}, ""), lambda: needed_files([str(program.parent / "R")], {}, ""),
     ]  # fmt: skip
     (program.parent / "R").write_bytes(b"")

@@ -152,7 +152,8 @@ def test_a_folder_is_put_over_what_is_there_and_never_through_a_link(tmp_path: P
     (tmp_path / "box").mkdir()
     (tmp_path / "box" / "d").symlink_to(tmp_path / "outside")
     (tmp_path / "box" / "f").mkdir()
-    state = FolderState({"d/x": b"x", "f": b"f"}, {"d": Entry("d", "directory"), "gone": Entry("gone", "gone")})
+    files = [Entry("d/x", "file", data=b"x"), Entry("f", "file", data=b"f")]
+    state = FolderState({each.path: each for each in (*files, Entry("d", "directory"), Entry("gone", "gone"))})
     with Rooted.at(tmp_path / "box") as root:
         assert put_folder(state, root) == {}
         assert set(take_folder(root).entries) == {"d", "d/x", "f"}

@@ -12,7 +12,7 @@ import pytest
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace import changes
 from sandbox_kernel.workspace import changes as outcome
-from sandbox_kernel.workspace.changes import RENAMES_READ_BYTES, changes_since, compare, displayed, snapshot
+from sandbox_kernel.workspace.changes import RENAMES_READ_BYTES, compare, displayed, files_left, snapshot
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import WalkLimits
 
@@ -288,9 +288,9 @@ def read_so_far() -> int:
 
 def told(tmp_path: Path, given: dict[str, bytes]) -> set[tuple[str, str, str | None]]:
     with Rooted.at(tmp_path) as box:
-        changes, notes = changes_since(box, given)
-    assert notes == ()
-    return {(change.path, change.kind, change.renamed_from) for change in changes}
+        left = files_left(box.fileno(), given, None, kept=True)
+    assert left.notes == ()
+    return {(change.path, change.kind, change.renamed_from) for change in left.changes}
 
 
 @pytest.mark.attack("R12", "host")

@@ -3,7 +3,9 @@
 The SDK is an optional dependency and is imported when a server is made. Failures inside the sandbox and wrong arguments
 of a call are results, not protocol errors; only an unknown tool is a protocol error.
 
-When the client cancels a call, or its connection ends, the call stops its program and ends after it.
+When the client cancels a call, or its connection ends, the call stops its program and ends after it. Over HTTP it
+answers on loopback only, and only to clients with the token (``http_server.py``). The SDK also checks Host and Origin,
+against web pages that use DNS rebinding.
 """
 
 from __future__ import annotations
@@ -14,26 +16,26 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.agent.answer import as_text
-from sandbox_kernel.agent.mcp import file_tools, prompts
-from sandbox_kernel.agent.mcp.permissions import Questions, Reply
+from sandbox_kernel.agent.http_server import UNAUTHORIZED, announce, has_token, listen, read_token, server_config
+from sandbox_kernel.agent.mcp.permissions import Questions
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
-from sandbox_kernel.agent.mcp.tools import Tool, ToolCall
-from sandbox_kernel.box.sandbox import Sandbox
+from sandbox_kernel.agent.mcp.tools import Reply, Tool, ToolCall
 from sandbox_kernel.errors import BackendUnavailable, install_line
-from sandbox_kernel.policy import SandboxPolicy
 
 if TYPE_CHECKING:
     import mcp.types as types
     from mcp.server import Server, ServerRequestContext
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from sandbox_kernel.net.secret_headers import Secret
-
-
+PATH = "/mcp"
+TOKEN_VARIABLE = "SANDBOX_KERNEL_MCP_TOKEN"  # noqa: S105
+_SHUTDOWN_S = 3
+#: The most clients with a session at a time (one more is answered with 503); seconds until an idle one is forgotten.
+MOST_SESSIONS, SESSION_IDLE_S = 64, 1800.0
 _INSTRUCTIONS = (
     "Runs untrusted code in a sandbox on this machine. sandbox_exec runs one program; session_run keeps variables "
     "between calls, session_undo takes cells back and session_explore tries several; read_file, write_file and "
@@ -51,8 +53,8 @@ def need_sdk() -> None:
         ) from None
 
 
-def make_server(toolbox: Toolbox, version: str = "") -> Server[dict[str, object]]:
-    """Return the server. The caller chooses the transport and closes the sandbox. Clients see ``version``."""
+def make_server(toolbox: Toolbox, version: str) -> Server[dict[str, object]]:
+    """Return the server. The caller chooses the transport and closes the sandbox."""
     need_sdk()
     import mcp.types as types
     from mcp import MCPError
@@ -61,10 +63,11 @@ def make_server(toolbox: Toolbox, version: str = "") -> Server[dict[str, object]
     async def list_tools(
         context: ServerRequestContext[dict[str, object]], params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        description, schema = await toolbox.describe_run()
+        # Measures the sandbox first: some seconds.
+        exec_words = await asyncio.to_thread(lambda: (toolbox.exec.description, toolbox.exec.parameters_schema()))
         run, *more = toolbox.tools.values()
-        first = _tool(replace(run, description=description), schema)
-        return types.ListToolsResult(tools=[first, *(_tool(tool, tool.schema) for tool in more)])
+        others = (_tool(tool, tool.description, tool.schema) for tool in more)
+        return types.ListToolsResult(tools=[_tool(run, *exec_words), *others])
 
     questions = Questions(toolbox.settle)
 
@@ -78,28 +81,12 @@ def make_server(toolbox: Toolbox, version: str = "") -> Server[dict[str, object]
         reply = known or await questions.ask(await _watched_call(toolbox, params, context), context)
         return _result(reply) if isinstance(reply, Reply) else reply
 
-    async def list_resources(context: object, params: object) -> types.ListResourcesResult:
-        return await file_tools.list_files(toolbox.box)
-
-    async def read_resource(context: object, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await file_tools.read_file(toolbox.box, str(params.uri))
-
-    async def list_prompts(context: object, params: object) -> types.ListPromptsResult:
-        return prompts.list_prompts()
-
-    async def get_prompt(context: object, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await prompts.get_prompt(toolbox, params.name, params.arguments)
-
     return Server(
         "sandbox-kernel",
         version=version,
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_read_resource=read_resource,
-        on_list_prompts=list_prompts,
-        on_get_prompt=get_prompt,
     )
 
 
@@ -130,7 +117,7 @@ async def _watched_call(
     return reply
 
 
-def _tool(tool: Tool, schema: dict[str, object]) -> types.Tool:
+def _tool(tool: Tool, description: str, schema: dict[str, object]) -> types.Tool:
     import mcp.types as types
 
     hints = types.ToolAnnotations(
@@ -142,7 +129,7 @@ def _tool(tool: Tool, schema: dict[str, object]) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,
-        description=tool.description,
+        description=description,
         input_schema=schema,
         output_schema=tool.output,
         annotations=hints,
@@ -160,41 +147,56 @@ def _result(reply: Reply) -> types.CallToolResult:
     )
 
 
-def serve_stdio(
-    policy: SandboxPolicy | None = None,
-    *,
-    version: str = "",
-    audit: str | None = None,
-    allow_private_for: Iterable[str] = (),
-    secrets: Iterable[Secret] = (),
-    here: str | None = None,
-    may_apply: bool = False,
-) -> None:
-    """Serve one client on standard input and output until it closes them. Further arguments go to ``Sandbox``."""
-    need_sdk()
-    with Sandbox(policy, audit=audit, allow_private_for=allow_private_for, secrets=secrets, here=here) as box:
-        asyncio.run(_stdio(box, version, may_apply))
-
-
-async def _stdio(box: Sandbox, version: str, may_apply: bool) -> None:
+async def serve_stdio(toolbox: Toolbox, version: str) -> None:
+    """Serve one client on standard input and output until it closes them."""
     from mcp.server.stdio import stdio_server
 
-    server = make_server(Toolbox(box, may_apply=may_apply), version)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _leave, box)
+    server = make_server(toolbox, version)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _leave, toolbox)
     async with stdio_server() as (reads, writes):
         await server.run(reads, writes, server.create_initialization_options())
 
 
-def _leave(box: Sandbox) -> None:
+def _leave(toolbox: Toolbox) -> None:
     """Close everything and exit without waiting for the thread that reads standard input: it cannot be woken."""
 
     def end() -> None:
         try:
-            box.destroy()
+            toolbox.box.destroy()
         finally:
             os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=end, name="sandbox-leave").start()
+
+
+async def serve_http(toolbox: Toolbox, version: str, host: str, port: int, token_file: str | None) -> None:
+    """Serve until interrupted. Prints the address, and a new token, to standard error."""
+    import uvicorn
+
+    token, made = read_token(token_file, TOKEN_VARIABLE)
+    with listen(host, port) as server:
+        announce("MCP server", server, PATH, token, made=made)
+        app = make_server(toolbox, version).streamable_http_app(
+            streamable_http_path=PATH, max_sessions=MOST_SESSIONS, session_idle_timeout=SESSION_IDLE_S
+        )
+        await uvicorn.Server(server_config(BearerOnly(app, token), _SHUTDOWN_S)).serve(sockets=[server])
+
+
+class BearerOnly:
+    """Passes on requests with the token and answers all others with 401."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request. Called by the HTTP server."""
+        if scope["type"] == "lifespan" or (scope["type"] == "http" and has_token(scope["headers"], self._token)):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            # Without "close" a client without the token could keep the connection open.
+            headers = [UNAUTHORIZED, (b"content-length", b"0"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
 
 
 #: Sends one progress message: seconds so far, the limit if there is one, the latest output.

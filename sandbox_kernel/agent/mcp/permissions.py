@@ -13,12 +13,11 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum, unique
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.agent.answer import Answer
+from sandbox_kernel.agent.mcp.tools import Reply
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import PolicyViolation, SessionError
 from sandbox_kernel.model import ExecResult
@@ -40,16 +39,6 @@ _MOST_WAITING = 16
 _FIELD = "answer"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """The answer of a call, and pictures as base64 PNG."""
-
-    answer: Answer
-    pictures: tuple[str, ...] = ()
-    #: Domains that the program lacked and that the user may be asked for.
-    questions: tuple[Wanted, ...] = ()
-
-
 @unique
 class DomainAnswer(StrEnum):
     """What the user may answer."""
@@ -59,7 +48,12 @@ class DomainAnswer(StrEnum):
     NEVER = "never"
 
 
-_EVENTS = {DomainAnswer.ONCE: "granted_once", DomainAnswer.SESSION: "granted", DomainAnswer.NEVER: "declined"}
+#: What the audit log and the user's form call each answer.
+_WORDS = {
+    DomainAnswer.ONCE: ("granted_once", "Allow once, in the next run"),
+    DomainAnswer.SESSION: ("granted", "Allow until the server ends"),
+    DomainAnswer.NEVER: ("declined", "Never, and do not ask again"),
+}
 
 
 class DomainRights:
@@ -78,7 +72,7 @@ class DomainRights:
         """Change the policy by an answer, write it down, and return what holds now, for the model."""
         rule = parse_rule(wanted.what)
         port = rule.ports[0] if rule.ports else 0
-        self.box.write_down(AuditRecord(event=_EVENTS[answer], via="mcp", method="", host=rule.domain, port=port))
+        self.box.write_down(AuditRecord(event=_WORDS[answer][0], via="mcp", method="", host=rule.domain, port=port))
         if answer is DomainAnswer.NEVER:
             self._never.add(wanted)
             return f"the user does not let programs reach {wanted.what}, and is not asked again"
@@ -130,18 +124,13 @@ def _allowed(session: Session, wanted: Wanted) -> bool:
     return True
 
 
-_TITLES = {
-    DomainAnswer.ONCE: "Allow once, in the next run",
-    DomainAnswer.SESSION: "Allow until the server ends",
-    DomainAnswer.NEVER: "Never, and do not ask again",
-}
 _SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
         _FIELD: {
             "type": "string",
             "title": "Network access",
-            "oneOf": [{"const": str(answer), "title": title} for answer, title in _TITLES.items()],
+            "oneOf": [{"const": str(answer), "title": title} for answer, (_, title) in _WORDS.items()],
         }
     },
     "required": [_FIELD],

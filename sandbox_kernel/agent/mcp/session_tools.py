@@ -16,8 +16,8 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from sandbox_kernel.agent.answer import Answer, bounded, result_answer, with_failures, with_hints
-from sandbox_kernel.agent.mcp.permissions import DomainRights, Reply
-from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Arguments, Timeout, Tool, ToolCall, answer_schema
+from sandbox_kernel.agent.mcp.permissions import DomainRights
+from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Reply, Timeout, Tool, ToolCall, answer_schema
 from sandbox_kernel.agent.tool import shown
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
@@ -37,47 +37,13 @@ _NONE = -1
 MOST_PICTURES, MOST_PICTURE_BYTES, MOST_PIXELS = 4, 1 << 20, 25_000_000
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the session.")]
-
-
-class RunCell(Arguments, frozen=True):
-    """Arguments of ``session_run``."""
-
-    code: Annotated[str, Meta(description="The cell; the last expression's value is returned.")]
-    language: Annotated[
-        str,
-        Meta(
-            description="Language of the cell; by default that of an existing session.",
-            extra_json_schema={"enum": [str(language) for language in session_languages()]},
-        ),
-    ] = ""
-    session: _Name = _DEFAULT
-    timeout_secs: Timeout = int(DEFAULT_TIMEOUT_S)
-    restart: Annotated[bool, Meta(description="Restart the session before the code runs.")] = False
-
-
-class Undo(Arguments, frozen=True):
-    """Arguments of ``session_undo``."""
-
-    session: _Name = _DEFAULT
-    cells: Annotated[int, Meta(ge=1, le=100)] = 1
-
-
-class Explore(Arguments, frozen=True):
-    """Arguments of ``session_explore``."""
-
-    candidates: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MOST_CANDIDATES)]
-    session: _Name = _DEFAULT
-    timeout_secs: Timeout = int(DEFAULT_TIMEOUT_S)
-
-
-class Keep(Arguments, frozen=True):
-    """Arguments of ``session_keep``."""
-
-    candidate: Annotated[
-        int,
-        Meta(ge=_NONE, lt=MOST_CANDIDATES, description="Its number, counted from 0; -1 drops all candidates."),
-    ] = _NONE
-    session: _Name = _DEFAULT
+_Language = Annotated[
+    str,
+    Meta(
+        description="Language of the cell; by default that of an existing session.",
+        extra_json_schema={"enum": [str(language) for language in session_languages()]},
+    ),
+]
 
 
 class _NamedSession:
@@ -100,80 +66,57 @@ class SessionTools:
 
     def tools(self, *, open_world: bool) -> tuple[Tool, ...]:
         """Return the tools, in the order in which clients list them."""
-        run = Tool(
-            name="session_run",
-            title="Run a cell in a session",
-            description=(
-                "Run code in a session whose variables, imports and files live on from call to call, like notebook "
-                "cells. A cell that times out, runs out of memory or crashes is taken back: the session is as it was "
-                'before it, and its output is kept. The value of the last expression is in "value", figures come as '
-                "images. Each language has sessions of its own; all share the files in /box with sandbox_exec, "
-                "read_file and write_file."
-            ),
-            act=self.run,
-            arguments=RunCell,
-            output=RUN_ANSWER,
-            open_world=open_world,
+        tried = answer_schema(results=OBJECTS)
+        return (
+            Tool(self.session_run, "Run a cell in a session", RUN_ANSWER, open_world=open_world),
+            Tool(self.session_undo, "Take back cells of a session", RUN_ANSWER, destructive=True),
+            Tool(self.session_explore, "Try several cells from the same state", tried, open_world=open_world),
+            Tool(self.session_keep, "Keep one of the explored candidates", answer_schema()),
         )
-        undo = Tool(
-            name="session_undo",
-            title="Take back cells of a session",
-            description="Bring a session back to the state before its last cells, files included.",
-            act=self.undo,
-            arguments=Undo,
-            output=RUN_ANSWER,
-            destructive=True,
-        )
-        explore = Tool(
-            name="session_explore",
-            title="Try several cells from the same state",
-            description=(
-                "Run candidates one after another, each from the present variables and files of a session, and compare "
-                "their results. Afterwards the session is where it was; session_keep makes one candidate its state. "
-                "Use it to try several fixes, parameters or rewrites without undoing each."
-            ),
-            act=self.explore,
-            arguments=Explore,
-            output=answer_schema(results=OBJECTS),
-            open_world=open_world,
-        )
-        keep = Tool(
-            name="session_keep",
-            title="Keep one of the explored candidates",
-            description=(
-                "Make a candidate of the last session_explore the state of the session; without one, drop them all."
-            ),
-            act=self.keep,
-            arguments=Keep,
-            output=answer_schema(),
-        )
-        return run, undo, explore, keep
 
     def running(self) -> list[Session]:
         """Return the sessions that are open."""
         return [named.session for named in self._sessions.values() if named.session is not None]
 
-    async def run(self, asked: RunCell, call: ToolCall) -> Reply:
-        """Run a cell."""
-        language = _language(asked.language)
-        name = asked.session
-        if name == _DEFAULT and language not in (None, Language.PYTHON):
-            name = f"{_DEFAULT}-{language}"  # each language has a default session
+    async def session_run(
+        self,
+        call: ToolCall,
+        code: Annotated[str, Meta(description="The cell; the last expression's value is returned.")],
+        language: _Language = "",
+        session: _Name = _DEFAULT,
+        timeout_secs: Timeout = int(DEFAULT_TIMEOUT_S),
+        restart: Annotated[bool, Meta(description="Restart the session before the code runs.")] = False,
+    ) -> Reply:
+        """Run code in a session whose variables, imports and files live on from call to call, like notebook cells.
+
+        A cell that times out, runs out of memory or crashes is taken back: the session is as it was before it, and its
+        output is kept. The value of the last expression is in "value", figures come as images. Each language has
+        sessions of its own; all share the files in /box with sandbox_exec, read_file and write_file.
+        """
+        asked = Language.parse(language) if language else None
+        if asked is not None and asked not in session_languages():
+            known = ", ".join(session_languages())
+            raise InvalidRequest(f"there are no sessions for {asked}; expected one of: {known}, or use sandbox_exec")
+        name = session
+        if name == _DEFAULT and asked not in (None, Language.PYTHON):
+            name = f"{_DEFAULT}-{asked}"  # each language has a default session
         named = self._named(name)
         async with named.turn:
             if call.cancel.is_set():
                 raise InvalidRequest("the call was cancelled before its turn came; nothing was run")
-            session = named.session
-            if session is None:
-                session = named.session = await asyncio.to_thread(self._open, name, language or Language.PYTHON)
-                named.language = language or Language.PYTHON
-            elif language not in (None, named.language):
-                raise InvalidRequest(f"session {shown(name)} runs {named.language}, not {language}; use another name")
-            elif asked.restart:
-                await asyncio.to_thread(session.restart)
-            async with self._rights.in_cell(session):
-                result = await session.arun(asked.code, asked.timeout_secs, call.on_output, cancel=call.cancel)
-        complete = replace(result, timeout=result.timeout or float(asked.timeout_secs))
+            running = named.session
+            if running is None:
+                named.language = asked or Language.PYTHON
+                running = named.session = await asyncio.to_thread(
+                    self._rights.box.session, named.language, name=name, limits=self._limits()
+                )
+            elif asked not in (None, named.language):
+                raise InvalidRequest(f"session {shown(name)} runs {named.language}, not {asked}; use another name")
+            elif restart:
+                await asyncio.to_thread(running.restart)
+            async with self._rights.in_cell(running):
+                result = await running.arun(code, timeout_secs, call.on_output, cancel=call.cancel)
+        complete = replace(result, timeout=result.timeout or float(timeout_secs))
         answer = {
             **with_failures(result_answer(with_hints(complete), self._limits().output_bytes)),
             "session": name,
@@ -181,47 +124,64 @@ class SessionTools:
         }
         return Reply(answer=answer, pictures=pictures_of(result.displays), questions=self._rights.questions(result))
 
-    async def undo(self, asked: Undo, call: ToolCall) -> Reply:
-        """Go back to the state before the last cells."""
-        named, session = self._open_one(asked.session)
+    async def session_undo(
+        self, call: ToolCall, session: _Name = _DEFAULT, cells: Annotated[int, Meta(ge=1, le=100)] = 1
+    ) -> Reply:
+        """Bring a session back to the state before its last cells, files included."""
+        named, running = self._open_one(session)
         async with named.turn:
-            result = await asyncio.to_thread(session.undo, asked.cells)
-        return Reply(answer={**result_answer(result), "session": asked.session})
+            result = await asyncio.to_thread(running.undo, cells)
+        return Reply(answer={**result_answer(result), "session": session})
 
-    async def explore(self, asked: Explore, call: ToolCall) -> Reply:
-        """Try several candidates, each from the present state. Interrupts them when the call is cancelled."""
-        named, session = self._open_one(asked.session)
+    async def session_explore(
+        self,
+        call: ToolCall,
+        candidates: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MOST_CANDIDATES)],
+        session: _Name = _DEFAULT,
+        timeout_secs: Timeout = int(DEFAULT_TIMEOUT_S),
+    ) -> Reply:
+        """Run candidates one after another, each from the present variables and files of a session.
+
+        Compare their results. Afterwards the session is where it was; session_keep makes one candidate its state. Use
+        it to try several fixes, parameters or rewrites without undoing each.
+        """
+        named, running = self._open_one(session)
         async with named.turn:
-            running = asyncio.ensure_future(
-                asyncio.to_thread(session.explore, list(asked.candidates), asked.timeout_secs)
-            )
+            work = asyncio.ensure_future(asyncio.to_thread(running.explore, list(candidates), timeout_secs))
             stop = asyncio.ensure_future(call.cancel.wait())
-            while not running.done():
-                await asyncio.wait({running, stop}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
-                if stop.done() and not running.done():
-                    session.interrupt()  # once for each candidate that is left
-                    await asyncio.wait({running}, timeout=1.0)
+            while not work.done():
+                await asyncio.wait({work, stop}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+                if stop.done() and not work.done():
+                    running.interrupt()  # once for each candidate that is left
+                    await asyncio.wait({work}, timeout=1.0)
             stop.cancel()
-            found = named.explored = await running
+            found = named.explored = await work
         results = [with_failures(result_answer(with_hints(result))) for result in found.results]
         can_be_kept = [number for number, node in enumerate(found.nodes) if node is not None]
-        answer: Answer = {"status": "success", "session": asked.session, "results": results, "can_be_kept": can_be_kept}
+        answer: Answer = {"status": "success", "session": session, "results": results, "can_be_kept": can_be_kept}
         return Reply(answer=answer)
 
-    async def keep(self, asked: Keep, call: ToolCall) -> Reply:
-        """Make one candidate the state, or drop all."""
-        named, _ = self._open_one(asked.session)
+    async def session_keep(
+        self,
+        call: ToolCall,
+        candidate: Annotated[
+            int, Meta(ge=_NONE, lt=MOST_CANDIDATES, description="Its number, counted from 0; -1 drops all candidates.")
+        ] = _NONE,
+        session: _Name = _DEFAULT,
+    ) -> Reply:
+        """Make a candidate of the last session_explore the state of the session; without one, drop them all."""
+        named, _ = self._open_one(session)
         async with named.turn:
             found = named.explored
             if found is None:
-                raise InvalidRequest(f"session {asked.session} has no candidates; session_explore makes some")
-            if asked.candidate == _NONE:
+                raise InvalidRequest(f"session {session} has no candidates; session_explore makes some")
+            if candidate == _NONE:
                 await asyncio.to_thread(found.discard)
                 kept: Answer = {"status": "success"}
             else:
-                kept = result_answer(await asyncio.to_thread(found.keep, asked.candidate))
+                kept = result_answer(await asyncio.to_thread(found.keep, candidate))
             named.explored = None
-        return Reply(answer={**kept, "session": asked.session})
+        return Reply(answer={**kept, "session": session})
 
     def _open_one(self, name: str) -> tuple[_NamedSession, Session]:
         """Return a session that is open. Raises ``InvalidRequest`` without it."""
@@ -236,20 +196,6 @@ class SessionTools:
         if name not in taken and len(taken) >= MOST_SESSIONS:
             raise InvalidRequest(f"there are {MOST_SESSIONS} sessions already, use one of them: {', '.join(taken)}")
         return self._sessions.setdefault(name, _NamedSession())
-
-    def _open(self, name: str, language: Language) -> Session:
-        return self._rights.box.session(language, name=name, limits=self._limits())
-
-
-def _language(name: str) -> Language | None:
-    """Return the language of a cell; None when it is not given. Not every language has sessions."""
-    if not name:
-        return None
-    language = Language.parse(name)
-    if language not in session_languages():
-        known = ", ".join(session_languages())
-        raise InvalidRequest(f"there are no sessions for {language}; expected one of: {known}, or use sandbox_exec")
-    return language
 
 
 def _shown(result: ExecResult) -> Answer:

@@ -8,18 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
 from msgspec import Meta
 
 from sandbox_kernel.agent.answer import error_answer, with_failures
-from sandbox_kernel.agent.mcp.file_tools import FileTools
-from sandbox_kernel.agent.mcp.here_tools import HereTools
-from sandbox_kernel.agent.mcp.permissions import DomainAnswer, DomainRights, Reply
+from sandbox_kernel.agent.mcp.file_tools import FileTools, HereTools
+from sandbox_kernel.agent.mcp.permissions import DomainAnswer, DomainRights
 from sandbox_kernel.agent.mcp.session_tools import SessionTools
-from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Arguments, Tool, ToolCall, answer_schema
+from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Reply, Tool, ToolCall, answer_schema
 from sandbox_kernel.agent.tool import SandboxTool, internal_error
 from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
 from sandbox_kernel.backends.wasm.prepare import engine_version
@@ -38,12 +36,6 @@ _STATE = (
 )
 
 
-class Report(Arguments, frozen=True):
-    """Arguments of ``report``."""
-
-    again: Annotated[bool, Meta(description="Measure again; takes some seconds.")] = False
-
-
 class Toolbox:
     """The tools of a sandbox. Use it on one event loop; it ends with the sandbox."""
 
@@ -52,26 +44,8 @@ class Toolbox:
         self.exec = SandboxTool(BoxBackend(box), state=_STATE)
         self._sessions = SessionTools(self._rights, lambda: self.exec.limits)
         open_world = box.policy.network or bool(box.policy.network_rules)
-        run = Tool(
-            name=self.exec.name,
-            title="Run a program in a sandbox",
-            description="",  # measured when it is asked for
-            act=self._exec,
-            output=RUN_ANSWER,
-            open_world=open_world,
-        )
-        report = Tool(
-            name="report",
-            title="What the sandbox enforces here",
-            description=(
-                "What this sandbox enforces on this host, each line measured by attacking it, and which languages run, "
-                "with the reason for those that do not."
-            ),
-            act=self._report,
-            arguments=Report,
-            output=answer_schema(lines=OBJECTS),
-            read_only=True,
-        )
+        run = Tool(self.sandbox_exec, "Run a program in a sandbox", RUN_ANSWER, open_world=open_world)
+        report = Tool(self.report, "What the sandbox enforces here", answer_schema(lines=OBJECTS), read_only=True)
         sessions = self._sessions.tools(open_world=open_world)
         files = FileTools(lambda: self.box).tools()
         here = HereTools(box).tools(may_apply=may_apply)
@@ -89,31 +63,31 @@ class Toolbox:
         self.exec.backend = BoxBackend(self.box)
         return told
 
-    async def describe_run(self) -> tuple[str, dict[str, object]]:
-        """Return the words and the arguments of ``sandbox_exec``. Measures the sandbox first: some seconds."""
-        return await asyncio.to_thread(lambda: (self.exec.description, self.exec.parameters_schema()))
-
     async def call(self, name: str, call: ToolCall) -> Reply:
         """Call a tool by its name and return the reply. Never raises for a known name."""
         began = time.monotonic()
         try:
-            return await self.tools[name].call(call)
+            return await (self.sandbox_exec(call) if name == self.exec.name else self.tools[name].call(call))
         except SandboxError as error:
             return Reply(answer=error_answer(error, time.monotonic() - began))
         except Exception as error:
             _log.exception("the tool %s failed", name)
             return Reply(answer=error_answer(internal_error(error), time.monotonic() - began))
 
-    async def _exec(self, asked: Mapping[str, object], call: ToolCall) -> Reply:
+    async def sandbox_exec(self, call: ToolCall) -> Reply:
+        """Run a program: ``SandboxTool`` checks the arguments, and describes itself by what it measured."""
         results: list[ExecResult] = []
         box = self._rights.box_for_next()
         tool = self.exec if box is self.box else self.exec.on(BoxBackend(box))
-        answer = await tool.execute(asked, on_output=call.on_output, cancel=call.cancel, on_result=results.append)
+        answer = await tool.execute(call.args, on_output=call.on_output, cancel=call.cancel, on_result=results.append)
         questions = self._rights.questions(results[0]) if results else ()
         return Reply(answer=with_failures(answer), questions=questions)
 
-    async def _report(self, asked: Report, call: ToolCall) -> Reply:
-        report = await asyncio.to_thread(lambda: self.box.report(again=asked.again))
+    async def report(
+        self, call: ToolCall, again: Annotated[bool, Meta(description="Measure again; takes some seconds.")] = False
+    ) -> Reply:
+        """What is enforced on this host, each line measured by attacking it; the languages, and why one does not."""
+        report = await asyncio.to_thread(lambda: self.box.report(again=again))
         return Reply(answer={"status": "success", **report.to_dict()})
 
 

@@ -1,24 +1,26 @@
-"""What an MCP tool is: a name, words for the model, declared arguments, and the function that carries it out.
+"""What an MCP tool is: a method whose name, docstring and parameters are what a client sees and a call is checked by.
 
-The arguments of a tool are a struct; its JSON Schema is made from it, and a call is checked against it. Nothing here
-depends on MCP.
+Nothing here depends on MCP.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from functools import cached_property
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
-from sandbox_kernel.agent.mcp.permissions import Reply
+from sandbox_kernel.agent.answer import Answer
 from sandbox_kernel.agent.tool import MOST_TIMEOUT_S
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.wire import BadMessage, check
 from sandbox_kernel.model import OnOutput
+from sandbox_kernel.model.notes import Wanted
 
 Schema = dict[str, object]
 
@@ -29,10 +31,6 @@ Timeout = Annotated[
 OBJECTS: Schema = {"type": "array", "items": {"type": "object"}}
 TEXT: Schema = {"type": "string"}
 WHOLE: Schema = {"type": "integer"}
-
-
-class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of a tool. A field with a default may be missing or null."""
 
 
 def answer_schema(*required: str, **properties: Schema) -> Schema:
@@ -57,38 +55,60 @@ class ToolCall:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tool:
-    """One tool. The last three fields are hints for clients, not promises."""
+class Reply:
+    """The answer of a call, and pictures as base64 PNG."""
 
-    name: str
+    answer: Answer
+    pictures: tuple[str, ...] = ()
+    #: Domains that the program lacked and that the user may be asked for.
+    questions: tuple[Wanted, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool. ``act`` gets the call and its arguments. The last three fields are hints for clients, not promises."""
+
+    act: Callable[..., Awaitable[Reply]]
     title: str
-    description: str
-    act: Callable[[Any, ToolCall], Awaitable[Reply]]
-    arguments: type[Arguments] | None = None
-    output: Schema = field(default_factory=dict)
+    output: Schema
     read_only: bool = False
     destructive: bool = False
     open_world: bool = False
 
     @property
+    def name(self) -> str:
+        """The name of the method."""
+        return self.act.__name__
+
+    @property
+    def description(self) -> str:
+        """The docstring of the method, for the model."""
+        return " ".join((self.act.__doc__ or "").split())
+
+    @cached_property
+    def _arguments(self) -> type[msgspec.Struct]:
+        """The parameters after ``call`` as a struct. One with a default may be missing or null."""
+        hints = get_type_hints(self.act, include_extras=True)
+        _, *parameters = inspect.signature(self.act).parameters.values()
+        fields = [
+            (each.name, hints[each.name], *(() if each.default is each.empty else (each.default,)))
+            for each in parameters
+        ]
+        return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+
+    @property
     def schema(self) -> Schema:
         """The arguments as JSON Schema."""
-        assert self.arguments is not None
-        _, components = msgspec.json.schema_components([self.arguments])
-        return {
-            name: each
-            for name, each in components[self.arguments.__name__].items()
-            if name not in ("title", "description")
-        }
+        _, components = msgspec.json.schema_components([self._arguments])
+        return {name: each for name, each in components["Arguments"].items() if name not in ("title", "description")}
 
     async def call(self, call: ToolCall) -> Reply:
         """Check the arguments and carry the tool out. Raises ``InvalidRequest`` with words that a model can act on."""
-        if self.arguments is None:
-            return await self.act(call.args, call)
         given = {name: value for name, value in call.args.items() if value is not None}
         try:
-            asked = check(given, self.arguments)
+            asked = check(given, self._arguments)
         except BadMessage as error:
-            known = ", ".join(self.arguments.__struct_fields__)
+            known = ", ".join(self._arguments.__struct_fields__)
             raise InvalidRequest(f"wrong arguments of {self.name}: {error}; known fields: {known}") from None
-        return await self.act(asked, call)
+        arguments: dict[str, Any] = msgspec.structs.asdict(asked)
+        return await self.act(call, **arguments)

@@ -2,38 +2,38 @@
 
 Dask itself builds no walls: a worker runs the request with the process backend of its machine, and the result says what
 was enforced there. Output arrives as events while the program runs; files arrive with the result.
-The cluster is trusted, as Dask requires; ``dask_delivery.py`` says what is checked nevertheless.
+Messages of Dask are pickles, so each member of a cluster can run code on every other member, this host included:
+scheduler and workers are trusted. Programs that run there are not.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, RunContext
 from sandbox_kernel.backends.checks import read_to_end, unless_terminal
-from sandbox_kernel.backends.dask.dask_delivery import Delivery, decode_capabilities, decode_delivery
 from sandbox_kernel.backends.dask.dask_worker import (
     BEGAN,
+    Delivery,
     measure_on_worker,
     run_on_worker,
     stop_on_worker,
 )
 from sandbox_kernel.backends.process import ProcessConfig, ProcessSetup
-from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, install_line
+from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, SandboxError, install_line
 from sandbox_kernel.jail.streams import Stop, readable
-from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, OnOutput, Status, notes
+from sandbox_kernel.model import ExecRequest, ExecResult, Note, OnOutput, Status, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
-from sandbox_kernel.workspace.changes import Keep, leaves_files
-from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder, pack_folder, take_changes
+from sandbox_kernel.workspace.changes import leaves_files
+from sandbox_kernel.workspace.overlay.overlay_folder import pack_folder, take_changes
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 
@@ -83,7 +83,7 @@ class DaskBackend(BlockingBackend):
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured on one worker. Other machines of the cluster may differ."""
         future = self.client.submit(measure_on_worker, self._setup, pure=False)
-        return decode_capabilities(_answer(future))
+        return _answer(future, BackendCapabilities)
 
     def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
         """See ``BlockingBackend``; ``on_output`` runs on a thread of the client, ``on_usage`` and ``on_input`` never.
@@ -103,43 +103,61 @@ class DaskBackend(BlockingBackend):
         name = f"sandbox-{uuid.uuid4().hex}"
         events = _OutputEvents(on_output)
         self.client.subscribe_topic(name, events.receive)
-        done = os.eventfd(0, os.EFD_CLOEXEC)
+        done = Stop()
         try:
             future = self.client.submit(
                 run_on_worker, self._setup, request, name, on_output is not None, keep is not None, folder, pure=False
             )
-            future.add_done_callback(lambda _: _tell(done))
+            future.add_done_callback(lambda _: done.set())
             if not self._wait(name, request, events, done, stop):
                 future.cancel()
-                return _unanswered(request, context.chosen)
-            delivery = decode_delivery(_answer(future), request)
+                return ExecResult(
+                    status=Status.INTERRUPTED,
+                    language=str(request.language),
+                    backend=self.name,
+                    timeout=request.timeout,
+                    memory_limit_mb=request.memory_mb,
+                    notes=(notes.output_lost(STOP_S),),
+                    chosen=context.chosen,
+                )
+            delivery = _answer(future, Delivery)
             if on_output is not None:
                 events.wait_for(delivery.pieces)
         finally:
             self.client.unsubscribe_topic(name)
-            with _closing:
-                os.close(done)
+            done.close()
         result = delivery.result
-        if here is not None:
-            missing = _changed(delivery, here, began_ns)
+        missing: Sequence[Note] = ()
+        if here is not None and delivery.changed:
+            with _temporary_folder() as rooted:
+                missing = take_changes(here, delivery.changed, rooted, began_ns)
         elif keep is not None and result.changes and leaves_files(result.status, result.limit):
-            missing = _kept(result.changes, delivery.files, keep)
-        else:
-            missing = ()
-        told = (*result.notes, *missing)
-        return replace(result, notes=told, here="" if here is None else "copy", chosen=context.chosen)
+            with _temporary_folder() as rooted:
+                for change in result.changes:
+                    if change.type == DIRECTORY and change.kind != "deleted":
+                        rooted.make_folder(change.path)
+                for path, data in delivery.files.items():
+                    rooted.write(path, data)
+                missing = keep(rooted, result.changes)
+        return replace(
+            result,
+            backend=self.name,
+            notes=(*result.notes, *missing),
+            here="" if here is None else "copy",
+            chosen=context.chosen,
+        )
 
-    def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: int, stop: Stop | None) -> bool:
+    def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: Stop, stop: Stop | None) -> bool:
         """Wait until the run is over. Returns False when it was stopped and its worker does not answer.
 
         Raises ``BackendUnavailable`` when the run began and takes longer than its limit allows.
         """
         either = select.poll()
-        for fd in (done,) if stop is None else (done, stop.fileno()):
-            either.register(fd, select.POLLIN)
+        for one in (done,) if stop is None else (done, stop):
+            either.register(one, select.POLLIN)
         asked_at: float | None = None
         asking: threading.Thread | None = None
-        while done not in (ready := dict(either.poll(_LOOK_MS))):
+        while done.fileno() not in (ready := dict(either.poll(_LOOK_MS))):
             now = time.monotonic()
             if ready:
                 asked_at = asked_at or now
@@ -147,7 +165,7 @@ class DaskBackend(BlockingBackend):
                 if asking is None or not asking.is_alive():
                     asking = threading.Thread(target=self._stop_everywhere, args=(name,), daemon=True)
                     asking.start()
-                if readable(done, 0.2):
+                if readable(done.fileno(), 0.2):
                     return True
                 if now > asked_at + STOP_S:
                     return False
@@ -162,28 +180,6 @@ class DaskBackend(BlockingBackend):
         """Ask every worker to stop a run, in another thread: a worker that hangs would block this one."""
         with contextlib.suppress(Exception):
             self.client.run(stop_on_worker, name, on_error="ignore")
-
-
-#: Held while a descriptor is closed, because another thread may be about to write to it.
-_closing = threading.Lock()
-
-
-def _tell(done: int) -> None:
-    with _closing, contextlib.suppress(OSError):
-        os.eventfd_write(done, 1)
-
-
-def _unanswered(request: ExecRequest, chosen: str) -> ExecResult:
-    """Return the result of a run that was stopped and whose worker did not answer."""
-    return ExecResult(
-        status=Status.INTERRUPTED,
-        language=str(request.language),
-        backend=DaskBackend.name,
-        timeout=request.timeout,
-        memory_limit_mb=request.memory_mb,
-        notes=(notes.output_lost(STOP_S),),
-        chosen=chosen,
-    )
 
 
 def connected_client() -> Client:
@@ -237,30 +233,29 @@ class _OutputEvents:
             self._more.wait_for(lambda: self._pieces >= pieces, timeout=10.0)
 
 
-def _answer(future: Future[bytes]) -> object:
-    """Return the answer of a worker. Raises ``BackendUnavailable`` for an error of the cluster."""
+_T = TypeVar("_T")
+
+
+def _answer(future: Future[Any], kind: type[_T]) -> _T:
+    """Return the answer of a worker, or raise the error that it returned; ``BackendUnavailable`` for anything else."""
     try:
-        return future.result()
+        found = future.result()
     except Exception as error:
         said = str(error) or type(error).__name__
-        raise BackendUnavailable(f"the Dask cluster did not finish the run: {said}; check that it runs") from error
+        raise BackendUnavailable(
+            f"the Dask cluster did not finish the run: {said}; check that it runs, with the same sandbox-kernel as here"
+        ) from error
+    if isinstance(found, SandboxError):
+        raise found
+    if not isinstance(found, kind):
+        raise BackendUnavailable(
+            f"a worker of the Dask cluster sent an invalid answer (a {type(found).__name__}); "
+            "install the same sandbox-kernel on the workers as here"
+        )
+    return found
 
 
-def _changed(delivery: Delivery, here: HereFolder, began_ns: int) -> Sequence[Note]:
-    """Keep what a run changed in its copy of the user's folder; returns notes on what was not kept."""
-    if not delivery.changed:
-        return ()
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Rooted]:
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder, Rooted.at(folder) as rooted:
-        return take_changes(here, delivery.changed, rooted, began_ns)
-
-
-def _kept(changes: Sequence[FsChange], files: Mapping[str, bytes], keep: Keep) -> Sequence[Note]:
-    """Call ``keep`` with the files of the run in a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="sandbox-kernel-dask-") as folder:
-        with Rooted.at(folder) as rooted:
-            for change in changes:
-                if change.type == DIRECTORY and change.kind != "deleted":
-                    rooted.make_folder(change.path)
-            for path, data in files.items():
-                rooted.write(path, data)
-            return keep(rooted, changes)
+        yield rooted

@@ -6,26 +6,32 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from sandbox_kernel.backends.base import RunContext
-from sandbox_kernel.backends.dask.dask_delivery import (
-    MAX_FILES_BYTES,
-    Delivery,
-    encode_capabilities,
-    encode_delivery,
-    encode_error,
-)
+from sandbox_kernel.backends.base import BackendCapabilities, RunContext
 from sandbox_kernel.backends.process import ProcessSetup
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.streams import Stop
-from sandbox_kernel.model import ExecRequest, FsChange, Note, notes
+from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note, notes
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder, pack_changes
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import FILE, Entry
 
+#: Most bytes of files that a run sends back. The rest stays on the worker, and the result says so.
+MAX_FILES_BYTES = 64 << 20
 #: Name of the event that a run has begun. Events of output have the name of their stream.
 BEGAN = "began"
+
+
+@dataclass
+class Delivery:
+    """The result of a run and its files. ``pieces`` is the number of output events that were sent before."""
+
+    result: ExecResult
+    files: dict[str, bytes] = field(default_factory=dict)
+    #: What the program changed in its copy of the user's folder.
+    changed: Sequence[Entry] = ()
+    pieces: int = 0
 
 
 #: Runs of this worker that can be stopped, and those that were stopped before they began.
@@ -41,8 +47,8 @@ def run_on_worker(
     tell: bool,
     bring_files: bool,
     folder: Sequence[Entry] | None = None,
-) -> bytes:
-    """Run a request on this worker. Returns an encoded delivery or error.
+) -> Delivery | SandboxError:
+    """Run a request on this worker. An error is returned, not raised: Dask would write it to the worker's log.
 
     ``folder`` is the user's folder that the program works on; a private copy is made of it here.
     """
@@ -84,11 +90,11 @@ def run_on_worker(
                     result = setup.backend().run(request, replace(context, here=here))
                     changed, missing = pack_changes(here, MAX_FILES_BYTES)
             result = replace(result, notes=(*result.notes, *missing))
-            return encode_delivery(Delivery(result, {}, pieces, tuple(changed)))
+            return Delivery(result, changed=changed, pieces=pieces)
         result = setup.backend().run(request, replace(context, keep=take if bring_files else None))
-        return encode_delivery(Delivery(result, files, pieces))
+        return Delivery(result, files, pieces=pieces)
     except SandboxError as error:
-        return encode_error(error)
+        return error
     finally:
         with _lock:
             del _running[name]
@@ -107,9 +113,9 @@ def stop_on_worker(name: str) -> bool:
         return running is not None
 
 
-def measure_on_worker(setup: ProcessSetup) -> bytes:
-    """Measure this worker's machine. Returns encoded capabilities or an encoded error."""
+def measure_on_worker(setup: ProcessSetup) -> BackendCapabilities | SandboxError:
+    """Measure this worker's machine."""
     try:
-        return encode_capabilities(setup.backend().capabilities())
+        return setup.backend().capabilities()
     except SandboxError as error:
-        return encode_error(error)
+        return error

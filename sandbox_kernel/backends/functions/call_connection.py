@@ -1,9 +1,9 @@
 """One connection of a program: reads a call, checks it, calls the function, sends the answer; one after the other.
 
 Messages are a length in four bytes and then JSON (``call_values.py``). The program sends ``call`` with its arguments
-(``CallMessage``), or ``next`` and ``drop`` with the number of a stream, for a function that returned an iterator;
-``base64`` asks for an answer that is all text. The host answers each with ``value``, ``stream``, ``end`` or ``error``.
-Nothing of the host but the type and the message of an exception goes inside: no traceback, no path.
+(``CallMessage``), or ``next`` and ``drop`` with the number of a stream, for a function that returned an iterator. The
+host answers each with ``value``, ``stream``, ``end`` or ``error``. Nothing of the host but the type and the message of
+an exception goes inside: no traceback, no path.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import json
 import secrets
 import socket
 import struct
@@ -20,11 +21,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from sandbox_kernel.backends.functions import call_values
-from sandbox_kernel.backends.functions.call_values import BadValue, CallMessage, RawBytes, bind_message
+from sandbox_kernel.backends.functions.call_values import CallMessage, bind_message, encode, load, shortened
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.ground.loop_thread import FUNCTIONS
-from sandbox_kernel.ground.wire import frame
+from sandbox_kernel.ground.wire import BadMessage, frame
 from sandbox_kernel.limits import FunctionLimits
 from sandbox_kernel.model.result import Call, CallOutcome
 
@@ -32,25 +32,46 @@ from sandbox_kernel.model.result import Call, CallOutcome
 _MAX_MESSAGE, _MAX_NAME = 4000, 64
 #: How much is read at once. What is read is within the budget or is dropped with its connection.
 _READ_AHEAD = 4096
-_NO_STREAM = "there is no such stream: it has ended, or another thread reads it, or its thread or cell is over"
-
-
 #: What each message costs at least, so that streams of tiny items are bounded too.
 LEAST_BYTES = 64
+#: The most unfinished streams of one connection.
+MAX_STREAMS = 16
 #: What the record says of a call that was still running, and what a program is told that calls when none may.
 ENDED = "the run or cell ended"
 OUTSIDE = "host functions can be called only while their run or cell runs"
+_NO_STREAM = "there is no such stream: it has ended, or another thread reads it, or its thread or cell is over"
 
 
 class BudgetSpent(Exception):
     """A limit of the functions is reached. The message says which."""
 
 
+@dataclass(eq=False)
+class OpenCall:
+    """A call that runs, or whose function returned an iterator, which is read item by item."""
+
+    number: int
+    #: Its record so far.
+    call: Call
+    #: The connection that called or read last.
+    owner: CallConnection
+    items: Iterator[object] | AsyncIterator[object] | None = None
+    future: Future[object] | None = None
+    #: Whether the program has its answer: the function ended, or its time did.
+    answered: bool = False
+
+
 class CallBudget:
-    """Counts calls, bytes and time of one run or cell, until ``close``. Every call that may run is in the record."""
+    """Counts calls, bytes and time of one run or cell, until ``close``. Every call that may run is in the record.
+
+    It also has the unfinished streams: a program has a connection for each thread, and may read a stream over another
+    one than it called with. A stream that is being read is taken out meanwhile. Its number is random, so that an
+    iterator that outlived its cell never reads the stream of another.
+    """
 
     def __init__(self, limits: FunctionLimits) -> None:
         self.limits = limits
+        self.time_text = f"the time limit of {limits.seconds:g} s for host functions is reached"
         self._lock = threading.Lock()
         self._calls = 0
         self._bytes = 0
@@ -58,6 +79,7 @@ class CallBudget:
         #: When the functions that run now began (``time.monotonic``), by the number of the call.
         self._began: dict[int, float] = {}
         self._records: dict[int, Call] = {}
+        self._streams: dict[int, OpenCall] = {}
         self._closed = False
 
     def take_call(self) -> int:
@@ -104,85 +126,39 @@ class CallBudget:
         now = time.monotonic()
         return self._seconds + sum(now - began for began in self._began.values())
 
-    @property
-    def time_text(self) -> str:
-        """The message for a program whose time for functions is used up."""
-        return f"the time limit of {self.limits.seconds:g} s for host functions is reached"
-
     def note(self, number: int, call: Call) -> None:
         """Write down a call, or replace what was written about it."""
         with self._lock:
             self._records[number] = call
+
+    def new_stream(self, owner: CallConnection) -> int:
+        """Return the number of a new stream. Raises ``BudgetSpent`` when the connection has too many."""
+        with self._lock:
+            if sum(each.owner is owner for each in self._streams.values()) >= MAX_STREAMS:
+                raise BudgetSpent(f"the limit of {MAX_STREAMS} unfinished streams is reached; read them to their end")
+        return secrets.randbits(48)
+
+    def keep_stream(self, name: int, stream: OpenCall) -> None:
+        """Keep a stream that has not ended."""
+        with self._lock:
+            self._streams[name] = stream
+
+    def take_stream(self, name: int | None) -> OpenCall | None:
+        """Take a stream out; None when there is none of this number, or when it is being read."""
+        with self._lock:
+            return None if name is None else self._streams.pop(name, None)
+
+    def take_streams(self, owner: CallConnection) -> list[OpenCall]:
+        """Take out all streams of a connection."""
+        with self._lock:
+            names = [name for name, stream in self._streams.items() if stream.owner is owner]
+            return [self._streams.pop(name) for name in names]
 
     def close(self) -> tuple[Call, ...]:
         """Let no more functions run, and return all calls in the order in which they came."""
         with self._lock:
             self._closed = True
             return tuple(self._records[number] for number in sorted(self._records))
-
-
-# Streams: functions that returned an iterator. One may be read over another connection than the one that opened it,
-# because a program has one for each thread. Its number is random, so that an iterator that outlived its cell never
-# reads the stream of another.
-
-#: The most unfinished streams of one connection.
-MAX_STREAMS = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class CallStream:
-    """A function that returned an iterator, the record of its call, and the connection that opened it."""
-
-    number: int
-    call: Call
-    items: Iterator[object] | AsyncIterator[object]
-    owner: object
-
-
-class CallStreams:
-    """All unfinished streams. One that is being read is taken out meanwhile."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._streams: dict[int, CallStream] = {}
-
-    def add(self, stream: CallStream) -> int:
-        """Keep a new stream and return the number by which the program reads it. Raises ``BudgetSpent``."""
-        with self._lock:
-            if sum(each.owner is stream.owner for each in self._streams.values()) >= MAX_STREAMS:
-                raise BudgetSpent(f"the limit of {MAX_STREAMS} unfinished streams is reached; read them to their end")
-            name = secrets.randbits(48)
-            self._streams[name] = stream
-            return name
-
-    def take(self, name: int) -> CallStream | None:
-        """Take a stream out; None when there is none of this number, or when it is being read."""
-        with self._lock:
-            return self._streams.pop(name, None)
-
-    def put_back(self, name: int, stream: CallStream) -> None:
-        """Keep a stream that was taken and has not ended."""
-        with self._lock:
-            self._streams[name] = stream
-
-    def take_all(self, owner: object) -> list[CallStream]:
-        """Take out all streams that a connection opened."""
-        with self._lock:
-            names = [name for name, stream in self._streams.items() if stream.owner is owner]
-            return [self._streams.pop(name) for name in names]
-
-
-@dataclass
-class _Running:
-    """The call that runs now."""
-
-    number: int
-    call: Call
-    #: Whether the program reads text alone, so that bytes are sent as base64.
-    text_only: bool
-    future: Future[object] | None = None
-    #: Whether the program has its answer: the function ended, or its time did.
-    answered: bool = False
 
 
 class CallConnection:
@@ -193,15 +169,13 @@ class CallConnection:
         sock: socket.socket,
         functions: HostFunctions,
         budget: CallBudget,
-        streams: CallStreams,
         loop: asyncio.AbstractEventLoop | None,
         on_end: Callable[[CallConnection], None],
     ) -> None:
         self._socket, self._functions, self._budget, self._loop = sock, functions, budget, loop
-        self._streams = streams
         self._on_end = on_end
         self._lock = threading.Lock()
-        self._running: _Running | None = None
+        self._running: OpenCall | None = None
         self._cancelled = False
         #: Bytes that were read and belong to the next message.
         self._held = bytearray()
@@ -248,7 +222,7 @@ class CallConnection:
         except OSError:
             pass  # the program closed the connection, or broke it
         finally:
-            self._streams.take_all(self)
+            self._budget.take_streams(self)
             self._socket.close()
             self._on_end(self)
 
@@ -263,17 +237,17 @@ class CallConnection:
             data = self._read(size)
             if data is None:
                 return False
-            message, raw = call_values.load(data)
-            return self._streamed(message) if message.call is None else self._called(message.call, message, raw)
+            message = load(data)
+            return self._streamed(message) if message.call is None else self._called(message.call, message)
         except BudgetSpent as error:
-            for stream in self._streams.take_all(self):
+            for stream in self._budget.take_streams(self):
                 self._budget.note(stream.number, replace(stream.call, outcome=CallOutcome.ERROR, error=str(error)))
             self._write_last(_error("LimitReached", str(error)))
-        except BadValue as error:
+        except BadMessage as error:
             self._write_last(_error("ValueError", f"the message cannot be read: {error}"))
         return False
 
-    def _called(self, asked: str, message: CallMessage, raw: RawBytes) -> bool:
+    def _called(self, asked: str, message: CallMessage) -> bool:
         number = self._budget.take_call()
         function = self._functions.functions.get(asked)
         # The name of a function that does not exist is one short line: it is shown to people.
@@ -284,24 +258,35 @@ class CallConnection:
                 raise NameError(
                     f"there is no host function '{name}'; there are: {', '.join(self._functions.functions)}"
                 )
-            bound = bind_message(function, message, raw)
-            call = replace(call, arguments={key: call_values.shortened(item) for key, item in bound.arguments.items()})
-        except (NameError, TypeError, BadValue) as error:
-            kind = "ValueError" if isinstance(error, BadValue) else type(error).__name__
+            bound = bind_message(function, message)
+        except (NameError, TypeError, BadMessage) as error:
+            kind = "ValueError" if isinstance(error, BadMessage) else type(error).__name__
             self._budget.note(number, replace(call, error=f"{kind}: {error}"[:_MAX_MESSAGE]))
             self._write(_error(kind, str(error)[:_MAX_MESSAGE]))
             return True
-        running = _Running(number, call, text_only=message.base64)
-        try:
-            return self._run(running, lambda: function.call(*bound.args, **bound.kwargs))
-        except BudgetSpent as error:
-            self._budget.note(number, replace(call, error=str(error)))
-            raise
+        call = replace(call, arguments={key: shortened(item) for key, item in bound.arguments.items()})
+        return self._run(OpenCall(number, call, self), lambda: function.call(*bound.args, **bound.kwargs))
 
-    def _run(
-        self, running: _Running, work: Callable[[], object], name: int = 0, stream: CallStream | None = None
-    ) -> bool:
-        """Call a function, or get the next item of its stream, and send the answer.
+    def _streamed(self, message: CallMessage) -> bool:
+        """Send the next item of a stream, or drop the stream."""
+        if message.drop is not None:
+            self._budget.take_stream(message.drop)
+            self._write({"end": True})
+            return True
+        stream = self._budget.take_stream(message.next)
+        if stream is None:
+            self._write(_error("ValueError", _NO_STREAM))
+            return True
+        items = stream.items
+        stream.owner, stream.future, stream.answered = self, None, False
+        return self._run(
+            stream,
+            lambda: anext(items) if isinstance(items, AsyncIterator) else next(items),  # type: ignore[arg-type]
+            message.next or 0,
+        )
+
+    def _run(self, running: OpenCall, work: Callable[[], object], stream: int | None = None) -> bool:
+        """Call a function, or get the next item of a stream, which has a number, and send the answer.
 
         Returns False when the program got another answer meanwhile, so that this connection must end. Raises
         ``BudgetSpent`` when the function may not run.
@@ -310,74 +295,49 @@ class CallConnection:
         with self._lock:
             if self._cancelled:
                 return False
-            self._budget.begin(number, call)
+            try:
+                self._budget.begin(number, call)
+            except BudgetSpent as spent:
+                outcome = call.outcome if stream is None else CallOutcome.ERROR
+                self._budget.note(number, replace(call, outcome=outcome, error=str(spent)))
+                raise
             self._running = running
         outcome, error, ended = CallOutcome.OK, "", True
         try:
+            result = self._awaited(work(), running)
+            opens = stream is None and isinstance(result, Iterator | AsyncIterator)
+            if opens:
+                running.items, stream = result, self._budget.new_stream(self)  # type: ignore[assignment]
             # Encoded here, so that a result that cannot be sent is the function's error.
-            sent = self._answer(running, self._awaited(work(), running), in_stream=stream is not None)
+            sent = _dump({"stream": stream} if opens else {"value": encode(result)})
             self._budget.take_bytes(len(sent))
-            ended = False
+            ended = stream is None
         except (StopIteration, StopAsyncIteration) as stop:
-            sent = call_values.dump(
-                {"end": True} if stream else _error("RuntimeError", f"{type(stop).__name__} raised")
-            )
+            sent = _dump(_error("RuntimeError", f"{type(stop).__name__} raised") if stream is None else {"end": True})
         except BudgetSpent as spent:
             outcome, error = CallOutcome.ERROR, str(spent)
-            sent = call_values.dump(_error("LimitReached", error))
+            sent = _dump(_error("LimitReached", error))
         except BaseException as failure:
             # Whatever it is: this is a thread of our own, and the function was called.
             kind, text = type(failure).__name__, _text(failure)
-            if isinstance(failure, BadValue):
+            if isinstance(failure, BadMessage):
                 kind, text = "TypeError", f"the result of {call.name}() cannot be sent: {failure}"
             outcome, error = CallOutcome.ERROR, f"{kind}: {text}" if text else kind
-            sent = call_values.dump(_error(kind, text))
+            sent = _dump(_error(kind, text))
         with self._lock:
             self._running = None
             if running.answered or self._cancelled:
                 return False
             running.answered = True
             took = self._budget.end(number)
-            call = replace(call, outcome=outcome, duration=call.duration + took, error=error)
-            self._budget.note(number, call)
+            running.call = replace(call, outcome=outcome, duration=call.duration + took, error=error)
+            self._budget.note(number, running.call)
             if stream is not None and not ended:
-                self._streams.put_back(name, replace(stream, call=call))
+                self._budget.keep_stream(stream, running)
         self._socket.sendall(frame(sent))
         return True
 
-    def _answer(self, running: _Running, result: object, *, in_stream: bool) -> bytes:
-        if in_stream or not isinstance(result, Iterator | AsyncIterator):
-            raw: list[bytes] | None = None if running.text_only else []
-            return call_values.dump({"value": call_values.encode(result, raw)}, raw)
-        new = CallStream(
-            number=running.number, call=replace(running.call, outcome=CallOutcome.OK), items=result, owner=self
-        )
-        return call_values.dump({"stream": self._streams.add(new)})
-
-    def _streamed(self, message: CallMessage) -> bool:
-        """Send the next item of a stream, or drop the stream."""
-        if message.drop is not None:
-            self._streams.take(message.drop)
-            self._write({"end": True})
-            return True
-        name = message.next
-        stream = self._streams.take(name) if name is not None else None
-        if stream is None or name is None:
-            self._write(_error("ValueError", _NO_STREAM))
-            return True
-        items = stream.items
-
-        def work() -> object:
-            return anext(items) if isinstance(items, AsyncIterator) else next(items)
-
-        running = _Running(stream.number, stream.call, text_only=message.base64)
-        try:
-            return self._run(running, work, name, stream)
-        except BudgetSpent:
-            self._streams.put_back(name, replace(stream, owner=self))  # cut with this connection
-            raise
-
-    def _awaited(self, result: object, running: _Running) -> object:
+    def _awaited(self, result: object, running: OpenCall) -> object:
         """Return a result; one that must be awaited is awaited on the caller's loop, or on ours."""
         if not inspect.isawaitable(result):
             return result
@@ -408,14 +368,18 @@ class CallConnection:
         self._write(message, flags)
 
     def _write(self, message: dict[str, object], flags: int = 0) -> None:
-        self._socket.sendall(frame(call_values.dump(message)), flags)
+        self._socket.sendall(frame(_dump(message)), flags)
 
 
 def refuse(caller: socket.socket, why: str) -> None:
     """Tell a program why its connection is not served, and close it."""
     with caller, contextlib.suppress(OSError):
         caller.shutdown(socket.SHUT_RD)
-        caller.send(frame(call_values.dump(_error("LimitReached", why))), socket.MSG_DONTWAIT)
+        caller.send(frame(_dump(_error("LimitReached", why))), socket.MSG_DONTWAIT)
+
+
+def _dump(message: dict[str, object]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode()
 
 
 def _error(kind: str, message: str) -> dict[str, object]:

@@ -21,7 +21,7 @@ import struct
 import threading
 import time
 
-from sandbox_kernel.backends.functions.call_connection import OUTSIDE, CallBudget, CallConnection, CallStreams, refuse
+from sandbox_kernel.backends.functions.call_connection import OUTSIDE, CallBudget, CallConnection, refuse
 from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.model.result import Call
 
@@ -47,7 +47,6 @@ class CallServer:
         #: Connections of earlier cells whose functions have not ended yet.
         self._left: set[CallConnection] = set()
         self._budget: CallBudget | None = None
-        self._streams = CallStreams()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._taken = 0
         self._closed = False
@@ -63,7 +62,6 @@ class CallServer:
         """Answer calls from now on, with a new budget. Coroutine functions run on ``loop`` when there is one."""
         with self._lock:
             self._budget, self._loop, self._taken = CallBudget(self.functions.limits), loop, 0
-            self._streams = CallStreams()
         self._wake_up()
 
     def finish(self) -> tuple[Call, ...]:
@@ -134,9 +132,7 @@ class CallServer:
             elif len(self._left) >= MAX_LEFT:
                 why = f"{len(self._left)} host functions that earlier cells called have not ended yet"
             elif caller is not None:
-                connection = CallConnection(
-                    caller, self.functions, self._budget, self._streams, self._loop, self._ended
-                )
+                connection = CallConnection(caller, self.functions, self._budget, self._loop, self._ended)
                 self._connections.add(connection)
         if connection is not None:
             connection.start()

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
-from msgspec import inspect as kinds
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import FunctionLimits, quoted
@@ -30,30 +29,19 @@ RESERVED_NAMES = frozenset({"HostError", "aio"})
 MAX_FUNCTIONS, MAX_NAME = 500, 64
 #: A name with its modules, and texts, in which nothing is a name.
 _MODULES = re.compile(r"'[^']*'|\"[^\"]*\"|(?:(?:[A-Za-z_]\w*|<locals>)\.)+([A-Za-z_]\w*)")
-#: What a program can send, as msgspec calls it. Lists and the like hold more of these.
-_PLAIN = (kinds.AnyType, kinds.NoneType, kinds.BoolType, kinds.IntType, kinds.FloatType, kinds.StrType, kinds.BytesType)
-_HOLDERS = (kinds.ListType, kinds.SetType, kinds.FrozenSetType, kinds.VarTupleType)
-
-
-class Mismatch(TypeError):
-    """An argument is not what the type hint says."""
-
-
-class UnknownHint(TypeError):
-    """A type hint that values from a program cannot meet."""
 
 
 def convert(value: object, hint: object) -> object:
-    """Return an argument as its type hint says: a list as a tuple, a value as a member. Raises ``Mismatch``."""
+    """Return an argument as its type hint says: a list as a tuple, a value as a member. Raises ``TypeError``."""
     arms = _arms(hint)
     for arm in arms:
         try:
             # Text is no base64 here: bytes are sent as bytes.
-            return msgspec.convert(value, arm, builtin_types=(bytes,))
+            return msgspec.convert(value, arm, builtin_types=(bytes,), str_keys=True)
         except (msgspec.ValidationError, TypeError) as error:
             if len(arms) == 1:
-                raise Mismatch(str(error)) from None
-    raise Mismatch(f"Expected `{hint_text(hint)}`, got `{type(value).__name__}`")
+                raise TypeError(str(error)) from None
+    raise TypeError(f"Expected `{hint_text(hint)}`, got `{type(value).__name__}`")
 
 
 def _arms(hint: object) -> tuple[typing.Any, ...]:
@@ -65,30 +53,19 @@ def _arms(hint: object) -> tuple[typing.Any, ...]:
 
 
 def check_hint(hint: object) -> None:
-    """Raise ``UnknownHint`` for a hint that no JSON value can meet."""
-    todo, seen = [], set()
-    for arm in _arms(hint):
-        try:
-            todo.append(kinds.type_info(arm))
-        except TypeError as error:
-            raise UnknownHint(f"{hint_text(hint)} cannot be sent by a program: {error}") from None
-    while todo:
-        kind = todo.pop()
-        if id(kind) in seen or isinstance(kind, (*_PLAIN, kinds.EnumType, kinds.LiteralType)):
-            continue
-        seen.add(id(kind))
-        if isinstance(kind, _HOLDERS):
-            todo.append(kind.item_type)
-        elif isinstance(kind, kinds.TupleType):
-            todo += kind.item_types
-        elif isinstance(kind, kinds.UnionType):
-            todo += kind.types
-        elif isinstance(kind, kinds.TypedDictType):
-            todo += [each.type for each in kind.fields]
-        elif isinstance(kind, kinds.DictType) and isinstance(kind.key_type, kinds.StrType | kinds.AnyType):
-            todo.append(kind.value_type)
-        elif not isinstance(kind, kinds.CustomType) or kind.cls is not object:
-            raise UnknownHint(f"{hint_text(hint)} cannot be sent by a program; use JSON types or bytes")
+    """Raise ``TypeError`` for a hint that no JSON value can meet."""
+    try:
+        for arm in _arms(hint):
+            msgspec.json.schema(arm, schema_hook=_schema)
+    except TypeError:
+        raise TypeError(f"{hint_text(hint)} cannot be sent by a program; use JSON types or bytes") from None
+
+
+def _schema(kind: type) -> dict[str, object]:
+    """Any value is an ``object``; of other classes msgspec knows nothing."""
+    if kind is not object:
+        raise NotImplementedError
+    return {"title": "any value"}
 
 
 def hint_text(hint: object) -> str:
@@ -114,8 +91,26 @@ class HostFunction:
         """The function's documentation, without indentation."""
         return inspect.getdoc(self.call) or ""
 
-    def bind(self, args: list[object], kwargs: dict[str, object]) -> inspect.BoundArguments:
-        """Return the arguments after all checks. Raises ``TypeError`` with a message for the program."""
+    def bind(
+        self,
+        args: list[object],
+        kwargs: dict[str, object],
+        meanings: Callable[[object], list[object]] = lambda value: [value],
+    ) -> inspect.BoundArguments:
+        """Return the arguments after all checks. Raises ``TypeError`` with a message for the program.
+
+        ``meanings`` returns what an argument can mean; the first that fits is taken.
+        """
+
+        def checked(name: str, value: object, shown: str) -> object:
+            errors = []
+            for meant in meanings(value):
+                try:
+                    return convert(meant, self.hints[name]) if name in self.hints else meant
+                except TypeError as error:
+                    errors.append(error)
+            raise TypeError(f"{self.name}() argument {shown!r}: {errors[0]}")
+
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -123,19 +118,12 @@ class HostFunction:
         for name, value in bound.arguments.items():
             kind = self.signature.parameters[name].kind
             if kind is inspect.Parameter.VAR_POSITIONAL:
-                bound.arguments[name] = tuple(self.checked(name, item) for item in value)
+                bound.arguments[name] = tuple(checked(name, item, name) for item in value)
             elif kind is inspect.Parameter.VAR_KEYWORD:
-                bound.arguments[name] = {key: self.checked(name, item, key) for key, item in value.items()}
+                bound.arguments[name] = {key: checked(name, item, key) for key, item in value.items()}
             else:
-                bound.arguments[name] = self.checked(name, value)
+                bound.arguments[name] = checked(name, value, name)
         return bound
-
-    def checked(self, name: str, value: object, shown: str = "") -> object:
-        """Return an argument for a parameter after its check. Raises ``TypeError`` that names it."""
-        try:
-            return convert(value, self.hints[name]) if name in self.hints else value
-        except Mismatch as error:
-            raise TypeError(f"{self.name}() argument {(shown or name)!r}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +210,7 @@ def make_function(name: str, call: Callable[..., object]) -> HostFunction:
     for parameter in signature.parameters.values():
         try:
             check_hint(hints.get(parameter.name, typing.Any))
-        except UnknownHint as error:
+        except TypeError as error:
             raise InvalidRequest(f"functions: parameter {parameter.name!r} of {name}: {error}") from None
     return HostFunction(name=name, call=call, signature=signature, hints=hints)
 
@@ -252,18 +240,15 @@ def describe_functions(functions: HostFunctions | None, language: Language) -> s
         return ""
     each = functions.functions.values()
     if language in (Language.JAVASCRIPT, Language.TYPESCRIPT):
-        body = "\n".join(f"{_comment(function)}  {function.name}(...given: any[]): any;" for function in each)
-        return f"declare const host: {{\n{body}\n}};\n"
+        body = [_comment("  ///", f"{one.name}{plain_signature(one)}\n{one.doc}") for one in each]
+        lines = "".join(f"{text}  {one.name}(...given: any[]): any;\n" for text, one in zip(body, each, strict=True))
+        return f"declare const host: {{\n{lines}}};\n"
     if language is Language.COMMAND:
         return "\n".join(_command(function) for function in each) + "\n"
-    head = f"from host import {', '.join(functions.functions)}\n"
     hints = [hint for function in each for hint in function.hints.values()]
     known = {name: text for hint in hints for name, text in _classes(hint, frozenset())}
-    return (
-        head
-        + "".join(f"\n{text}" for text in known.values())
-        + "".join(f"\ndef {each.name}{plain_signature(each)}:{_docstring(each)}\n" for each in each)
-    )
+    declared = [f"{_comment('#', one.doc)}def {one.name}{plain_signature(one)}: ...\n" for one in each]
+    return "\n".join([f"from host import {', '.join(functions.functions)}\n", *known.values(), *declared])
 
 
 def _classes(hint: object, within: frozenset[object]) -> Iterator[tuple[str, str]]:
@@ -277,36 +262,16 @@ def _classes(hint: object, within: frozenset[object]) -> Iterator[tuple[str, str
         members = "".join(f"    {member.name} = {member.value!r}\n" for member in hint)
         yield hint.__name__, f"class {hint.__name__}(Enum):  # send the value\n{members}"
     elif typing.is_typeddict(hint) and hint not in within:
-        hints = typing.get_type_hints(hint)
-        keys = {each.name for each in _fields(hint) if each.required}
+        hints = typing.get_type_hints(hint, include_extras=True)
         for each in hints.values():
             yield from _classes(each, within | {hint})
-        lines = [
-            f"    {name}: {hint_text(its) if name in keys else f'NotRequired[{hint_text(its)}]'}\n"
-            for name, its in hints.items()
-        ]
-        yield hint_text(hint), f"class {hint_text(hint)}(TypedDict):\n" + ("".join(lines) or "    pass\n")
+        lines = "".join(f"    {name}: {hint_text(its)}\n" for name, its in hints.items()) or "    pass\n"
+        total = "" if getattr(hint, "__total__", True) else ", total=False"
+        yield hint_text(hint), f"class {hint_text(hint)}(TypedDict{total}):\n{lines}"
 
 
-def _fields(hint: typing.Any) -> tuple[kinds.Field, ...]:
-    found = kinds.type_info(hint)
-    return found.fields if isinstance(found, kinds.TypedDictType) else ()
-
-
-def _docstring(function: HostFunction) -> str:
-    if not function.doc:
-        return " ..."
-    text = function.doc.replace('"""', "'''")
-    raw = "r" if "\\" in text else ""
-    # Quotation marks cannot follow one, or a backslash.
-    end = "\n    " if "\n" in text or text.endswith(('"', "\\")) else ""
-    lines = text.splitlines()
-    return "\n".join([f'\n    {raw}"""{lines[0]}', *(f"    {line}".rstrip() for line in lines[1:])]) + f'{end}"""'
-
-
-def _comment(function: HostFunction) -> str:
-    lines = [f"{function.name}{plain_signature(function)}", *function.doc.splitlines()]
-    return "".join(f"  /// {line}\n" for line in lines)
+def _comment(mark: str, text: str) -> str:
+    return "".join(f"{mark} {line}".rstrip() + "\n" for line in text.splitlines())
 
 
 def _command(function: HostFunction) -> str:

@@ -162,7 +162,7 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
     except SandboxError as error:
         return Measurement("limits", trial.name, None, "", f"could not be tried: {error}")
     took = (time.monotonic() - began) * 1e3
-    evidence = f"{trial.exceeds}: {_ending(over)}; {trial.stays}: {_ending(below)}"
+    evidence = f"{trial.exceeds}: {ending(over)}; {trial.stays}: {ending(below)}"
     enforced: bool | None = over.limit == LIMIT_OF[trial.name]
     if below.status is not Status.OK or below.limit is not None:
         enforced = None
@@ -171,9 +171,12 @@ def _try_limit(run: Run, words: Mechanisms, trial: Trial) -> Measurement:
     return Measurement("limits", trial.name, enforced, mechanism, evidence, took)
 
 
-def _ending(result: ExecResult) -> str:
-    """Return status and limit of a run as text."""
-    return f"{result.status}, stopped at the {result.limit} limit" if result.limit is not None else str(result.status)
+def ending(result: ExecResult) -> str:
+    """Return how a run ended as text, with the last line of a program that failed."""
+    if result.limit is not None:
+        return f"{result.status}, stopped at the {result.limit} limit"
+    last = result.stderr.strip().splitlines()[-1:] if result.status is Status.FAILED else []
+    return ": ".join([str(result.status), *last])[:300]
 
 
 def _survivors(run: Run, words: Mechanisms, *, killed: bool) -> Measurement:

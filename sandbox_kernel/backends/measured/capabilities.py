@@ -13,11 +13,11 @@ from sandbox_kernel.backends.measured.canaries import Measurement, Mechanisms, O
 from sandbox_kernel.backends.measured.gpu_canaries import measure_gpu
 from sandbox_kernel.backends.measured.measured_cache import Measured, fingerprint, recall, remember
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies, shortfall
-from sandbox_kernel.jail.enforcer import has_own_disk
 from sandbox_kernel.jail.root_user import has_own_user
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.template import unavailable
-from sandbox_kernel.languages.registry import RECIPES, availability
+from sandbox_kernel.jail.walls import has_own_disk
+from sandbox_kernel.languages.registry import MODULES, availability
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.process import ProcessBackend
@@ -115,7 +115,7 @@ def _named(name: str, version: str) -> str:
 
 def process_capabilities(backend: ProcessBackend) -> BackendCapabilities:
     """See ``SandboxBackend.capabilities``."""
-    languages = {language: availability(backend.config, language) for language in RECIPES}
+    languages = {language: availability(backend.config, language) for language in MODULES}
     lines = {line.name: line for line in measurements(backend).lines}
     proofs = {name: _sum_up([lines[proof] for proof in wanted if proof in lines]) for name, wanted in _PROOFS.items()}
     return BackendCapabilities(

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from sandbox_kernel.backends.measured.canaries import Measurement, Run
+from sandbox_kernel.backends.measured.canaries import Measurement, Run, ending
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.accounting.gpu_meter import open_counts
 from sandbox_kernel.limits import Limits
-from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
+from sandbox_kernel.model import ExecRequest, Language, Status
 from sandbox_kernel.policy.gpu import GpuRule, find_gpu, gpu_devices
 
 AREA = "gpu"
@@ -92,7 +92,7 @@ def _forbidden(run: Run, rule: GpuRule | None, walls: str) -> Measurement:
         answers: dict[str, str] = json.loads(result.stdout)
         inside = {path: str(answers[path]) for path in (*others, *allowed)}
     except (ValueError, TypeError, KeyError):
-        return Measurement(AREA, name, None, walls, f"canary failed: {_ending(result)}")
+        return Measurement(AREA, name, None, walls, f"canary failed: {ending(result)}")
     reached = [path for path in others if not inside[path]]
     refused = [path for path in allowed if inside[path]]
     outside = [path for path in others if os.access(path, os.R_OK | os.W_OK)]
@@ -117,7 +117,7 @@ def _limit(run: Run) -> Measurement:
     enforced: bool | None = over.limit == "gpu_memory"
     if below.status is not Status.OK:
         enforced = None
-    text = f"{_OVER_MB} MB under a limit of {_LIMIT_MB}: {_ending(over)}; {_FILLED_MB} MB: {_ending(below)}"
+    text = f"{_OVER_MB} MB under a limit of {_LIMIT_MB}: {ending(over)}; {_FILLED_MB} MB: {ending(below)}"
     return Measurement(AREA, name, enforced, mechanism, text)
 
 
@@ -125,10 +125,10 @@ def _remains(run: Run) -> Measurement:
     name, mechanism = "read what another program left on the card", "the driver, which clears memory that it gives out"
     left = run(_request(_LEAVE))
     if left.stdout.strip() != str(64 << 20):
-        return Measurement(AREA, name, None, mechanism, f"canary failed: {_ending(left)}")
+        return Measurement(AREA, name, None, mechanism, f"canary failed: {ending(left)}")
     found = run(_request(_FIND))
     if not found.stdout.strip().isdigit():
-        return Measurement(AREA, name, None, mechanism, f"canary failed: {_ending(found)}")
+        return Measurement(AREA, name, None, mechanism, f"canary failed: {ending(found)}")
     count = int(found.stdout)
     # Where memory is not cleared, whole stretches of the pattern are found.
     enforced = count < 1 << 20
@@ -148,7 +148,7 @@ def _after_kill(run: Run) -> Measurement:
     after = set(counts.by_process()) - before
     ran = result.status is Status.TIMEOUT and "held" in result.stdout
     text = (
-        f"a program that held {_FILLED_MB} MB ({_ending(result)}); {len(after)} processes of it on the card afterwards"
+        f"a program that held {_FILLED_MB} MB ({ending(result)}); {len(after)} processes of it on the card afterwards"
     )
     return Measurement(AREA, name, False if after else True if ran else None, mechanism, text)
 
@@ -164,11 +164,3 @@ def _request(
         limits=limits,
         args=args or [],
     )
-
-
-def _ending(result: ExecResult) -> str:
-    """Return how a run ended as text, with the last line of a program that failed."""
-    if result.limit is not None:
-        return f"{result.status}, stopped at the {result.limit} limit"
-    last = result.stderr.strip().splitlines()[-1:] if result.status is Status.FAILED else []
-    return ": ".join([str(result.status), *last])[:300]

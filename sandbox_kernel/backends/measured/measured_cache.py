@@ -10,7 +10,6 @@ import contextlib
 import functools
 import glob
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -18,7 +17,7 @@ import resource
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
 from sandbox_kernel.ground.wire import BadMessage, decode
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies, groups_at_start, shortfall
 from sandbox_kernel.jail.interpreter import find_python
+from sandbox_kernel.jail.proof_record import file_facts, read_fact, read_link
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.policy.gpu import gpu_devices
@@ -105,23 +105,18 @@ def remember(key: str, measured: Measured) -> None:
 
 
 def fingerprint(backend: ProcessBackend) -> str:
-    """Return a digest of the facts; empty when the system has no boot id."""
-    found = facts(backend)
-    if not found["boot"]:
-        return ""
-    return hashlib.sha256(json.dumps(found, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def facts(backend: ProcessBackend) -> Mapping[str, object]:
-    """Return everything that a measurement depends on, by name: the machine, the user, this process, and our own code.
+    """Return a digest of everything that a measurement depends on: machine, user, process, code; empty without a boot.
 
     A missing fact would show an outdated measurement, and one too many only costs a new measurement, so doubtful facts
     are included.
     """
+    boot = read_fact("/proc/sys/kernel/random/boot_id")
+    if not boot:
+        return ""
     status = read_fact("/proc/self/status").splitlines()
     limits = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-    return {
-        "boot": read_fact("/proc/sys/kernel/random/boot_id"),
+    facts = {
+        "boot": boot,
         "kernel": list(platform.uname()),
         "settings": {path: read_fact(path) for path in (*SETTINGS, *sorted(glob.glob("/proc/sys/user/max_*")))},
         "landlock": landlock_abi(),
@@ -129,7 +124,7 @@ def facts(backend: ProcessBackend) -> Mapping[str, object]:
         "mounts": _mounts(read_fact("/proc/self/mountinfo")),
         "user": [os.getresuid(), os.getresgid(), sorted(os.getgroups())],
         "process": [line for line in status if line.startswith(STATUS)],
-        "namespaces": {path: _link(path) for path in sorted(glob.glob("/proc/self/ns/*"))},
+        "namespaces": {path: read_link(path) for path in sorted(glob.glob("/proc/self/ns/*"))},
         "rlimits": {name: resource.getrlimit(getattr(resource, name)) for name in limits},
         "variables": selecting_variables(),
         "groups": _groups(),
@@ -141,10 +136,12 @@ def facts(backend: ProcessBackend) -> Mapping[str, object]:
         "python": [
             sys.executable, sys.version, _program(lambda: find_python(backend.config.python_path).executable)
         ],
-        "package": [_version(), _own_code()],
+        "package": code_digest(Path(__file__).resolve().parents[2]),
     }  # fmt: skip
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
+@functools.lru_cache(maxsize=1)
 def code_digest(package: Path) -> str:
     """Return a digest of all files of a package, so that a change of the code causes a new measurement."""
     found = []
@@ -154,26 +151,6 @@ def code_digest(package: Path) -> str:
             info = os.stat(os.path.join(folder, name))
             found.append((os.path.relpath(folder, package), name, info.st_size, info.st_mtime_ns))
     return hashlib.sha256(repr((str(package), found)).encode()).hexdigest()
-
-
-@functools.lru_cache(maxsize=1)
-def _own_code() -> str:
-    return code_digest(Path(__file__).resolve().parents[2])
-
-
-def read_fact(path: str) -> str:
-    """Return the text of a kernel file; empty when it does not exist or cannot be read."""
-    try:
-        return Path(path).read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:  # a namespace for children that has none yet
-        return ""
 
 
 def _groups() -> object:
@@ -199,15 +176,6 @@ def _mounts(mountinfo: str) -> list[list[str]]:
 def _program(find: Callable[[], str]) -> object:
     """Return which file a program is; None where there is none."""
     try:
-        path = find()
-        info = os.stat(path)
-    except (SandboxError, OSError):
+        return file_facts(find())
+    except SandboxError:
         return None
-    return [path, info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_mode]
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("sandbox-kernel")
-    except importlib.metadata.PackageNotFoundError:
-        return ""

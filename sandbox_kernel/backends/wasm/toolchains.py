@@ -14,8 +14,6 @@ from typing import ClassVar
 from sandbox_kernel.backends.outcome import make_result, run_facts
 from sandbox_kernel.backends.wasm.wasm_job import read_file
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
-from sandbox_kernel.jail.enforcer import has_own_disk
 from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.interpreter import find_python, runtime_grants
 from sandbox_kernel.jail.jail import Jail
@@ -228,7 +226,7 @@ def build(
     jail = pool.take(walls)
     try:
         if over is not None and not alone:
-            over.fill_copy(jail.box_fd, request.files, walls.box_bytes).layer.close()
+            over.fill(jail.box_fd, -1, request.files, walls.box_bytes).root.close()
             request = replace(request, files={})
         job = _job(request, script, toolchain, jail)
         outcome = run_job(jail, job, stop=stop)
@@ -246,19 +244,11 @@ def build(
 
 def _step_builder(places: Places, enforcer: str) -> StepBuilder:
     python = find_python("python3")
-    exact = find_hierarchies() is not None
     return StepBuilder(
         config=Toolchains(),
         places=places,
         path=search_path(python.executable),
-        rlimits=rlimits(
-            Limits(open_files=_OPEN_FILES),
-            _MEMORY_MB,
-            exact_memory=exact,
-            processes=None,
-            own_disk=has_own_disk(enforcer),
-            reserved_mb=512,
-        ),
+        rlimits=rlimits(enforcer, Limits(open_files=_OPEN_FILES), _MEMORY_MB, processes=None, reserved_mb=512),
     )
 
 

@@ -15,7 +15,7 @@ from _json import encode_basestring_ascii, make_encoder, make_scanner
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Tuple
+    from typing import Any, Dict, Iterator, Tuple
 
 
 class _Reading:
@@ -54,60 +54,41 @@ _AS_THEY_ARE = frozenset({type(None), bool, int, str})
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
-class AnswerBytes:
-    """The bytes that follow the JSON of one answer; they are taken in the order of the values."""
-
-    def __init__(self, data: bytes = b"") -> None:
-        self._data = data
-        self._at = 0
-
-    def take(self, size: int) -> bytes:
-        """Return the next bytes."""
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-
-def encode(value: object, raw: List[bytes] | None = None) -> object:
-    """Return an argument as JSON; raises ``TypeError`` for a type that cannot be sent.
-
-    Bytes are appended to ``raw``; without it they are base64.
-    """
+def encode(value: object) -> object:
+    """Return an argument as JSON; raises ``TypeError`` for a type that cannot be sent."""
     if type(value) in _AS_THEY_ARE or isinstance(value, (int, str)):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else {"$float": str(float(value))}
     if isinstance(value, (bytes, bytearray, memoryview)):
-        if raw is None:
-            return {"$bytes": binascii.b2a_base64(value, newline=False).decode()}
-        raw.append(bytes(value))
-        return {"$bytes": len(raw[-1])}
+        return {"$bytes": binascii.b2a_base64(value, newline=False).decode()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [encode(item, raw) for item in value]
+        return [encode(item) for item in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise TypeError("a dict for a host function must have texts as keys")
-        plain = {key: encode(item, raw) for key, item in value.items()}
+        plain = {key: encode(item) for key, item in value.items()}
         return {"$object": plain} if any(key.startswith("$") for key in plain) else plain
     if hasattr(value, "tolist"):  # numbers and arrays of NumPy
-        return encode(value.tolist(), raw)
+        return encode(value.tolist())
     raise TypeError(f"a host function cannot be sent a {type(value).__name__}; send JSON values or bytes")
 
 
-def decode(value: object, raw: AnswerBytes | None = None) -> object:
+def decode(value: Any) -> Any:
     """Return a result of the host."""
     if isinstance(value, list):
-        return [decode(item, raw) for item in value]
+        return [decode(item) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
         ((key, item),) = value.items()
         if key == "$bytes":
-            return raw.take(item) if raw is not None and isinstance(item, int) else binascii.a2b_base64(item)
+            return binascii.a2b_base64(item)
         if key == "$float":
             return _FLOATS[item]
         if key == "$object":
-            return {name: decode(part, raw) for name, part in item.items()}
-    return {key: decode(item, raw) for key, item in value.items()}
+            value = item
+    return {key: decode(item) for key, item in value.items()}
 
 
 class HostError(Exception):
@@ -126,40 +107,32 @@ class Calls:
     """Calls functions of the host. ``exchange`` is the way to it."""
 
     def exchange(self, data: bytes) -> bytes:
-        """Send one message and return its answer. Raises ``HostError`` when there is no answer.
-
-        Both are JSON, and bytes after a line break when there are any in it.
-        """
+        """Send one message and return its answer. Raises ``HostError`` when there is no answer."""
         raise NotImplementedError
 
     def call(self, name: str, args: object, kwargs: object) -> Any:
         """Call a function and return its result; an iterator for a function that streams."""
-        raw: List[bytes] = []
         message: Dict[str, Any] = {"call": name}
         if args:
-            message["args"] = encode(args, raw)
+            message["args"] = encode(args)
         if kwargs:
-            message["kwargs"] = encode(kwargs, raw)
-        return self._result(message, raw)
+            message["kwargs"] = encode(kwargs)
+        return self.result(message)
 
-    def call_words(self, name: str, words: List[str]) -> Any:
-        """Call a function with the words of a command line; the host knows what they mean."""
-        return self._result({"call": name, "words": words}, [])
-
-    def _result(self, message: Dict[str, Any], raw: List[bytes]) -> Any:
-        answer, value = self.ask(message, raw)
+    def result(self, message: Dict[str, Any]) -> Any:
+        """Send the message of a call and return its result."""
+        answer, value = self.ask(message)
         return self._items(answer["stream"]) if "stream" in answer else value
 
-    def ask(self, message: Dict[str, Any], raw: List[bytes] | None = None) -> Tuple[Dict[str, Any], Any]:
+    def ask(self, message: Dict[str, Any]) -> Tuple[Dict[str, Any], Any]:
         """Send a message; returns the answer and the value in it. Raises ``HostError`` when the answer is an error."""
-        data = as_json(message).encode()
-        head, _, rest = self.exchange(b"".join((data, b"\n", *raw)) if raw else data).partition(b"\n")
-        answer: Dict[str, Any] = from_json(head.decode())
+        text = self.exchange(as_json(message).encode()).decode()
+        answer: Dict[str, Any] = from_json(text)
         if "error" in answer:
             raise HostError(answer["error"]["type"], answer["error"]["message"])
         value = answer.get("value")
         # Without a ``$`` the JSON is the value: nothing in it has to be decoded.
-        return answer, decode(value, AnswerBytes(rest)) if b"$" in head else value
+        return answer, decode(value) if "$" in text else value
 
     def _items(self, stream: int) -> Iterator[Any]:
         ended = False
@@ -191,3 +164,24 @@ def function_of(calls: Calls, name: str, signature: str, doc: str) -> Any:
     call.__module__ = "host"
     call.__doc__ = f"{name}{signature}\n\n{doc}" if doc else f"{name}{signature}"
     return call
+
+
+class Awaitable:
+    """``host.aio``: the same functions as coroutine functions; each call waits in a thread, where there are threads."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._module, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            import asyncio
+            import functools
+            import sys
+
+            if sys.platform in ("wasi", "emscripten"):
+                return function(*args, **kwargs)
+            return await asyncio.get_running_loop().run_in_executor(None, functools.partial(function, *args, **kwargs))
+
+        return call

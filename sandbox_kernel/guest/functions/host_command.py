@@ -30,7 +30,7 @@ def main() -> None:
         if sys.argv[1] == "--json":
             answer_json(caller)
             return
-        result = caller.call_words(sys.argv[1], sys.argv[2:])
+        result = caller.result({"call": sys.argv[1], "words": sys.argv[2:]})
         for item in result if hasattr(result, "__next__") else [result]:
             show(item)
     except (HostError, OSError, ValueError) as error:
@@ -53,7 +53,7 @@ def answer_json(caller: Caller) -> None:
     """Pass on one message that is on standard input; a stream is read to its end."""
 
     def ask(message: Dict[str, Any]) -> Dict[str, Any]:
-        found: Dict[str, Any] = from_json(caller.exchange(as_json({**message, "base64": True}).encode()).decode())
+        found: Dict[str, Any] = from_json(caller.exchange(as_json(message).encode()).decode())
         return found
 
     try:

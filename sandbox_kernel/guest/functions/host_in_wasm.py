@@ -9,43 +9,21 @@ import os
 import sys
 from collections.abc import Callable
 
-from .calling import Calls, HostError, function_of
+from .calling import Awaitable, Calls, HostError, function_of
 
 __all__ = ["HostError"]
 #: How much of an answer is read at once.
 _READ = 1 << 18
 
 
-class _Embedder(Calls):
-    """Sends messages to the embedder, which sends them to the host."""
-
-    def __init__(self, send: Callable[[bytes], bytes]) -> None:
-        self._send = send
-
-    def exchange(self, data: bytes) -> bytes:
-        """See ``Calls``."""
-        return self._send(data)
-
-
-class _Awaitable:
-    """``host.aio``: the same functions as coroutine functions. A guest has no threads, so each call waits."""
-
-    def __getattr__(self, name: str) -> object:
-        function = getattr(sys.modules["host"], name)
-
-        async def call(*args: object, **kwargs: object) -> object:
-            return function(*args, **kwargs)
-
-        return call
-
-
 def offer(listing: list[list[str]], send: Callable[[bytes], bytes]) -> None:
     """Define the functions of the host. ``send`` gets a message and returns its answer."""
-    module, calls = sys.modules["host"], _Embedder(send)
+    module, calls = sys.modules["host"], Calls()
+    calls.exchange = send  # type: ignore[assignment, method-assign]
     for name, signature, doc in listing:
         setattr(module, name, function_of(calls, name, signature, doc))
         __all__.append(name)
-    module.aio = _Awaitable()  # type: ignore[attr-defined]
+    module.aio = Awaitable(module)  # type: ignore[attr-defined]
 
 
 def over_descriptor(number: int) -> None:

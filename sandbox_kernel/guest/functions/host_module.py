@@ -34,7 +34,7 @@ class HostModule(ModuleType):
         elif name == "_caller":
             found = caller.Caller(self._hatch)
         elif name == "aio":
-            found = _Awaitable(self)
+            found = calling.Awaitable(self)
         elif name in self._listing:
             found = calling.function_of(self._caller, name, *self._listing[name])
         else:
@@ -45,24 +45,6 @@ class HostModule(ModuleType):
 
     def __dir__(self) -> List[str]:
         return sorted(self.__dict__["__all__"])
-
-
-class _Awaitable:
-    """``host.aio``: the same functions as coroutine functions; each call waits in a thread of its own."""
-
-    def __init__(self, module: HostModule) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(self._module, name)
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            import asyncio
-            import functools
-
-            return await asyncio.get_running_loop().run_in_executor(None, functools.partial(function, *args, **kwargs))
-
-        return call
 
 
 def install(hatch: int, listing: List[List[str]]) -> None:

@@ -13,36 +13,12 @@ const { spawnSync } = require('node:child_process');
 const lost = (message) => ({ error: { type: 'ConnectionLost', message } });
 const CLOSED = 'the host closed the connection; a limit of its functions is reached';
 const INTERRUPTED = { error: { type: 'KeyboardInterrupt', message: '' } };
-const BREAK = Buffer.from('\n');
 
-// How bytes are written in a message: raw after its JSON, or as base64 where there is text alone.
-const RAW = [(bytes, raw) => raw.push(bytes) && bytes.length, (size, rest) => rest.take(size)];
-const BASE64 = [(bytes) => Buffer.from(bytes).toString('base64'), (text) => new Uint8Array(Buffer.from(text, 'base64'))];
-
-// The bytes that follow the JSON of an answer; they are taken in the order of the values.
-class RawBytes {
-  constructor(data) {
-    this.data = data;
-    this.at = 0;
-  }
-
-  take(size) {
-    this.at += size;
-    return new Uint8Array(this.data.subarray(this.at - size, this.at));
-  }
-}
-
-function parsed(body) {
-  const end = body.indexOf(10);
-  return end < 0 ? [JSON.parse(body)] : [JSON.parse(body.subarray(0, end)), new RawBytes(body.subarray(end + 1))];
-}
-
-function framed(message, raw) {
-  const head = Buffer.from(JSON.stringify(message));
-  const parts = raw.length ? [head, BREAK, ...raw] : [head];
+function framed(message) {
+  const body = Buffer.from(JSON.stringify(message));
   const size = Buffer.allocUnsafe(4);
-  size.writeUInt32BE(parts.reduce((sum, part) => sum + part.length, 0));
-  return Buffer.concat([size, ...parts]);
+  size.writeUInt32BE(body.length);
+  return Buffer.concat([size, body]);
 }
 
 // Returns false when the host has closed the connection; the reason may be there to be read.
@@ -80,10 +56,10 @@ function read(fd) {
   return held.subarray(4, have);
 }
 
-function overLine(fd, message, raw) {
-  write(fd, framed(message, raw));
+function overLine(fd, message) {
+  write(fd, framed(message));
   const answer = read(fd);
-  return answer ? parsed(answer) : [lost(CLOSED)];
+  return answer ? JSON.parse(answer) : lost(CLOSED);
 }
 
 // Calls of a session: `addon` opens a connection, and waits for an answer in such a way that an interrupt ends it.
@@ -92,8 +68,8 @@ class SessionLine {
     Object.assign(this, { addon, hatch, fd: -1, pid: 0 });
   }
 
-  ask(message, raw) {
-    const frame = framed(message, raw);
+  ask(message) {
+    const frame = framed(message);
     const mine = this.fd >= 0 && this.pid === this.addon.pid();
     if (!mine) this.open();
     const sent = write(this.fd, frame);
@@ -104,8 +80,8 @@ class SessionLine {
       write(this.fd, frame);
       answer = this.answer();
     }
-    if (answer === undefined) return [INTERRUPTED];
-    return answer === null ? [lost(CLOSED)] : parsed(answer);
+    if (answer === undefined) return INTERRUPTED;
+    return answer === null ? lost(CLOSED) : JSON.parse(answer);
   }
 
   // Undefined after an interrupt: nobody knows then what is still on the way, so the connection ends.
@@ -136,7 +112,7 @@ function overCommand(hatch, message) {
     maxBuffer: 1 << 28,
   });
   if (done.error) throw done.error;
-  return done.status === 0 ? [JSON.parse(done.stdout)] : [lost('the call did not reach the host')];
+  return done.status === 0 ? JSON.parse(done.stdout) : lost('the call did not reach the host');
 }
 
 // Makes `host` a global name, if this program may call host functions. `addon` is that of a session, if it has one.
@@ -145,10 +121,10 @@ function install(addon = null) {
   if (hatch === undefined) return;
   const file = path.join(__dirname, '..', 'functions', 'host_object.js');
   const make = vm.runInThisContext(fs.readFileSync(file, 'utf8'), { filename: 'host' });
-  if (line) return make((message, raw) => overLine(Number(line), message, raw), ...RAW);
-  if (addon === null) return make((message) => overCommand(Number(hatch), message), ...BASE64);
-  const session = new SessionLine(addon, Number(hatch));
-  make((message, raw) => session.ask(message, raw), ...RAW);
+  const session = addon === null || line ? null : new SessionLine(addon, Number(hatch));
+  const ask = line ? (message) => overLine(Number(line), message)
+    : session ? (message) => session.ask(message) : (message) => overCommand(Number(hatch), message);
+  make(ask, (bytes) => Buffer.from(bytes).toString('base64'), (text) => new Uint8Array(Buffer.from(text, 'base64')));
 }
 
 module.exports = { install };

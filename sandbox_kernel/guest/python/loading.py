@@ -93,7 +93,8 @@ def _made(
     except Exception:
         patient = PatientUnpickler(io.BytesIO(data), buffers=buffers)
     for name in names:
-        values[name] = patient.next_variable()
+        patient.reason = ""
+        values[name] = patient.load()
         if patient.reason:
             lost[name] = f"it could not be made again: {patient.reason}"
     for name, value in values.items():
@@ -124,19 +125,9 @@ def _run_again(space: Dict[str, Any], code: str, names: List[str], lost: Dict[st
     return list(made)
 
 
-#: What a failed step leaves on the stack of ``pickle``: its object, a place for its result, or nothing.
-_OBJECT, _PLACE, _NOTHING = range(3)
-_STEPS = {
-    pickle.BUILD: _OBJECT,
-    pickle.APPEND: _OBJECT,
-    pickle.APPENDS: _OBJECT,
-    pickle.SETITEM: _OBJECT,
-    pickle.SETITEMS: _OBJECT,
-    pickle.ADDITEMS: _OBJECT,
-    pickle.NEWOBJ: _NOTHING,
-    pickle.NEWOBJ_EX: _NOTHING,
-    pickle.FROZENSET: _NOTHING,
-}
+#: Steps of ``pickle`` whose object stays on the stack when they fail, and steps that leave nothing there.
+_OBJECT = (pickle.BUILD, pickle.APPEND, pickle.APPENDS, pickle.SETITEM, pickle.SETITEMS, pickle.ADDITEMS)
+_NOTHING = (pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.FROZENSET)
 #: What gives a function or a class of a cell its content.
 _FILLS = ("_function_setstate", "_class_setstate")
 
@@ -155,11 +146,6 @@ class PatientUnpickler(pickle._Unpickler):
         super().__init__(*args, **options)
         self.reason = ""
         self.broken: List[Any] = []  # they are kept, so that no other object gets their addresses
-
-    def next_variable(self) -> Any:
-        """Make the next variable of the file."""
-        self.reason = ""
-        return self.load()
 
     def failed(self, error: Exception, half: Any = None) -> Broken:
         """Note a failure and the object that it left unfinished. Returns what stands in the place of the result."""
@@ -205,17 +191,17 @@ class PatientUnpickler(pickle._Unpickler):
         return False
 
 
-def _patient(step: Callable[[Any], None], leaves: int) -> Callable[[Any], None]:
+def _patient(step: Callable[[Any], None], leaves_object: bool) -> Callable[[Any], None]:
     def run(self: Any) -> None:
         try:
             step(self)
         except Exception as error:
-            mark = self.failed(error, self.stack[-1] if leaves == _OBJECT else None)
-            if leaves == _NOTHING:
+            mark = self.failed(error, self.stack[-1] if leaves_object else None)
+            if not leaves_object:
                 self.append(mark)
 
     return run
 
 
-for _code, _leaves in _STEPS.items():
-    PatientUnpickler.dispatch[_code[0]] = _patient(PatientUnpickler.dispatch[_code[0]], _leaves)
+for _code in (*_OBJECT, *_NOTHING):
+    PatientUnpickler.dispatch[_code[0]] = _patient(PatientUnpickler.dispatch[_code[0]], _code in _OBJECT)

@@ -76,19 +76,14 @@ def surroundings(folder: str, rights: Collection[str]) -> Dict[str, Any]:
     own = next((number for number, place in enumerate(sys.path) if place and place in _PATH), len(sys.path))
     added = [(number < own, place) for number, place in enumerate(sys.path) if place not in _PATH]
     places = [(first, place) for first, place in added if isinstance(place, str) and lasts(place, folder)]
-    return {"environment": changed, "places": places, "directory": _directory(folder)}
-
-
-def _directory(folder: str) -> str:
-    """Return the working directory, as seen from the work folder if it is below that; empty for the work folder."""
     try:
-        place = os.getcwd()
-        found = os.path.relpath(place, folder)
+        directory = os.getcwd()
+        below = os.path.relpath(directory, folder)
     except (OSError, ValueError):
-        return ""
-    if found == ".":
-        return ""
-    return place if found.split("/")[0] == ".." else found
+        directory = below = "."
+    # As seen from the work folder if it is below that; empty for the work folder.
+    place = "" if below == "." else directory if below.split("/")[0] == ".." else below
+    return {"environment": changed, "places": places, "directory": place}
 
 
 def set_surroundings(saved: Dict[str, Any], lost: Dict[str, str]) -> None:
@@ -109,10 +104,18 @@ def set_surroundings(saved: Dict[str, Any], lost: Dict[str, str]) -> None:
             lost["os.getcwd"] = f"{saved['directory']} is not there; the working directory is the work folder"
 
 
+#: The functions of modules that read and set the state of their random numbers.
+_RANDOM = {
+    "random": ("getstate", "setstate"),
+    "numpy.random": ("get_state", "set_state"),
+    "torch": ("get_rng_state", "set_rng_state"),
+}
+
+
 def random_state() -> Dict[str, Any]:
     """Return the state of random numbers by module. Read before a fork, which begins a new row of numbers."""
     found = {}
-    for name, read in (("random", "getstate"), ("numpy.random", "get_state"), ("torch", "get_rng_state")):
+    for name, (read, _) in _RANDOM.items():
         if name in sys.modules:
             with contextlib.suppress(Exception):  # a cell has replaced the function, which is named then
                 found[name] = getattr(sys.modules[name], read)()
@@ -124,8 +127,7 @@ def set_random_state(saved: Dict[str, Any], lost: Dict[str, str]) -> None:
     for name, state in saved.items():
         try:
             module: Any = sys.modules.get(name) or __import__(name, fromlist=[""])
-            set_state = {"random": "setstate", "numpy.random": "set_state", "torch": "set_rng_state"}[name]
-            getattr(module, set_state)(state)
+            getattr(module, _RANDOM[name][1])(state)
         except Exception as error:
             lost[name] = f"its random numbers could not be set: {type(error).__name__}: {str(error)[:200]}"
 
@@ -135,25 +137,17 @@ _MOST_CELLS = 2000
 _ONLY_THERE = "what cells set there is only in the session that was saved; set it again"
 #: Functions that change a library or the process; others are found when they are assigned to.
 _SETTERS = frozenset(
-    [
-        *("atexit.register", "codecs.register", "codecs.register_error", "copyreg.pickle", "csv.register_dialect"),
-        *(
-            "decimal.setcontext",
-            "gc.disable",
-            "gc.freeze",
-            "gc.set_threshold",
-            "locale.setlocale",
-            "mimetypes.add_type",
-        ),
-        *("logging.basicConfig", "logging.captureWarnings", "logging.disable", "logging.config.dictConfig"),
-        *("os.register_at_fork", "os.umask", "resource.setrlimit", "signal.signal", "socket.setdefaulttimeout"),
-        *("sys.addaudithook", "sys.setprofile", "sys.setrecursionlimit", "sys.settrace", "sys.set_int_max_str_digits"),
-        *("warnings.filterwarnings", "warnings.simplefilter", "weakref.finalize"),
-        *("numpy.seterr", "numpy.set_printoptions", "pandas.set_option", "pandas.reset_option", "polars.Config"),
-        *("pandas.register_dataframe_accessor", "pandas.register_series_accessor", "sklearn.set_config"),
-        *("matplotlib.use", "matplotlib.rc", "matplotlib.style.use", "matplotlib.pyplot.style", "seaborn.set_theme"),
-        *("torch.set_default_dtype", "torch.set_grad_enabled", "torch.set_num_threads", "torch.set_default_device"),
-    ]
+    """
+    atexit.register codecs.register codecs.register_error copyreg.pickle csv.register_dialect decimal.setcontext
+    gc.disable gc.freeze gc.set_threshold locale.setlocale logging.basicConfig logging.captureWarnings logging.disable
+    logging.config.dictConfig mimetypes.add_type os.register_at_fork os.umask resource.setrlimit signal.signal
+    socket.setdefaulttimeout sys.addaudithook sys.setprofile sys.setrecursionlimit sys.settrace
+    sys.set_int_max_str_digits warnings.filterwarnings warnings.simplefilter weakref.finalize
+    matplotlib.use matplotlib.rc matplotlib.style.use matplotlib.pyplot.style numpy.seterr numpy.set_printoptions
+    pandas.set_option pandas.reset_option pandas.register_dataframe_accessor pandas.register_series_accessor
+    polars.Config seaborn.set_theme sklearn.set_config torch.set_default_device torch.set_default_dtype
+    torch.set_grad_enabled torch.set_num_threads
+    """.split()  # noqa: SIM905 - a list would be forty lines
 )
 #: Magics that change the shell.
 _MAGICS = ("alias", "autoreload", "config", "load_ext", "pprint", "precision", "xmode")
@@ -168,8 +162,13 @@ def only_there(cells: List[str]) -> Dict[str, str]:
 
     Names and dots are followed through modules and classes alone, so no code of the program runs.
     """
-    space = vars(sys.modules[_MAIN])
-    found = {name: _ONLY_THERE for part in _parsed(cells) for name in _changed_by(part, space) if name not in _SAVED}
+    space, found = vars(sys.modules[_MAIN]), {}
+    for text in cells[-_MOST_CELLS:]:
+        try:
+            parts = ast.walk(ast.parse(text))
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+        found.update({name: _ONLY_THERE for part in parts for name in _changed_by(part, space) if name not in _SAVED})
     left = [repr(name)[:60] for name in _temporary_files() if name not in _beginning_files]
     if left:
         more = f" and {len(left) - 5} more" if len(left) > 5 else ""
@@ -177,23 +176,20 @@ def only_there(cells: List[str]) -> Dict[str, str]:
     return found
 
 
-def _parsed(cells: List[str]) -> Iterator[Any]:
-    for text in cells[-_MOST_CELLS:]:
-        try:
-            yield from ast.walk(ast.parse(text))
-        except (SyntaxError, ValueError, RecursionError):
-            continue
-
-
 def _changed_by(part: Any, space: Dict[str, Any]) -> Iterator[str]:
     """Find ``library.name = …``, ``library.table[…] = …``, ``setattr``, a setter, and what the shell was given."""
     if isinstance(part, (ast.Attribute, ast.Subscript)) and isinstance(part.ctx, (ast.Store, ast.Del)):
         yield from _dotted(part.value if isinstance(part, ast.Subscript) else part, space)
     elif isinstance(part, (ast.Attribute, ast.Name)):
-        function = _value_of(part, space)
+        function: Any = _value_of(part, space)
         if callable(function) and type(function) is not types.ModuleType:
-            yield from {*_dotted(part, space), _full_name(function)} & _SETTERS
-        if isinstance(part, ast.Attribute) and _is_shell(part.value) and part.attr not in _RUNS:
+            names = {*_dotted(part, space)}
+            if type(function) in (types.FunctionType, types.BuiltinFunctionType, type):
+                # Some are made in C, in a module of the same name with an underscore.
+                names.add(f"{str(function.__module__).lstrip('_')}.{function.__qualname__}")
+            yield from names & _SETTERS
+        shell = getattr(getattr(getattr(part, "value", None), "func", None), "id", "")
+        if isinstance(part, ast.Attribute) and shell == "get_ipython" and part.attr not in _RUNS:
             yield f"IPython.{part.attr}"
     elif isinstance(part, ast.Call):
         given = [getattr(each, "value", None) for each in part.args]
@@ -201,17 +197,6 @@ def _changed_by(part: Any, space: Dict[str, Any]) -> Iterator[str]:
             yield from _dotted(ast.Attribute(part.args[0], given[1], ast.Store()), space)
         if getattr(part.func, "attr", "") == "run_line_magic" and given[:1] and given[0] in _MAGICS:
             yield f"IPython.{given[0]}"
-
-
-def _is_shell(node: Any) -> bool:
-    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "get_ipython"
-
-
-def _full_name(function: Any) -> str:
-    if type(function) not in (types.FunctionType, types.BuiltinFunctionType, type):
-        return ""
-    # Some are made in C, in a module of the same name with an underscore.
-    return f"{str(function.__module__).lstrip('_')}.{function.__qualname__}"
 
 
 def _dotted(node: Any, space: Dict[str, Any]) -> Iterator[str]:

@@ -16,9 +16,9 @@ import collections
 import functools
 import io
 import json
-import mmap
 import os
 import pickle
+import re
 import select
 import signal
 import sys
@@ -41,27 +41,18 @@ DEEP = 20_000
 #: References taken before the first cell, because a cell may replace these functions.
 _fork, _exit, _dumps, _loads = os.fork, os._exit, json.dumps, json.loads
 
-#: Names, without their underscores, that IPython gives to what was typed and shown.
-_OF_IPYTHON = ("i", "ii", "iii", "ih", "oh", "dh", "exit_code")
-#: Names that every module has, or IPython's.
-_OF_MODULES = (
-    *("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtin__", "__builtins__", "__file__"),
-    *("__cached__", "__session__", "__warningregistry__"),
+#: Private names that are not saved: those of IPython, for what was typed and shown, and those that every module has.
+_NOT_SAVED = re.compile(
+    r"_*|_+(?:i{1,3}|[iod]h|i?\d+|exit_code)"
+    r"|__(?:name|doc|package|loader|spec|builtins?|file|cached|session|warningregistry)__"
 )
 
 
 def private_variables(space: Dict[str, Any], hidden: Dict[str, Any]) -> Dict[str, Any]:
     """Return the variables whose names begin with ``_``, which functions of cells may use; not those of IPython."""
     nothing = object()
-    found = {}
-    for name, value in space.items():
-        bare = name.lstrip("_") if type(name) is str else ""
-        if not bare or name[0] != "_" or name in _OF_MODULES or value is hidden.get(name, nothing):
-            continue
-        numbered = bare.isdigit() or (bare[0] == "i" and bare[1:].isdigit())
-        if not numbered and bare not in _OF_IPYTHON:
-            found[name] = value
-    return found
+    names = [name for name in space if type(name) is str and name[:1] == "_" and not _NOT_SAVED.fullmatch(name)]
+    return {name: space[name] for name in names if space[name] is not hidden.get(name, nothing)}
 
 
 def cloudpickle(source: str) -> Any:
@@ -120,10 +111,6 @@ def _reduce_cached(value: Any) -> Any:
     return make_cached, (value.__wrapped__, value.cache_info().maxsize, attributes)
 
 
-def _reduce_cached_property(value: Any) -> Any:
-    return make_cached_property, (value.func, value.attrname)
-
-
 def _refuse_file(value: Any) -> Any:
     # cloudpickle would read the whole file, which may have no end, and make a copy of it.
     raise pickle.PicklingError("it is an open file")
@@ -133,7 +120,7 @@ def pickler_class(ours: Any, folder: str) -> Any:
     """Return the class of the pickler; ``ours`` is cloudpickle, ``folder`` the work folder."""
     own = {
         functools._lru_cache_wrapper: _reduce_cached,
-        functools.cached_property: _reduce_cached_property,
+        functools.cached_property: lambda value: (make_cached_property, (value.func, value.attrname)),
         io.TextIOWrapper: _refuse_file,
     }
 
@@ -180,73 +167,8 @@ class TooSlow(BaseException):
     """Raised in the code of a variable that takes too long to be stored."""
 
 
-class SaveTrial:
-    """Tries variables before they are stored.
-
-    Attributes:
-        made_again: whether each one is made again as a trial, which takes its memory a second time.
-        lost: variables that are not tried, each with the reason.
-
-    """
-
-    def __init__(self, order: Dict[str, Any], *, made_again: bool = True, place: Any = None) -> None:
-        self.made_again, self.lost = made_again, dict(order["lost"])
-        self.folder: str = order["folder"]
-        self._ours = cloudpickle(order["cloudpickle"])
-        self._pickler = pickler_class(self._ours, self.folder)
-        self._place, self._rest_s = place, ALL_S
-
-    def begin(self, name: str) -> None:
-        """Note which variable is next, for a process that finds this one ended; empty after the last one."""
-        if self._place is not None:
-            data = name.encode("utf-8", "replace")[: len(self._place) - 2]
-            self._place[: 2 + len(data)] = len(data).to_bytes(2, "little") + data
-
-    def at(self) -> str:
-        """Return the variable that was noted last; empty without one."""
-        size = int.from_bytes(self._place[:2], "little")
-        return bytes(self._place[2 : 2 + size]).decode("utf-8", "replace")
-
-    def pickler(self, into: io.BytesIO, buffers: List[Any]) -> Any:
-        """Return a pickler that writes to a file, and appends large buffers to a list."""
-        return self._pickler(into, protocol=5, buffer_callback=buffers.append)
-
-    def why_not(self, value: Any) -> str:
-        """Return why a value cannot be stored; empty when it can. One that takes too long cannot."""
-        began, allowed = time.monotonic(), self._rest_s * PART
-        if self.made_again:
-            signal.setitimer(signal.ITIMER_REAL, allowed, 0.5)
-        try:
-            self._try(value)
-        except TooSlow:
-            return f"{type(value).__name__}: it took too long"
-        except BaseException as error:
-            return reason(value, error)
-        finally:
-            if self.made_again:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                self._rest_s -= min(time.monotonic() - began, allowed)
-        return ""
-
-    def _try(self, value: Any) -> None:
-        """Pickle a value, and make it again from that if asked: as a fresh process would, without this ``__main__``."""
-        out, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
-        self.pickler(out, buffers).dump(value)
-        if self.made_again:
-            out.seek(0)
-            unpickler = TrialUnpickler(out, buffers=buffers)
-            unpickler.folder = self.folder
-            # cloudpickle would take classes that it knows in this process, and fill them a second time.
-            self._ours._DYNAMIC_CLASS_TRACKER_BY_ID.clear()
-            try:
-                unpickler.load()
-            finally:
-                self._ours._DYNAMIC_CLASS_TRACKER_BY_ID.clear()
-
-
-def reason(value: Any, error: BaseException) -> str:
-    """Return why a value cannot be stored."""
-    return f"{type(value).__name__}: {type(error).__name__}: {str(error)[:MAX_REASON]}"
+def _too_slow(_number: int, _frame: object) -> None:
+    raise TooSlow("it took too long")
 
 
 def save(
@@ -260,92 +182,117 @@ def save(
 ) -> Dict[str, Any]:
     """Write the variables to a descriptor, which is closed afterwards.
 
-    Args:
-        variables: the variables.
-        into: the descriptor.
-        text: JSON: ``folder``, the work folder; ``lost``: variables that are not tried, each with the reason;
-            ``rights``: variables of the environment that are rights of this session, which are not saved; and
-            ``cloudpickle``, its program.
-        interrupted: whether the host has asked to give up.
-        cells: the texts of the cells.
-        apart: whether a fork writes them; it cannot read the memory of an accelerator.
+    ``text`` is JSON: ``folder``, the work folder; ``lost``, variables that are not tried, each with the reason;
+    ``rights``, variables of the environment that stay with this session; and ``cloudpickle``, its program. ``apart``: a
+    fork writes them; it cannot read the memory of an accelerator.
 
-    Returns:
-        How much was written, and the report; or ``problem``, why nothing was; or ``ended``: the variable that ended the
-        fork, with the reason, before anything was written. The others can be saved without it.
-
+    Returns how much was written, and the report; or ``problem``, why nothing was; or ``ended``: the variable that ended
+    the fork, with the reason, before anything was written. The others can be saved without it.
     """
-    order = _loads(text)
-    # The fork says there at which variable it is.
-    place = mmap.mmap(-1, mmap.PAGESIZE) if apart else None
-    trial, numbers = SaveTrial(order, made_again=apart, place=place), random_state()
+    order, numbers = _loads(text), random_state()
 
-    def write() -> Dict[str, Any]:
+    def write(begin: Callable[[str], None]) -> Dict[str, Any]:
         try:
             with open(into, "wb", closefd=False) as file:
-                process = surroundings(trial.folder, order["rights"])
-                return _write(variables, file, trial, {"process": process}, numbers, cells)
+                return _Saving(order, begin, made_again=apart).write(variables, file, numbers, cells)
         except BaseException as error:
-            return {"problem": f"{type(error).__name__}: {str(error)[:200]}", "full": False}
+            return {"problem": f"{type(error).__name__}: {str(error)[:MAX_REASON]}"}
 
     try:
-        found = _in_fork(write, interrupted) if apart else write()
+        found = _in_fork(write, interrupted) if apart else write(lambda name: None)
     except OSError as error:
-        found = {"problem": str(error), "full": False}
+        found = {"problem": str(error)}
     finally:
         os.close(into)
-    if found is not None:
+    if isinstance(found, dict):
         return found
-    name = trial.at()
-    if not name:
-        return {"problem": "the process that saved was ended, for its memory or its time", "full": False}
-    kind = f"{type(variables[name]).__name__}: " if name in variables else ""
-    return {"ended": {name: f"{kind}the process that stored it ended, for its memory or by its code"}}
+    if not found:
+        return {"problem": "the process that saved was ended, for its memory or its time"}
+    kind = f"{type(variables[found]).__name__}: " if found in variables else ""
+    return {"ended": {found: f"{kind}the process that stored it ended, for its memory or by its code"}}
 
 
-def _write(
-    variables: Dict[str, Any],
-    into: Any,
-    trial: SaveTrial,
-    header: Dict[str, Any],
-    numbers: Dict[str, Any],
-    cells: List[str],
-) -> Dict[str, Any]:
-    """Write all variables that can be stored, when all of them are pickled, and the state of random numbers."""
-    lost = trial.lost
-    for name, value in variables.items():
-        if name not in lost:
-            trial.begin(name)
-            why = trial.why_not(value)
-            if why:
-                lost[name] = why
-    while True:
-        stored = {name: value for name, value in variables.items() if name not in lost}
-        out, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
-        pickler, name = trial.pickler(out, buffers), ""
+class _Saving:
+    """Tries variables and writes those that can be stored.
+
+    ``begin`` is called with the name of each before it is pickled, and with an empty one after the last.
+    ``made_again``: this is a fork, where each is made again as a trial, for a limited time. That takes its memory a
+    second time.
+    """
+
+    def __init__(self, order: Dict[str, Any], begin: Callable[[str], None], *, made_again: bool) -> None:
+        self._order, self._begin, self._made_again = order, begin, made_again
+        self._ours = cloudpickle(order["cloudpickle"])
+        self._pickler = pickler_class(self._ours, order["folder"])
+        self._rest_s = ALL_S
+
+    def write(self, variables: Dict[str, Any], into: Any, numbers: Dict[str, Any], cells: List[str]) -> Dict[str, Any]:
+        """Write all variables that can be stored, when all of them are pickled, and the state of random numbers."""
+        lost = dict(self._order["lost"])
+        for name, value in variables.items():
+            if name not in lost:
+                self._begin(name)
+                why = self._why_not(value)
+                if why:
+                    lost[name] = why
+        while True:
+            stored = {name: value for name, value in variables.items() if name not in lost}
+            out, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
+            pickler, name = self._pickler(out, protocol=5, buffer_callback=buffers.append), ""
+            try:
+                for name in stored:
+                    self._begin(name)
+                    pickler.dump(stored[name])
+                break
+            except BaseException as error:
+                # The second pickling failed though the first did not. What was written refers to it: begin anew.
+                lost[name] = reason(stored[name], error)
+        self._begin("")
+        pickler.dump(numbers)
+        lost.update(only_there(cells))
+        report = {"stored": list(stored), "lost": lost, "changed": changed_values(stored)}
+        process = surroundings(self._order["folder"], self._order["rights"])
+        parts: List[Any] = [out.getbuffer(), *(buffer.raw() for buffer in buffers)]
+        sizes = [part.nbytes for part in parts]
+        line = _dumps({"version": VERSION, "parts": sizes, "process": process, **report}).encode() + b"\n"
+        size = len(line) + sum(sizes)
+        # The file that the host keeps consists of whole pages.
+        rest = -size % PAGE
+        into.write(line)
+        into.writelines(parts)
+        into.write(bytes(rest))
+        return {"size": size + rest, "report": report}
+
+    def _why_not(self, value: Any) -> str:
+        """Return why a value cannot be stored; empty when it can. One that takes too long cannot."""
+        began, allowed = time.monotonic(), self._rest_s * PART
+        if self._made_again:
+            signal.setitimer(signal.ITIMER_REAL, allowed, 0.5)
         try:
-            for name in stored:
-                trial.begin(name)
-                pickler.dump(stored[name])
-            break
+            out, buffers = io.BytesIO(), []  # type: ignore[var-annotated]
+            self._pickler(out, protocol=5, buffer_callback=buffers.append).dump(value)
+            if self._made_again:
+                out.seek(0)
+                unpickler = TrialUnpickler(out, buffers=buffers)
+                unpickler.folder = self._order["folder"]
+                # cloudpickle would take classes that it knows in this process, and fill them a second time.
+                self._ours._DYNAMIC_CLASS_TRACKER_BY_ID.clear()
+                unpickler.load()
+        except TooSlow:
+            return f"{type(value).__name__}: it took too long"
         except BaseException as error:
-            # The second pickling failed though the first did not. What was written refers to it: begin anew.
-            lost[name] = reason(stored[name], error)
-    trial.begin("")
-    pickler.dump(numbers)
-    changed = {name: why for name, why in changed_values(stored).items() if name in stored}
-    lost.update(only_there(cells))
-    report = {"stored": list(stored), "lost": lost, "changed": changed}
-    parts: List[Any] = [out.getbuffer(), *(buffer.raw() for buffer in buffers)]
-    sizes = [part.nbytes for part in parts]
-    line = _dumps({"version": VERSION, "parts": sizes, **header, **report}).encode() + b"\n"
-    size = len(line) + sum(sizes)
-    # The file that the host keeps consists of whole pages.
-    rest = -size % PAGE
-    into.write(line)
-    into.writelines(parts)
-    into.write(bytes(rest))
-    return {"size": size + rest, "elapsed_s": 0.0, "report": report}
+            return reason(value, error)
+        finally:
+            if self._made_again:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                self._rest_s -= min(time.monotonic() - began, allowed)
+                self._ours._DYNAMIC_CLASS_TRACKER_BY_ID.clear()
+        return ""
+
+
+def reason(value: Any, error: BaseException) -> str:
+    """Return why a value cannot be stored."""
+    return f"{type(value).__name__}: {type(error).__name__}: {str(error)[:MAX_REASON]}"
 
 
 def changed_values(variables: Dict[str, Any]) -> Dict[str, str]:
@@ -354,27 +301,35 @@ def changed_values(variables: Dict[str, Any]) -> Dict[str, str]:
     if numpy is None:
         return {}
     base: Any = numpy.ndarray.base.__get__
-    arrays = {name: value for name, value in variables.items() if issubclass(type(value), numpy.ndarray)}
     found, owners = {}, {}  # type: ignore[var-annotated]
-    for name, array in arrays.items():
+    for name, array in variables.items():
         owner = array
-        while issubclass(type(base(owner)), numpy.ndarray):
-            owner = base(owner)
-        owners.setdefault(id(owner), []).append(name)
-        if issubclass(type(array), numpy.memmap):
+        while issubclass(type(owner), numpy.ndarray):
+            array, owner = owner, base(owner)
+        if issubclass(type(variables[name]), numpy.ndarray):
+            owners.setdefault(id(array), []).append(name)
+        if issubclass(type(variables[name]), numpy.memmap):
             found[name] = "it is in memory and no longer mapped to its file"
     for names in owners.values():
         for name in names:
-            others = [other for other in names if arrays[other] is not arrays[name]]
+            others = [other for other in names if variables[other] is not variables[name]]
             if others:
                 found[name] = f"it no longer shares memory with {', '.join(others)}"
     return found
 
 
-def _in_fork(write: Callable[[], Dict[str, Any]], interrupted: Callable[[], bool]) -> Dict[str, Any] | None:
-    """Return the answer of a fork; None when it ended without one, or took too long."""
+def _in_fork(
+    write: Callable[[Callable[[str], None]], Dict[str, Any]], interrupted: Callable[[], bool]
+) -> Dict[str, Any] | str:
+    """Return the answer of a fork; the variable that it was at when it ended without one, or took too long."""
     deadline = time.monotonic() + SAVE_S
     reader, writer = os.pipe()
+
+    def tell(said: object) -> None:
+        data = _dumps(said).encode() + b"\n"
+        while data:
+            data = data[os.write(writer, data) :]
+
     pid = _fork()
     if pid == 0:
         try:
@@ -386,16 +341,14 @@ def _in_fork(write: Callable[[], Dict[str, Any]], interrupted: Callable[[], bool
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
             # A long chain of objects is pickled deep down. If the stack does not last, this process alone ends.
             sys.setrecursionlimit(max(sys.getrecursionlimit(), DEEP))
-            answer = _dumps(write()).encode() + b"\n"
-            while answer:
-                answer = answer[os.write(writer, answer) :]
+            tell(write(tell))
         finally:
             _exit(0)
     os.close(writer)
-    data, ended = b"", False
+    data, last, ended = b"", b'""', False
     try:
         # A child of the fork may hold the pipe open, so its end is no sign that the fork has ended.
-        while not data.endswith(b"\n") and time.monotonic() < deadline:
+        while not last.startswith(b"{") and time.monotonic() < deadline:
             if not select.select([reader], [], [], 0.2)[0]:
                 if interrupted():
                     return {"interrupted": True}
@@ -405,18 +358,15 @@ def _in_fork(write: Callable[[], Dict[str, Any]], interrupted: Callable[[], bool
             elif not (part := os.read(reader, 1 << 16)):
                 break
             else:
-                data += part
+                *lines, data = (data + part).split(b"\n")
+                last = lines[-1] if lines else last
     finally:
         os.close(reader)
         if not ended:
             os.kill(pid, 9)
             os.waitpid(pid, 0)
     try:
-        found: Dict[str, Any] = _loads(data)
+        found: Dict[str, Any] | str = _loads(last)
     except ValueError:
-        return None
+        return ""
     return found
-
-
-def _too_slow(_number: int, _frame: object) -> None:
-    raise TooSlow("it took too long")

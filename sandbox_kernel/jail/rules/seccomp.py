@@ -61,16 +61,6 @@ def refuse(errno_value: int) -> Code:
     return give(_ERRNO | errno_value)
 
 
-def load_number() -> Code:
-    """Return code for A = the syscall number."""
-    return (instruction(LOAD_WORD, OFFSET_NUMBER),)
-
-
-def load_arch() -> Code:
-    """Return code for A = the architecture of the call."""
-    return (instruction(LOAD_WORD, OFFSET_ARCH),)
-
-
 def load_argument(index: int) -> Code:
     """Return code for A = the low half of an argument. The kernel reads int arguments the same way."""
     return (instruction(LOAD_WORD, 16 + 8 * index),)
@@ -94,11 +84,6 @@ def when_equal(value: int, body: Code) -> Code:
 def unless_equal(value: int, body: Code) -> Code:
     """Run the body if A is another value."""
     return (instruction(JUMP_EQUAL, value, len(body), 0), *body)
-
-
-def when_at_least(value: int, body: Code) -> Code:
-    """Run the body if A, unsigned, is this value or above."""
-    return (instruction(JUMP_AT_LEAST, value, 0, len(body)), *body)
 
 
 def when_any_bit(bits: int, body: Code) -> Code:
@@ -180,15 +165,14 @@ def host_arch() -> str:
     """Return the architecture of this machine. Raises ``EnforcerUnavailable`` when there is no table for it."""
     if sys.platform != "linux":
         raise EnforcerUnavailable(
-            "seccomp",
-            f"it is a part of Linux and this is {sys.platform}; use a Linux virtual machine",
+            "seccomp", f"it is a part of Linux and this is {sys.platform}; use a Linux virtual machine"
         )
     machine = os.uname().machine
     if machine not in ARCHES:
+        known = ", ".join(ARCHES)
         raise EnforcerUnavailable(
             "seccomp",
-            f"no syscall table for the architecture {machine!r} (known: {', '.join(ARCHES)}); "
-            "use a 64-bit x86 or ARM system",
+            f"no syscall table for the architecture {machine!r} (known: {known}); use a 64-bit x86 or ARM system",
         )
     if struct.calcsize("P") != 8:
         raise EnforcerUnavailable(
@@ -259,15 +243,10 @@ def build_namespace_filter(shows_host_files: bool, lists_interfaces: bool = Fals
     return build_filter(host_arch(), families=(*families, AF_NETLINK) if lists_interfaces else families)
 
 
-def build_no_spawn_filter(arch: str) -> bytes:
-    """Return a second filter on top of the base one: no new processes. Threads and ``execve`` stay possible."""
-    return _program(arch, _no_spawn_verdicts())
-
-
 def build_step_filter(
     arch: str, *, may_spawn: bool, memory_is_watched: bool, host_decides: bool = False
 ) -> bytes | None:
-    """Return the second filter of one step, or None when the step needs none.
+    """Return the second filter of one step, or None when the step needs none. Threads and ``execve`` stay possible.
 
     ``host_decides``: where new processes are denied, plain forks wait for a decision of the host (a session's
     checkpoints are forks). All other ways to start a process stay refused.
@@ -280,7 +259,9 @@ def build_step_filter(
     """
     verdicts: dict[str, Code] = {}
     if not may_spawn:
-        verdicts |= _no_spawn_verdicts(host_decides=host_decides)
+        asked = when_equal(_PLAIN_FORK, give(ASK_LISTENER)) if host_decides else ()
+        thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *asked, *_EPERM)
+        verdicts |= {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
     if memory_is_watched:
         verdicts |= dict.fromkeys(_SYSV_IPC, _EPERM) | {"memfd_create": _ENOSYS}
     return _program(arch, verdicts) if verdicts else None
@@ -289,12 +270,6 @@ def build_step_filter(
 def build_no_watch_filter(arch: str) -> bytes:
     """Return a second filter for a user that may read more than Landlock lets it open: no watching of paths."""
     return _program(arch, {"inotify_add_watch": _EPERM})
-
-
-def _no_spawn_verdicts(*, host_decides: bool = False) -> dict[str, Code]:
-    asked = when_equal(_PLAIN_FORK, give(ASK_LISTENER)) if host_decides else ()
-    thread_only = (*load_argument(0), *when_any_bit(_CLONE_THREAD, _YES), *asked, *_EPERM)
-    return {"fork": _EPERM, "vfork": _EPERM, "clone": thread_only, "clone3": _ENOSYS}
 
 
 def _socket_rule(families: tuple[int, ...], *, serves_unix: bool) -> Code:
@@ -378,10 +353,11 @@ def _program(arch: str, verdicts: dict[str, Code]) -> bytes:
             "seccomp", f"no syscall table for the architecture {arch!r}; known are {', '.join(ARCHES)}"
         )
     code = (
-        *load_arch(),
+        instruction(LOAD_WORD, OFFSET_ARCH),
         *unless_equal(AUDIT_ARCH[arch], give(KILL_PROCESS)),
-        *load_number(),
-        *when_at_least(LAST_REVIEWED + 1, _ENOSYS),
+        instruction(LOAD_WORD, OFFSET_NUMBER),
+        instruction(JUMP_AT_LEAST, LAST_REVIEWED + 1, 0, len(_ENOSYS)),
+        *_ENOSYS,
     )
     numbered = {number(name, arch): verdict for name, verdict in verdicts.items()}
     numbered.pop(None, None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shlex
 from collections.abc import Container, Iterable, Sequence
@@ -24,13 +25,14 @@ from sandbox_kernel.ground.own_folder import make_own_folder, state_root
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARMLESS_COMMANDS, MAX_OUTPUT, OPTIONS
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell, written
-from sandbox_kernel.notebook.options.parse_options import first_defaults
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, first_defaults, parse_cell, written
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
 from sandbox_kernel.receipt import INVISIBLE, MARK
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 LINES_VARIABLE = "SANDBOX_KERNEL_LINES"
+#: Names the file that ``save`` and ``load`` may use without being asked: who starts the kernel gives it.
+STATE_VARIABLE = "SANDBOX_KERNEL_STATE"
 #: What a page with our extension draws buttons for; it asks the kernel what they are about.
 MIME = "application/vnd.sandbox-kernel.rights+json"
 #: The word that answers the question at a console.
@@ -44,12 +46,12 @@ _MOST_BYTES = 4 << 20
 #: who works with data raises memory and time all day.
 _LIMITS = tuple(option for option in OPTIONS if option.is_limit)
 _USUAL = CellOptions(
-    memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S,
+    memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S, cpu_s=math.inf,
     **{name: getattr(Limits(), name) for name in ("processes", "disk_mb", "output_bytes")},
 )  # fmt: skip
 _UNASKED = CellOptions(
     memory_mb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB, timeout_s=24 * 3600.0,
-    processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
+    cpu_s=math.inf, processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
 )  # fmt: skip
 #: Presets that give what a notebook without a policy has.
 _LIKE_NONE = ("standard", "classroom")
@@ -94,6 +96,8 @@ def rights_asked(plan: CellPlan, before: CellOptions, *, asks: bool = False) -> 
         asked += _rights(options, raised)
     had = {*_rights(before), "--policy strict"}
     had |= {f"--policy {name}" for name in _LIKE_NONE} if before.policy in (None, *_LIKE_NONE) else set()
+    if state := os.environ.get(STATE_VARIABLE):
+        had |= {f"%sandbox {verb} {state}" for verb in ("save", "load")}
     return tuple(dict.fromkeys(right for right in asked if right not in had))
 
 
@@ -142,10 +146,7 @@ def shown(right: str) -> str:
 class LineRights:
     """Who gives rights to the lines of one notebook, and what was given.
 
-    Args:
-        setting: Who gives them; None for what the environment says.
-        notebook: The path of the notebook; None where it is not known, and then answers end with the kernel.
-
+    Without a ``setting`` the environment says who. Where the notebook is not known, answers end with the kernel.
     """
 
     def __init__(self, setting: LineSetting | None = None, notebook: str | None = None) -> None:
@@ -180,20 +181,18 @@ class LineRights:
         """Return what all cells of a notebook lack, for the page, under a key by which it is allowed."""
         lacking: tuple[str, ...] = ()
         rows: list[object] = []
+        means = {option.name: option.help for option in OPTIONS} | {command.name: command.help for command in COMMANDS}
         for number, text in enumerate(cells, 1):
-            rights = self._lacked_by(text, before)
+            rights: tuple[str, ...] = ()
+            with contextlib.suppress(SandboxError):  # the kernel refuses such a cell
+                rights = self.lacking(parse_cell(text, before), before)
             if rights and can_be_asked((*lacking, *rights)):  # further cells ask when they run
                 lacking = (*lacking, *rights)
-                rows.append([number, [[shown(right), _meaning(right)] for right in rights]])
+                said = [next(means[word] for word in right.split()[:2] if word in means) for right in rights]
+                rows.append([number, [[shown(right), words] for right, words in zip(rights, said, strict=True)]])
         key = hashlib.sha256(json.dumps(lacking).encode()).hexdigest()
         self._surveyed, self.has_page = {key: lacking}, True
         return {"key": key, "cells": rows, "remembered": self._notebook is not None}
-
-    def _lacked_by(self, text: str, before: CellOptions) -> tuple[str, ...]:
-        try:
-            return self.lacking(parse_cell(text, before), before)
-        except SandboxError:
-            return ()  # the kernel refuses this cell
 
     def allow_surveyed(self, key: str) -> None:
         """Give what the page showed under this key."""
@@ -216,17 +215,13 @@ class LineRights:
         of_install = [option.name for option in OPTIONS if option.of_install]
         given = " ".join(right for right in some if right.split()[0] in of_install and "(allows:" not in right)
         install = f"start a kernel that has it (sandbox-kernel install --name NAME {given}), or " if given else ""
+        choose = f"set {LINES_VARIABLE}={LineSetting.ALL} for notebooks whose lines you have read"
+        if self.setting is LineSetting.LOCKED:  # papermill's engine sets the variable itself
+            choose += "; for papermill's engine give it by parameters, like -p sandbox_mounts or sandbox_memory"
         return PolicyViolation(
             f"{', '.join(some)}{more}: lines of cells give themselves no rights, {_WHO[self.setting]} "
-            f"({LINES_VARIABLE}={self.setting}). To run this without being asked, {install}set "
-            f"{LINES_VARIABLE}={LineSetting.ALL} for notebooks whose lines you have read"
+            f"({LINES_VARIABLE}={self.setting}). To run this without being asked, {install}{choose}"
         )
-
-
-def _meaning(right: str) -> str:
-    """Return what the table says about a right."""
-    helps = {option.name: option.help for option in OPTIONS} | {command.name: command.help for command in COMMANDS}
-    return next(helps[word] for word in right.split()[:2] if word in helps)
 
 
 def can_be_asked(lacking: Sequence[str]) -> bool:

@@ -268,14 +268,6 @@ def diff(session: Session, states: Sequence[str]) -> tuple[Message, ...]:
     return _preformatted(str(session.diff(present.id if present.parent is None else present.parent)).splitlines())
 
 
-def branches(session: Session) -> tuple[Message, ...]:
-    """``%sandbox branches``: the ends of all branches, and named states."""
-    nodes = session.history()
-    parents = {node.parent for node in nodes}
-    ends = [node for node in nodes if node.id not in parents or node.name or node.present]
-    return _preformatted([f"{_mark(node)} {line_of(node)}" for node in ends])
-
-
 def tree_lines(nodes: Sequence[Node]) -> list[str]:
     """Return one line for each node. The line of the present state is not indented; other branches stand beside it.
 

@@ -15,11 +15,10 @@ import hashlib
 import json
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import click
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.utils import run_sync
 from nbclient.exceptions import CellExecutionError, DeadKernelError
@@ -27,12 +26,18 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine
 from papermill.log import logger
 
-from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
+from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.limits import check_timeout
-from sandbox_kernel.model.units import parse_duration, parse_megabytes
-from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, rights_asked, shown
-from sandbox_kernel.notebook.options.parse_cell import parse_cell
+from sandbox_kernel.notebook.options.cell_options import policy_of
+from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, STATE_VARIABLE
+from sandbox_kernel.notebook.options.parse_cell import (
+    HERE_VARIABLE,
+    MEMORY_VARIABLE,
+    OPTIONS_VARIABLE,
+    TIMEOUT_VARIABLE,
+    parse_options,
+    split_words,
+)
 from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
 from sandbox_kernel.wrapped.relaying.clean_outputs import OutputCleaner
@@ -89,27 +94,22 @@ class KeptCells:
                 os.unlink(path)
 
 
-class SandboxNotebookClient(PapermillNotebookClient):  # type: ignore[misc]
-    """Runs a notebook in the Sandbox kernel: sets its options first, and keeps or takes up a state if one is named."""
+class ResumingClient(PapermillNotebookClient):  # type: ignore[misc]
+    """Runs a notebook in the Sandbox kernel; takes up the state before a failed cell, or keeps it."""
 
-    def __init__(self, nb_man: Any, *, options_cell: str, state: str, **kwargs: Any) -> None:
+    def __init__(self, nb_man: Any, *, state: str, **kwargs: Any) -> None:
         super().__init__(nb_man, **kwargs)
-        self._options_cell = options_cell
-        self._kept = KeptCells(state) if state else None
+        self._kept = KeptCells(state)
         self._done: list[dict[str, Any]] = []
 
     def papermill_execute_cells(self) -> None:
         """Run the cells that are left. papermill's own loop does it; cells that were run before are passed over."""
-        if self._options_cell:
-            self._command(self._options_cell)
-        if self._kept is not None:
-            self._done = self._kept.read(self.nb.cells)
-            if self._done:
-                self._command(f"%sandbox load {os.path.basename(self._kept.name)}")
-                logger.info(f"Going on at cell {len(self._done) + 1} with the state in {self._kept.name}")
+        self._done = self._kept.read(self.nb.cells)
+        if self._done:
+            self._command(f"%sandbox load {os.path.basename(self._kept.name)}")
+            logger.info(f"Going on at cell {len(self._done) + 1} with the state in {self._kept.name}")
         super().papermill_execute_cells()
-        failed = any(cell.metadata.papermill.get("exception") for cell in self.nb.cells)
-        if self._kept is not None and not failed:
+        if not any(cell.metadata.papermill.get("exception") for cell in self.nb.cells):
             self._kept.remove()
 
     def execute_cell(self, cell: Any, index: int, *args: Any, **kwargs: Any) -> Any:
@@ -121,8 +121,13 @@ class SandboxNotebookClient(PapermillNotebookClient):  # type: ignore[misc]
         try:
             return super().execute_cell(cell, index, *args, **kwargs)
         except CellExecutionError:
-            if self._kept is not None:
-                self._keep(index)
+            # The failed cell is taken back.
+            self._command("%sandbox undo")
+            self._command(f"%sandbox save {os.path.basename(self._kept.name)}")
+            self._kept.write(self.nb.cells[:index])
+            logger.warning(
+                f"Cell {index + 1} failed. The state before it is in {self._kept.name}; run again to go on there"
+            )
             raise
 
     def _nodes(self, index: int) -> list[Any]:
@@ -139,16 +144,6 @@ class SandboxNotebookClient(PapermillNotebookClient):  # type: ignore[misc]
                 nodes.append(from_dict({"output_type": kind, **content}))  # type: ignore[no-untyped-call]
         return nodes
 
-    def _keep(self, index: int) -> None:
-        """Take the failed cell back and save the session as it was before it."""
-        assert self._kept is not None
-        self._command("%sandbox undo")
-        self._command(f"%sandbox save {os.path.basename(self._kept.name)}")
-        self._kept.write(self.nb.cells[:index])
-        logger.warning(
-            f"Cell {index + 1} failed. The state before it is in {self._kept.name}; run again to go on there"
-        )
-
     def _command(self, line: str) -> None:
         """Run a line of ours that belongs to no cell. Raises ``SessionError`` with the kernel's words if it fails."""
         content = self.wait_for_reply(self.kc.execute(line, store_history=False))["content"]
@@ -160,87 +155,52 @@ def _digest(cell: Any) -> str:
     return hashlib.sha256(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()
 
 
-def check_cells(sources: Iterable[str], settings: Mapping[str, object]) -> None:
-    """Raise ``InvalidRequest`` if a cell asks for a right, or for more than the limits of this run.
-
-    Args:
-        sources: The programs of the notebook's code cells, in order.
-        settings: The settings of this run.
-
-    """
-    memory, timeout = settings.get("memory"), settings.get("timeout")
-    given = CellOptions(
-        memory_mb=parse_megabytes(str(memory), "memory") if memory else None,
-        timeout_s=parse_duration(str(timeout), "timeout") if timeout else None,
-    )
-    for number, source in enumerate(sources, 1):
-        try:
-            plan = parse_cell(source, given)
-        except SandboxError:
-            continue  # the kernel refuses this cell
-        if rights := rights_asked(plan, given):
-            raise InvalidRequest(
-                f"code cell {number} asks for a right: {', '.join(map(shown, rights))}; who runs it can give one: -p "
-                "sandbox_mounts HOST:GUEST, sandbox_domains DOMAIN, sandbox_here DIR, sandbox_policy NAME, "
-                "sandbox_memory SIZE, --execution-timeout SECONDS"
-            )
-
-
 #: The settings of the provisioner, and the two of them that are lists.
 SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record", "here")
 _LISTS = ("mounts", "domains")
 STATE = "state"
 _PREFIX = "sandbox_"
-#: What the Sandbox kernel calls these settings in a cell.
+#: What the Sandbox kernel calls these settings, and variables that would go before them.
 _OPTIONS = {"memory": "--memory", "timeout": "--timeout", "policy": "--policy", "mounts": "--mount",
             "domains": "--allow-net", "here": "--here"}  # fmt: skip
+_VARIABLES = {"memory": MEMORY_VARIABLE, "timeout": TIMEOUT_VARIABLE, "here": HERE_VARIABLE}
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True)
-class PapermillSettings:
-    """Settings for the kernel, by name, and the name of the state file; empty for none."""
+def start_variables(settings: Mapping[str, object], state: str, earlier: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that start the Sandbox kernel with these settings beside those of the variables ``earlier``.
 
-    values: Mapping[str, object]
-    state: str = ""
-
-    @property
-    def needs_rights(self) -> bool:
-        """Whether lines of ours give rights or limits in the Sandbox kernel, or save a state."""
-        return bool(self.state or self.values)
-
-    def as_cell(self) -> str:
-        """Return the line that sets them in the Sandbox kernel; empty when there is nothing to set.
-
-        Raises ``InvalidRequest`` for a setting that only wrapped kernels have.
-        """
-        words: list[str] = []
-        for name, value in self.values.items():
-            if name not in _OPTIONS:
-                raise InvalidRequest(f"the Sandbox kernel has no setting {name!r}; it has: {', '.join(_OPTIONS)}")
-            for each in value if isinstance(value, list) else [value]:
-                words += [_OPTIONS[name], shlex.quote(str(each))]
-        return " ".join(["%sandbox", *words]) if words else ""
-
-
-def collect(given: Mapping[str, object], limit: float | None) -> PapermillSettings:
-    """Return the settings of a run, those of the caller before those of the command line. A notebook has none.
-
-    Args:
-        given: What the caller of ``papermill.execute_notebook`` gave.
-        limit: papermill's own ``--execution-timeout``.
-
-    Raises:
-        InvalidRequest: a setting is unknown, or the name of the state is no file name.
-
+    Its lines are locked: a cell can neither take the settings off nor have more. Raises ``InvalidRequest`` for a
+    setting that only wrapped kernels have.
     """
-    asked = {**from_pairs(command_line_parameters()), **given}
+    words: list[str] = []
+    for name, value in settings.items():
+        if name not in _OPTIONS:
+            raise InvalidRequest(f"the Sandbox kernel has no setting {name!r}; it has: {', '.join(_OPTIONS)}")
+        words += [f"{_OPTIONS[name]}={each}" for each in (value if isinstance(value, list) else [value])]
+    before = parse_options(split_words(earlier.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
+    options = parse_options(words).replacing(before)
+    policy_of(options)
+    line = options.words()
+    split_words(line, "the settings of this run")
+    cleared = {variable: "" for name, variable in _VARIABLES.items() if name in settings}
+    return {LINES_VARIABLE: "locked", STATE_VARIABLE: state, OPTIONS_VARIABLE: line, **cleared}
+
+
+def collect(given: Mapping[str, object], limit: float | None) -> tuple[dict[str, object], str]:
+    """Return the settings of a run and the name of its state file: ``given`` by the caller, else typed on papermill's
+    command line. ``limit`` is its ``--execution-timeout``. Raises ``InvalidRequest`` for one that is unknown.
+    """
+    context = click.get_current_context(silent=True)  # none when a program called papermill
+    typed = context.params if context is not None else {}
+    pairs = [*typed.get("parameters", ()), *typed.get("parameters_raw", ())]
+    asked = {**from_pairs(pairs), **given}
     if limit:
         asked["timeout"] = f"{check_timeout(limit):g}s"
     state = str(asked.pop(STATE, ""))
     if state and not _FILE_NAME.fullmatch(state):
         raise InvalidRequest(f"{_PREFIX}{STATE} {state!r:.120} must be a plain file name, like {STATE}.bin")
-    return PapermillSettings(asked, state)
+    return asked, state
 
 
 def from_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
@@ -258,16 +218,6 @@ def from_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
             known = ", ".join(_PREFIX + each for each in (*SETTINGS, STATE))
             raise InvalidRequest(f"there is no setting {name!r:.80} of the engine 'sandbox'; expected: {known}")
     return found
-
-
-def command_line_parameters() -> list[tuple[str, str]]:
-    """Return the parameters that were typed on papermill's command line; none when a program called papermill."""
-    import click
-
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return []
-    return [*context.params.get("parameters", ()), *context.params.get("parameters_raw", ())]
 
 
 PROVISIONER = "sandbox-provisioner"
@@ -299,17 +249,34 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
             )
         given = {name: kwargs.pop(name) for name in (*SETTINGS, STATE) if name in kwargs}
         limit = kwargs.get("execution_timeout")
-        settings = collect(given, limit)
+        settings, state = collect(given, limit)
         if limit:
             kwargs["execution_timeout"] = limit + _LATER_S
         manager = AsyncKernelManager(kernel_name=kernel_name or nb_man.nb.metadata.kernelspec.name)
         try:
-            if manager.kernel_spec is not None and is_sandbox_kernel(manager.kernel_spec.argv):
-                return _run_in_sandbox_kernel(nb_man, manager, settings, **kwargs)
-            _wall(manager, settings)
+            spec = manager.kernel_spec
+            if spec is not None and is_sandbox_kernel(spec.argv):
+                # Its cells run in a sandbox already. Jupyter replaces $NAME in variables of a kernelspec.
+                started = start_variables(settings, state, {**os.environ, **spec.env})
+                spec.env = {**spec.env, **{name: value.replace("$", "$$") for name, value in started.items()}}
+            else:
+                _wall(manager, settings, state)
+            if state:
+                client = ResumingClient(
+                    nb_man,
+                    km=manager,
+                    state=state,
+                    timeout=kwargs.get("execution_timeout"),
+                    startup_timeout=kwargs.get("start_timeout") or 60,
+                    kernel_name=manager.kernel_name,
+                    log=logger,
+                    **{name: kwargs.get(name) for name in ("log_output", "stdout_file", "stderr_file")},
+                )
+                return client.execute()
             return super().execute_managed_notebook(nb_man, kernel_name, km=manager, **kwargs)
         except DeadKernelError:
-            if not _has_error(nb_man.nb):
+            outputs = [output for cell in nb_man.nb.cells for output in cell.get("outputs", ())]
+            if not any(output.output_type == "error" for output in outputs):
                 raise
             # The failed cell says what ended the kernel; papermill raises that.
             return nb_man.nb
@@ -326,45 +293,16 @@ def _has_rights(spec: Any) -> bool:
     return bool(options - _LIMITS) or bool(set(spec.env) - {LINES_VARIABLE})
 
 
-def _wall(manager: AsyncKernelManager, settings: PapermillSettings) -> None:
+def _wall(manager: AsyncKernelManager, settings: Mapping[str, object], state: str) -> None:
     """Let the provisioner start the kernel. Raises ``InvalidRequest`` for what this kernel cannot do."""
-    name = manager.kernel_name
-    if settings.state:
+    name, spec = manager.kernel_name, manager.kernel_spec
+    if state:
         raise InvalidRequest(
             f"sandbox_state: kernel {name!r} cannot save its state; the Sandbox kernel can: papermill --kernel sandbox"
         )
-    spec = manager.kernel_spec
-    if spec is None:
-        return
-    if not starts_us(spec.argv):
-        config = {"provisioner_name": PROVISIONER, "config": dict(settings.values)}
+    if spec is not None and not starts_us(spec.argv):
+        config = {"provisioner_name": PROVISIONER, "config": dict(settings)}
         spec.metadata = {**spec.metadata, "kernel_provisioner": config}
-    elif settings.values:
-        asked = ", ".join(settings.values)
+    elif settings:
+        asked = ", ".join(settings)
         raise InvalidRequest(f"kernel {name!r} is wrapped already, with its own {asked}: wrap it again with other ones")
-
-
-def _run_in_sandbox_kernel(nb_man: Any, manager: AsyncKernelManager, settings: PapermillSettings, **kwargs: Any) -> Any:
-    """Run a notebook with the Sandbox kernel: its cells run in a sandbox already, so it needs no provisioner."""
-    check_cells([cell.source for cell in nb_man.nb.cells if cell.cell_type == "code"], settings.values)
-    spec = manager.kernel_spec
-    if spec is not None:
-        # Lines of ours give the rights of the command line and keep a state; without them no line needs to give any.
-        spec.env = {**spec.env, LINES_VARIABLE: "all" if settings.needs_rights else "locked"}
-    client = SandboxNotebookClient(
-        nb_man,
-        km=manager,
-        options_cell=settings.as_cell(),
-        state=settings.state,
-        timeout=kwargs.get("execution_timeout"),
-        startup_timeout=kwargs.get("start_timeout") or 60,
-        kernel_name=manager.kernel_name,
-        log=logger,
-        **{name: kwargs.get(name) for name in ("log_output", "stdout_file", "stderr_file")},
-    )
-    return client.execute()
-
-
-def _has_error(notebook: Any) -> bool:
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    return any(output.output_type == "error" for output in outputs)

@@ -118,31 +118,6 @@ def test_a_client_that_cannot_ask_gets_the_refusal(served: Held, port: int) -> N
     assert answer["status"] == "failed"
 
 
-def test_files_are_resources(served: Held) -> None:
-    served.answer("write_file", path="data/ä b.csv", content="a,b\n")
-    served.answer("write_file", path="raw.bin", content="//8=", encoding="base64")
-    listed = served.do(lambda client: client.list_resources()).resources
-    assert {each.name: each.mime_type for each in listed} == {
-        "data/ä b.csv": "text/csv", "raw.bin": "application/octet-stream",
-    }  # fmt: skip
-    (text,) = served.do(lambda client: client.read_resource(listed[0].uri)).contents
-    assert text.text == "a,b\n"
-    (blob,) = served.do(lambda client: client.read_resource(listed[1].uri)).contents
-    assert blob.blob == "//8="
-    for wrong in ("sandbox:///../etc/passwd", "file:///etc/passwd", "sandbox:///nothing"):
-        with pytest.raises(MCPError):
-            served.do(lambda client, wrong=wrong: client.read_resource(wrong))
-
-
-def test_prompts_say_how_to_work_here(served: Held) -> None:
-    listed = served.do(lambda client: client.list_prompts()).prompts
-    assert [each.name for each in listed] == ["sandbox", "solve_in_sandbox"]
-    text = served.do(lambda client: client.get_prompt("solve_in_sandbox", {"task": "Count the rows."}))
-    assert "session_explore" in text.messages[0].content.text and "Count the rows." in text.messages[0].content.text
-    with pytest.raises(MCPError, match="needs the argument task"):
-        served.do(lambda client: client.get_prompt("solve_in_sandbox"))
-
-
 @pytest.mark.slow
 def test_candidates_are_tried_from_one_state_and_one_is_kept(served: Held) -> None:
     served.answer("session_run", code="x = 1", session="tries")

@@ -18,7 +18,7 @@ pytest.importorskip("mcp")
 
 from sandbox_kernel import InvalidRequest
 from sandbox_kernel.agent.http_server import MOST_WAITING, listen, read_token
-from sandbox_kernel.agent.mcp.mcp_http import MOST_SESSIONS, TOKEN_VARIABLE
+from sandbox_kernel.agent.mcp.mcp_server import MOST_SESSIONS, TOKEN_VARIABLE
 
 from .mcp_peers import COMMAND, PATIENCE_S, HttpServer, http_server
 

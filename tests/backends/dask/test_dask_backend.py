@@ -14,7 +14,6 @@ from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.dask import dask_backend as ours
 from sandbox_kernel.backends.dask import dask_worker
 from sandbox_kernel.backends.dask.dask_backend import DaskBackend
-from sandbox_kernel.backends.dask.dask_delivery import decode_delivery
 from sandbox_kernel.jail.streams import Stop
 from tests.conftest import need
 from tests.workspace.overlay.conftest import project as project
@@ -82,7 +81,7 @@ def test_a_run_that_was_stopped_before_it_began_is_stopped_when_it_begins(monkey
     monkeypatch.setattr(distributed, "get_worker", lambda: SimpleNamespace(log_event=lambda *_: None))
     assert not ours.stop_on_worker("later")
     setup, request = ours.ProcessSetup(*_setup()), python("import time; time.sleep(60)")
-    delivery = decode_delivery(ours.run_on_worker(setup, request, "later", False, False), request)
+    delivery = ours.run_on_worker(setup, request, "later", False, False)
     assert delivery.result.status is Status.INTERRUPTED
     assert not dask_worker._running and "later" not in dask_worker._stopped
 
@@ -221,11 +220,3 @@ def test_a_run_whose_worker_does_not_answer_can_be_stopped(
     stop.close()
     assert (result.status, result.backend) == (Status.INTERRUPTED, "dask")
     assert "did not answer within 1 s" in result.notes[0]
-
-
-@pytest.mark.slow
-def test_runs_work_over_a_client_that_takes_no_pickles(client: object) -> None:
-    """What workers send is bytes, so a client may refuse everything else."""
-    careful = {"serializers": ["dask", "msgpack", "pickle"], "deserializers": ["dask", "msgpack"]}
-    with distributed.Client(client.scheduler.address, set_as_default=False, **careful) as own:  # type: ignore[attr-defined]
-        assert DaskBackend(own).run(python("print(6)")).stdout == "6\n"

@@ -21,7 +21,6 @@ from sandbox_kernel.backends.measured.measured_cache import (
     SETTINGS,
     Measured,
     cache_folder,
-    code_digest,
     fingerprint,
     recall,
     remember,
@@ -153,11 +152,10 @@ def test_what_the_process_may_do_is_in_the_key(
         ("os.getresuid", lambda: (0, 4711, 0)),
         ("os.getresgid", lambda: (0, 4711, 0)),
         ("os.getgroups", lambda: [4711]),
-        ("os.readlink", lambda path: "mnt:[1]"),
+        ("measured_cache.read_link", lambda path: "mnt:[1]"),
         ("platform.uname", lambda: platform.uname_result("Linux", "other", "9.9", "#1", "x86_64")),
         ("measured_cache.landlock_abi", lambda: 99),
-        ("measured_cache._version", lambda: "99"),
-        ("measured_cache._own_code", lambda: "changed"),
+        ("measured_cache.code_digest", lambda package: "changed"),
         ("measured_cache.groups_at_start", lambda: "0::/somewhere/else"),
         ("measured_cache.find_hierarchies", lambda: Hierarchies(9, "/a/b", None, None)),
         ("sys.executable", "/other/python"),
@@ -223,6 +221,7 @@ def test_code_and_data_of_ours_are_in_the_key_however_deep(tmp_path: Path) -> No
     for name in ("jail/deep/inner.py", "guest/gate/gate.py", "jail/table.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("0")
+    code_digest = measured_cache.code_digest.__wrapped__  # without what it remembers
     digests = [code_digest(tmp_path)]
     (tmp_path / "jail" / "__pycache__").mkdir()
     (tmp_path / "jail" / "__pycache__" / "inner.pyc").write_text("")

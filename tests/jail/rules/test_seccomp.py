@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import re
@@ -18,7 +19,6 @@ from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.seccomp import (
     ASK_LISTENER,
     build_filter,
-    build_no_spawn_filter,
     build_no_watch_filter,
     build_step_filter,
     host_arch,
@@ -82,12 +82,13 @@ ORDINARY = {
     "x86_64": (0, 1, 9, 59, 231, 202, 13, 62, 257, 434, 424, 317),
     "aarch64": (63, 64, 222, 221, 94, 98, 134, 129, 56, 434, 424, 277),
 }
+NO_SPAWN = functools.partial(build_step_filter, may_spawn=False, memory_is_watched=False)
 PROGRAMS = {
     "default": build_filter,
     "no sockets": lambda arch: build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True),
     "a kernel": lambda arch: build_filter(arch, families=(), shared_pids=True, serves_unix=True),
     "many families": lambda arch: build_filter(arch, families=tuple(range(1, 40))),
-    "no spawn": build_no_spawn_filter,
+    "no spawn": NO_SPAWN,
     "no watch": build_no_watch_filter,
 }
 
@@ -165,7 +166,7 @@ def test_calls_that_hide_their_arguments_do_not_exist_so_that_programs_take_the_
 
 @both
 def test_ordinary_calls_are_allowed(arch: str) -> None:
-    for program in (build_filter(arch), PROGRAMS["no sockets"](arch), build_no_spawn_filter(arch)):
+    for program in (build_filter(arch), PROGRAMS["no sockets"](arch), NO_SPAWN(arch)):
         assert {bpf.verdict(program, value, (5, 6, 7), arch) for value in ORDINARY[arch]} == {ALLOW}
 
 
@@ -351,7 +352,7 @@ def test_times_of_an_open_file_may_be_set_but_not_by_path(arch: str) -> None:
 
 @both
 def test_no_spawn_refuses_every_way_to_make_a_process(arch: str) -> None:
-    program = build_no_spawn_filter(arch)
+    program = NO_SPAWN(arch)
     for name in ("fork", "vfork"):
         if number(name, arch) is not None:
             assert _ask(program, name, arch) == EPERM
@@ -376,7 +377,7 @@ def test_a_session_without_spawning_leaves_plain_forks_to_the_host_and_nothing_e
 
 @both
 def test_no_spawn_keeps_threads_and_exec(arch: str) -> None:
-    program = build_no_spawn_filter(arch)
+    program = NO_SPAWN(arch)
     assert _ask(program, "clone", arch, THREAD_FLAGS) == ALLOW
     assert {bpf.verdict(program, value, (), arch) for value in ORDINARY[arch]} == {ALLOW}
 
@@ -391,7 +392,7 @@ def test_no_watch_refuses_to_watch_and_nothing_else(arch: str) -> None:
 
 
 def test_an_architecture_without_a_table_is_a_typed_error() -> None:
-    for build in (build_filter, build_no_spawn_filter):
+    for build in (build_filter, NO_SPAWN):
         with pytest.raises(EnforcerUnavailable, match=r"riscv64.*x86_64, aarch64") as caught:
             build("riscv64")
         assert caught.value.enforcer == "seccomp"

@@ -20,7 +20,7 @@ import pytest
 
 from sandbox_kernel.errors import EnforcerUnavailable
 from sandbox_kernel.jail.rules.bubblewrap import find_bwrap
-from sandbox_kernel.jail.rules.seccomp import build_filter, build_no_spawn_filter, host_arch
+from sandbox_kernel.jail.rules.seccomp import build_filter, build_step_filter, host_arch
 from sandbox_kernel.jail.rules.syscalls import NAMES, number
 
 #: The system's, which every user may run; the package's own where there is none.
@@ -298,7 +298,7 @@ os.execv('/bin/echo', ['echo', json.dumps(seen)])
 
 
 def test_no_spawn_leaves_threads_and_exec_and_no_way_to_a_new_process() -> None:
-    stacked = (build_filter(host_arch()), build_no_spawn_filter(host_arch()))
+    stacked = (build_filter(host_arch()), build_step_filter(host_arch(), may_spawn=False, memory_is_watched=False))
     assert json.loads(_python(NO_SPAWN, *stacked)) == {
         "fork": "EPERM",
         "subprocess": "EPERM",

@@ -127,6 +127,10 @@ def test_a_line_raises_no_limit_of_its_kernel_where_nobody_is_asked(
         monkeypatch.setenv(f"SANDBOX_KERNEL_{variable}", value)
         assert lacking(f"%sandbox {over}", rights) == (over,)
         assert lacking(f"%sandbox {over.split()[0]} {value}", rights) == ()
+    assert lacking("%sandbox --cpu 1h", rights) == (), "CPU time has no limit of its own"
+    monkeypatch.setenv("SANDBOX_KERNEL_OPTIONS", "--cpu 5s")
+    assert lacking("%sandbox --cpu 5s", rights) == lacking("%sandbox --cpu 1h") == ()
+    assert lacking("%sandbox --cpu 6s", rights) == ("--cpu 6s",)
     raised = replace(DEFAULTS, memory_mb=8192)  # in the side panel
     assert rights.lacking(parse_cell("%sandbox --memory 6G", raised), raised) == ()
 
@@ -176,6 +180,14 @@ def test_a_preset_that_gives_more_than_the_kernel_has_is_a_right() -> None:
     rights = LineRights(LineSetting.LOCKED)
     assert rights.lacking(parse_cell("%sandbox --policy standard", strict), strict) == ("--policy standard",)
     assert rights.lacking(parse_cell("%sandbox --policy strict", strict), strict) == ()
+
+
+def test_who_starts_a_kernel_names_the_file_that_its_lines_save_and_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SANDBOX_KERNEL_STATE", "kept")
+    rights = LineRights(LineSetting.LOCKED)
+    assert lacking("%sandbox save kept", rights) == lacking("%sandbox load kept", rights) == ()
+    for line in ("%sandbox save other", "%sandbox load other", "%sandbox save kept javascript"):
+        assert lacking(line, rights) == (line,)
 
 
 def test_a_link_that_leads_elsewhere_is_another_right(tmp_path: Path) -> None:
@@ -318,22 +330,17 @@ def test_nobody_gives_a_right_to_a_locked_kernel(
 def test_a_locked_kernel_offers_nothing(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "open('/box/' + 'missing.txt')"
     Path("missing.txt").write_text("there")
-    for setting, times in (("locked", 0), ("limits", 1)):
+    for setting, offered in (("locked", False), ("limits", True)):
         monkeypatch.setenv(LINES_VARIABLE, setting)
         notebook.state.defaults = CellOptions()
-        asked: list[str] = []
+        page = Page()
 
-        async def question(text: str, asked: list[str] = asked) -> str:
-            asked.append(text)
-            return ""
-
-        async def go() -> CellReply:
-            page = Page()
-            execution = CellExecution(notebook.state, page, _no_input, asyncio.Event(), question=question)  # type: ignore[arg-type]
+        async def go(page: Page = page) -> CellReply:
+            execution = CellExecution(notebook.state, page, _no_input, asyncio.Event(), question=_no_input)  # type: ignore[arg-type]
             return await execution.run(code)
 
         asyncio.run(go())
-        assert len(asked) == times
+        assert ("%sandbox allow once ./missing.txt" in page.text) is offered
 
 
 def test_a_refusal_is_typed() -> None:

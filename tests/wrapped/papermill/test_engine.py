@@ -11,8 +11,8 @@ import papermill
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.wrapped.papermill.engine import KeptCells, check_cells, collect, from_pairs
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.wrapped.papermill.engine import KeptCells, collect, from_pairs, start_variables
 
 
 @pytest.fixture
@@ -90,12 +90,27 @@ def test_parameters_that_begin_with_sandbox_are_settings_and_an_unknown_one_is_t
         from_pairs([("sandbox_memry", "1G")])
 
 
-def test_the_settings_of_a_run_are_a_line_of_the_sandbox_kernel():
-    settings = collect({"memory": "2G", "mounts": ["/a b:/a"], "state": "kept"}, 60)
-    assert settings.state == "kept"
-    assert settings.as_cell() == "%sandbox --memory 2G --mount '/a b:/a' --timeout 60s"
-    with pytest.raises(InvalidRequest, match="no setting 'record'"):
-        collect({"record": "/x"}, None).as_cell()
+def test_the_settings_of_a_run_are_the_start_options_of_a_locked_kernel():
+    started = start_variables(
+        *collect({"memory": "2G", "mounts": ["/a b:/a"], "state": "kept"}, 60),
+        {"SANDBOX_KERNEL_OPTIONS": "--memory 9G --policy strict", "SANDBOX_KERNEL_MEMORY": "3G"},
+    )
+    assert started == {
+        "SANDBOX_KERNEL_LINES": "locked",
+        "SANDBOX_KERNEL_STATE": "kept",
+        "SANDBOX_KERNEL_OPTIONS": "--timeout 1m --memory 2G --mount '/a b:/a' --policy strict",
+        "SANDBOX_KERNEL_MEMORY": "",
+        "SANDBOX_KERNEL_TIMEOUT": "",
+    }
+    for given, words in (
+        ({"record": "/x"}, "no setting 'record'"),
+        ({"memory": "much"}, "--memory 'much'"),
+        ({"mounts": [f"/{number}{'a' * 80}:/{number}" for number in range(60)]}, "at most 4096"),
+    ):
+        with pytest.raises(InvalidRequest, match=words):
+            start_variables(given, "", {})
+    with pytest.raises(PolicyViolation, match="neither a preset nor a file"):
+        start_variables({"policy": "strickt"}, "", {})
     with pytest.raises(InvalidRequest, match="plain file name"):
         collect({"state": "../x"}, None)
 
@@ -146,11 +161,40 @@ def test_the_kernel_has_ended_when_papermill_returns(notebook, tmp_path, kernel)
     assert shown(target) == ["ran\n"]
 
 
-def test_a_notebook_gives_itself_no_rights(notebook, tmp_path):
-    source, target = notebook(f"%sandbox --mount {tmp_path}:/h:rw", "open('/h/written', 'w')", kernel="sandbox")
-    with pytest.raises(InvalidRequest, match="sandbox_mounts"):
-        papermill.execute_notebook(source, target, engine_name="sandbox", progress_bar=False)
-    assert not (tmp_path / "written").exists()
+def test_no_line_of_a_notebook_takes_off_what_its_caller_set_or_has_more(notebook, tmp_path, monkeypatch):
+    monkeypatch.setenv("SANDBOX_KERNEL_LINES", "all")
+    refused = (
+        "%sandbox --policy standard",
+        "%%sandbox --policy standard\n1",
+        "%sandbox --memory 301M",
+        "%%sandbox --fresh --memory 301M\n1",
+        "%sandbox --timeout 21s",
+        "%sandbox reset --timeout 21s",
+        "%sandbox restart --keep --memory 301M",
+        "%sandbox --processes 65",
+        f"%sandbox --mount {tmp_path}:/h:rw",
+        "%%sandbox --allow-net example.org\n1",
+        "%sandbox save other",
+    )
+    lowered = ("%sandbox --timeout 19s --memory 299M", "%sandbox", "%sandbox reset", "%sandbox", "%sandbox save kept")
+    source, target = notebook(*refused, *lowered, kernel="sandbox")
+    made = nbformat.read(source, 4)
+    for cell in made.cells:
+        cell.metadata["tags"] = ["raises-exception"]
+    nbformat.write(made, source)
+    given = {"policy": "strict", "memory": "300M", "state": "kept"}
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(papermill.PapermillExecutionError, match="give themselves no rights"):
+        papermill.execute_notebook(
+            source, target, engine_name="sandbox", execution_timeout=20, progress_bar=False, **given
+        )
+    outputs = [str(cell.outputs) for cell in nbformat.read(target, 4).cells if cell.cell_type == "code"]
+    for line, told in zip(refused, outputs, strict=False):
+        assert "give themselves no rights" in told and "-p sandbox_mounts" in told, line
+    first, low, reset, again, saved = outputs[len(refused) :]
+    assert "--timeout 19s --memory 299M --policy strict" in low
+    assert "--timeout 20s --memory 300M --policy strict" in again
+    assert "no rights" not in first + reset + saved
 
 
 def test_the_command_line_gives_rights_also_to_a_kernel_whose_lines_give_none(notebook, tmp_path, monkeypatch):
@@ -161,15 +205,6 @@ def test_the_command_line_gives_rights_also_to_a_kernel_whose_lines_give_none(no
     mounts = [f"{tmp_path}/data:/data"]
     papermill.execute_notebook(source, target, engine_name="sandbox", mounts=mounts, progress_bar=False)
     assert shown(target) == ["shown\n"]
-
-
-def test_lines_that_the_engine_did_not_see_give_no_rights_in_the_kernel(notebook, tmp_path, monkeypatch):
-    from sandbox_kernel.wrapped.papermill import engine
-
-    monkeypatch.setattr(engine, "check_cells", lambda *_: None)
-    source, target = notebook(f"%sandbox --mount {tmp_path}:/h\nprint(open('/h/in.ipynb').read())", kernel="sandbox")
-    with pytest.raises(papermill.PapermillExecutionError, match="give themselves no rights"):
-        papermill.execute_notebook(source, target, engine_name="sandbox", progress_bar=False)
 
 
 @pytest.mark.parametrize("own", ["wrapped", "installed"])
@@ -196,9 +231,9 @@ def test_a_notebook_does_not_choose_a_kernel_with_rights(notebook, tmp_path, mon
 
 
 def test_kept_outputs_are_cleaned():
-    from sandbox_kernel.wrapped.papermill.engine import SandboxNotebookClient
+    from sandbox_kernel.wrapped.papermill.engine import ResumingClient
 
-    client = SandboxNotebookClient.__new__(SandboxNotebookClient)
+    client = ResumingClient.__new__(ResumingClient)
     page = {"text/html": "<b>kept</b><script>evil()</script>", "application/javascript": "evil()"}
     client._done = [
         {
@@ -213,52 +248,3 @@ def test_kept_outputs_are_cleaned():
     assert "<script" not in shown.data["text/html"]
     assert "application/javascript" not in shown.data
     assert printed.text == "ab\n"
-
-
-@pytest.mark.parametrize(
-    "cell",
-    [
-        "%%sandbox command --mount /etc:/hostetc\nhead -c 26 /hostetc/shadow",
-        "%sandbox --mount /:/h:rw",
-        "# first a remark\n%sandbox --mount /:/h:rw\nprint(1)",
-        "%%sandbox --allow-net example.org\n1",
-        "%sandbox allow example.org",
-        "%sandbox allow once ./data.csv",
-        "%sandbox --here=/",
-        "%sandbox --policy build",
-        "%sandbox reset --mount /:/h:rw",
-        "%sandbox restart --keep --mount /:/h:rw",
-        "%sandbox --gpu all",
-        "%%sandbox --python /usr/bin/python3\n1",
-        "%sandbox save x",
-        "%sandbox load x",
-        "%sandbox apply",
-        "%sandbox autosave 5m",
-        "%sandbox functions f",
-        "%sandbox recover",
-        "%sandbox discard",
-        "%sandbox --gpu-memory 4G",
-        "%sandbox --memory 64G",
-        "%%sandbox --timeout 10h\n1",
-        "%sandbox --processes 5000",
-        "%sandbox --disk 100G",
-    ],
-)
-def test_a_cell_gives_itself_no_right_and_no_higher_limit(cell):
-    with pytest.raises(InvalidRequest, match="code cell 2"):
-        check_cells(["x = 1", cell], {})
-
-
-@pytest.mark.parametrize(
-    "cell",
-    ["x = 1", "%%sandbox javascript\n1", "%sandbox --timeout 5s --memory 128M", "%sandbox undo", "%%sandbox --session b\n1",
-     "print('%sandbox --mount /:/h')", "%sandbox no-such-command"],
-)  # fmt: skip
-def test_a_cell_may_lower_limits_and_choose_languages_and_sessions(cell):
-    check_cells([cell], {})
-
-
-def test_the_limits_of_the_command_line_are_the_most():
-    check_cells(["%sandbox --memory 3G --timeout 2m"], {"memory": "4G", "timeout": "120s"})
-    with pytest.raises(InvalidRequest, match="sandbox_memory"):
-        check_cells(["%sandbox --memory 5G"], {"memory": "4G"})
