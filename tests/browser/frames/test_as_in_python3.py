@@ -11,7 +11,7 @@ from playwright.sync_api import FrameLocator, Locator, expect
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
 from tests.conftest import need
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(500)]
 
 MARKUP = "<p>some text</p><table><tr><td>1</td></tr></table><button>press</button>"
 #: One notebook with all that is only looked at: what each cell shows, by a name.
