@@ -322,10 +322,3 @@ def interrupt_where_it_waits(task: Any) -> bool:
     except RuntimeError:  # another task
         return False
     return True
-
-
-def watch_over(shell: Any) -> None:
-    """Make a shell use ``CellRunner``. IPython before version 8 does not expose its loop and is left as it is."""
-    if hasattr(async_helpers, "get_asyncio_loop"):
-        shell.loop_runner_map["asyncio"] = (CellRunner(), True)
-        shell.loop_runner = "asyncio"
