@@ -139,7 +139,7 @@ class SandboxKernel:
             "debug_request": lambda content: self.cells.debug(content),
             "sandbox_request": lambda content: self.cells.side_panel(content),
             "is_complete_request": lambda content: self.cells.is_complete(content["code"]),
-            "history_request": lambda content: self.cells.find_history(**content),
+            "history_request": lambda content: self.cells.find_history(content),
             "complete_request": lambda content: self.cells.complete(content["code"], content["cursor_pos"]),
             "inspect_request": lambda content: self.cells.inspect(
                 content["code"], content["cursor_pos"], content.get("detail_level", 0)

@@ -91,21 +91,15 @@ def offers_of(result: ExecResult, never: Iterable[Wanted] = (), session: str = "
     """
     if not result.violations and not any(note.wanted for note in result.notes):
         return ()
-    files = [_file(note.wanted) for note in result.notes if note.wanted is not None]
-    found = dict.fromkeys(wanted for wanted in (*lacked_domains(result), *files) if wanted is not None)
+    found = dict.fromkeys(lacked_domains(result))
+    for note in result.notes:
+        if note.wanted is not None and note.wanted.kind is WantedKind.FILE:
+            with contextlib.suppress(InvalidRequest):  # the name came from a program
+                path = inner_path(note.wanted.what)
+                if path.isprintable() and not is_hidden(path):
+                    found[Wanted(WantedKind.FILE, path)] = None
     left = [wanted for wanted in found if wanted not in set(never)]
     return tuple(Offer(wanted, session) for wanted in left[:MOST_OFFERS])
-
-
-def _file(wanted: Wanted) -> Wanted | None:
-    """Return the right to a file whose name came from a program; None for another right, and what is never offered."""
-    if wanted.kind is not WantedKind.FILE:
-        return None
-    try:
-        path = inner_path(wanted.what)
-    except InvalidRequest:
-        return None
-    return None if is_hidden(path) or not path.isprintable() else Wanted(WantedKind.FILE, path)
 
 
 def bundle(offers: Sequence[Offer]) -> dict[str, object]:

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import SandboxError, SessionError
+from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.model import AnyOnInput, ExecResult, Language, NoteKind, OnOutput, OnUsage, Status, notes
 from sandbox_kernel.model.notes import Wanted
-from sandbox_kernel.notebook.offered_functions import OfferedFunctions
 from sandbox_kernel.notebook.options.cell_options import (
     CellOptions,
     changes_place,
@@ -197,15 +198,15 @@ class NotebookSandboxes:
         if tell is None:
             return True
         loop, box, language = asyncio.get_running_loop(), self.box(options), options.effective_language
-        check, session = bool(options.check), choice.must_open
+        session = choice.must_open
 
         def told(progress: PrepareProgress) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: its cell was interrupted, and is long over
                 loop.call_soon_threadsafe(tell, progress)
 
         def prepare() -> None:
-            if not box.is_ready(language, check=check, session=session):
-                box.prepare(language, check=check, on_progress=told)
+            if not box.is_ready(language, session=session):
+                box.prepare(language, on_progress=told)
 
         work = loop.run_in_executor(None, prepare)
         if await done_before(work, io.cancel):
@@ -417,3 +418,79 @@ def before_shutdown(
                 if place is not None:
                     box.keep_changes_in(place)
             kept.close()
+
+
+#: What takes all functions back.
+OFF = "off"
+
+
+class OfferedFunctions:
+    """The functions that a notebook offers to its cells."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, Callable[..., object]] = {}
+        #: The sessions that had begun when functions were offered the last time.
+        self._began_before: weakref.WeakSet[Session] = weakref.WeakSet()
+
+    def give_to(self, box: Sandbox) -> None:
+        """Let programs of this sandbox call the functions. Raises ``InvalidRequest`` for one that cannot be offered."""
+        box.offer_functions({name: self._revocable(name, call) for name, call in self._given.items()} or None)
+
+    def _revocable(self, name: str, call: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(call)
+        def offered(*args: object, **kwargs: object) -> object:
+            if name not in self._given:
+                raise PermissionError(f"{name} is not offered any more; the user took it back: %sandbox functions off")
+            return call(*args, **kwargs)
+
+        return offered
+
+    def __bool__(self) -> bool:
+        """Whether any function is offered."""
+        return bool(self._given)
+
+    def change(
+        self,
+        names: tuple[str, ...],
+        variables: Mapping[str, object] | None,
+        boxes: list[Sandbox],
+        running: Iterable[Session],
+    ) -> None:
+        """Offer more functions to these sandboxes, or (``off``) none any more. Nothing changes when one is refused."""
+        before = dict(self._given)
+        self._given = {} if names == (OFF,) else {**before, **{name: _function(name, variables) for name in names}}
+        try:
+            for box in boxes:
+                self.give_to(box)
+        except InvalidRequest:
+            self._given = before
+            for box in boxes:
+                self.give_to(box)
+            raise
+        self._began_before.update(running)
+
+    def told(self, box: Sandbox, language: Language, sessions: NotebookSessions) -> str:
+        """Return what cells may call now, and which running sessions began without it."""
+        listed = box.describe_functions(language)
+        if not listed:
+            return "Cells may call no functions of this notebook; %sandbox functions NAME offers one."
+        running = sorted({str(key[0]) for key, each in sessions.with_state().items() if each in self._began_before})
+        late = (
+            f"\nThe running {' and '.join(running)} session began before this: %sandbox restart --keep begins one that "
+            "has the functions and the variables."
+        )
+        return f"Cells may call, and get results:\n{listed.rstrip()}{late if running else ''}"
+
+
+def _function(name: str, variables: Mapping[str, object] | None) -> Callable[..., object]:
+    if variables is None:
+        raise InvalidRequest(
+            f"%sandbox functions {name}: functions that stay outside are those of the Python kernel; open the notebook "
+            "with the Python kernel and %load_ext sandbox_kernel there"
+        )
+    if name not in variables:
+        raise InvalidRequest(f"%sandbox functions {name}: this notebook has no {name}; define it in a Python cell")
+    found = variables[name]
+    if not callable(found):
+        raise InvalidRequest(f"%sandbox functions {name}: {name} is no function but a {type(found).__name__}")
+    return found

@@ -72,13 +72,10 @@ class NotebookSessions:
 
     def choose(self, plan: CellPlan) -> Choice:
         """Return where a cell runs. Opens its session if necessary."""
-        choice = self.choose_open(plan)
-        if not choice.must_open:
-            return choice
         options, key = plan.options, _key(plan.options)
         base = plan.defaults if options.session is None else options
         with self._lock:
-            choice = self.choose_open(plan)  # another thread may have opened it meanwhile
+            choice = self.choose_open(plan)
             if choice.must_open:
                 unused = self._held.pop(key, None)
                 if unused is not None:
@@ -189,18 +186,20 @@ class NotebookSessions:
         return new.restored or SaveReport()
 
     def find(self, options: CellOptions) -> Session | None:
-        """Return the open session that a line command means: by name or language, else the last one that was used."""
+        """Return the open session that a line command means: by name or language, else the last one that was used.
+
+        A name alone means the last one, if it has that name, or the only one that has it.
+        """
         with self._lock:
-            key = (self._meant(options.session) if options.language is None else None) or _key(options)
+            key, name = _key(options), options.session
+            if options.language is None:
+                named = [key for key, held in self._held.items() if key[1] == name and held.session.alive]
+                if self._last is not None and name in (None, self._last[1]):
+                    key = self._last
+                elif len(named) == 1:
+                    key = named[0]
             held = self._held.get(key)
             return held.session if held is not None and held.session.alive else None
-
-    def _meant(self, name: str | None) -> Key | None:
-        """Return the key of the session meant without a language: the last one used, or the only one of this name."""
-        if self._last is not None and name in (None, self._last[1]):
-            return self._last
-        found = [key for key, held in self._held.items() if key[1] == name and held.session.alive]
-        return found[0] if len(found) == 1 else None
 
     def all(self) -> list[Session]:
         """Return all open sessions."""
@@ -219,47 +218,44 @@ class NotebookSessions:
 
     def end(self, session: Session) -> str:
         """Close a session and return its description. The next cell that belongs to it opens a new one."""
+        ended = self._close(lambda held: held.session is session)
+        return " ".join(f"{language} session {name}".strip() for language, name in ended) or "session"
+
+    def close_unused(self) -> None:
+        """Close the sessions that were opened in advance and have run no cell: a new one has what they lack."""
+        self._close(lambda held: not held.used)
+
+    def close(self) -> None:
+        """Close all sessions; may be called twice."""
+        self._close(lambda held: True)
+
+    def _close(self, which: Callable[[_Held], bool]) -> list[Key]:
         with self._lock:
-            ended = [key for key, held in self._held.items() if held.session is session]
+            ended = {key: held for key, held in self._held.items() if which(held)}
             for key in ended:
                 del self._held[key]
-        session.close()
-        return " ".join(f"{language} session {name}".strip() for language, name in ended) or "session"
+        for held in ended.values():
+            held.session.close()
+        return list(ended)
 
     def adopt(self, options: CellOptions, session: Session) -> None:
         """Use a session that was loaded from a file, in place of the one with the same language and name."""
-        key = _key(options)
-        with self._lock:
-            old = self._held.get(key)
-            # It holds saved state, so new defaults must not replace it: it counts as used.
-            self._held[key] = _Held(session, _with_memory(options), used=True)
-            self._last = key
-        if old is not None:
-            old.session.close()
+        self._put(_key(options), session, _with_memory(options))
+        self._last = _key(options)
 
     def add_fork(self, of: Session, name: str, copy: Session) -> None:
         """Let cells with ``--session NAME`` run in a fork of a session, which began with the same options."""
         with self._lock:
             (begun,) = (held.options for held in self._held.values() if held.session is of)
-            old = self._held.get((copy.language, name))
-            self._held[copy.language, name] = _Held(copy, begun, used=True)
+        self._put((copy.language, name), copy, begun)
+
+    def _put(self, key: Key, session: Session, options: CellOptions) -> None:
+        with self._lock:
+            old = self._held.get(key)
+            # It holds state, so new defaults must not replace it: it counts as used.
+            self._held[key] = _Held(session, options, used=True)
         if old is not None:
             old.session.close()
-
-    def close_unused(self) -> None:
-        """Close the sessions that were opened in advance and have run no cell: a new one has what they lack."""
-        with self._lock:
-            unused = [key for key, held in self._held.items() if not held.used]
-            sessions = [self._held.pop(key).session for key in unused]
-        for session in sessions:
-            session.close()
-
-    def close(self) -> None:
-        """Close all sessions; may be called twice."""
-        with self._lock:
-            held, self._held = list(self._held.values()), {}
-        for one in held:
-            one.session.close()
 
     def open_for_one_cell(self, options: CellOptions) -> Session | None:
         """Open a session for a single cell, with the limits of a fresh run; None if that is not possible.

@@ -19,12 +19,18 @@ import msgspec
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import Conflict, InvalidRequest, SandboxError
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, quoted
-from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.line_commands import LineCommands, rights_rows, session_of
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import BY_NAME
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, new_defaults, parse_line, parse_options
+from sandbox_kernel.notebook.options.parse_cell import (
+    CellPlan,
+    LineCommand,
+    new_defaults,
+    parse_line,
+    parse_options,
+    plan_line,
+)
 from sandbox_kernel.notebook.page.views import MOST_DIFF, picture_urls
 from sandbox_kernel.notebook.render import Door, Message, ShowOutput
 from sandbox_kernel.session.tree.node import Node, StateDiff
@@ -107,12 +113,10 @@ class PanelDesk:
         return {"status": "ok", "text": "\n".join(door.texts)}
 
     def _line(self, command: LineCommand) -> CellPlan:
-        defaults = new_defaults(command, self._state.defaults)
-        return CellPlan(code="", options=defaults, commands=(command,), defaults=defaults)
+        return plan_line(command, new_defaults(command, self._state.defaults))
 
     def _limited(self, command: LineCommand, said: PanelRequest) -> CellPlan:
-        after = limits_of_dialog(said, self._state.defaults)
-        return CellPlan(code="", options=after, commands=(command,), defaults=after)
+        return plan_line(command, limits_of_dialog(said, self._state.defaults))
 
     @property
     def _context(self) -> LineCommands:
@@ -183,28 +187,19 @@ _ACTIONS: Mapping[str, Callable[[PanelDesk, PanelRequest], CellPlan | Callable[[
 
 def overview(context: LineCommands) -> dict[str, object]:
     """Return the limits and rights of the notebook's next cell, and whether a session runs."""
-    session = context.sandboxes.sessions.find(CellOptions())
+    session, options = context.sandboxes.sessions.find(CellOptions()), context.defaults
+    memory_mb = options.memory_mb or DEFAULT_SESSION_MEMORY_MB
+    filled = replace(options, timeout_s=options.effective_timeout_s, memory_mb=memory_mb, here=options.here or "")
+    limits: dict[str, object] = {}
+    for name, option in _DIALOG.items():  # as a user writes them
+        value = getattr(filled, option.field)
+        limits[name] = [option.write(one) for one in value] if option.repeats else option.write(value)
     return {
         "session": "" if session is None else str(session.language),
-        "limits": _limits(context.defaults),
-        "line": f"%sandbox {context.defaults.words()}".strip(),
-        "rows": [[name, text[: 4 * MOST_VALUE]] for name, text in rights_rows(context.defaults)],
+        "limits": limits,
+        "line": f"%sandbox {options.words()}".strip(),
+        "rows": [[name, text[: 4 * MOST_VALUE]] for name, text in rights_rows(options)],
     }
-
-
-def _limits(options: CellOptions) -> dict[str, object]:
-    """Return the five options of the dialog, as a user writes them."""
-    filled = replace(
-        options,
-        timeout_s=options.effective_timeout_s,
-        memory_mb=options.memory_mb or DEFAULT_SESSION_MEMORY_MB,
-        here=options.here or "",
-    )
-    found: dict[str, object] = {}
-    for name, option in _DIALOG.items():
-        value = getattr(filled, option.field)
-        found[name] = [option.write(one) for one in value] if option.repeats else option.write(value)
-    return found
 
 
 def changes(box: Sandbox) -> dict[str, object]:
@@ -216,13 +211,11 @@ def changes(box: Sandbox) -> dict[str, object]:
         return {"here": "", "changes": [], "more": 0, "digest": ""}
     digest, found = box.digest(), box.diff()
     named = set(box.left_out())
-    listed = [_change(change, change.path in named) for change in found[:MOST_CHANGES]]
+    listed = [
+        {"path": one.path, "kind": str(one.kind), "type": str(one.type), "size": one.size, "named": one.path in named}
+        for one in found[:MOST_CHANGES]
+    ]
     return {"here": box.here, "changes": listed, "more": max(0, len(found) - MOST_CHANGES), "digest": digest}
-
-
-def _change(change: FsChange, named: bool) -> dict[str, object]:
-    told = {"path": change.path, "kind": str(change.kind), "type": str(change.type)}
-    return {**told, "size": change.size, "named": named}
 
 
 def change(box: Sandbox, path: str) -> dict[str, object]:

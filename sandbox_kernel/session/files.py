@@ -7,13 +7,13 @@ descriptor. Used only by the thread that has the session's turn.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.box_folder import FolderLink, LargeFiles, OlderStates, PutAgain
+from sandbox_kernel.workspace.box_folder import FolderLink, LargeFiles, OlderStates
 from sandbox_kernel.workspace.changes import MAX_CHANGES, Snapshot, compare, displayed, incomplete, snapshot
 from sandbox_kernel.workspace.overlay.session_layer import HereLink
 from sandbox_kernel.workspace.transfer import FolderState, take_folder
@@ -90,10 +90,12 @@ class WorkFiles:
             if self._share is None:
                 self._compare(box)
                 return
-            put = self._share.put_again(box, worker.tree.present, written)
-            self._share.pull(box, list(_own(self._compare(box), put)))
-            self._share.now_in(worker.tree.present, put)
-            if not put.is_empty:
+            share = self._share
+
+            def keep(is_others: Callable[[str], bool]) -> None:
+                share.pull(box, list(_own(self._compare(box), is_others)))
+
+            if share.undo(box, worker.tree.present, written, keep):
                 self._settle(worker, box)
 
     def read(self, worker: JailedWorker, path: str) -> bytes:
@@ -160,12 +162,12 @@ def older_states(worker: JailedWorker) -> OlderStates:
     return OlderStates(living, next(reversed(tree.records)))  # the newest record is the last one
 
 
-def _own(changes: Iterable[FsChange], put: PutAgain) -> Iterator[FsChange]:
+def _own(changes: Iterable[FsChange], is_others: Callable[[str], bool]) -> Iterator[FsChange]:
     """Yield those changes of an undo that are not what others have changed."""
     for change in changes:
-        if not put.is_others(change.path):
+        if not is_others(change.path):
             yield change
-        elif change.renamed_from is not None and not put.is_others(change.renamed_from):
+        elif change.renamed_from is not None and not is_others(change.renamed_from):
             yield FsChange(path=change.renamed_from, kind="deleted")
 
 
@@ -243,15 +245,15 @@ class HereFiles(WorkFiles):
 
     def undone(self, worker: JailedWorker, written: Mapping[str, int] | None = None) -> None:
         """See ``WorkFiles``."""
-        node = worker.tree.present
-        with Rooted(worker.jail.box_fd) as box, self._link.here.lock:
-            put = self._link.put_again(box, node, written)
+
+        def keep(is_others: Callable[[str], bool]) -> None:
             found = self._link.look.changes()
-            own = {path: now for path, now in found.now.items() if not put.is_others(path)}
+            own = {path: now for path, now in found.now.items() if not is_others(path)}
             self._link.keep_changes(replace(found, now=own))
-            self._link.now_in(node, put)
-        if not put.is_empty:
-            worker.keep_files()
+
+        with Rooted(worker.jail.box_fd) as box:
+            if self._link.undo(box, worker.tree.present, written, keep):
+                worker.keep_files()
 
     def write(self, worker: JailedWorker, path: str, data: bytes | str) -> None:
         """See ``WorkFiles``."""

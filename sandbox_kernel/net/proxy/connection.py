@@ -70,42 +70,37 @@ class ProxyConnection:
                 await relay.close(link.far_writer)
 
     async def _answer(self) -> None:
-        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._rules.limits.head_bytes)
-        request = read_request(await read_head(self._link, http))
+        link, rules = self._link, self._rules
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=rules.limits.head_bytes)
+        request = read_request(await read_head(link, http))
         self._about(request)
-        if request.tunnel and self._rules.vault.fills_in_plain(request.target, self._rules.limits.http_ports):
-            http, request = await self._inside(request.target, http.trailing_data[0])
-        target = request.target if request.tunnel else self._rules.vault.over_tls(request.target, request.headers)
+        early = http.trailing_data[0]
+        if request.tunnel and request.target.port in rules.limits.http_ports:
+            # Some clients (``fetch`` of Node.js) tunnel plain HTTP too. It is read before connecting: with a secret in
+            # it, it is sent over TLS.
+            rules.policy.check_target(request.target).require()
+            await link.send(ESTABLISHED)
+            early = early or await first_bytes(link)
+            if early[:1] == TLS_FIRST_BYTE:
+                link.answered, link.last_word = True, ALERT_UNRECOGNISED_NAME
+            else:
+                http = h11.Connection(h11.SERVER, max_incomplete_event_size=rules.limits.head_bytes)
+                http.receive_data(early)
+                request = read_request(await read_head(link, http), inside=request.target)
+        target = request.target if request.tunnel else rules.vault.over_tls(request.target, request.headers)
         request = replace(request, target=target)
         self._about(request)
         pinned = await self._admit(request)
         tls = verifying_context() if not request.tunnel and target.scheme == "https" else None
-        self._link.far = await connect(pinned, self._rules.policy.connect_timeout_s, tls)
+        link.far = await connect(pinned, rules.policy.connect_timeout_s, tls)
         if request.tunnel:
-            await tunnel(self._link, target, http.trailing_data[0])
+            await tunnel(link, target, early)
         else:
-            headers = self._rules.vault.fill(target, request.headers)
-            await exchange(self._link, http, replace(request, headers=headers))
+            await exchange(link, http, replace(request, headers=rules.vault.fill(target, request.headers)))
 
     def _about(self, request: ProxyRequest) -> None:
         target, path = request.target, "" if request.tunnel else request.target.path.partition("?")[0]
         self._record = replace(self._record, method=request.method, host=target.host, port=target.port, path=path)
-
-    async def _inside(self, target: Target, early: bytes) -> tuple[h11.Connection, ProxyRequest]:
-        """Read the plain request inside a tunnel to the host of a secret, before connecting: it may be sent over TLS.
-
-        Some clients (``fetch`` of Node.js) tunnel plain HTTP too. A tunnel that carries TLS is refused.
-        """
-        link = self._link
-        self._rules.policy.check_target(target).require()
-        await link.send(ESTABLISHED)
-        early = early or await first_bytes(link)
-        if early[:1] == TLS_FIRST_BYTE:
-            link.answered, link.last_word = True, ALERT_UNRECOGNISED_NAME
-            self._rules.vault.check_tunnel(target)
-        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._rules.limits.head_bytes)
-        http.receive_data(early)
-        return http, read_request(await read_head(link, http), inside=target)
 
     async def _admit(self, request: ProxyRequest) -> Pinned:
         rules = self._rules
@@ -158,15 +153,14 @@ TLS_FIRST_BYTE = b"\x16"
 
 
 async def tunnel(link: Link, target: Target, early: bytes) -> None:
-    """Open the tunnel and relay until it ends. ``early`` are bytes that the program sent ahead of the reply."""
-    limits = link.rules.limits
-    await link.send(ESTABLISHED)
-    link.answered = True
-    if target.port in limits.tls_ports | limits.http_ports:
+    """Open the tunnel and relay until it ends. ``early`` are bytes that the program has sent already."""
+    if not link.answered:
+        await link.send(ESTABLISHED)
+    if target.port in link.rules.limits.tls_ports:
         early = early or await first_bytes(link)
         if early[:1] != TLS_FIRST_BYTE:
-            await _plain(link, target, early)
-            return
+            raise _not_tls(target, "this is not TLS")
+    link.answered = True
     await link.both(_upload(link, target, early), _download(link))
 
 
@@ -196,20 +190,6 @@ async def first_bytes(link: Link) -> bytes:
     if not data:
         raise ClientGone
     return data
-
-
-async def _plain(link: Link, target: Target, early: bytes) -> None:
-    """Serve a plain HTTP request inside a tunnel, to the host of the tunnel. Some clients tunnel plain HTTP too."""
-    link.answered = False
-    if target.port in link.rules.limits.tls_ports:
-        raise _not_tls(target, "this is not TLS")
-    http = h11.Connection(h11.SERVER, max_incomplete_event_size=link.rules.limits.head_bytes)
-    http.receive_data(early)
-    request = read_request(await read_head(link, http), inside=target)
-    link.rules.policy.check_request(request.method, request.target.url).require()
-    # A tunnel is never opened to the host of a secret, so this refuses every placeholder.
-    link.rules.vault.fill(request.target, request.headers)
-    await exchange(link, http, request)
 
 
 async def _vetted_hello(link: Link, target: Target, data: bytes) -> bytes:

@@ -66,10 +66,7 @@ def split_words(line: str, magic: str) -> list[str]:
 def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptions:
     """Parse at most one language and any options, in any order. ``--name value`` and ``--name=value`` are the same.
 
-    Args:
-        words: The words of the line, as ``split_words`` returns them.
-        commands: The line commands that could stand at the same place; an error then mentions them.
-
+    ``commands`` could stand at the same place; an error then mentions them.
     """
     fields: dict[str, Any] = {}
     given: Counter[str] = Counter()
@@ -77,13 +74,14 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
     while queue:
         word = queue.pop()
         if not word.startswith("-"):
-            following = queue[-1] if queue else None
-            fields["language"] = _language(word, following, fields.get("language"), commands)
+            fields["language"] = _language(word, fields.get("language"), commands)
             continue
         name, equals, value = word.partition("=")
         option = BY_NAME.get(name)
         if option is None:
-            raise InvalidRequest(_unknown(name, line=bool(commands)))
+            near = _meant(name)
+            hint = f"did you mean {near}?" if near else f"known options: {' '.join(BY_NAME)}"
+            raise InvalidRequest(f"unknown option {short(name)!r}; {hint}")
         if name in given and not option.repeats:
             raise InvalidRequest(f"{name} is given twice; keep one")
         given[name] += 1
@@ -158,53 +156,31 @@ def _is_value(word: str, commands: tuple[str, ...]) -> bool:
     return not word.startswith("-") and word not in (*Language.names(), *commands)
 
 
-def _unknown(name: str, *, line: bool) -> str:
-    near = _meant(short(name), None, line=line)
-    hint = f"did you mean {near}?" if near else f"known options: {' '.join(BY_NAME)}"
-    return f"unknown option {short(name)!r}; {hint}"
-
-
-def _language(word: str, following: str | None, known: Language | None, commands: tuple[str, ...]) -> Language:
+def _language(word: str, known: Language | None, commands: tuple[str, ...]) -> Language:
     if word in commands:
         raise InvalidRequest(f"{word!r} is a command: it stands first on a line of its own, %sandbox {word}")
     if known is not None:
-        hint = f"did you mean --{word} {following or ''}".rstrip() + "?" if f"--{word}" in BY_NAME else ""
-        raise InvalidRequest(
-            f"{short(word)!r} is one word too many: the language is already {known}; {hint or 'options begin with --'}"
-        )
+        hint = f"did you mean --{word}?" if f"--{word}" in BY_NAME else "options begin with --"
+        raise InvalidRequest(f"{short(word)!r} is one word too many: the language is already {known}; {hint}")
     try:
         return Language.parse(short(word))
-    except InvalidRequest as error:
-        near = _meant(short(word), None if following is None else short(following), line=bool(commands))
-        if near:
-            what = "neither a command nor a language" if commands else "not a language"
-            raise InvalidRequest(f"{short(word)!r} is {what}; did you mean {near}?") from None
-        if commands:
-            raise InvalidRequest(
-                f"{short(word)!r} is neither a command ({', '.join(commands)}) nor a language ({', '.join(Language)})"
-            ) from None
-        raise InvalidRequest(str(error)) from None
+    except InvalidRequest:
+        what = "neither a command nor a language" if commands else "not a language"
+        near, lists = _meant(word), f"commands: {', '.join(commands)}; " if commands else ""
+        hint = f"did you mean {near}?" if near else f"{lists}languages: {', '.join(Language)}"
+        raise InvalidRequest(f"{short(word)!r} is {what}; {hint}") from None
 
 
-def _meant(word: str, following: str | None, *, line: bool) -> str | None:
-    """Return what the user should write instead of ``word``, or None when no known word is like it.
-
-    ``following`` is repeated as the value of a suggested option. ``line``: commands may stand here.
-    """
-    dashes = word.startswith("-")
-    value = f" {following}" if following and not following.startswith("-") else ""
-    options: dict[str, str] = {}
-    for name, option in BY_NAME.items():
-        if name.startswith("--"):
-            shown = name if dashes else f"{'%sandbox ' if line else ''}{name}{'' if option.is_flag else value}"
-            options[name.removeprefix("--")] = shown
+def _meant(word: str) -> str:
+    """Return what the user should write instead of ``word``; empty when no known word is like it."""
+    options = {name.removeprefix("--"): name for name in BY_NAME if name.startswith("--")}
     others = {language: language for language in Language.names()}
-    others |= {command: command if line and not dashes else f"%sandbox {command}" for command in COMMAND_NAMES}
+    others |= {name: f"%sandbox {name}" for name in COMMAND_NAMES}
     others |= {command.flag: f"%sandbox {command.name} --{command.flag}" for command in COMMANDS if command.flag}
     # A few words, like python, are both; the dashes then say which one is meant.
-    known = others | options if dashes else options | others
-    near = difflib.get_close_matches(word.lstrip("-").lower(), known, n=1, cutoff=_ALIKE)
-    return known[near[0]] if near else None
+    known = others | options if word.startswith("-") else options | others
+    near = difflib.get_close_matches(short(word).lstrip("-").lower(), known, n=1, cutoff=_ALIKE)
+    return known[near[0]] if near else ""
 
 
 _CELL_MAGIC = re.compile(r"%%sandbox(?=\s|\Z)(.*)\Z")
@@ -253,6 +229,11 @@ class CellPlan:
         time, memory = self.options.timeout_s, self.options.memory_mb
         own = (("--timeout", time != self.defaults.timeout_s), ("--memory", memory != self.defaults.memory_mb))
         return tuple(option for option, is_own in own if is_own)
+
+
+def plan_line(command: LineCommand, defaults: CellOptions) -> CellPlan:
+    """Return the plan of a cell that is one line command, under the defaults that hold from it on."""
+    return CellPlan(code="", options=defaults, commands=(command,), defaults=defaults)
 
 
 def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
@@ -445,7 +426,7 @@ def _without_lines(body: str, end: int) -> str:
 def _plan(line: str, code: str, defaults: CellOptions) -> CellPlan:
     words = split_words(line, "%%sandbox")
     if asks_for_help(words):
-        return CellPlan(code="", options=defaults, commands=(LineCommand(name="help"),), defaults=defaults)
+        return plan_line(LineCommand(name="help"), defaults)
     options = parse_options(words).over(defaults).check_together()
     program = _program(code)
     if not program:

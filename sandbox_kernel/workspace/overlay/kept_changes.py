@@ -9,7 +9,6 @@ of its ``HereFolder``.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -254,20 +253,15 @@ class KeptChanges:
                 self._set(Entry(folder, DIRECTORY, mode=0o755), _NEVER_NS)
         self._set(_kept_of(self.root.stat(tuple(path.split("/")))), _NEVER_NS)
 
-    def digest(self) -> str:
-        """Return a text that is the same as long as no change is added, dropped or made again, in any kernel."""
-        stamps = repr(sorted(self.stamps().items()))
-        return hashlib.sha256(stamps.encode(errors="surrogatepass")).hexdigest()[:32]
-
     def listed(self) -> tuple[FsChange, ...]:
         """Return all changes against the user's folder, sorted by path."""
-        return tuple(self._as_change(path, kept) for path, kept in sorted(self.entries.items()))
-
-    def _as_change(self, path: str, kept: Kept) -> FsChange:
-        if kept.is_gone:
-            return FsChange(path=path, kind="deleted", type=DIRECTORY if kept.on_folder else FILE)
-        kind = "created" if kept.base is None else "modified"
-        return FsChange(path=path, kind=kind, type=kept.entry.type, size=kept.entry.size)
+        found = []
+        for path, kept in sorted(self.entries.items()):
+            kind, type_ = "created" if kept.base is None else "modified", kept.entry.type
+            if kept.is_gone:
+                kind, type_ = "deleted", DIRECTORY if kept.on_folder else FILE
+            found.append(FsChange(path=path, kind=kind, type=type_, size=kept.entry.size))
+        return tuple(found)
 
     def _set(self, entry: Entry, began_ns: int) -> None:
         known = self.entries.get(entry.path)

@@ -10,6 +10,7 @@ agents. For a program that runs on another machine (``backends/dask``), the fold
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -23,7 +24,7 @@ from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.apply import apply_changes, recover_all, strange_stages
 from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog, KeptChanges
 from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerChanges, LayerLook, Now, copy_folder
-from sandbox_kernel.workspace.overlay.patch import WholePatch, make_patch, make_whole_patch
+from sandbox_kernel.workspace.overlay.patch import WholePatch, make_patch
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.overlay.selection import select, select_to_apply
 from sandbox_kernel.workspace.tree.paths import display_name, names_beneath
@@ -83,36 +84,31 @@ class HereFolder(BoxFolder):
     def patch(self, paths: Iterable[str] | None = None) -> str:
         """Return the changes as a unified diff; a line for each file that is not text."""
         with self.lock:
-            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
+            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths)).text
 
     def whole_patch(self, paths: Iterable[str] | None = None) -> WholePatch:
         """Return the changes as a patch that also has the files that are not text."""
         with self.lock:
-            return make_whole_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
+            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths), binary=True)
 
     def digest(self) -> str:
-        """Return what tells this state of the changes from every other. Take it before what is shown to the user."""
+        """See ``BoxFiles``: a text that is the same as long as no change is added, dropped or made again."""
         with self.lock:
-            return self.kept.digest()
+            stamps = repr(sorted(self.kept.stamps().items()))
+        return hashlib.sha256(stamps.encode(errors="surrogatepass")).hexdigest()[:32]
 
     def apply(
         self, paths: Iterable[str] | None = None, *, by_user: bool = True, shown: str | None = None
     ) -> tuple[FsChange, ...]:
-        """Write changes to the user's folder, all or nothing; returns what was written. Raises ``Conflict``.
-
-        Without ``by_user``, what needs the user's naming is left out although it is named. Raises ``NotAsShown`` when
-        the digest is no longer the one of what was ``shown``.
-        """
+        """See ``BoxFiles``."""
         with self.lock:
-            if shown is not None and shown != self.kept.digest():
+            if shown is not None and shown != self.digest():
                 raise NotAsShown
             recover_all(self.project.root)
-            chosen = select_to_apply(self.kept.entries, paths, self.project, by_user=by_user)
-            told = tuple(change for change in self.kept.listed() if change.path in chosen.entries)
-            apply_changes(self.project.root, self.kept.root, chosen.entries)
-            for path in sorted(chosen.entries, reverse=True):
-                self.kept.forget(path)
-            self.generation += 1
+            chosen = select_to_apply(self.kept.entries, paths, self.project, by_user=by_user).entries
+            told = tuple(change for change in self.kept.listed() if change.path in chosen)
+            apply_changes(self.project.root, self.kept.root, chosen)
+            self._forget(chosen)
             return told
 
     def left_out(self) -> tuple[str, ...]:
@@ -125,10 +121,13 @@ class HereFolder(BoxFolder):
         with self.lock:
             chosen = select(self.kept.entries, paths)
             told = tuple(change for change in self.kept.listed() if change.path in chosen)
-            for path in sorted(chosen, reverse=True):
-                self.kept.forget(path)
-            self.generation += 1
+            self._forget(chosen)
             return told
+
+    def _forget(self, paths: Iterable[str]) -> None:
+        for path in sorted(paths, reverse=True):
+            self.kept.forget(path)
+        self.generation += 1
 
     # Files, as methods of ``Sandbox`` read and write them.
 
@@ -260,19 +259,16 @@ class HereFolder(BoxFolder):
 
         With ``users``, the user's version in any case.
         """
-        names = tuple(path.split("/"))
         kept = None if users else self.kept.entries.get(path)
-        if kept is None:
-            # A hidden file of the user is never put in, whatever took its place before.
-            there = None if is_hidden(path) else self.project.look(path)
-            if there is None:
-                box.take_away(names)
-            else:
-                box.put(there, self.project.root)
-        elif kept.is_gone:
-            box.take_away(names)
-        else:
+        if kept is not None and not kept.is_gone:
             box.put(self.kept.present(path), self.kept.root)
+            return
+        # A hidden file of the user is never put in, whatever took its place before.
+        there = self.project.look(path) if kept is None and not is_hidden(path) else None
+        if there is None:
+            box.take_away(tuple(path.split("/")))
+        else:
+            box.put(there, self.project.root)
 
     def keep_run(self, look: CopyLook, began_ns: int, *, kept: bool) -> Left:
         """Tell what a finished run changed, and keep it unless the run was stopped (``kept`` is False)."""

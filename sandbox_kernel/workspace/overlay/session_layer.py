@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Note, notes
-from sandbox_kernel.workspace.box_folder import NO_STATES, FolderLink, OlderStates, PutAgain, with_content
+from sandbox_kernel.workspace.box_folder import NO_STATES, FolderLink, OlderStates, with_content
 from sandbox_kernel.workspace.changes import FileDiff, open_for_writing, tells_who_writes
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.layer import LOOK, CopyLook, LayerChanges, LayerView, is_opaque
@@ -334,13 +334,10 @@ class HereLink(FolderLink):
         paths = [path for path in {*users, *self._copied} if path not in kept]
         return [path for path in paths if not _same(users.get(path), self._copied.get(path))]
 
-    def put_again(self, box: Rooted, node: int, written: Mapping[str, int] | None = None) -> PutAgain:
+    def put_in(self, paths: Collection[str]) -> None:
         """See ``FolderLink``."""
-        with self.here.lock:
-            put = super().put_again(box, node, written)
-            if not put.is_empty and self._layer is not None:
-                self._layer.renew()
-        return put
+        if paths and self._layer is not None:
+            self._layer.renew()
 
     def stamp(self, path: str) -> object:
         """See ``FolderLink``: None for a path that is as the user has it."""

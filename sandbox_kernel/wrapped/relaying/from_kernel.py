@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
+from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.record import KernelRecorder
@@ -22,7 +23,7 @@ from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, DISPLAYS, Malfo
 from sandbox_kernel.wrapped.relaying.clean_replies import clean_reply
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import Outside
-from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered
+from sandbox_kernel.wrapped.relaying.requests import Requests
 from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, split, to_json
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def read_message(channel: str, packet: Packet | None) -> KernelMessage:
 
 
 class FromKernel:
-    """Carries messages out. It shares the relay's clock, and what it remembers of requests.
+    """Carries messages out. It shares what the relay knows of requests.
 
     ``between`` is called between pieces of work that may take long: it takes what front ends have sent to stop a cell.
     """
@@ -95,16 +96,14 @@ class FromKernel:
         self,
         outside: Outside,
         widgets: KernelWidgets,
-        clock: CellClock,
-        remembered: Remembered,
+        requests: Requests,
         folder: KernelFolder | None,
         between: Callable[[], None] = lambda: None,
     ) -> None:
         self._between = between
         self._outside = outside
         self._widgets = widgets
-        self._clock = clock
-        self._remembered = remembered
+        self._requests = requests
         self._folder = folder
         self.outputs = OutputCleaner(widgets.gate)
         outside.closing = self.outputs.closing
@@ -122,7 +121,8 @@ class FromKernel:
             message = read_message(channel, split(frames))
             if channel == "iopub":
                 self._let_go(unless=message.parent_id)
-                if message.is_idle and self._clock.waits_for_reply(message.parent_id):
+                waits = self._requests.get(message.parent_id) and message.parent_id not in self._requests.ending
+                if message.is_idle and waits:
                     self._held[message.parent_id] = message
                     return
             self._carry(message)
@@ -165,19 +165,19 @@ class FromKernel:
                 self._outside.print_words(message.parent, _TOO_SLOW)
 
     def _reply(self, message: KernelMessage) -> None:
-        known = self._remembered.routes.get(message.parent_id)
+        known = self._requests.routes.get(message.parent_id)
         if known is None or (message.kind == "input_request") != (message.channel == "stdin"):
             raise MalformedMessage
         content, begin = message.content, time.thread_time()
         if message.kind in _CHECKED_REPLIES and self._slow_s > MAX_SLOW_S:
             content = {name: content[name] for name in ("status", "execution_count") if name in content}
         try:
-            clean = clean_reply(message.kind, content, self._remembered.completions.pop(message.parent_id, None))
+            clean = clean_reply(message.kind, content, self._requests.completions.pop(message.parent_id, None))
         finally:
             self._count(message, time.thread_time() - begin)
         if message.kind != "input_request":
-            self._remembered.routes.pop(message.parent_id, None)  # a request has one reply
-        elif not self._clock.asked(message.parent_id):
+            self._requests.routes.pop(message.parent_id, None)  # a request has one reply
+        elif not self._requests.asked(message.parent_id):
             raise MalformedMessage
         if message.kind == "execute_reply" and message.channel == "shell":
             self._end_of_cell(message)
@@ -193,7 +193,7 @@ class FromKernel:
         if message.is_idle:
             for content in self.outputs.take_rest():
                 self._outside.publish("stream", parent, content)
-            self._show_libraries(message, self._widgets.after(self._cell_of(message)))
+            self._show_libraries(message, self._widgets.libraries.after(self._cell_of(message)))
             self._end_of_cell(message)
         elif kind == "error" and clean is not None:
             self.recorder.failed(message.parent_id, clean)
@@ -225,30 +225,31 @@ class FromKernel:
 
     def _is_shown(self, message: KernelMessage, clean: Table) -> bool:
         """Whether an output is for a cell. Libraries and what widgets print go elsewhere; frames get what they need."""
-        parent_id, data = message.parent_id, clean.get("data")
+        libraries, cell, data = self._widgets.libraries, self._cell_of(message), clean.get("data")
         if message.kind in DISPLAYS and isinstance(data, dict):
-            if self._widgets.keep_library(data):
+            if libraries.take(data):
                 return False
-            self._show_libraries(
-                message, self._widgets.before(data, self._cell_of(message), runs=self._clock.get(parent_id) is not None)
-            )
+            self._show_libraries(message, libraries.before(data, cell))
+            if self._requests.get(message.parent_id) is None:  # no end to come, at which a cell shows these
+                self._show_libraries(message, libraries.after(cell))
             clean["data"] = self._widgets.with_state(data)
         elif message.kind == "clear_output":
-            self._widgets.cleared(self._cell_of(message))
-        return not self._widgets.takes(message.kind, parent_id, clean)
+            libraries.cleared(cell)
+        return not self._widgets.takes(message.kind, message.parent_id, clean)
 
     def _cell_of(self, message: KernelMessage) -> str:
         """Return what tells this run of a cell from others."""
-        cell = self._clock.get(message.parent_id)
+        cell = self._requests.get(message.parent_id)
         return f"{cell.name if cell is not None else ''} {message.parent_id}"
 
-    def _show_libraries(self, message: KernelMessage, libraries: Iterable[Mapping[str, object]]) -> None:
+    def _show_libraries(self, message: KernelMessage, libraries: Iterable[ShowOutput]) -> None:
         for library in libraries:
-            self._outside.publish("display_data", message.parent, {"data": library, "metadata": {}, "transient": {}})
+            content = {"data": library.data, "metadata": {}, "transient": {}}
+            self._outside.publish("display_data", message.parent, content)
 
     def _end_of_cell(self, message: KernelMessage) -> None:
         """One of the two messages that end a cell came: with the second one it is over."""
-        if self._clock.ends(message.parent_id, message.kind):
+        if self._requests.ends(message.parent_id, message.kind):
             try:
                 told = list(kernel_words.changed(self._folder.after_cell())) if self._folder is not None else []
             except (SandboxError, OSError) as error:
@@ -256,7 +257,7 @@ class FromKernel:
             for words in told:
                 self._outside.print_words(message.parent, words)
             self.outputs.end()
-            self._clock.finished(message.parent_id)
+            self._requests.finished(message.parent_id)
 
 
 def _pieces(message: KernelMessage) -> Iterable[KernelMessage]:

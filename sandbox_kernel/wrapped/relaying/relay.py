@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
+from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel, WayOut
 from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
@@ -21,7 +22,7 @@ from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
 from sandbox_kernel.wrapped.relaying.inside import InnerConnection, ZmtpError
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import Outside
-from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered, SentCell
+from sandbox_kernel.wrapped.relaying.requests import Requests, SentCell
 from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, split, to_json
 
 #: The longest heartbeat, in bytes, with its routing prefix.
@@ -52,12 +53,9 @@ class Relay:
         self._poller = zmq.Poller()
         #: The state of each channel for which the poller waits.
         self._watched: dict[str, tuple[bool, ...]] = {}
-        self._clock = CellClock(kernel.options.timeout_s)
-        self._remembered = Remembered()
+        self._requests = Requests(kernel.options.timeout_s)
         self._widgets = KernelWidgets(outside, self._send_comm)
-        self._from_kernel = FromKernel(
-            outside, self._widgets, self._clock, self._remembered, kernel.folder, self._hear_control
-        )
+        self._from_kernel = FromKernel(outside, self._widgets, self._requests, kernel.folder, self._hear_control)
         #: What the kernel did, for the record, and its dropped messages by reason.
         self.recorder, self.dropped = self._from_kernel.recorder, self._from_kernel.dropped
         #: Requests that were answered here while a cell ran; a status for them must not hide that it runs.
@@ -77,7 +75,9 @@ class Relay:
         poller.register(self._way_out, zmq.POLLIN)
         poller.register(self._sockets["iopub"], zmq.POLLIN)
         while True:
-            ready = dict(poller.poll(int(1000 * self._wait_s()) + 1))
+            full = _PAUSE_S if self._outside.waiting.is_full else None
+            waits = [each for each in (self._requests.left_s(), self._widgets.left_s(), full) if each is not None]
+            ready = dict(poller.poll(int(1000 * max(0.0, min((_CHECK_S, *waits)))) + 1))
             if self._kernel.done in ready:
                 self._take_last()
                 return
@@ -104,12 +104,6 @@ class Relay:
     def came_up(self) -> bool:
         """Whether the kernel could be reached once, or a front end wanted it to end before that."""
         return bool(self._inner) or self._shutting_down
-
-    def _wait_s(self) -> float:
-        left = [each for each in (self._clock.left_s(), self._widgets.left_s()) if each is not None]
-        if self._outside.waiting.is_full:
-            left.append(_PAUSE_S)
-        return max(0.0, min((_CHECK_S, *left)))
 
     def _connect(self) -> None:
         """Take connections to the kernel's ports. From the first message on a channel's front ends are served."""
@@ -163,28 +157,28 @@ class Relay:
         packet = split(frames)
         if packet is None:
             return
-        if self._theirs.key and not (
-            self._theirs.verifies(packet.signature, packet.parts) and self._remembered.is_new(packet.signature)
-        ):
-            return
+        if self._theirs.key:
+            if packet.signature in self._requests.seen or not self._theirs.verifies(packet.signature, packet.parts):
+                return
+            self._requests.seen[packet.signature] = None
         header = from_json(packet.parts[0]) or {}
         kind = header.get("msg_type")
         message_id, content = str(header.get("msg_id")), from_json(packet.parts[3]) or {}
-        self._remembered.routes[message_id] = packet.routing
+        self._requests.routes[message_id] = packet.routing
         if kind == "execute_request":
             metadata = from_json(packet.parts[2]) or {}
             name, may_ask = metadata.get("cellId"), content.get("allow_stdin", True) is not False
             cell = SentCell(header, packet.routing, name if isinstance(name, str) else "", may_ask)
-            self._clock.sent(message_id, cell)
-            self._widgets.gone(metadata)
+            self._requests.sent(message_id, cell)
+            self._widgets.libraries.gone(cells_gone(metadata))
             self._from_kernel.begin(header)
         elif kind == "complete_request":
             code, place = content.get("code"), content.get("cursor_pos")
             if isinstance(code, str):
                 place = place if isinstance(place, int) and 0 <= place <= len(code) else len(code)
-                self._remembered.completions[message_id] = CompletionRequest(code, place)
+                self._requests.completions[message_id] = CompletionRequest(code, place)
         elif kind == "input_reply":
-            self._clock.answered()
+            self._requests.answered()
         elif kind == "shutdown_request":
             self._shutting_down = True
         elif kind == "interrupt_request" and self._kernel.options.interrupt == "signal":
@@ -237,7 +231,7 @@ class Relay:
                 continue
             self._from_kernel.carry(inner.channel, frames)
             self._hear_control()
-        while self._answered and not self._clock.cells():
+        while self._answered and not self._requests.cells():
             self._tell_idle(self._answered.popleft())
 
     def _send_comm(self, message_id: str, content: Table, buffers: Sequence[bytes]) -> None:
@@ -251,7 +245,7 @@ class Relay:
 
     def _tell_idle(self, header: Table) -> None:
         """Say that a request that the kernel does not get was handled."""
-        if not self._clock.cells():
+        if not self._requests.cells():
             self._outside.publish("status", header, {"execution_state": "idle"})
         else:
             self._answered.append(header)
@@ -265,15 +259,15 @@ class Relay:
         if of_widget is not None and of_widget <= 0:
             self._widgets.interrupted()
             self._interrupt()
-        left, limit = self._clock.left_s(), self._kernel.options.timeout_s
+        left, limit = self._requests.left_s(), self._kernel.options.timeout_s
         if left is None or left > 0 or limit is None:
             return
-        if self._clock.interrupted:
+        if self._requests.interrupted:
             self._timed_out = True
             self._kernel.stop(at_limit=True)
             return
-        self._clock.interrupted = True
-        running = self._clock.cells()[0]
+        self._requests.interrupted = True
+        running = self._requests.cells()[0]
         self.recorder.interrupted(str(running.header.get("msg_id")))
         words = f"the cell ran longer than its limit of {limit:g} s and was interrupted"
         self._outside.print_words(running.header, words)
@@ -302,4 +296,4 @@ class Relay:
             )
             self.why_ended = words
             self.recorder.record.ended, self.recorder.record.words = name, words
-            self._outside.say_end(kernel_words.error(name, words), self._clock.cells())
+            self._outside.say_end(kernel_words.error(name, words), self._requests.cells())

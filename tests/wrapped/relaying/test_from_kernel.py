@@ -15,7 +15,7 @@ from sandbox_kernel.wrapped.relaying import from_kernel
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
 from sandbox_kernel.wrapped.relaying.outside import Outside, OutsideAddress
-from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered
+from sandbox_kernel.wrapped.relaying.requests import Requests
 from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, split, to_json
 
 PARENT = {"msg_id": "cell", "msg_type": "execute_request"}
@@ -44,7 +44,7 @@ def sent():
 
 @pytest.fixture
 def carrier(sent):
-    return FromKernel(sent, KernelWidgets(sent, lambda *_: None), CellClock(None), Remembered(), None)
+    return FromKernel(sent, KernelWidgets(sent, lambda *_: None), Requests(None), None)
 
 
 def message(kind, content, parent=PARENT):
@@ -153,7 +153,7 @@ def test_whatever_the_host_does_for_a_reply_is_counted_and_a_cell_still_ends(car
     shown = {"status": "ok", "data": {"text/plain": "x"}, "metadata": {}}
     content = {"status": "ok", "execution_count": 7, "payload": [], "user_expressions": {"a": shown}}
     for name in ("first", "second"):
-        carrier._remembered.routes[name] = [b"front end"]
+        carrier._requests.routes[name] = [b"front end"]
         carrier.carry("shell", message("execute_reply", content, {"msg_id": name, "msg_type": "execute_request"}))
     first, second = (each[3] for each in sent.messages if each[0]["msg_type"] == "execute_reply")
     assert "a" in first["user_expressions"] and second["execution_count"] == 7

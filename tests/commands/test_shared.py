@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.commands.terminal import ask, say, show_patch
+from sandbox_kernel.commands.shared import ask, say, show_patch
 from tests.test_cli import ROOT
 
 CODE = r"print('\x1b]52;c;AAAA\x07one \x1b[31mred\x1b[0m \x1b[2Jtwo\x1b[', end='')"
