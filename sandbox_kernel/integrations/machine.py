@@ -104,25 +104,13 @@ class SandboxMachine:
             return result
 
     def explore(self, commands: Sequence[str], timeout: float | None = None) -> Exploration:
-        """Run lines for the shell one after another, each from the present files; see ``Session.explore``.
-
-        Args:
-            commands: The lines to try.
-            timeout: Seconds that each may take; 30 for None.
-
-        """
+        """Run lines for the shell one after another, each from the present files; see ``Session.explore``."""
         cells = [_cell(command, together=True) for command in commands]
         with self._lock:
             return self._session.explore(cells, DEFAULT_TIMEOUT_S if timeout is None else timeout)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file; makes its folders. A relative path begins at ``/box``.
-
-        Raises:
-            IsADirectoryError: There is a folder of that name.
-            PermissionError: The folder cannot be written to.
-
-        """
+        """Write a file; makes its folders. A relative path begins at ``/box``. Raises the ``OSError`` of ``open``."""
         target = self._quoted(path)
         with self._lock:
             waiting = f"{WORK}/{self._bring(data)}"
@@ -134,17 +122,9 @@ class SandboxMachine:
         self._check(done, path)
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
-        """Return the content of a file. A relative path begins at ``/box``.
+        """Return the content of a file. A relative path begins at ``/box``. Raises the ``OSError`` of ``open``.
 
-        Args:
-            path: The file.
-            most_bytes: Raises ``ValueError`` for a larger file.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            IsADirectoryError: It is a folder.
-            PermissionError: It cannot be read.
-
+        ``most_bytes``: raises ``ValueError`` for a larger file.
         """
         source, name = self._quoted(path), f"{_TRANSFER}/{next(self._numbers)}"
         with self._lock:
@@ -193,17 +173,14 @@ def _cell(
     together: bool = False,
 ) -> str:
     """Return the cell that runs a command; ``source`` is the file of its standard input."""
-    given = [f"export {name}={shlex.quote(value)}" for name, value in (env or {}).items() if _is_name(name)]
+    for name in env or {}:
+        if not name.isidentifier() or not name.isascii():
+            raise InvalidRequest(f"{name!r:.80} is no name of a variable; use letters, digits and _")
+    given = [f"export {name}={shlex.quote(value)}" for name, value in (env or {}).items()]
     given.append(f"cd -- {shlex.quote(cwd)}" if cwd else f"cd {WORK}")
     started = f"bash -c {shlex.quote(command)}" if isinstance(command, str) else shlex.join(command)
     code = " && ".join([*given, f"exec {started}"])
     return f"cd {WORK}; ( {code} ) < {source}{' 2>&1' if together else ''}"
-
-
-def _is_name(name: str) -> bool:
-    if not name.isidentifier() or not name.isascii():
-        raise InvalidRequest(f"{name!r:.80} is no name of a variable; use letters, digits and _")
-    return True
 
 
 def ended(result: ExecResult, timeout: float) -> tuple[int, str]:

@@ -52,11 +52,6 @@ class NamespaceJail(Jail):
                     os.kill(pid, signal.SIGKILL)
         super().kill()
 
-    def _kill_rest(self) -> None:
-        """Do nothing if there is an init: every process ends with it. Killing by control group waits for a lock."""
-        if self.init_fd < 0:
-            super()._kill_rest()
-
     def abandon(self) -> Callable[[], None] | None:
         """See ``Jail``. The kernel ends every process with the init, so nothing has to be waited for."""
         if self._dead or self.init_fd < 0:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.jail.accounting.meter import Disk, Meter, WatchdogMeter
+from sandbox_kernel.jail.accounting.meter import Disk, Meter
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail, NamespaceJail
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file
 from sandbox_kernel.jail.jail import Jail
@@ -119,7 +119,7 @@ class Template(BubblewrapJail):
 
     def _make_meter(self) -> Meter:
         """Return a meter without limits: a template runs no user code."""
-        return WatchdogMeter()
+        return Meter()
 
     def _open_box(self) -> int:
         """Return no descriptor: the work folder of a template is not used."""

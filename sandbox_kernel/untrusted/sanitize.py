@@ -53,12 +53,7 @@ _NEVER = {
     "application/x-javascript": ("JavaScript", _SCRIPTS),
     "application/vnd.jupyter.widget-view+json": ("a widget", _PAGE),
     "application/vnd.jupyter.widget-state+json": ("the state of widgets", _PAGE),
-    "application/vnd.plotly.v1+json": ("an interactive Plotly figure", _OTHER),
-    "application/vnd.bokehjs_exec.v0+json": ("an interactive Bokeh figure", _OTHER),
-    "application/vnd.bokehjs_load.v0+json": ("an interactive Bokeh figure", _OTHER),
-    "application/pdf": ("a PDF document", _OTHER),
 }
-_VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*\+json\Z")
 #: Tags between which text is a block of its own.
 _BLOCK = re.compile(r"</?(?:p|div|td|th|li|dt|dd|h[1-6]|pre|blockquote|caption|table|ul|ol|dl)\b[^>]*>")
 #: The text that IPython sends for objects without a text form.
@@ -106,15 +101,15 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
             if name not in _READABLE or "text/html" not in data:
                 # Beside HTML a page shows neither LaTeX nor Markdown; R sends all three for every value.
                 removed.append(f"{_in_words(name)} was not shown: {reason}")
-            if name in _READABLE and isinstance(value, str):
-                _show_source(kept, value)
+            if name in _READABLE and isinstance(value, str) and _says_nothing(kept.get("text/plain")):
+                kept["text/plain"] = safe_text(value)  # its source
             continue
         if taken:
             removed.append(f"{_in_words(name)} was shown without {', '.join(taken)}")
         if name == "text/markdown":
             # If the output has HTML too, that is kept: a page would prefer it to Markdown.
             kept.setdefault("text/html", clean)
-        elif not (name == "text/plain" and _is_source(kept, clean)):
+        elif not (name == "text/plain" and name in kept and _says_nothing(clean)):
             kept[name] = clean
     if not kept and data:
         kept = {"text/plain": f"[{'; '.join(removed)}]"}
@@ -136,19 +131,11 @@ _READABLE = frozenset(("text/markdown", "text/latex"))
 _NO_BUNDLE = ("an output was not shown: it is no MIME bundle",)
 
 
-def _show_source(kept: dict[str, object], source: str) -> None:
-    """Use the source of refused Markdown or LaTeX as the plain text of an output that has none."""
-    if _NO_TEXT.match(str(kept.get("text/plain", "<IPython.core.display.None object>"))[:200]):
-        kept["text/plain"] = safe_text(source)
-
-
-def _is_source(kept: Mapping[str, object], text: object) -> bool:
-    return "text/plain" in kept and bool(_NO_TEXT.match(str(text)[:200]))
+def _says_nothing(text: object) -> bool:
+    return text is None or bool(_NO_TEXT.match(str(text)[:200]))
 
 
 def _in_words(mime: str) -> str:
-    if _VEGA.match(mime):
-        return "an interactive Vega chart"
     return _NEVER[mime][0] if mime in _NEVER else _NAMES.get(mime, mime)
 
 

@@ -52,12 +52,18 @@ class KernelFolder:
     """See the module. Used by the relay's thread and the thread of the kernel's job; a lock keeps them apart."""
 
     def __init__(self, options: WrapOptions, environment: Mapping[str, str] = os.environ) -> None:
-        started = _started_in()
+        try:
+            started = os.getcwd()
+        except OSError:
+            raise InvalidRequest(
+                "the folder in which the kernel is started was removed; open the notebook anew"
+            ) from None
         wanted = os.path.normpath(os.path.join(started, options.here))
         project = ProjectFolder(wanted).path
         facts = PlaceFacts(project, environment.get(_NOTEBOOK, ""), os.path.basename(options.command[0]))
-        self._place: ChangesPlace = claim(facts, (options.policy, *options.mounts, *options.domains))
-        self._folder: HereFolder = here_folder(project, self._place.changes)
+        #: Where its changes stay.
+        self.place: ChangesPlace = claim(facts, (options.policy, *options.mounts, *options.domains))
+        self._folder: HereFolder = here_folder(project, self.place.changes)
         self._link = HereLink(self._folder)
         self._lock = threading.RLock()
         self._jail: Jail | None = None
@@ -69,41 +75,28 @@ class KernelFolder:
         inside = os.path.realpath(started)
         self._below = os.path.relpath(inside, project) if inside.startswith(f"{project}/") else ""
 
-    @property
-    def path(self) -> str:
-        """The real path of the user's folder."""
-        return self._folder.path
-
-    @property
-    def place(self) -> ChangesPlace:
-        """Where its changes stay."""
-        return self._place
-
     def start_jail(self, walls: Walls) -> Jail:
         """Start the jail of the kernel with the folder in it."""
         try:
             if walls.enforcer != bubblewrap.NAME:
                 raise NoLayer("only bubblewrap's walls have file systems of their own")
-            jail = Templates().fork_over(replace(walls, here=self.path, here_id=self._folder.identity()))
+            jail = Templates().fork_over(replace(walls, here=self._folder.path, here_id=self._folder.identity()))
         except NoLayer as error:
             self._unsaid.append(notes.folder_copied(str(error)))
             jail = start_jail(walls)
             jail.wait_ready()
         try:
-            self._fill(jail)
+            if jail.layer_fd >= 0:
+                self._layer = SessionLayer(self._folder, jail.box_fd, jail.layer_fd, jail.settings_fd)
+            with Rooted(jail.box_fd) as box:
+                self._unsaid += self._link.begin_over(self._layer, box)
+                self._link.bring_in(box, lambda: None)
+            self._link.look.settle()
         except BaseException:
             jail.destroy()
             raise
         self._jail = jail
         return jail
-
-    def _fill(self, jail: Jail) -> None:
-        if jail.layer_fd >= 0:
-            self._layer = SessionLayer(self._folder, jail.box_fd, jail.layer_fd, jail.settings_fd)
-        with Rooted(jail.box_fd) as box:
-            self._unsaid += self._link.begin_over(self._layer, box)
-            self._link.bring_in(box, lambda: None)
-        self._link.look.settle()
 
     def start_folder(self, places: Places) -> str:
         """Return the kernel's working directory: the notebook's folder inside, if it is in the folder."""
@@ -151,7 +144,7 @@ class KernelFolder:
         with self._lock:
             empty = not self._folder.diff()
             self._folder.close()
-            self._place.close(empty=empty)
+            self.place.close(empty=empty)
 
     def answer(self, asked: ChangesAsked) -> ChangesAnswer:
         """Answer a question of the user's. The kernel sees at once what was dropped.
@@ -164,10 +157,3 @@ class KernelFolder:
             said = answer(self._folder, asked)
             self._unsaid += self.before_cell()
             return said
-
-
-def _started_in() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        raise InvalidRequest("the folder in which the kernel is started was removed; open the notebook anew") from None

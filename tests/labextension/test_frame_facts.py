@@ -37,20 +37,15 @@ def test_a_frame_is_never_higher_or_lower_than_a_page_can_bear(
 
 
 def test_what_a_frame_was_refused_is_said_in_a_sentence(evaluate: Evaluate) -> None:
-    call = "refusedSentence(values[0], namedHosts(values[1]))"
-    known = evaluate("frame-view.js", call, {"what": "script", "host": "cdn.example"}, "")
+    call = "refusedSentence(values[0])"
+    known = evaluate("frame-view.js", call, {"what": "script", "host": "cdn.example"})
     assert known == "This output wanted to load a script from cdn.example: blocked"
     for lie in ({"what": "script", "host": "<b>"}, {"what": "x", "host": 1}, {"what": "x", "host": "a" * 101}):
-        assert evaluate("frame-view.js", call, lie, "") is None
+        assert evaluate("frame-view.js", call, lie) is None
     assert (
-        evaluate("frame-view.js", call, {"what": "constructor", "host": "h"}, "")
+        evaluate("frame-view.js", call, {"what": "constructor", "host": "h"})
         == "This output wanted to load something from h: blocked"
     )
-    said = {"what": "script", "host": "said.example"}
-    assert evaluate("frame-view.js", call, said, "<script async src=//said.example/x></script>") is None
-    assert evaluate("frame-view.js", call, said, "<img src='https://SAID.example'>") is None
-    assert evaluate("frame-view.js", call, said, "<img src='https://said.example.other/'>") is not None
-    assert evaluate("frame-view.js", call, said, "<script>load('https://said.example/x')</script>") is not None
 
 
 def test_each_message_gets_its_own_buffers(evaluate: Evaluate) -> None:

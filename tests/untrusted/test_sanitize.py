@@ -171,7 +171,7 @@ def test_unsafe_types_never_pass_and_are_named():
     )
     assert bundle.data == {"text/plain": "figure"}
     assert "JavaScript was not shown: scripts of a sandbox do not run in the page" in bundle.removed
-    assert any(said.startswith("an interactive Plotly figure was not shown: ") for said in bundle.removed)
+    assert any(said.startswith("application/vnd.plotly.v1+json was not shown: ") for said in bundle.removed)
     assert len(bundle.removed) == 5
 
 

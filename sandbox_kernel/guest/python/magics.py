@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import fnmatch
+import functools
 import importlib
 import os
 import select
@@ -19,8 +20,6 @@ from IPython.core.error import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Tuple
-
-    from IPython.core.interactiveshell import InteractiveShell
 
     Entry = Tuple[int, int, Any]
 
@@ -44,40 +43,35 @@ _NOT_PIP = "%{tool} cannot install here: the environment is read-only; %pip inst
 _PLACES = ("-t", "--target", "--user", "--prefix", "--root", "--dry-run", "-h", "--help")
 
 
-class Installer:
-    """One of the magics; IPython calls it with the rest of its line."""
+def add_installers(shell: Any) -> None:
+    """Give a shell the magics that install packages, or say why that is not possible."""
 
-    def __init__(self, shell: InteractiveShell, tool: str) -> None:
-        self._shell = shell
-        self._tool = tool
-        self.__doc__ = f"%{tool}: packages for this session, where it may reach a package index."
+    def pip(words: str) -> None:
+        shell.system(f"{shlex.quote(sys.executable)} -m pip {words}")
 
-    def __call__(self, line: str) -> None:
-        """Run the line, or raise ``UsageError``, which says why that is not possible."""
+    def install(tool: str, line: str) -> None:
         words = line.split()
-        if self._tool == "pip" and words[:1] != ["install"]:
-            self._pip(line)
+        if tool == "pip" and words[:1] != ["install"]:
+            pip(line)
             return
-        what = " ".join(words[1:] if words[:1] == ["install"] else words) or "PACKAGE"
         if "https_proxy" not in os.environ:
+            what = " ".join(words[1:] if words[:1] == ["install"] else words) or "PACKAGE"
             allow = " ".join(f"--allow-net {host}" for host in _index_hosts())
             raise UsageError(_NO_NETWORK.format(allow=allow, what=what))
-        if self._tool != "pip":
-            raise UsageError(_NOT_PIP.format(tool=self._tool))
-        self._install(words[1:], line.partition("install")[2])
-
-    def _install(self, words: list[str], rest: str) -> None:
+        if tool != "pip":
+            raise UsageError(_NOT_PIP.format(tool=tool))
         folder = os.path.join(os.environ.get("HOME", os.getcwd()), FOLDER)
-        chosen = any(word.split("=")[0] in _PLACES for word in words)
+        chosen = any(word.split("=")[0] in _PLACES for word in words[1:])
         where = "" if chosen else f" --target {shlex.quote(folder)}"
         # No warnings about a newer pip, which cannot be installed here, or about scripts outside of PATH.
-        self._pip(f"install --disable-pip-version-check --no-warn-script-location{where}{rest}")
+        quiet = "--disable-pip-version-check --no-warn-script-location"
+        pip(f"install {quiet}{where}{line.partition('install')[2]}")
         if not chosen and folder not in sys.path:
             sys.path.insert(0, folder)
         importlib.invalidate_caches()
 
-    def _pip(self, words: str) -> None:
-        self._shell.system(f"{shlex.quote(sys.executable)} -m pip {words}")  # type: ignore[no-untyped-call]
+    for tool in TOOLS:
+        shell.register_magic_function(functools.partial(install, tool), "line", tool)
 
 
 def _index_hosts() -> list[str]:

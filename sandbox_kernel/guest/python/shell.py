@@ -34,7 +34,7 @@ from traitlets.config import Config  # noqa: E402
 from .cell_names import CELL_FOLDER, cell_file  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
-from .magics import TOOLS, Installer, add_magics, keep_own_history, run_command  # noqa: E402
+from .magics import add_installers, add_magics, keep_own_history, run_command  # noqa: E402
 
 #: The folder of all guest programs; tracebacks do not show frames from it.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -215,8 +215,7 @@ def make_shell() -> WorkerShell:
     exiter.set_ip(shell)  # type: ignore[no-untyped-call]
     keep_own_history(shell)
     shell.compile.get_code_name = cell_file  # type: ignore[method-assign, assignment]
-    for name in TOOLS:
-        shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
+    add_installers(shell)
     add_magics(shell)
     # ``%store``; its database lies in the session's own /tmp.
     extensions: Any = shell.extension_manager

@@ -64,6 +64,7 @@ def test_what_brings_its_own_style_sheet_fits_its_frame_and_can_be_read(
     gallery: Gallery, theme: str, colour: str
 ) -> None:
     gallery.lab.set_theme(f"JupyterLab {theme}")
+    gallery.run("make_pipeline(")  # its script looks for the theme when it is drawn
     for name in ("styler", "great_tables", "estimator", "sound"):
         gallery.drawn(*FIGURES[name])
         gallery.inner(FIGURES[name][0]).locator("html").evaluate(FITS)

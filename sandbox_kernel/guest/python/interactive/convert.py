@@ -83,15 +83,13 @@ def _height(value: Any, usual: int) -> int:
 
 def bokeh(model: Any) -> Dict[str, Any]:
     """A Bokeh model, drawn by the package's own BokehJS, in a document of its own: figures may share a data source."""
-    library = LIBRARIES.from_source("bokeh", _bokeh_source)
+    library = LIBRARIES.from_source(
+        "bokeh", lambda: ";\n".join(importlib.import_module("bokeh.resources").INLINE.js_raw)
+    )
     util = importlib.import_module("bokeh.embed.util")
     with util.OutputDocumentFor([model], apply_theme=util.FromCurdoc, always_new=True):
         code, place = importlib.import_module("bokeh.embed").components(model)
     return frame(place + code, [library], _height(getattr(model, "height", None), 450))
-
-
-def _bokeh_source() -> str:
-    return ";\n".join(importlib.import_module("bokeh.resources").INLINE.js_raw)
 
 
 def javascript(code: Any) -> Dict[str, Any]:

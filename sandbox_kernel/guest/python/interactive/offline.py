@@ -61,21 +61,14 @@ def offline(markup: str) -> Tuple[str, List[str], int | None]:
         markup = html.unescape(wrapped[1] or wrapped[2] or "")
     libraries: List[str] = []
 
-    def script(match: Match[str]) -> str:
+    def loaded(match: Match[str]) -> str:
         known = packaged(match[1])
         if known:
             libraries.append(known)
             return ""
         path = os.path.join(folder, html.unescape(match[1]))
-        return "<script>" + _text(path).replace("</", "<\\/") + "</script>" if _is_small(path) else match[0]
-
-    def style(match: Match[str]) -> str:
-        known = packaged(match[1])
-        if known:
-            libraries.append(known)
-            return ""
-        path = os.path.join(folder, html.unescape(match[1]))
-        return "<style>" + _text(path).replace("</", "<\\/") + "</style>" if _is_small(path) else match[0]
+        tag = "script" if match[0][1:7].lower() == "script" else "style"
+        return f"<{tag}>" + _text(path).replace("</", "<\\/") + f"</{tag}>" if _is_small(path) else match[0]
 
     def played(match: Match[str]) -> str:
         path = os.path.join(folder, html.unescape(match[2]))
@@ -85,7 +78,7 @@ def offline(markup: str) -> Tuple[str, List[str], int | None]:
 
     if len(markup) <= _MOST_BYTES:
         markup = _PLAYED.sub(played, markup)
-        markup = _STYLE_SHEET.sub(style, _SCRIPT.sub(script, markup))
+        markup = _STYLE_SHEET.sub(loaded, _SCRIPT.sub(loaded, markup))
     if _ITABLES.search(markup) and "itables.javascript" in sys.modules:
         libraries.append(LIBRARIES.from_source("itables", _itables))
     if "animation" in markup and "fa fa-" in markup and _ICON_FONT.search(markup):
