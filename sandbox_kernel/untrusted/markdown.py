@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from markdown_it.renderer import RendererHTML
+    from markdown_it.ruler import RuleOptionsType
     from markdown_it.rules_block import StateBlock
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
@@ -105,7 +106,7 @@ def _parser() -> MarkdownIt:
         parseLinkDestination=near(helpers.parseLinkDestination),
         parseLinkTitle=near(helpers.parseLinkTitle),
     )
-    inside = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    inside: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
     parser.inline.ruler.before("text", "steps", _count)
     parser.inline.ruler.before("escape", "formula", _inline_formula)
     parser.block.ruler.before("code", "steps", _count, inside)
