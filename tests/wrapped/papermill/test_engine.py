@@ -8,6 +8,7 @@ import sys
 
 import nbformat
 import papermill
+import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -37,8 +38,17 @@ def shown(path):
     return ["".join(output.get("text", "") for output in cell.get("outputs", ())) for cell in cells]
 
 
+@pytest.fixture
+def all_ended():
+    """Checks that every process which the test started has ended."""
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    yield
+    left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+    assert psutil.wait_procs(left, timeout=60)[1] == []
+
+
 @pytest.mark.slow
-def test_a_notebook_runs_in_a_jail_and_gets_its_parameters(notebook):
+def test_a_notebook_runs_in_a_jail_gets_its_parameters_and_its_kernel_ends(notebook, all_ended):
     source, target = notebook("import os\nprint(os.getcwd(), os.path.exists('/etc/shadow'), n)")
     done = papermill.execute_notebook(source, target, parameters={"n": 3}, engine_name="sandbox", progress_bar=False)
     assert done.cells[-1].outputs[0].text == "/box False 3\n"
@@ -149,18 +159,6 @@ def test_a_failed_run_goes_on_at_the_failed_cell_with_the_state_before_it(notebo
     assert not (tmp_path / "kept").exists()
 
 
-@pytest.mark.parametrize("kernel", ["python3", "sandbox"])
-def test_the_kernel_has_ended_when_papermill_returns(notebook, tmp_path, kernel):
-    import psutil
-
-    before = {process.pid for process in psutil.Process().children(recursive=True)}
-    source, target = notebook("print('ran')", kernel=kernel)
-    papermill.execute_notebook(source, target, engine_name="sandbox", progress_bar=False)
-    left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
-    assert psutil.wait_procs(left, timeout=60)[1] == []
-    assert shown(target) == ["ran\n"]
-
-
 def test_no_line_of_a_notebook_takes_off_what_its_caller_set_or_has_more(notebook, tmp_path, monkeypatch):
     monkeypatch.setenv("SANDBOX_KERNEL_LINES", "all")
     refused = (
@@ -197,7 +195,7 @@ def test_no_line_of_a_notebook_takes_off_what_its_caller_set_or_has_more(noteboo
     assert "no rights" not in first + reset + saved
 
 
-def test_the_command_line_gives_rights_also_to_a_kernel_whose_lines_give_none(notebook, tmp_path, monkeypatch):
+def test_the_caller_gives_rights_also_to_a_kernel_whose_lines_give_none(notebook, tmp_path, monkeypatch, all_ended):
     monkeypatch.setenv("SANDBOX_KERNEL_LINES", "limits")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "file").write_text("shown")
