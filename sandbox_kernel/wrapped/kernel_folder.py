@@ -20,7 +20,7 @@ from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.template import NoLayer, Templates
 from sandbox_kernel.jail.walls import Places, Walls
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
+from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.overlay.session_layer import HereLink, SessionLayer
@@ -68,7 +68,6 @@ class KernelFolder:
         self._lock = threading.RLock()
         self._jail: Jail | None = None
         self._layer: SessionLayer | None = None
-        self._copy = Snapshot()
         #: What was changed between two cells: the next cell's reply tells it.
         self._early = CellChanges()
         #: What the first cell says.
@@ -89,12 +88,10 @@ class KernelFolder:
         try:
             if jail.layer_fd >= 0:
                 self._layer = SessionLayer(self._folder, jail.box_fd, jail.layer_fd, jail.settings_fd)
-            self._link.begin_over(self._layer)
             with Rooted(jail.box_fd) as box:
-                if self._layer is None:
-                    self._unsaid += self._link.copy_in(box)
+                self._unsaid += self._link.begin_over(self._layer, box)
                 self._link.bring_in(box, lambda: None)
-                self._settle(box)
+            self._link.look.settle()
         except BaseException:
             jail.destroy()
             raise
@@ -113,10 +110,8 @@ class KernelFolder:
                 return said
             with Rooted(self._jail.box_fd) as box:
                 written, _ = self._link.bring_in(box, self._keep_early)
-                if written and self._layer is not None:
-                    self._layer.look.settle(written)
-                elif written:
-                    self._settle(box)
+                if written:
+                    self._link.look.settle(written)
             return said
 
     def _keep_early(self) -> None:
@@ -130,19 +125,12 @@ class KernelFolder:
             if self._jail is None:
                 return CellChanges()
             early, self._early = self._early, CellChanges()
-            if self._layer is not None:
-                seen = self._layer.look.changes()
-                changes = seen.changes
-                found = self._link.keep_changes(self._layer.look.layer, seen)
-            else:
-                with Rooted(self._jail.box_fd) as box:
-                    before, self._copy = self._copy, snapshot(box, since=self._copy, shared=True)
-                    changes = compare(before, self._copy)
-                    found = self._link.pull(box, changes)
-            missing = [*found, *self._folder.project.git_notes(changes)]
-            told = {change.path for change in displayed(changes)}
+            seen = self._link.look.changes()
+            missing = [*self._link.keep_changes(seen), *self._folder.project.git_notes(seen.changes)]
+            changes = displayed(seen.changes)
+            told = {change.path for change in changes}
             rest = (change for change in early.changes if change.path not in told)
-            return CellChanges((*rest, *displayed(changes)), (*early.missing, *missing))
+            return CellChanges((*rest, *changes), (*early.missing, *missing))
 
     def leave(self, *, keep: bool) -> None:
         """The kernel has ended and its jail is about to: keep what changed since the last cell, or not."""
@@ -169,9 +157,3 @@ class KernelFolder:
             said = answer(self._folder, asked)
             self._unsaid += self.before_cell()
             return said
-
-    def _settle(self, box: Rooted) -> None:
-        if self._layer is not None:
-            self._layer.look.settle()
-        else:
-            self._copy = snapshot(box, since=self._copy, shared=True)

@@ -50,7 +50,7 @@ def test_a_remark_of_ours_stands_on_a_line_of_its_own_without_the_colours_of_the
     hidden = "import sys; print('\\x1b[8;37mx\\x1b[37mwhite', end='', file=sys.stderr, flush=True)"
     _, outputs = kernel.run(f"{hidden}; display({{'application/pdf': 'x'}}, raw=True)")
     said = "".join(content["text"] for kind, content in outputs if kind == "stream")
-    assert "x\x1b[37mwhite\x1b[0m\n\u25a3 a PDF document was not shown" in said, outputs
+    assert "x\x1b[37mwhite\x1b[0m\n\u25a3 application/pdf was not shown" in said, outputs
 
 
 @pytest.mark.slow

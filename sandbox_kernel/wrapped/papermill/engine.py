@@ -30,7 +30,7 @@ from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.limits import check_timeout
 from sandbox_kernel.notebook.options.cell_options import policy_of
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, STATE_VARIABLE
-from sandbox_kernel.notebook.options.parse_options import (
+from sandbox_kernel.notebook.options.parse_cell import (
     HERE_VARIABLE,
     MEMORY_VARIABLE,
     OPTIONS_VARIABLE,
