@@ -80,10 +80,13 @@ def test_changes_outlive_a_killed_kernel_and_the_next_one_sees_them(wrap, start,
 
 
 @pytest.mark.slow
-def test_a_cell_that_a_limit_ended_leaves_nothing_in_the_folder(wrap, start, capsys):
+def test_a_cell_that_uses_too_much_memory_is_told_and_leaves_nothing_in_the_folder(wrap, start, capsys):
     kernel = start(wrap("python3", "--here", "--memory", "256M", as_name="small-here"))
     kernel.run("open('whole.txt', 'w').write('whole')")
-    kernel.run("open('half.txt', 'w').write('half'); x = bytearray(1 << 30)")
+    request = kernel.kc.execute("open('half.txt', 'w').write('half'); x = bytearray(600 << 20); x[::4096] = x[::4096]")
+    [error] = [content for kind, content in kernel.outputs(request, 60) if kind == "error"]
+    assert (error["ename"], "256 MB" in error["evalue"]) == ("MemoryExceeded", True)
+    assert kernel.reply(request)["ename"] == "MemoryExceeded"
     assert changed(capsys) == {"whole.txt": "created"}
 
 

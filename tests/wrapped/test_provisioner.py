@@ -74,8 +74,10 @@ def test_a_kernel_is_interrupted_and_a_dead_one_is_started_again_by_the_server(s
     kernel.wait_for_output(request, "begun")
     kernel.km.interrupt_kernel()
     assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
-    request = kernel.kc.execute("import os; os._exit(1)")
-    assert [content["ename"] for kind, content in kernel.outputs(request, 60) if kind == "error"] == ["SandboxKilled"]
+    request = kernel.kc.execute("import os; os._exit(3)")
+    [error] = [content for kind, content in kernel.outputs(request, 60) if kind == "error"]
+    assert error["ename"] == "SandboxKilled"
+    assert error["evalue"] == "the kernel ended itself with exit code 3; variables are lost"
     kernel.km.provisioner.process.wait(20)
     assert not kernel.km.is_alive()
     kernel.km.restart_kernel(now=True)
