@@ -42,9 +42,8 @@ class MemoryBudget:
         #: The checkpoint of a cell is made before the host knows of it, so there is always room for one more process.
         self._processes = processes + OWN_PROCESSES + bool(checkpoints)
         self._has_checkpoints = checkpoints > 0
-        #: Memory of the worker before the first cell, and of the copies of the work folder: both do not count.
+        #: Memory of the worker before the first cell, which does not count.
         self._own_bytes = 0
-        self.copies_bytes = 0
         jail.meter.arm(limit_bytes, self._processes, spare_processes(checkpoints))
 
     def begin(self) -> None:
@@ -56,7 +55,7 @@ class MemoryBudget:
 
     def relimit(self, copies: int) -> None:
         """Set the kernel's limits for the next cell, beside so many ``copies`` of the worker."""
-        room = self._worker_bytes() + self.copies_bytes + _SLACK if self._has_checkpoints else 0
+        room = self._worker_bytes() + _SLACK if self._has_checkpoints else 0
         try:
             self._jail.meter.relimit(self.limit_bytes + room, self._processes + copies)
         except OSError as error:
@@ -77,7 +76,7 @@ class MemoryBudget:
     def is_crowded(self) -> bool:
         """Whether a checkpoint must be dropped: worker and checkpoints together hold more than the limit."""
         meter = self._jail.meter
-        return meter.usage_bytes() > self.limit_bytes and meter.held_bytes() - self.copies_bytes > self.limit_bytes
+        return meter.usage_bytes() > self.limit_bytes and meter.held_bytes() > self.limit_bytes
 
     def has_room(self) -> bool:
         """Whether a checkpoint can wake before the memory of the worker, which is to be ended, is free."""
@@ -102,7 +101,7 @@ class MemoryBudget:
     def used_bytes(self) -> int:
         """Return the current memory use of the session in bytes, for display."""
         if self._jail.meter.exact:
-            return max(0, self._jail.meter.usage_bytes() - self.copies_bytes)
+            return self._jail.meter.usage_bytes()
         return self._worker_bytes()
 
 

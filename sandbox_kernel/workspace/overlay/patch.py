@@ -267,12 +267,12 @@ def _blob(side: Entry | None) -> str:
     return hashlib.sha1(b"blob %d\0" % len(side.data) + side.data, usedforsecurity=False).hexdigest()
 
 
-# Two states of a session that works on the user's folder: two copies of its layer. Where a copy has nothing, the user's
-# own file shows, in its present version. Nothing of a hidden file is told.
+# Two states of a session: two copies of its work folder or, where it works on the user's folder, of its layer. Where a
+# copy of a layer has nothing, the user's own file shows, in its present version. Nothing of a hidden file is told.
 
 
-def compare_layers(
-    project: ProjectFolder, before: Mapping[str, Entry], after: Mapping[str, Entry]
+def compare_states(
+    project: ProjectFolder | None, before: Mapping[str, Entry], after: Mapping[str, Entry]
 ) -> tuple[list[FileDiff], str]:
     """Return the files that differ, sorted by path, and an empty text or what was left out."""
     found: list[FileDiff] = []
@@ -293,16 +293,16 @@ def compare_layers(
     return found, f"{left} more files differ" if left else ""
 
 
-def _touched(project: ProjectFolder, layer: Mapping[str, Entry]) -> Iterator[str]:
+def _touched(project: ProjectFolder | None, layer: Mapping[str, Entry]) -> Iterator[str]:
     """Yield the paths at which a layer may differ from the user's folder."""
     for path, entry in layer.items():
         if not entry.is_dir:
             yield path
-        if not entry.is_dir or entry.opaque:
+        if project is not None and (not entry.is_dir or entry.opaque):
             yield from (below.path for below in project.beneath(path))
 
 
-def _version(project: ProjectFolder, layer: Mapping[str, Entry], path: str) -> Entry | None:
+def _version(project: ProjectFolder | None, layer: Mapping[str, Entry], path: str) -> Entry | None:
     """Return type, size and content of what a program sees at a path with this layer; None also for a folder."""
     shows = not is_hidden(path)
     for at in (at for at, sign in enumerate(path) if sign == "/"):
@@ -311,7 +311,7 @@ def _version(project: ProjectFolder, layer: Mapping[str, Entry], path: str) -> E
             return None
         shows = shows and (above is None or not above.opaque)
     there = layer.get(path)
-    if there is None and shows:
+    if there is None and shows and project is not None:
         there = project.look(path)
         if there is not None and there.is_file:
             there = _with_data(project.root, there, MOST_BINARY)
