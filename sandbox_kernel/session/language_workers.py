@@ -214,6 +214,7 @@ def find_compiler() -> tuple[str, ...] | None:
 
 
 def _compile(compiler: tuple[str, ...], source: str) -> tuple[bytes, str]:
+    problem = "the addon for JavaScript checkpoints could not be compiled: "
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-") as aside:
         env = {"PATH": os.defpath, "HOME": aside, "ZIG_GLOBAL_CACHE_DIR": aside, "ZIG_LOCAL_CACHE_DIR": aside}
         try:
@@ -222,8 +223,8 @@ def _compile(compiler: tuple[str, ...], source: str) -> tuple[bytes, str]:
                 timeout=_TIMEOUT_S,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
-            return b"", f"the addon for JavaScript checkpoints could not be compiled: {error}"
+            return b"", f"{problem}{error}"
         if answer.returncode != 0:
-            return b"", f"the addon for JavaScript checkpoints could not be compiled: {answer.stderr.strip()[-300:]}"
+            return b"", f"{problem}{answer.stderr.strip()[-300:]}"
         with open(os.path.join(aside, FREEZE_ADDON), "rb") as file:
             return file.read(), ""

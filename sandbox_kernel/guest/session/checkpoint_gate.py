@@ -26,7 +26,7 @@ import time
 
 from ..gate.alive import descendants as processes
 from ..gate.alive import thread_ticks
-from .held import LOOK, WAKE, Held, Refused, await_ends, await_no_signal, end_others, only_the_worker
+from .held import LOOK, WAKE, Held, Refused, await_all, await_no_signal, end_others, only_the_worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class CheckpointGate:
         elif op == "drop":
             dropped = self.drop(order["cells"])
             if order["wait"]:
-                await_ends(dropped, DEATH_S)
+                await_all([held.fd for held in dropped], time.monotonic() + DEATH_S)
             for held in dropped:
                 held.close()
             if not order["wait"]:
@@ -142,7 +142,7 @@ class CheckpointGate:
         """
         replaced = self.held.pop(cell, None)
         if replaced is not None:
-            replaced.end()
+            replaced.send(signal.SIGKILL)
             replaced.close()
         try:
             if any(held.pid == pid and held.alive for held in self.held.values()):
@@ -171,7 +171,7 @@ class CheckpointGate:
             self.known.pop(cell, None)
             held = self.held.pop(cell, None)
             if held is not None:
-                held.end()
+                held.send(signal.SIGKILL)
                 dropped.append(held)
         return dropped
 
@@ -213,7 +213,7 @@ class CheckpointGate:
             if not end_others(lambda: self.worker, stay, deadline, self.reap, patient=patient):
                 problem = "the processes of the cell could not be killed"
         if not problem and (not chosen.alive or not await_no_signal(chosen.pid, WAKE, DEATH_S)):
-            chosen.end()
+            chosen.send(signal.SIGKILL)
             problem = "the checkpoint is gone"
         if problem:
             chosen.close()

@@ -123,19 +123,13 @@ class GateClient:
 
         With ``again``, to the worker alone, and only if it has done nothing since the first one.
         """
-        self._order({"op": "interrupt", "again": again})
-        self._owed.append("interrupt")
+        self._order({"op": "interrupt", "again": again}, owed=True)
 
     def settle(self) -> None:
         """Wait for all outstanding answers, so that a late interrupt or list of processes meets no later cell."""
         while self._owed:
             self._await(self._owed[0])
             self._owed.pop(0)
-
-    def kill_worker(self) -> None:
-        """Kill the worker at once; the promotion ends the processes that it started."""
-        self._order({"op": "kill"})
-        self._owed.append("kill")
 
     def hold(self, cell: int, pid: int) -> None:
         """Order the gate to hold the process that the worker reported as the checkpoint of a cell.
@@ -153,8 +147,7 @@ class GateClient:
 
     def snapshot(self, cell: int) -> None:
         """Order a list of the processes that there are, and return at once; call ``settle`` before the next cell."""
-        self._order({"op": "snapshot", "cell": cell})
-        self._owed.append("snapshot")
+        self._order({"op": "snapshot", "cell": cell}, owed=True)
 
     def look(self, cells: list[int]) -> None:
         """Order these checkpoints to look at their variables, each in a fork; the worker reports what they find."""
@@ -184,7 +177,11 @@ class GateClient:
         """Order the gate to wake the checkpoint that was promoted."""
         self._order({"op": "wake"})
 
-    def _order(self, order: Mapping[str, object]) -> None:
+    def kill_worker(self) -> None:
+        """Kill the worker at once; the promotion ends the processes that it started."""
+        self._order({"op": "kill"}, owed=True)
+
+    def _order(self, order: Mapping[str, object], *, owed: bool = False) -> None:
         control = self.jail.control
         try:
             control.settimeout(PATIENCE_S)
@@ -192,6 +189,8 @@ class GateClient:
             control.setblocking(False)
         except OSError:
             raise GateLost from None
+        if owed:
+            self._owed.append(str(order["op"]))
 
     def _await(self, op: str) -> dict[str, object]:
         deadline = time.monotonic() + PATIENCE_S

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -484,7 +485,7 @@ class JailedWorker:
             answer = self._await(Answer, timeout_s, stop)
         except KeyboardInterrupt:
             # The caller does not wait any more. An answer that comes later would be read in place of another message.
-            self.channel.interrupt_speaker()
+            self.channel.signal_speaker(signal.SIGINT)
             with contextlib.suppress(SessionError):
                 self._await(Answer)
             raise
@@ -516,7 +517,7 @@ class JailedWorker:
 
     def end_worker(self) -> None:
         """Kill the worker if it is alive; the promotion that follows ends the processes that it started."""
-        if self.gate.gone is None and not self.channel.kill_speaker():
+        if self.gate.gone is None and not self.channel.signal_speaker(signal.SIGKILL):
             self.gate.kill_worker()
         self.jail.meter.release()
 
@@ -570,7 +571,7 @@ class JailedWorker:
             self.channel.write_some()
             if stop is not None and stop.raised and time.monotonic() >= next_interrupt:
                 next_interrupt = time.monotonic() + INTERRUPT_EVERY_S
-                self.channel.interrupt_speaker()
+                self.channel.signal_speaker(signal.SIGINT)
             left = deadline - time.monotonic()
             if left <= 0:
                 raise SessionError(f"the worker did not answer within {timeout_s:g} s")

@@ -151,7 +151,7 @@ def _complete(content: Table, asked: CompletionRequest | None) -> Table:
     none: Table = {"status": "ok", "matches": [], "cursor_start": place, "cursor_end": place, "metadata": {}}
     if asked is None or given.cursor_end != place:
         return none
-    allowed = suggestions(given.matches, asked.code, given.cursor_start, place).matches
+    allowed = suggestions(given.matches, asked.code, given.cursor_start, place)[0]
     if not allowed:
         return none
     where = {"cursor_start": given.cursor_start, "cursor_end": place}
@@ -163,7 +163,7 @@ def _complete(content: Table, asked: CompletionRequest | None) -> Table:
         for each in typed if each.text in allowed
     ]  # fmt: skip
     metadata = {"_jupyter_types_experimental": types} if types else {}
-    return {"status": "ok", "matches": list(allowed), **where, "metadata": metadata}
+    return {"status": "ok", "matches": allowed, **where, "metadata": metadata}
 
 
 def _inspect(content: Table) -> Table:
