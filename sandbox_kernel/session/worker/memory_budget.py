@@ -48,14 +48,11 @@ class MemoryBudget:
 
     def begin(self) -> None:
         """Note what the worker holds before the first cell."""
-        self._own_bytes = self._worker_bytes()
-
-    def _worker_bytes(self) -> int:
-        return anonymous_bytes(self._channel.speaker)
+        self._own_bytes = anonymous_bytes(self._channel.speaker)
 
     def relimit(self, copies: int) -> None:
         """Set the kernel's limits for the next cell, beside so many ``copies`` of the worker."""
-        room = self._worker_bytes() + _SLACK if self._has_checkpoints else 0
+        room = anonymous_bytes(self._channel.speaker) + _SLACK if self._has_checkpoints else 0
         try:
             self._jail.meter.relimit(self.limit_bytes + room, self._processes + copies)
         except OSError as error:
@@ -65,7 +62,7 @@ class MemoryBudget:
 
     def lower(self, limit_bytes: int) -> None:
         """Lower the session's limit. Raises ``SessionError``, and changes nothing, when the state is already larger."""
-        held = self._worker_bytes(), self._jail.meter.files_bytes()
+        held = anonymous_bytes(self._channel.speaker), self._jail.meter.files_bytes()
         if sum(held) - self._own_bytes > limit_bytes:
             raise SessionError(
                 f"the session holds {sum(held) >> 20} MB already, more than the {limit_bytes >> 20} MB that this cell "
@@ -93,7 +90,7 @@ class MemoryBudget:
             return True
         if meter.usage_bytes() <= self.limit_bytes:
             return False
-        return self._worker_bytes() - self._own_bytes + meter.files_bytes() > self.limit_bytes
+        return anonymous_bytes(self._channel.speaker) - self._own_bytes + meter.files_bytes() > self.limit_bytes
 
     def memory_alarm(self) -> None:
         """Do nothing: which process the kernel killed for memory is looked up after the cell."""
@@ -102,7 +99,7 @@ class MemoryBudget:
         """Return the current memory use of the session in bytes, for display."""
         if self._jail.meter.exact:
             return self._jail.meter.usage_bytes()
-        return self._worker_bytes()
+        return anonymous_bytes(self._channel.speaker)
 
 
 def can_be_sealed(enforcer: str | None) -> bool:

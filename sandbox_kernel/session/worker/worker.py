@@ -81,19 +81,12 @@ Kind = TypeVar("Kind", bound=FromWorker)
 
 @dataclass(frozen=True, kw_only=True)
 class RolledBack:
-    """A finished rollback or undo: what was restored and what was not.
-
-    Attributes:
-        cell: how many cells are in the restored state.
-        names: how many variables of the user it has.
-        threads: how many threads of the user were lost.
-        files: why the work folder was not restored; empty when it was.
-
-    """
+    """A finished rollback or undo: how many cells and variables the state has, and how many threads were lost."""
 
     cell: int
     names: int
     threads: int
+    #: Why the work folder was not restored; empty when it was.
     files: str
 
     def losses(self) -> list[Note]:
@@ -324,12 +317,16 @@ class JailedWorker:
 
     def _make_room(self) -> None:
         """Drop checkpoints until everything fits into the limit, then set the limits for the next cell."""
-        if self._is_full():
+
+        def is_full() -> bool:
+            return os.fstatvfs(self.jail.box_fd).f_bavail == 0
+
+        if is_full():
             # A removed file takes disk space as long as a checkpoint has it open. No other checkpoint is in the way.
             # Files of a layer are on a file system of their own.
             device = os.fstat(self.jail.box_fd).st_dev if self.layer is None else None
             keepers = holders_of_removed_files(self.jail.init_pid, device)
-            self._evict_while(self._is_full, {item.node for item in self.tree.living() if item.pid in keepers})
+            self._evict_while(is_full, {item.node for item in self.tree.living() if item.pid in keepers})
         self._evict_while(self.memory.is_crowded)
         self.memory.relimit(self.tree.living_count)
 
@@ -339,10 +336,6 @@ class JailedWorker:
             self.tree.not_seen([node])
             self._note_names([node])
             self.gate.drop([node], wait=True)
-
-    def _is_full(self) -> bool:
-        """Whether there is no room left in the work folder."""
-        return os.fstatvfs(self.jail.box_fd).f_bavail == 0
 
     def limit_memory(self, limit_bytes: int) -> None:
         """Change the memory limit. Raises ``SessionError``, and changes nothing, when the state is already larger.
