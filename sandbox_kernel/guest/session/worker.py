@@ -312,7 +312,7 @@ class Worker:
         return True
 
     def answer_to(self, number: int) -> Dict[str, Any]:
-        """Wait for the host's answer to one question; discards late answers to questions that were interrupted."""
+        """Wait for the host's answer to one question; discards late answers to interrupted ones."""
         while True:
             answer = self.channel.await_answer()
             if answer.get("question") == number:

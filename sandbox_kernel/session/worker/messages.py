@@ -41,10 +41,9 @@ MAX_DEPTH = 100
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_MARKED = 10_000
 
-#: The kinds of questions. ``image`` writes the state to a file and ``load`` reads it; ``code`` is the file's name then.
-#: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
-#: ``source`` is ``inspect`` with the source code.
-#: ``debug`` comes with a socket, on which the worker serves a debugger from then on.
+#: The kinds of questions. ``image`` writes the state and ``load`` reads it. ``looks`` makes the worker send what
+#: checkpoints saw of their variables; ``code`` has the numbers of the cells. ``source`` is ``inspect`` with the source
+#: code. ``debug`` comes with a socket, on which the worker serves a debugger from then on.
 What = Literal["complete", "inspect", "source", "is_complete", "image", "changes", "load", "looks", "debug"]
 
 
