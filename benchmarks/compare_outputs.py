@@ -32,7 +32,7 @@ from benchmarks.cell_outputs import comparable
 from benchmarks.kernel_peers import REPOSITORY
 from benchmarks.markdown_section import table
 from benchmarks.measure import machine
-from sandbox_kernel.notebook.options.parse_options import HERE_VARIABLE, MEMORY_VARIABLE, TIMEOUT_VARIABLE
+from sandbox_kernel.notebook.options.parse_cell import HERE_VARIABLE, MEMORY_VARIABLE, TIMEOUT_VARIABLE
 from sandbox_kernel.notebook.sandboxes import KEEP_VARIABLE, NOTEBOOK_VARIABLE
 
 #: The text of what each code cell showed, in the order of the notebook.

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -21,8 +21,7 @@ if sys.argv[1:2] == ["run"]:
     import_late("inspect")
 
 from sandbox_kernel import __version__
-from sandbox_kernel.commands.shared import duration, make_env, make_secrets, megabytes
-from sandbox_kernel.commands.terminal import say
+from sandbox_kernel.commands.shared import duration, make_env, make_secrets, megabytes, say
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.policy.sandbox_policy import make_policy
 
@@ -152,33 +151,21 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _no_command(words: list[str]) -> str:
-    """The message for a line whose first word is no command: with the line that was meant, or all commands.
-
-    Commands, options and languages are compared together, and what notebooks have: users mix them up.
-    """
-    import difflib  # imported here, because most lines have no mistake
-
+    """The message for a line whose first word is no command: with the line that was meant, or all commands."""
     from sandbox_kernel.model import Language
     from sandbox_kernel.notebook.options.option_table import COMMAND_NAMES
 
-    word, rest, no = words[0], " ".join(words[1:4]), f"{words[0][:80]!r} is no command"
-    if not word.startswith("-") and os.path.isfile(word):
-        return f"{no}; did you mean sandbox-kernel run {word}?"
-    own = argparse.ArgumentParser()
-    _find("run", "add_run_arguments")(own)
+    word, rest = words[0], " ".join(words[1:4])
+    # Users mix up commands, options, languages, and what notebooks have.
     known = {language: f"sandbox-kernel run --language {language} {rest}" for language in Language.names()}
     known |= {name: f"%sandbox {name} in a notebook" for name in COMMAND_NAMES}
-    known |= {
-        option[2:]: f"sandbox-kernel run {option} {rest}"
-        for option in own._option_string_actions
-        if option.startswith("--")
-    }
+    known |= {option[2:]: f"sandbox-kernel run {option} {rest}" for option in _options("run") if option[:2] == "--"}
     known |= {name: f"sandbox-kernel {name} {rest}" for name in _COMMANDS}
     known["list"] = f"sandbox-kernel wrapped {rest}"
-    near = difflib.get_close_matches(word.lstrip("-").partition("=")[0].lower(), known, n=1, cutoff=0.6)
-    return (
-        f"{no}; did you mean {known[near[0]].rstrip()}?" if near else f"{no}; the commands are: {', '.join(_COMMANDS)}"
-    )
+    is_program = not word.startswith("-") and os.path.isfile(word)
+    near = f"sandbox-kernel run {word}" if is_program else _near(word.lstrip("-").partition("=")[0].lower(), known)
+    hint = f"did you mean {near.rstrip()}?" if near else f"the commands are: {', '.join(_COMMANDS)}"
+    return f"{word[:80]!r} is no command; {hint}"
 
 
 def _unknown(command: str, words: Sequence[str]) -> str:
@@ -186,15 +173,23 @@ def _unknown(command: str, words: Sequence[str]) -> str:
     word = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
     if word is None:
         return f"{command} takes no argument {words[0]!r}; see sandbox-kernel {command} --help"
-    import difflib  # imported here, because most lines have no mistake
-
-    own = argparse.ArgumentParser()
-    _find(command, f"add_{command}_arguments")(own)
-    near = difflib.get_close_matches(word, own._option_string_actions, n=1, cutoff=0.6)
-    if near:
-        return f"unknown option {word!r}; did you mean {near[0]}?"
+    if near := _near(word, {option: option for option in _options(command)}):
+        return f"unknown option {word!r}; did you mean {near}?"
     place = "; arguments of the program come after --" if command == "run" else ""
     return f"{command} has no option {word!r}{place}; see sandbox-kernel {command} --help"
+
+
+def _options(command: str) -> list[str]:
+    own = argparse.ArgumentParser()
+    _find(command, f"add_{command}_arguments")(own)
+    return list(own._option_string_actions)
+
+
+def _near(word: str, known: Mapping[str, str]) -> str:
+    """Return what stands for the known word that is most like this one; empty when none is."""
+    import difflib  # imported here, because most lines have no mistake
+
+    return next((known[name] for name in difflib.get_close_matches(word, known, n=1, cutoff=0.6)), "")
 
 
 if __name__ == "__main__":

@@ -131,17 +131,14 @@ class BoxFiles:
 
         return HereLink(self._here)
 
-    def provision(self, manifest: Manifest | object, *, archives: str | os.PathLike[str] | None = None) -> None:
-        """Write the files that a ``Manifest``, or its JSON form, lists into the work folder; checks all of them first.
-
-        ``archives`` is the host folder with the tar files that it names; no other folder is searched.
-        """
+    def provision(self, manifest: Manifest | object) -> None:
+        """Write what a ``Manifest``, or its JSON form, lists into the work folder; checks all of it first."""
         self._check_alive()
         from sandbox_kernel.workspace.manifest import Manifest
 
         wanted = manifest if isinstance(manifest, Manifest) else Manifest.from_document(manifest)
-        with self._folder.changing() as root, contextlib.ExitStack() as stack:
-            wanted.provision(root, None if archives is None else stack.enter_context(Rooted.at(archives)))
+        with self._folder.changing() as root:
+            wanted.provision(root)
 
     def snapshot(self, path: str | os.PathLike[str]) -> tuple[Skipped, ...]:
         """Save the work folder to a tar file on the host. Writes the complete file or none.

@@ -9,7 +9,7 @@ import shlex
 import sys
 from dataclasses import asdict
 
-from sandbox_kernel.commands.terminal import say, show_patch
+from sandbox_kernel.commands.shared import say, show_patch
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.tree.paths import display_name

@@ -14,13 +14,12 @@ from typing import NoReturn
 
 from sandbox_kernel.backends.wasm.store import WasmStore
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-from sandbox_kernel.commands.shared import add_option, add_place_options
-from sandbox_kernel.commands.terminal import Lines, show_bar
+from sandbox_kernel.commands.shared import Lines, add_option, add_place_options, show_bar
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook import kernelspec
 from sandbox_kernel.notebook.options.cell_options import policy_of
-from sandbox_kernel.notebook.options.parse_options import parse_options
+from sandbox_kernel.notebook.options.parse_cell import parse_options
 from sandbox_kernel.policy import PRESETS
 from sandbox_kernel.policy.gpu import parse_gpu
 

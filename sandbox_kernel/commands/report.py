@@ -9,8 +9,7 @@ import webbrowser
 from dataclasses import replace
 
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
-from sandbox_kernel.commands.shared import add_policy_options, names, policy_of
-from sandbox_kernel.commands.terminal import show_measuring
+from sandbox_kernel.commands.shared import add_policy_options, names, policy_of, show_measuring
 from sandbox_kernel.report.browser_attempts import measure_page
 
 

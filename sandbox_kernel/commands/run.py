@@ -6,29 +6,33 @@ import argparse
 import contextlib
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import BinaryIO
 
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sandbox import BACKENDS, Sandbox
-from sandbox_kernel.commands.here import add_here_options, settle_changes, sort_out_here
 from sandbox_kernel.commands.shared import (
+    Echo,
     add_option,
     add_policy_options,
+    ask,
     duration,
     make_env,
     make_secrets,
     megabytes,
     names,
     policy_of,
+    say,
+    show_bar,
+    show_patch,
 )
-from sandbox_kernel.commands.terminal import Echo, ask, say, show_bar
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
-from sandbox_kernel.model import ExecResult, Language, Status, describe_end
+from sandbox_kernel.model import ExecResult, FsChange, Language, Status, describe_end
 from sandbox_kernel.model.hints import Stumble, hints
-from sandbox_kernel.model.notes import WantedKind
+from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.receipt import describe_isolation
+from sandbox_kernel.workspace.tree.paths import display_name
 
 _SUFFIXES = {
     ".py": "python", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".ts": "typescript",
@@ -79,36 +83,29 @@ def run(options: argparse.Namespace) -> int:
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
         code = raw if wasm_bytes else _decoded(raw, options.file)
     env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
-    policy = policy_of(options)
-    secrets = make_secrets(options.secret, os.environ)
     stdin = None if options.file == "-" else _input()
-    while True:
-        with Sandbox(
-            policy,
-            config=ProcessConfig(pool_size=0),  # there is no second run to keep jails ready for
-            require=options.require,
-            audit=options.audit,
-            allow_private_for=options.allow_private,
-            secrets=secrets,
-            here=options.here,
-        ) as box:
-            box.on_prepare = show_bar if sys.stderr.isatty() else None
-            echo = Echo()
-            result = box.run(
-                code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
-                args=[_as_utf8(word) for word in options.args],
-                limits=Limits(gpu_memory_mb=options.gpu_memory), backend=options.backend,
-                on_output=None if options.json else echo,
-            )  # fmt: skip
-            echo.close()
-            hinted = _hints_of(result)
-            status = _finish(result if options.json else hinted, options)
-            if _gave_more(hinted, options):
-                policy = policy_of(options)
-                continue
-            if options.here is not None:
-                settle_changes(box, options, ended_well=status == 0)
-        return status
+    with Sandbox(
+        policy_of(options),
+        config=ProcessConfig(pool_size=0),  # there is no second run to keep jails ready for
+        require=options.require,
+        audit=options.audit,
+        allow_private_for=options.allow_private,
+        secrets=make_secrets(options.secret, os.environ),
+        here=options.here,
+    ) as box:
+        box.on_prepare = show_bar if sys.stderr.isatty() else None
+        echo = Echo()
+        result = box.run(
+            code, language, timeout=options.timeout, memory_mb=options.memory, env=env, stdin=stdin,
+            args=[_as_utf8(word) for word in options.args],
+            limits=Limits(gpu_memory_mb=options.gpu_memory), backend=options.backend,
+            on_output=None if options.json else echo,
+        )  # fmt: skip
+        echo.close()
+        status = _finish(result, options)
+        if options.here is not None:
+            settle_changes(box, options, ended_well=status == 0)
+    return status
 
 
 def _program(name: str) -> bytes:
@@ -161,18 +158,13 @@ def _finish(result: ExecResult, options: argparse.Namespace) -> int:
         for violation in result.violations:
             allow = f"; to allow it: {violation.remedy}" if violation.remedy else ""
             say(f"[refused {violation.subject}: {violation.reason}{allow}]")
-        for note in result.notes:
+        # Hints for somebody who types command lines in this folder.
+        for note in (*result.notes, *hints(result, Stumble("", os.path.exists, os.getcwd(), hidden=_is_hidden))):
             say(f"[{note}]")
         say(f"[{describe_end(result)} · {result.duration:.3f} s · {describe_isolation(result.isolation)}]")
     if result.exit_code is not None and result.status is not Status.MEMORY_EXCEEDED:
         return result.exit_code
     return 130 if result.status is Status.INTERRUPTED else 124
-
-
-def _hints_of(result: ExecResult) -> ExecResult:
-    """Return the result with hints for somebody who types command lines in this folder."""
-    stumble = Stumble("", os.path.exists, os.getcwd(), hidden=_is_hidden)
-    return replace(result, notes=(*result.notes, *hints(result, stumble)))
 
 
 def _is_hidden(path: str) -> bool:
@@ -181,31 +173,107 @@ def _is_hidden(path: str) -> bool:
     return is_hidden(path)
 
 
-def _gave_more(result: ExecResult, options: argparse.Namespace) -> bool:
-    """Ask about each right that a program lacked, and put what the user allows into the options.
+def add_here_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a folder that the program works on."""
+    add_option(
+        parser, "--here", metavar="DIR",
+        help="work on a folder (this one without =DIR), copy-on-write: nothing in it changes until you apply",
+    )  # fmt: skip
+    add = parser.add_argument
+    add("--apply", action="store_true", help="write what changed to the folder when the program ends well")
+    add(
+        "--apply-also", action="append", metavar="PATH",
+        help="with --apply: write this change too, which is written only when named (.git, .vscode, …); repeatable",
+    )  # fmt: skip
+    add("--diff", metavar="FILE", help="write what changed to FILE as a patch for git apply; - prints it")
 
-    It is asked where standard input and standard error are a terminal, and never otherwise. Returns whether there is
-    something new: the program then runs again from its beginning, in a new sandbox, and what its first run changed is
-    dropped.
+
+def sort_out_here(options: argparse.Namespace) -> None:
+    """Tell the folder of ``--here DIR`` from a program: ``run --here prog.py`` means this folder and that program."""
+    if options.here is not None and not os.path.isdir(options.here) and os.path.exists(options.here):
+        if options.code is None:
+            options.args = ([] if options.file is None else [options.file]) + options.args
+            options.file = options.here
+        else:
+            options.args = [options.here, *([] if options.file is None else [options.file]), *options.args]
+            options.file = None
+        options.here = "."
+    if options.here is None and (options.apply or options.diff):
+        raise InvalidRequest("--apply and --diff are about the folder of --here; add --here")
+    if options.apply_also and not options.apply:
+        raise InvalidRequest("--apply-also adds to what --apply writes; add --apply")
+
+
+def settle_changes(box: Sandbox, options: argparse.Namespace, *, ended_well: bool) -> None:
+    """Write the patch, apply, or ask; says on stderr what became of the changes.
+
+    ``--apply`` writes nothing when the program did not end well: its changes may be half done.
     """
-    if options.json or options.quiet or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    if not result.violations and not any(note.wanted for note in result.notes):
-        return False
-    from sandbox_kernel.notebook.permission_prompts import offers_of  # few runs lack something at a terminal
+    changes = box.diff()
+    if options.diff is not None:
+        if options.diff == "-":
+            show_patch(box.patch(), sys.stdout)
+        else:
+            _write_patch(box, options)
+    if not changes:
+        return
+    files = _counted(changes)
+    if options.apply and not ended_well:
+        _say(options, f"[{files} and nothing was written: the program failed; --diff FILE keeps them as a patch]")
+    elif options.apply:
+        _apply(box, options.apply_also or None, options)
+    elif sys.stdin.isatty() and sys.stderr.isatty() and not options.json and options.diff is None:
+        _ask(box, files, options)
+    elif options.diff is not None:
+        _say(options, f"[{files} and only the diff was written: add --apply to write to the folder]")
+    else:
+        _say(options, f"[{files} and nothing was written: add --apply to write to the folder, --diff FILE for a patch]")
 
-    given: list[str] = []
-    for offer in offers_of(result):
-        what = offer.wanted.what
-        if offer.wanted.kind is WantedKind.DOMAIN:
-            if ask(f"{offer.sentence} Allow it and run the program again?", "allow"):
-                options.allow_net.append(what)
-                given.append(f"--allow-net {what}")
-        elif options.here is None and ask(
-            f"The program looked for {what}, which is in this folder. Run it again here, copy-on-write?", "here"
-        ):
-            options.here = "."
-            given.append("--here")
-    if given:
-        say(f"[runs again with {' '.join(given)}, for this run only]")
-    return bool(given)
+
+def _write_patch(box: Sandbox, options: argparse.Namespace) -> None:
+    patch = box.whole_patch()
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(host_file(options.diff), flags, 0o666), "w", encoding="utf-8") as file:
+            file.write(patch.text)
+    except OSError as error:
+        raise InvalidRequest(
+            f"--diff {options.diff!r} cannot be written: {error.strerror}; name a file that is no link, or - to print"
+        ) from None
+    if patch.left_out:
+        _say(options, f"[not in the patch, which cannot hold them: {_few(patch.left_out)}; --apply writes them]")
+
+
+def _ask(box: Sandbox, files: str, options: argparse.Namespace) -> None:
+    kept_back, shown = box.left_out(), box.digest()
+    named = f", {len(kept_back)} only with all ({_few(kept_back)})" if kept_back else ""
+    while answer := ask(f"{files}{named}. Apply?", "apply", *(["all"] if kept_back else []), "diff"):
+        if answer != "diff":
+            _apply(box, kept_back if answer == "all" else None, options, shown)
+            return
+        show_patch(box.patch(), sys.stderr)
+    say("[nothing was written]")
+
+
+def _apply(box: Sandbox, also: Sequence[str] | None, options: argparse.Namespace, shown: str | None = None) -> None:
+    """Write the changes, and those of ``also``, which are written only when they are named; says what was left out."""
+    plain = {change.path for change in box.diff()} - set(box.left_out())
+    done = box.apply([*sorted(plain), *also] if also else None, shown=shown)
+    left = box.left_out()
+    rest = f"; not written, name them with --apply-also PATH: {_few(left)}" if left else ""
+    _say(options, f"[{len(done)} written to {box.here}{rest}]")
+
+
+def _counted(changes: Sequence[FsChange]) -> str:
+    files = sum(change.type != "directory" for change in changes)
+    count, noun = (files, "file") if files else (len(changes), "folder")
+    return f"{count} {noun}{'' if count == 1 else 's'} changed"
+
+
+def _few(paths: Sequence[str]) -> str:
+    return ", ".join([*map(display_name, paths[:5]), *(["…"] if len(paths) > 5 else [])])
+
+
+def _say(options: argparse.Namespace, text: str) -> None:
+    if not options.quiet:
+        say(text)

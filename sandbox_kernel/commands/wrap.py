@@ -8,8 +8,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from sandbox_kernel.commands.shared import POLICY_HELP, add_option, add_place_options, duration, megabytes
-from sandbox_kernel.commands.terminal import say
+from sandbox_kernel.commands.shared import POLICY_HELP, add_option, add_place_options, duration, megabytes, say
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.policy import PRESETS

@@ -5,7 +5,7 @@ since the last time. Saving waits for a running cell, on a thread of its own, an
 
     CACHE/autosave/NOTEBOOK/last/LANGUAGE-NAME       what the kernel saved that saved last
     CACHE/autosave/NOTEBOOK/earlier/LANGUAGE-NAME    what the kernel before that one left
-    CACHE/autosave/NOTEBOOK/claim                    locked by the kernel that saves
+    CACHE/autosave/NOTEBOOK/lock                     locked by the kernel that saves (``LockedFolder``)
 
 ``NOTEBOOK`` is a hash of the notebook's path. Each file is complete or not there, and is data of a sandbox: only a jail
 makes variables of it (``session/saved_file.py``). The first save of a kernel puts what an earlier kernel left
@@ -15,8 +15,6 @@ aside, so a new kernel that saves an empty session destroys nothing.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -28,13 +26,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
-from sandbox_kernel.limits import MIB
+from sandbox_kernel.ground.own_folder import LockedFolder, cache_root, remove_oldest
 from sandbox_kernel.model import Language, Note, notes
 
-#: The most notebooks whose states are kept, and the most bytes of all of them together; the oldest go first.
-MOST_NOTEBOOKS, MOST_BYTES = 20, 2048 * MIB
-_LAST, _EARLIER, _CLAIM = "last", "earlier", "claim"
+_LAST, _EARLIER = "last", "earlier"
 #: The end of the name of a file that is being written (``session/saved_file.py``).
 _HALF = re.compile(r"\.[0-9a-f]{16}\.part\Z")
 
@@ -57,60 +52,43 @@ def default_folder() -> str:
 
 
 class KeptStates:
-    """The states of one notebook, for one kernel.
-
-    Args:
-        notebook: the path of the notebook.
-        folder: where the states of all notebooks lie.
-
-    """
+    """The states of one notebook, for one kernel. ``folder`` is where the states of all notebooks lie."""
 
     def __init__(self, notebook: str, folder: str | None = None) -> None:
         self.notebook = notebook
-        self._all = folder or default_folder()
-        self._own = os.path.join(self._all, hashlib.sha256(os.path.abspath(notebook).encode()).hexdigest()[:32])
+        name = hashlib.sha256(os.path.abspath(notebook).encode()).hexdigest()[:32]
+        self._own = os.path.join(folder or default_folder(), name)
         self._lock = threading.Lock()
         self._has_saved = False
-        self._claim: int | None = None
+        self._claim: LockedFolder | None = None
 
-    def check(self) -> None:
+    def check(self) -> LockedFolder:
         """Make the folder and claim it; raises ``SessionError`` when states cannot be kept there.
 
         The claim ends with this process. Two kernels that save for one notebook would replace each other's states.
         """
-        try:
-            make_own_folder(self._own)
-            claimed = self._claimed()
-        except OSError as error:
-            raise SessionError(
-                f"autosave cannot keep states in {self._all!r}: {error}; name a folder of your own in the environment "
-                "variable SANDBOX_KERNEL_CACHE, or use %sandbox save NAME"
-            ) from None
-
-        if not claimed:
-            raise SessionError(
-                "another kernel of this notebook saves its sessions already, and one would replace what the other "
-                "saved; end that kernel, or use %sandbox save NAME"
-            )
-
-    def _claimed(self) -> bool:
-        path = os.path.join(self._own, _CLAIM)
         with self._lock:
-            if self._claim is not None:
-                if os.path.exists(path):
-                    return True
-                os.close(self._claim)
-                self._claim = None
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
-                # Such a lock is the process's own: no child keeps it when the kernel is killed.
-                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._claim is None or not os.path.isdir(self._own):
+                    self.close()
+                    self._claim = LockedFolder.claim(self._own)
             except OSError as error:
-                if error.errno in (errno.EACCES, errno.EAGAIN):
-                    os.close(fd)
-                    return False
-            self._claim = fd
-            return True
+                raise SessionError(
+                    f"autosave cannot keep states in {self._own!r}: {error}; name a folder of your own in the "
+                    "environment variable SANDBOX_KERNEL_CACHE, or use %sandbox save NAME"
+                ) from None
+            if self._claim is None:
+                raise SessionError(
+                    "another kernel of this notebook saves its sessions already, and one would replace what the other "
+                    "saved; end that kernel, or use %sandbox save NAME"
+                )
+            return self._claim
+
+    def close(self) -> None:
+        """Let another kernel save for this notebook."""
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
 
     def place(self, language: Language, name: str) -> str:
         """Return the path to save a session to. The first call puts aside what an earlier kernel left."""
@@ -125,6 +103,9 @@ class KeptStates:
                     os.rename(last, earlier)
                 self._has_saved = True
             os.makedirs(last, 0o700, exist_ok=True)
+            os.utime(self._own)
+        # The states of notebooks that have saved nothing for longest go first.
+        remove_oldest(os.path.dirname(self._own), keep=self._own)
         return os.path.join(last, f"{language}-{name}" if name else str(language))
 
     def left_behind(self) -> tuple[KeptState, ...]:
@@ -143,41 +124,9 @@ class KeptStates:
 
     def forget(self) -> None:
         """Remove every state of this notebook."""
-        shutil.rmtree(self._own, ignore_errors=True)
+        self.check().remove()
         with self._lock:
-            self._has_saved = False
-
-    def tidy(self) -> bool:
-        """Remove what is beyond the bounds, oldest notebook first; False when the states of this one went too."""
-        sizes = {name: _size(os.path.join(self._all, name)) for name in _names(self._all)}
-        total, count = sum(size for size, _ in sizes.values()), len(sizes)
-        own = os.path.basename(self._own)
-        # This notebook goes last: what it saved is the youngest, unless it alone is too large.
-        for name in sorted(sizes, key=lambda name: (name == own, sizes[name][1])):
-            if total <= MOST_BYTES and count <= MOST_NOTEBOOKS:
-                return True
-            shutil.rmtree(os.path.join(self._all, name), ignore_errors=True)
-            total, count = total - sizes[name][0], count - 1
-            if name == own:
-                return False
-        return True
-
-
-def _names(folder: str) -> list[str]:
-    with contextlib.suppress(OSError):
-        return os.listdir(folder)
-    return []
-
-
-def _size(folder: str) -> tuple[int, float]:
-    """Return the bytes of all files below a folder, and when the youngest was written."""
-    size, youngest = 0, 0.0
-    for place, _, names in os.walk(folder):
-        for name in (each for each in names if each != _CLAIM):
-            with contextlib.suppress(OSError):
-                found = os.lstat(os.path.join(place, name))
-                size, youngest = size + found.st_size, max(youngest, found.st_mtime)
-    return size, youngest
+            self._has_saved, self._claim = False, None
 
 
 #: How often states are saved when nothing else is asked for, and how often at most.
@@ -196,17 +145,14 @@ def notebook_path(environment: Mapping[str, str] = os.environ) -> str | None:
 class Autosaver:
     """Saves the sessions of one notebook, and knows what the kernel before this one left.
 
-    Args:
-        sessions: returns the sessions that hold something, by language and name.
-        notebook: the notebook's path; None when it is not known, and then nothing can be saved by itself.
-
+    ``sessions`` returns those that hold something. Where the notebook is not known, nothing can be saved by itself.
     """
 
-    def __init__(self, sessions: Callable[[], Mapping[Key, object]], notebook: str | None) -> None:
+    def __init__(self, sessions: Callable[[], Mapping[Key, Any]], notebook: str | None) -> None:
         self._sessions = sessions
         self.kept = None if notebook is None else KeptStates(notebook)
         self.every_s: float | None = None
-        self._saved: dict[Key, tuple[str, int]] = {}
+        self._saved: dict[Key, object] = {}
         self._stop = threading.Event()
         self._saving = threading.Lock()
         self._troubles: list[Note] = []
@@ -220,8 +166,13 @@ class Autosaver:
         kept.check()
         self.switch_off()
         self.every_s, self._stop = every_s, threading.Event()
-        work = threading.Thread(target=self._watch, args=(every_s, self._stop), name="sandbox-autosave", daemon=True)
-        work.start()
+        stop = self._stop
+
+        def watch() -> None:
+            while not stop.wait(every_s):
+                self.save()
+
+        threading.Thread(target=watch, name="sandbox-autosave", daemon=True).start()
         return kept.notebook
 
     def switch_off(self) -> None:
@@ -248,22 +199,16 @@ class Autosaver:
         """Save every session that has changed. What goes wrong is told with the next cell."""
         with self._saving:
             for (language, name), session in self._sessions().items():
-                if hasattr(session, "save"):
-                    self._save_one((language, name), session)
-
-    def _save_one(self, key: Key, session: Any) -> None:
-        kept, state = self._known(), session.present_state
-        if self._saved.get(key) == state:
-            return
-        try:
-            session.save(kept.place(*key))
-            if not kept.tidy():
-                raise SessionError(f"the state is larger than the {MOST_BYTES // MIB} MB that autosave keeps")
-            self._saved[key] = state
-        except (SandboxError, OSError) as error:
-            note = notes.not_autosaved(error)
-            if note not in self._troubles:
-                self._troubles.append(note)
+                key, state = (language, name), getattr(session, "present_state", None)
+                if not hasattr(session, "save") or self._saved.get(key) == state:
+                    continue
+                try:
+                    session.save(self._known().place(language, name))
+                    self._saved[key] = state
+                except (SandboxError, OSError) as error:
+                    note = notes.not_autosaved(error)
+                    if note not in self._troubles:
+                        self._troubles.append(note)
 
     def left_behind(self) -> tuple[KeptState, ...]:
         """Return what an earlier kernel of this notebook left."""
@@ -277,10 +222,6 @@ class Autosaver:
             if left := self.left_behind():
                 told = [notes.state_offered(when(left)), *told]
         return tuple(told)
-
-    def _watch(self, every_s: float, stop: threading.Event) -> None:
-        while not stop.wait(every_s):
-            self.save()
 
     def _known(self) -> KeptStates:
         if self.kept is None:

@@ -16,7 +16,6 @@ from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.notebook.editor import (
     Completion,
     History,
-    HistoryEntry,
     complete_magic,
     completeness,
     explain_magic,
@@ -106,7 +105,7 @@ class CellRequests:
         if done.bug is not None:
             self._kernel.log.error("a cell could not be run", exc_info=done.bug)
         if counted:
-            self.history.add(HistoryEntry(number, text, done.value))
+            self.history.add(number, text, done.value)
         if done.failure is not None:
             fields = failure_fields(done.failure)
             return {"status": "error", "execution_count": number, **fields, "payload": [], "user_expressions": {}}
@@ -203,35 +202,15 @@ class CellRequests:
         """Tell a console whether to run the code or to wait for more lines."""
         return completeness(code, self.state.defaults)
 
-    async def find_history(
-        self,
-        hist_access_type: str,
-        output: bool,
-        raw: bool,
-        session: int | None = None,
-        start: int | None = None,
-        stop: int | None = None,
-        n: int | None = None,
-        pattern: str | None = None,
-        unique: bool = False,
-    ) -> dict[str, object]:
+    async def find_history(self, asked: Content) -> dict[str, object]:
         """Return cells that were run in this kernel."""
-        match hist_access_type:
-            case "tail":
-                rows = self.history.tail(10 if n is None else n, output=output)
-            case "range":
-                rows = self.history.range(session or 0, start or 0, stop, output=output)
-            case "search":
-                rows = self.history.search(pattern or "*", n, unique=unique, output=output)
-            case _:
-                rows = []
-        return {"status": "ok", "history": rows}
+        return {"status": "ok", "history": self.history.find(asked)}
 
     async def _ask_session(self, what: str, code: str, position: int, detail: int = 0) -> Mapping[str, object] | None:
         """Ask the session in which this cell would run; None if there is none, or if it cannot answer."""
         plan = program_of(code, self.state.defaults)
         try:
-            session = self.state.sandboxes.sessions.of_cell(plan) if plan is not None else None
+            session = self.state.sandboxes.sessions.choice(plan).session if plan is not None else None
             if plan is None or session is None:
                 return None
             ask = session.complete if what == "complete" else partial(session.inspect, detail=detail)

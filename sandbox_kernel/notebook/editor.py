@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 import fnmatch
 import re
-import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import Language
@@ -237,64 +237,45 @@ def _indent(last: str) -> str:
     return spaces + "    " if last.rstrip().endswith(":") else spaces
 
 
-#: Most cells that are kept; a console asks for at most 1000.
-MAX_ENTRIES = 10_000
-MAX_OUTPUT = 10_000
+#: Most cells that are kept, of which a console asks for at most 1000; most characters of a value.
+MAX_ENTRIES, MAX_OUTPUT = 10_000, 10_000
 #: Number of the only session; history of earlier kernels is not kept.
 SESSION = 1
-
-
-@dataclass(frozen=True)
-class HistoryEntry:
-    """One executed cell: its number, its text, and the plain text of its value."""
-
-    line: int
-    source: str
-    output: str | None = None
-
 
 Row = tuple[int, int, str] | tuple[int, int, tuple[str, str | None]]
 
 
 class History:
-    """Cells in the order of their execution. Thread-safe, because subshells add cells too."""
+    """Cells in the order of their execution: number, text, and the plain text of the value."""
 
     def __init__(self) -> None:
-        self._entries: deque[HistoryEntry] = deque(maxlen=MAX_ENTRIES)
-        self._lock = threading.Lock()
+        self._entries: deque[tuple[int, str, str | None]] = deque(maxlen=MAX_ENTRIES)
 
-    def add(self, entry: HistoryEntry) -> None:
+    def add(self, number: int, source: str, value: str | None) -> None:
         """Add a cell. Its value comes from the sandbox and may be long, so only its beginning is kept."""
-        if entry.output is not None and len(entry.output) > MAX_OUTPUT:
-            entry = replace(entry, output=f"{entry.output[:MAX_OUTPUT]}…")
-        with self._lock:
-            self._entries.append(entry)
+        if value is not None and len(value) > MAX_OUTPUT:
+            value = f"{value[:MAX_OUTPUT]}…"
+        self._entries.append((number, source, value))
 
-    def tail(self, n: int, *, output: bool = False) -> list[Row]:
-        """The last ``n`` cells, oldest first."""
-        return self._rows(self._snapshot()[-n:] if n > 0 else [], output)
+    def find(self, asked: Mapping[str, Any]) -> list[Row]:
+        """Return what a ``history_request`` asks for, oldest first.
 
-    def range(self, session: int, start: int, stop: int | None, *, output: bool = False) -> list[Row]:
-        """The cells of a session from ``start`` up to but not including ``stop``; session 0 is the current one."""
-        if session not in (0, SESSION):
-            return []
-        found = [e for e in self._snapshot() if e.line >= start and (stop is None or e.line < stop)]
-        return self._rows(found, output)
-
-    def search(self, pattern: str, n: int | None, *, unique: bool = False, output: bool = False) -> list[Row]:
-        """The last ``n`` cells whose text matches a glob; ``unique`` keeps the newest of equal ones."""
-        found = [e for e in self._snapshot() if fnmatch.fnmatchcase(e.source, pattern)]
-        if unique:
-            newest = {e.source: e for e in found}
-            found = sorted(newest.values(), key=lambda e: e.line)
-        return self._rows(found if n is None else found[-n:] if n > 0 else [], output)
-
-    def _snapshot(self) -> list[HistoryEntry]:
-        with self._lock:
-            return list(self._entries)
-
-    @staticmethod
-    def _rows(entries: list[HistoryEntry], output: bool) -> list[Row]:
-        if output:
-            return [(SESSION, e.line, (e.source, e.output)) for e in entries]
-        return [(SESSION, e.line, e.source) for e in entries]
+        ``tail`` are the last ``n`` cells, ``range`` those from ``start`` up to but not including ``stop``, and
+        ``search`` the last ``n`` whose text matches a glob, with ``unique`` the newest of equal ones.
+        """
+        kind, n, found = asked.get("hist_access_type"), asked.get("n"), list(self._entries)
+        if kind == "range":
+            start, stop = asked.get("start") or 0, asked.get("stop")
+            own = (asked.get("session") or 0) in (0, SESSION)
+            found = [one for one in found if own and one[0] >= start and (stop is None or one[0] < stop)]
+        elif kind == "search":
+            found = [one for one in found if fnmatch.fnmatchcase(one[1], asked.get("pattern") or "*")]
+            if asked.get("unique"):
+                found = sorted({one[1]: one for one in found}.values(), key=lambda one: one[0])
+        else:
+            n = 10 if n is None else n
+        if kind != "range" and n is not None:
+            found = found[-n:] if n > 0 and kind in ("tail", "search") else []
+        if asked.get("output"):
+            return [(SESSION, number, (source, value)) for number, source, value in found]
+        return [(SESSION, number, source) for number, source, _ in found]

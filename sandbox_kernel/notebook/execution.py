@@ -21,19 +21,14 @@ from sandbox_kernel.notebook.frames.frame_comms import FrameComms
 from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.own_rights import YES, LineRights, LineSetting, can_be_asked, prompt, question
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell
-from sandbox_kernel.notebook.options.parse_options import first_defaults
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, first_defaults, parse_cell
 from sandbox_kernel.notebook.options.variables import encode
 from sandbox_kernel.notebook.page.stream_batch import StreamBatch
 from sandbox_kernel.notebook.page.views import PreparationBar
 from sandbox_kernel.notebook.permission_prompts import (
-    Offer,
-    OnQuestion,
     RightAnswers,
-    ask_for_rights,
     bundle,
     offers_of,
-    take_cell_back,
     take_files_back,
 )
 from sandbox_kernel.notebook.render import (
@@ -65,7 +60,12 @@ _LAST_WORDS_S = 5.0
 #: Bytes in use, and the limit.
 Memory = tuple[int, int]
 OnInput = Callable[[str, bool], Awaitable[str]]
+#: Asks the user, and returns the line that they typed; None when nobody answered.
+OnQuestion = Callable[[str], Awaitable[str | None]]
 T = TypeVar("T")
+
+#: Kinds of variables that JSON has.
+_TRAVELS = (bool, int, float, str, list, tuple, dict, type(None))
 
 MAX_NOTES = 40
 PANEL_AFTER_S = 2.0
@@ -127,15 +127,13 @@ class NotebookState:
         return self.sandboxes.box(self.defaults).report(again=True, on_progress=on_progress).to_dict()
 
     def known(self) -> dict[str, list[str]]:
-        """What options that take a name can be completed with."""
-        names = sorted(name for name, value in list(self.variables.items()) if _travels(name, value))
+        """What options that take a name can be completed with: variables of a kind that JSON has, not a shell's own."""
+        names = sorted(
+            name
+            for name, value in list(self.variables.items())
+            if not name.startswith("_") and name not in ("In", "Out") and isinstance(value, _TRAVELS)
+        )
         return {"-i": names, "--stdin-var": names, "--session": self.sandboxes.sessions.names()}
-
-
-def _travels(name: str, value: object) -> bool:
-    """Whether a variable is worth offering: not a shell's own, and of a kind that JSON has."""
-    own = name.startswith("_") or name in ("In", "Out")
-    return not own and isinstance(value, bool | int | float | str | list | tuple | dict | None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,23 +177,19 @@ class CellExecution:
         #: Whether a line command has shown something in this cell.
         self._told = False
 
-    async def run(self, text: str) -> CellReply:
-        """Plan the text of a cell of the Sandbox kernel, and do it."""
-        try:
-            plan = parse_cell(text, self._state.defaults)
-        except SandboxError as error:
-            return self._refusal(error)
-        return await self.run_plan(plan)
+    async def run(self, cell: str | CellPlan, *, pressed: bool = False) -> CellReply:
+        """Do what a cell of the Sandbox kernel, or a plan, asks for: line commands first, then the program.
 
-    async def run_plan(self, plan: CellPlan, *, pressed: bool = False) -> CellReply:
-        """Do what was planned: line commands first, then the program. ``pressed``: the user pressed a button for it."""
+        ``pressed``: the user pressed a button for it.
+        """
         try:
+            plan = cell if isinstance(cell, CellPlan) else parse_cell(cell, self._state.defaults)
             refused = await self._refused(plan, pressed=pressed)
             if refused is not None:
                 return CellReply(failure=refusal(refused), refused=refused)
             failure = await self._do(plan)
         except SandboxError as error:
-            return self._refusal(error)
+            return CellReply(failure=self._send(refusal(error)), refused=error)
         except Exception as error:  # a fault of ours must still be answered, or the notebook waits for ever
             text = f"the sandbox kernel itself failed: {type(error).__name__}: {error}"
             return CellReply(failure=self._send(Failure(INTERNAL_ERROR, text, (f"{MARK} {text}",))), bug=error)
@@ -203,9 +197,6 @@ class CellExecution:
             if self._late is not None:
                 self._late.open()
         return CellReply(failure=failure, value=self._value, reply=self._reply)
-
-    def _refusal(self, error: SandboxError) -> CellReply:
-        return CellReply(failure=self._send(refusal(error)), refused=error)
 
     async def _refused(self, plan: CellPlan, *, pressed: bool) -> SandboxError | None:
         """Ask for rights that the cell's lines lack. Returns why it does not run, when a page shows a prompt instead.
@@ -245,42 +236,13 @@ class CellExecution:
                 self._send(ShowOutput({"text/plain": "\n".join(news)}))
             return None
         result = await self._program(plan)
-        while (again := await self._given(plan, offers := self._offers(plan, result), result)) is not None:
-            plan = again
-            result = await self._program(plan)
         failure = self._send(*render_result(result, quiet=plan.options.quiet))
-        if offers and self._door.watched():
+        locked = self._state.rights.setting is LineSetting.LOCKED
+        offers = () if locked else offers_of(result, self._state.answers.never, plan.options.session or "")
+        if offers and (self._door.watched() or self._question is not None):
             # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
             self._send(ShowOutput(bundle(offers)))
         return failure
-
-    def _offers(self, plan: CellPlan, result: ExecResult) -> tuple[Offer, ...]:
-        if self._state.rights.setting is LineSetting.LOCKED:
-            return ()
-        return offers_of(result, self._state.answers.never, plan.options.session or "")
-
-    async def _given(self, plan: CellPlan, offers: tuple[Offer, ...], result: ExecResult) -> CellPlan | None:
-        """Ask for the rights that the cell lacked, where that is possible; None when it is not run again."""
-        if self._question is None or not offers or self._door.watched():  # a page has buttons
-            return None
-        again = await ask_for_rights(plan, offers, self._state.answers, self._question, self._do_line)
-        if again is None:
-            return None
-        session = self._state.sandboxes.sessions.of_cell(again)
-        why_not = await _in_thread(partial(take_cell_back, session, rolled_back=result.rolled_back))
-        if why_not:
-            self._send(ShowOutput({"text/plain": why_not}))
-        return None if why_not else again
-
-    async def _do_line(self, command: LineCommand, defaults: CellOptions) -> bool:
-        """Do a line command beside a program that has run: what is wrong with it is told, and the result is kept."""
-        try:
-            failure = await self._command(command, defaults)
-        except SandboxError as error:
-            self._send(ShowOutput({"text/plain": str(error)}))
-            return False
-        self._state.defaults = defaults
-        return failure is None
 
     async def _program(self, plan: CellPlan) -> ExecResult:
         """Run the program of a cell, and show its output while it runs."""
@@ -296,6 +258,10 @@ class CellExecution:
             panel.hold(over=progress.fraction >= 1)
             bar.update(progress)
 
+        front_end: FrontEnd | None = None
+        if self._expressions is not None:
+            self._late = self._door.late(self._messages)
+            front_end = FrontEnd(expressions=self._expressions, on_reply=self._keep, late=self._late)
         io = CellIO(
             on_output=batch.write,
             on_display=lambda display: self._display(display, batch),
@@ -304,11 +270,11 @@ class CellExecution:
             on_prepare=preparing,
             cancel=self._cancel,
             number=self._number,
-            front_end=self._front_end(),
+            front_end=front_end,
             once=once,
         )
         try:
-            outcome = await self._state.sandboxes.run(plan, io, variables=inputs, stdin=stdin)
+            result, variables = await self._state.sandboxes.run(plan, io, variables=inputs, stdin=stdin)
         finally:
             bar.close()
             panel.close()
@@ -318,10 +284,10 @@ class CellExecution:
                 box = self._state.sandboxes.box(plan.defaults)
                 await _in_thread(partial(take_files_back, box, self._state.answers, once))
         if self._state.comms.in_use:
-            await _in_thread(partial(self._state.comms.follow_all, went_back=outcome.result.rolled_back))
-        self._state.variables.update(outcome.variables)
-        self._state.files = outcome.result.changes
-        told = self._reply.told if self._reply is not None and outcome.result.ok else ()
+            await _in_thread(partial(self._state.comms.follow_all, went_back=result.rolled_back))
+        self._state.variables.update(variables)
+        self._state.files = result.changes
+        told = self._reply.told if self._reply is not None and result.ok else ()
         stumble = Stumble(
             beside=os.path.exists,
             folder=os.getcwd(),
@@ -329,19 +295,13 @@ class CellExecution:
             hidden=is_hidden,
             own=plan.own_limits,
         )
-        more = (*hints(outcome.result, stumble), *told, *_few(self._notes), *self._news())
-        result = spelled(outcome.result, stumble)
+        more = (*hints(result, stumble), *told, *_few(self._notes), *self._news())
+        result = spelled(result, stumble)
         return replace(result, notes=(*result.notes, *more))
 
     def _news(self) -> tuple[Note, ...]:
         """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""
         return () if self._silent else (*self._state.take_news(), *self._state.autosave.news())
-
-    def _front_end(self) -> FrontEnd | None:
-        if self._expressions is None:
-            return None
-        self._late = self._door.late(self._messages)
-        return FrontEnd(expressions=self._expressions, on_reply=self._keep, late=self._late)
 
     def _keep(self, reply: FrontEndReply) -> None:
         """Called on the thread that runs the cell; read when the cell has ended."""
@@ -397,9 +357,7 @@ class CellExecution:
         """
         from sandbox_kernel.notebook.line_commands import LineCommands, run_command  # many modules, for few cells
 
-        state = self._state
-        own = state.variables if state.in_python else None
-        desk = LineCommands(state.sandboxes, defaults, state.files, state.defaults, state.autosave, state.answers, own)
+        desk = LineCommands(self._state, defaults)
         work = _in_thread(partial(run_command, command, desk))
         if not await done_before(work, self._cancel):
             if desk.give_up(command):

@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.notebook.options.parse_options import first_defaults
+from sandbox_kernel.notebook.options.parse_cell import first_defaults
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes, before_shutdown, kept_work
 
 if TYPE_CHECKING:
@@ -39,43 +39,35 @@ Content = Mapping[str, Any]
 
 
 class RunningCells:
-    """The cancel events of the running cells, so that any thread can stop them.
+    """The cancel events of the running cells, which all wait on one loop.
 
-    Interrupts arrive as messages, while cells wait on the same loop. SIGINT cannot be used: in an async kernel it is
-    raised in the event loop and ends the whole kernel.
+    Interrupts arrive there as messages. SIGINT cannot be used: in an async kernel it is raised in the event loop and
+    ends the whole kernel.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._cells: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
-        self._idle = threading.Event()
-        self._idle.set()
+        self._cells: set[asyncio.Event] = set()
+        #: Set while no cell runs.
+        self.idle = asyncio.Event()
+        self.idle.set()
 
     @contextmanager
     def cell(self) -> Iterator[asyncio.Event]:
-        """Enter while a cell runs, on the loop that runs it. Yields an event that is set when the cell must stop."""
+        """Enter while a cell runs. Yields an event that is set when the cell must stop."""
         cancel = asyncio.Event()
-        with self._lock:
-            self._cells[cancel] = asyncio.get_running_loop()
-            self._idle.clear()
+        self._cells.add(cancel)
+        self.idle.clear()
         try:
             yield cancel
         finally:
-            with self._lock:
-                del self._cells[cancel]
-                if not self._cells:
-                    self._idle.set()
+            self._cells.discard(cancel)
+            if not self._cells:
+                self.idle.set()
 
-    def interrupt(self) -> int:
-        """Set the cancel event of every running cell, from any thread. Returns how many there were."""
-        with self._lock:
-            for cancel, loop in self._cells.items():
-                loop.call_soon_threadsafe(cancel.set)
-            return len(self._cells)
-
-    def wait_idle(self, timeout_s: float) -> bool:
-        """Block until no cell runs, or until the timeout. Returns whether no cell runs."""
-        return self._idle.wait(timeout_s)
+    def interrupt(self) -> None:
+        """Set the cancel event of every running cell."""
+        for cancel in self._cells:
+            cancel.set()
 
 
 class SandboxKernel:
@@ -147,16 +139,16 @@ class SandboxKernel:
             "debug_request": lambda content: self.cells.debug(content),
             "sandbox_request": lambda content: self.cells.side_panel(content),
             "is_complete_request": lambda content: self.cells.is_complete(content["code"]),
-            "history_request": lambda content: self.cells.find_history(**content),
+            "history_request": lambda content: self.cells.find_history(content),
             "complete_request": lambda content: self.cells.complete(content["code"], content["cursor_pos"]),
             "inspect_request": lambda content: self.cells.inspect(
                 content["code"], content["cursor_pos"], content.get("detail_level", 0)
             ),
         }
 
-    async def execute(self, request: Request) -> Content:
+    def execute(self, request: Request) -> Awaitable[Content]:
         """See ``request_loop.Answers``."""
-        return await self.cells.execute(request)
+        return self.cells.execute(request)
 
     async def _kernel_info(self, content: Content) -> Content:
         """What the kernel is and can do. debugpy is not imported here, where nothing is debugged."""
@@ -246,7 +238,8 @@ class SandboxKernel:
         restart = bool(content.get("restart"))
         self.running.interrupt()
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self.running.wait_idle, _SHUTDOWN_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.running.idle.wait(), _SHUTDOWN_S)
         keep = partial(before_shutdown, self.sandboxes, self._connection_file, restart=restart)
         with contextlib.suppress(SandboxError, OSError):  # a kernel that is asked to end ends
             await loop.run_in_executor(None, keep)

@@ -21,7 +21,7 @@ from pathlib import Path
 from sandbox_kernel import __version__
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
-from sandbox_kernel.notebook.options.parse_options import GPU_VARIABLE, HERE_VARIABLE, OPTIONS_VARIABLE
+from sandbox_kernel.notebook.options.parse_cell import GPU_VARIABLE, HERE_VARIABLE, OPTIONS_VARIABLE
 
 #: Also in kernelspec/sandbox/kernel.json; a test compares the two.
 PROTOCOL_VERSION = "5.5"
@@ -113,15 +113,7 @@ def install(
 
 
 def write_kernelspec(name: str, spec: Mapping[str, object], logos: Path, prefix: str | None) -> Path:
-    """Write a kernelspec for this user or below ``prefix``, in place of one of the same name; returns its folder.
-
-    Args:
-        name: Its name for Jupyter.
-        spec: The content of kernel.json.
-        logos: The folder with its logos; those that are there are copied.
-        prefix: Where it goes; None for the user's Jupyter folder.
-
-    """
+    """Write a kernelspec for this user or below ``prefix``, in place of one of the same name; returns its folder."""
     from jupyter_client.kernelspec import KernelSpecManager
 
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-spec-") as made:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MAX_MEMORY_MB, MIB
-from sandbox_kernel.model import FsChange, Language
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MAX_MEMORY_MB
+from sandbox_kernel.model import Language
 from sandbox_kernel.model.notes import WantedKind
 from sandbox_kernel.model.units import duration_text, parse_duration
-from sandbox_kernel.notebook.autosave import DEFAULT_EVERY_S, Autosaver, when
+from sandbox_kernel.notebook.autosave import DEFAULT_EVERY_S, when
 from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.parse_cell import LineCommand, written
 from sandbox_kernel.notebook.page import views
 from sandbox_kernel.notebook.page.views import apply_changes, discard_changes, files_message, list_files, show_changes
-from sandbox_kernel.notebook.permission_prompts import RightAnswers, give_domain_once, give_file
+from sandbox_kernel.notebook.permission_prompts import Offer, give_file
 from sandbox_kernel.notebook.render import Message, ReportPanel, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.policy import SandboxPolicy
@@ -30,23 +31,28 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.untrusted.tex import defused
 from sandbox_kernel.workspace.hidden import HIDDEN
 
+if TYPE_CHECKING:
+    from sandbox_kernel.notebook.execution import NotebookState
+
 
 @dataclass(frozen=True)
 class LineCommands:
-    """What a command works on: the notebook's sandboxes, its defaults, and the files that the last cell changed."""
+    """What a command works on: the notebook, and the defaults that hold from its line on."""
 
-    sandboxes: NotebookSandboxes
+    state: NotebookState
     defaults: CellOptions
-    files: Sequence[FsChange] = ()
-    #: The defaults before the line of this command.
-    before: CellOptions | None = None
-    autosave: Autosaver | None = None
-    #: What the user answered to offers of rights.
-    answers: RightAnswers = field(default_factory=RightAnswers)
-    #: The variables of the Python kernel; None in the Sandbox kernel, which has none of its own.
-    variables: Mapping[str, object] | None = None
     #: Set when the user has interrupted the command.
     interrupted: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def sandboxes(self) -> NotebookSandboxes:
+        """The notebook's sandboxes and sessions."""
+        return self.state.sandboxes
+
+    @property
+    def box(self) -> Sandbox:
+        """The sandbox of cells under the defaults."""
+        return self.state.sandboxes.box(self.defaults)
 
     def give_up(self, command: LineCommand) -> bool:
         """End what a command does in its session; False when it does nothing there that can be ended."""
@@ -77,12 +83,17 @@ def _show(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return _text(f"%sandbox {words}")
 
 
-def _help(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    return _text(usage())
-
-
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    return (_table(f"policy {context.defaults.policy or 'standard'}", rights_rows(context.defaults)),)
+    """Show what cells may touch, as a table."""
+    title, rows = f"policy {context.defaults.policy or 'standard'}", rights_rows(context.defaults)
+    width = max(len(name) for name, _ in rows)
+    text = "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
+        for name, value in rows
+    )
+    html = f"<table class='mathjax_ignore'><caption>{escape(title)}</caption>{cells}</table>"
+    return (ShowOutput({"text/html": html, "text/plain": text}),)
 
 
 def rights_rows(defaults: CellOptions) -> list[tuple[str, str]]:
@@ -96,20 +107,12 @@ def rights_rows(defaults: CellOptions) -> list[tuple[str, str]]:
 
 def _files(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     """List the files in the work folder, and what the last cell changed; or remove them all."""
-    if command.flag:
-        return _clear_files(context)
-    rows = list_files(
-        context.sandboxes.box(context.defaults), context.sandboxes.sessions.find(command.options), context.files
-    )
-    return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
-
-
-def _clear_files(context: LineCommands) -> tuple[Message, ...]:
-    """Empty the work folder, and that of every session, which may hold files that are too large to be shared."""
-    box = context.sandboxes.box(context.defaults)
-    count = sum(change.kind != "deleted" for change in box.diff())
-    box.clear_files()
-    for session in context.sandboxes.sessions.all():
+    if not command.flag:
+        rows = list_files(context.box, context.sandboxes.sessions.find(command.options), context.state.files)
+        return (files_message(rows),) if rows else _text("No cell has left a file in the work folder, /box.")
+    count = sum(change.kind != "deleted" for change in context.box.diff())
+    context.box.clear_files()
+    for session in context.sandboxes.sessions.all():  # they may hold files that are too large to be shared
         session.clear_files()
     return _text(f"The work folder is empty: {count} file{'' if count == 1 else 's'} removed.")
 
@@ -124,7 +127,7 @@ def _here(context: LineCommands) -> Sandbox:
         raise InvalidRequest(
             f"no folder is worked on; %sandbox --here shows the notebook's folder to the next session{now}"
         )
-    return context.sandboxes.box(context.defaults)
+    return context.box
 
 
 def session_of(command: LineCommand, context: LineCommands) -> Session:
@@ -154,15 +157,6 @@ def _checkpoint(command: LineCommand, context: LineCommands) -> tuple[Message, .
     return _text(f"The state after cell [{node.number}] is {node.name!r} now (node {node.id}).")
 
 
-def _checkpoints(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    rows = []
-    for number, state in enumerate(session_of(command, context).checkpoints(), 1):
-        held = "" if state.memory_bytes is None else f", holds {state.memory_bytes / MIB:.1f} MB of its own"
-        where = f"after its cell {state.cell}" if state.cell else "as it began, before its first cell"
-        rows.append((f"undo {number}", f"the session {where}{held}"))
-    return (_table("states that undo can go back to", rows),) if rows else _text("There is no state to go back to.")
-
-
 def _restart(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     if command.flag:
         session = session_of(command, context)
@@ -180,7 +174,7 @@ def _save(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
             f"%sandbox save {command.target}: this session cannot be saved, only Python sessions and those with "
             "--backend wasm can; to save a file of the work folder, use %sandbox files"
         )
-    if any(change.path == command.target for change in context.sandboxes.box(context.defaults).diff()):
+    if any(change.path == command.target for change in context.box.diff()):
         raise InvalidRequest(
             f"%sandbox save {command.target} saves the session, and {command.target} is a file of the work folder; "
             "%sandbox files has a link to save it; to save the session choose another name"
@@ -206,9 +200,7 @@ def _fork(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     asked = command.options.over(context.defaults)
     most_mb = asked.memory_mb if asked.memory_mb is not None else DEFAULT_SESSION_MEMORY_MB
-    session = context.unless_interrupted(
-        context.sandboxes.box(context.defaults).load_session(command.target, memory_mb=most_mb)
-    )
+    session = context.unless_interrupted(context.box.load_session(command.target, memory_mb=most_mb))
     # It serves cells of its own language, which may differ from the notebook's.
     restored = getattr(session, "restored", None)
     backend = "wasm" if restored is None else None
@@ -218,8 +210,7 @@ def _load(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 
 def _autosave(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    autosave, asked = context.autosave, command.target
-    assert autosave is not None, "every notebook has one"
+    autosave, asked = context.state.autosave, command.target
     if asked == "off":
         autosave.switch_off()
         return _text("Autosave is off. What it saved stays for %sandbox recover; %sandbox autosave forget removes it.")
@@ -235,7 +226,8 @@ def _autosave(command: LineCommand, context: LineCommands) -> tuple[Message, ...
 
 
 def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    states = context.autosave.left_behind() if context.autosave is not None else ()
+    autosave = context.state.autosave
+    states = autosave.left_behind()
     if not states:
         raise InvalidRequest(
             "%sandbox recover: no earlier kernel of this notebook has left a state; %sandbox autosave keeps one"
@@ -246,9 +238,7 @@ def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
         # Our own file: its limit is the one that the user gave.
         try:
             session = context.unless_interrupted(
-                context.sandboxes.box(context.defaults).load_session(
-                    state.path, name=state.name or None, memory_mb=MAX_MEMORY_MB
-                )
+                context.box.load_session(state.path, name=state.name or None, memory_mb=MAX_MEMORY_MB)
             )
         except SandboxError as error:
             if context.interrupted.is_set():
@@ -264,12 +254,12 @@ def _recover(command: LineCommand, context: LineCommands) -> tuple[Message, ...]
         told.append(str(getattr(session, "restored", None) or ""))
     if len(failed) == len(states):
         raise failed[0]
-    on = "" if context.autosave is None or context.autosave.every_s else "%sandbox autosave goes on saving."
+    on = "" if autosave.every_s else "%sandbox autosave goes on saving."
     return _text("\n".join(line for line in [*told, on] if line))
 
 
 def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    report = context.sandboxes.box(context.defaults).report()
+    report = context.box.report()
     # The evidence quotes output of programs. Pages typeset formulas in HTML, so formulas are disabled.
     static = ShowOutput({"text/html": defused(report._repr_html_()), "text/plain": str(report)})
     return (static, ReportPanel(report.to_dict()))
@@ -277,9 +267,9 @@ def _report(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 def _defaults(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     """Let running sessions follow the new defaults. One that cannot is an error, and the defaults stay as they were."""
-    if context.before is None or context.before == context.defaults:
+    if context.state.defaults == context.defaults:
         return ()
-    told = context.sandboxes.grow(context.before, context.defaults)
+    told = context.sandboxes.grow(context.state.defaults, context.defaults)
     return _text("\n".join(told)) if told else ()
 
 
@@ -288,17 +278,18 @@ def _allow(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     wanted = command.wanted
     assert wanted is not None
     if wanted.kind is WantedKind.FILE:
-        box, kept = context.sandboxes.box(context.defaults), context.sandboxes.kept
-        return _text(give_file(box, context.answers, wanted, once=command.once, kept=kept))
+        box, kept = context.box, context.sandboxes.kept
+        return _text(give_file(box, context.state.answers, wanted, once=command.once, kept=kept))
     if command.once:
         context.sandboxes.check_network(context.defaults, SandboxPolicy(network_rules=(parse_rule(wanted.what),)))
-        return _text(give_domain_once(context.answers, wanted) + _reads_too(context))
+        context.state.answers.allow(wanted, once=True)
+        return _text(f"{wanted.what}: {Offer(wanted).once_means}{_reads_too(context)}")
     if command.options.session is not None:
         session_of(command, context).allow(domain=wanted.what)
         told: tuple[Message, ...] = ()
     else:
         told = _defaults(command, context)
-    context.answers.allow(wanted, once=False)
+    context.state.answers.allow(wanted, once=False)
     said = "" if told else f"Cells may reach {wanted.what} from now on."
     also = _reads_too(context)
     return (*told, *(_text(said + also) if said or also else ()))
@@ -306,32 +297,21 @@ def _allow(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 def _reads_too(context: LineCommands) -> str:
     """Say that a session which may reach a domain also reads files of the user, which can leave that way."""
-    files = (*context.answers.copies(), *(mount.host for mount in context.defaults.mounts))
+    files = (*context.state.answers.copies(), *(mount.host for mount in context.defaults.mounts))
     named = [*files, *([] if context.defaults.here is None else [context.defaults.here])]
     return f" What cells read of yours ({', '.join(named[:3])}) they can send there." if named else ""
 
 
 def _never(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     assert command.wanted is not None
-    context.answers.refuse(command.wanted)
+    context.state.answers.refuse(command.wanted)
     word = written(command.wanted)
     return _text(f"{word} is not offered again in this notebook; %sandbox allow {word} gives it all the same.")
 
 
-def _table(title: str, rows: Sequence[tuple[str, str]]) -> ShowOutput:
-    width = max(len(name) for name, _ in rows)
-    text = "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
-    cells = "".join(
-        f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
-        for name, value in rows
-    )
-    html = f"<table class='mathjax_ignore'><caption>{escape(title)}</caption>{cells}</table>"
-    return ShowOutput({"text/html": html, "text/plain": text})
-
-
 _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...]]] = {
     "show": _show,
-    "help": _help,
+    "help": lambda command, context: _text(usage()),
     "defaults": _defaults,
     "reset": _defaults,
     "policy": _policy,
@@ -349,8 +329,6 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     ),
     "tree": lambda command, context: views.tree(session_of(command, context)),
     "diff": lambda command, context: views.diff(session_of(command, context), command.targets),
-    "branches": lambda command, context: views.branches(session_of(command, context)),
-    "checkpoints": _checkpoints,
     "restart": _restart,
     "save": _save,
     "fork": _fork,
@@ -359,6 +337,8 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "recover": _recover,
     "report": _report,
     "functions": lambda command, context: _text(
-        context.sandboxes.offer_functions(command.targets, context.variables, context.defaults)
+        context.sandboxes.offer_functions(
+            command.targets, context.state.variables if context.state.in_python else None, context.defaults
+        )
     ),
 }

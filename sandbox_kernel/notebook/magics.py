@@ -18,7 +18,7 @@ import builtins
 import getpass
 import queue
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -34,7 +34,7 @@ from sandbox_kernel.notebook.editor import complete_magic
 from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.options.own_rights import LineRights, LineSetting
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, new_defaults, parse_line, parse_magic
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, new_defaults, parse_line, parse_magic, plan_line
 from sandbox_kernel.notebook.page.widgets import RunPanel, report_widget, view
 from sandbox_kernel.notebook.render import (
     PROMPT_MARK,
@@ -90,19 +90,20 @@ class MainThread(Door):
         return _Panel(self.work, timeout_s, stop) if self._watched else None
 
     async def ask(self, prompt: str, password: bool) -> str:
-        """Ask the user, from the main thread. The prompt is marked as coming from the sandbox."""
-        answer: Future[str] = Future()
-        self.work.put(lambda: _ask(answer, PROMPT_MARK + one_line(prompt, 1000), password))
-        return await asyncio.wrap_future(answer)
+        """Ask the user for the program. The prompt is marked as coming from the sandbox."""
+        return await self._asked(PROMPT_MARK + one_line(prompt, 1000), password)
 
     async def question(self, text: str) -> str | None:
         """Ask the user something ourselves; None without an answer."""
-        answer: Future[str] = Future()
-        self.work.put(lambda: _ask(answer, text, False))
         try:
-            return await asyncio.wrap_future(answer)
+            return await self._asked(text, False)
         except EOFError:
             return None
+
+    def _asked(self, text: str, password: bool) -> asyncio.Future[str]:
+        answer: Future[str] = Future()
+        self.work.put(lambda: _ask(answer, text, password))
+        return asyncio.wrap_future(answer)
 
 
 class _Panel:
@@ -205,8 +206,7 @@ class SandboxMagics(Magics):
                 plan = parse_magic(line, cell, self.state.defaults)
             else:
                 command = parse_line(line)
-                defaults = new_defaults(command, self.state.defaults)
-                plan = CellPlan(code="", options=defaults, commands=(command,), defaults=defaults)
+                plan = plan_line(command, new_defaults(command, self.state.defaults))
         except SandboxError as error:
             raise failed(refusal(error)) from None
         done = self._run(plan)
@@ -219,17 +219,16 @@ class SandboxMagics(Magics):
 
     def _run(self, plan: CellPlan) -> CellReply:
         loop = self._loop.loop
-        door = MainThread(_watched(self.shell), self.state.measure_again)
+        cell_id, watched = _of_page(self.shell)
+        door = MainThread(watched, self.state.measure_again)
         cancel: list[asyncio.Event] = []
         number = self.shell.execution_count if self.shell is not None else None
 
         async def work() -> CellReply:
             cancel.append(asyncio.Event())
             question = door.question if _in_terminal(self.shell) else None
-            execution = CellExecution(
-                self.state, door, door.ask, cancel[0], number, _cell_id(self.shell), question=question
-            )
-            return await execution.run_plan(plan)
+            execution = CellExecution(self.state, door, door.ask, cancel[0], number, cell_id, question=question)
+            return await execution.run(plan)
 
         future = self._loop.start(work())
         future.add_done_callback(lambda _: door.work.put(lambda: None))
@@ -269,27 +268,23 @@ class SandboxMagics(Magics):
         self._loop.close()
 
 
-def _watched(shell: Any) -> bool:
-    """Whether a notebook page runs this cell: it sends a cell id and accepts input requests; nbclient does neither."""
-    kernel = getattr(shell, "kernel", None)
-    parent: Mapping[str, Any] = kernel.get_parent("shell") if kernel is not None else {}
-    try:
-        return bool(parent["metadata"].get("cellId") and parent["content"].get("allow_stdin"))
-    except (KeyError, AttributeError):
-        return False
-
-
 def _in_terminal(shell: Any) -> bool:
     """Whether a person types the cells into a terminal: no kernel serves them, and there are no buttons."""
     return getattr(shell, "kernel", None) is None and sys.stdin is not None and sys.stdin.isatty()
 
 
-def _cell_id(shell: Any) -> str:
-    """The id of the running cell in the notebook; empty where the client sends none."""
+def _of_page(shell: Any) -> tuple[str, bool]:
+    """Return the id of the running cell in its notebook, if the client sends one, and whether a page runs it.
+
+    A page also accepts input requests; nbclient does neither.
+    """
     kernel = getattr(shell, "kernel", None)
-    parent: Mapping[str, Any] = kernel.get_parent("shell") if kernel is not None else {}
-    found = parent.get("metadata", {}).get("cellId") if isinstance(parent, Mapping) else None
-    return found if isinstance(found, str) else ""
+    parent = kernel.get_parent("shell") if kernel is not None else {}
+    try:
+        cell, asks = parent["metadata"].get("cellId"), parent["content"].get("allow_stdin")
+    except (KeyError, AttributeError, TypeError):
+        return "", False
+    return (cell, bool(asks)) if isinstance(cell, str) and cell else ("", False)
 
 
 def load(shell: Any) -> None:

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import SandboxError, SessionError
+from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.languages.exchange import exchange_files, output_file, output_value
 from sandbox_kernel.model import AnyOnInput, ExecResult, Language, NoteKind, OnOutput, OnUsage, Status, notes
 from sandbox_kernel.model.notes import Wanted
-from sandbox_kernel.notebook.offered_functions import OfferedFunctions
 from sandbox_kernel.notebook.options.cell_options import (
     CellOptions,
     changes_place,
@@ -70,14 +71,8 @@ class CellIO:
     once: tuple[Wanted, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellOutcome:
-    """A finished cell, and the variables it handed over (plain JSON values)."""
-
-    result: ExecResult
-    variables: Mapping[str, object] = field(default_factory=dict)
-
-
+#: The result of a cell, and the variables that it handed over (plain JSON values).
+CellOutcome = tuple[ExecResult, Mapping[str, object]]
 #: The indentation of the first line that is not empty.
 _FIRST_INDENT = re.compile(r"(?:[ \t]*\n)*([ \t]*)")
 
@@ -86,15 +81,11 @@ Factory = Callable[[SandboxPolicy, str, ProcessConfig], Sandbox]
 BoxKey = tuple[SandboxPolicy, str, ProcessConfig, str | None]
 
 
-def _make_box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
-    return Sandbox(policy, backend, config=config)
-
-
 class NotebookSandboxes:
     """The sandboxes and sessions of one notebook. ``close`` ends them all."""
 
-    def __init__(self, factory: Factory = _make_box, kept: KeptWork | None = None) -> None:
-        self._factory = factory
+    def __init__(self, factory: Factory | None = None, kept: KeptWork | None = None) -> None:
+        self._factory = factory or (lambda policy, backend, config: Sandbox(policy, backend, config=config))
         #: Where the work folder stays when the kernel ends; None where it does not.
         self.kept = kept
         self._lock = threading.Lock()
@@ -111,7 +102,7 @@ class NotebookSandboxes:
         options = plan.options
         text = stdin if stdin is not None else options.stdin
         if not (options.inputs or options.outputs):
-            return CellOutcome(result=await self._run(plan, plan.code, text, io))
+            return await self._run(plan, plan.code, text, io), {}
         language = options.effective_language
         check_language(language, options.inputs, "-i")
         check_language(language, options.outputs, "-o")
@@ -120,28 +111,31 @@ class NotebookSandboxes:
         marked = MarkedOutput() if options.outputs else None
         code = with_variables(language, plan.code, variables or {}, options.outputs, marked.mark if marked else "")
         if marked is None:
-            return CellOutcome(result=await self._run(plan, code, text, io))
-        result = await self._run(plan, code, text, replace(io, on_output=_unmarked(io.on_output, marked)))
+            return await self._run(plan, code, text, io), {}
+
+        def unmarked(stream: str, text: str) -> None:
+            shown = marked.feed(text) if stream == "stdout" else text
+            if shown:
+                io.on_output(stream, shown)
+
+        result = await self._run(plan, code, text, replace(io, on_output=unmarked))
         if rest := marked.close():
             io.on_output("stdout", rest)
         result = replace(result, stdout=result.stdout.partition(f"\n{marked.mark}")[0])
-        return CellOutcome(result=result, variables=marked.values(language, options.outputs) if result.ok else {})
+        return result, marked.values(language, options.outputs) if result.ok else {}
 
     async def _run_with_files(
         self, plan: CellPlan, variables: Mapping[str, str], stdin: str | None, io: CellIO
     ) -> CellOutcome:
         """A language that has no statement for variables finds them in files, and leaves them there."""
-        options = plan.options
-        box = self.box(options)
-        files = exchange_files(variables, options.outputs)
-        for name in options.outputs:
+        box, outputs = self.box(plan.options), plan.options.outputs
+        files = exchange_files(variables, outputs)
+        for name in outputs:
             # The folder outlives the run: what an earlier cell wrote must not pass for this one's.
             box.write_file(output_file(name), files[output_file(name)])
         result = await self._run(plan, plan.code, stdin, io, files)
-        names = options.outputs if result.ok else ()
-        return CellOutcome(
-            result=result, variables={name: output_value(name, box.read_file(output_file(name))) for name in names}
-        )
+        found = outputs if result.ok else ()
+        return result, {name: output_value(name, box.read_file(output_file(name))) for name in found}
 
     async def _run(
         self, plan: CellPlan, code: str, stdin: str | None, io: CellIO, files: Mapping[str, str] | None = None
@@ -149,38 +143,37 @@ class NotebookSandboxes:
         options = plan.options
         choice = self.sessions.choose_open(plan)
         if choice.session is None and options.backend == "wasm" and not await self._made_ready(options, io, choice):
-            return _interrupted_before(options)
+            return ExecResult(
+                status=Status.INTERRUPTED, language=str(options.effective_language), backend="wasm", isolation="wasm",
+                timeout=options.effective_timeout_s, notes=(notes.not_prepared(),),
+            )  # fmt: skip
         if choice.must_open:
             # Opening a session starts processes: not on the loop that serves the page.
             choice = await asyncio.get_running_loop().run_in_executor(None, self.sessions.choose, plan)
-        if choice.session is not None and not io.once:
-            return await _in_session(choice.session, plan, code, stdin, io)
         if choice.session is not None:
-            async with reaching(choice.session, io.once):
+            async with reaching(choice.session, io.once) if io.once else contextlib.nullcontext():
                 return await _in_session(choice.session, plan, code, stdin, io)
         plan = replace(plan, options=options.reaching(domains(io.once)))
         options = plan.options
-        if choice.one_cell and files is None:
-            result = await self._in_one_cell(plan, code, stdin, io)
-            if result is not None:
-                return _noted(result, choice)
-        box = self.box(options)
-        result = await box.arun(
-            code,
-            options.effective_language,
-            timeout=options.effective_timeout_s,
-            memory_mb=options.memory_mb,
-            stdin=stdin,
-            env=dict(options.env),
-            args=options.args,
-            files=files,
-            limits=limits_of(options),
-            on_output=io.on_output,
-            cancel=io.cancel,
-            on_usage=io.on_usage,
-            on_input=io.on_input,
-        )
-        return _noted(result, choice)
+        result = await self._in_one_cell(plan, code, stdin, io) if choice.one_cell and files is None else None
+        if result is None:
+            result = await self.box(options).arun(
+                code,
+                options.effective_language,
+                timeout=options.effective_timeout_s,
+                memory_mb=options.memory_mb,
+                stdin=stdin,
+                env=dict(options.env),
+                args=options.args,
+                files=files,
+                limits=limits_of(options),
+                on_output=io.on_output,
+                cancel=io.cancel,
+                on_usage=io.on_usage,
+                on_input=io.on_input,
+            )
+        why = choice.why_fresh
+        return replace(result, notes=(*result.notes, notes.fresh_sandbox(why))) if why else result
 
     async def _in_one_cell(self, plan: CellPlan, code: str, stdin: str | None, io: CellIO) -> ExecResult | None:
         """Run a cell in a session of its own, which ends with it; None where there cannot be one."""
@@ -205,15 +198,15 @@ class NotebookSandboxes:
         if tell is None:
             return True
         loop, box, language = asyncio.get_running_loop(), self.box(options), options.effective_language
-        check, session = bool(options.check), choice.must_open
+        session = choice.must_open
 
         def told(progress: PrepareProgress) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: its cell was interrupted, and is long over
                 loop.call_soon_threadsafe(tell, progress)
 
         def prepare() -> None:
-            if not box.is_ready(language, check=check, session=session):
-                box.prepare(language, check=check, on_progress=told)
+            if not box.is_ready(language, session=session):
+                box.prepare(language, on_progress=told)
 
         work = loop.run_in_executor(None, prepare)
         if await done_before(work, io.cancel):
@@ -243,15 +236,18 @@ class NotebookSandboxes:
             self._functions.give_to(box)
         return box
 
+    def boxes(self) -> list[Sandbox]:
+        """Return all sandboxes of the notebook."""
+        with self._lock:
+            return list(self._boxes.values())
+
     def offer_functions(
         self, names: tuple[str, ...], variables: Mapping[str, object] | None, options: CellOptions
     ) -> str:
         """Let cells call functions of the notebook (``%sandbox functions``); returns what they may call now."""
         box = self.box(options)
-        with self._lock:
-            boxes = list(self._boxes.values())
         if names:
-            self._functions.change(names, variables, boxes, self.sessions.with_state().values())
+            self._functions.change(names, variables, self.boxes(), self.sessions.with_state().values())
             self.sessions.close_unused()
         return self._functions.told(box, options.effective_language, self.sessions)
 
@@ -261,11 +257,6 @@ class NotebookSandboxes:
         found = box.work_on(here, changes_place(self.kept, here, policy, own.words()))
         if found:
             self.changes_found.append((here, found))
-
-    def boxes_on_folders(self) -> list[Sandbox]:
-        """Return the sandboxes that work on a folder of the user."""
-        with self._lock:
-            return [box for box in self._boxes.values() if box.here is not None]
 
     def check_network(self, options: CellOptions, policy: SandboxPolicy) -> None:
         """Raise ``PolicyViolation`` when the walls of this machine cannot open what the policy allows of the network.
@@ -337,32 +328,6 @@ async def done_before(work: asyncio.Future[Any], cancel: asyncio.Event) -> bool:
     return work.done()
 
 
-def _noted(result: ExecResult, choice: Choice) -> ExecResult:
-    if not choice.why_fresh:
-        return result
-    return replace(result, notes=(*result.notes, notes.fresh_sandbox(choice.why_fresh)))
-
-
-def _interrupted_before(options: CellOptions) -> ExecResult:
-    return ExecResult(
-        status=Status.INTERRUPTED,
-        language=str(options.effective_language),
-        backend="wasm",
-        isolation="wasm",
-        timeout=options.effective_timeout_s,
-        notes=(notes.not_prepared(),),
-    )
-
-
-def _unmarked(on_output: OnOutput, marked: MarkedOutput) -> OnOutput:
-    def emit(stream: str, text: str) -> None:
-        shown = marked.feed(text) if stream == "stdout" else text
-        if shown:
-            on_output(stream, shown)
-
-    return emit
-
-
 def _answers(stdin: str) -> AnyOnInput:
     """Answer ``input()`` line by line from a text; after its end as a file would."""
     lines = iter(stdin.splitlines())
@@ -422,13 +387,7 @@ KEEP_VARIABLE = "SANDBOX_KERNEL_KEEP_FILES"
 
 
 def kept_work(connection_file: str, environment: Mapping[str, str] = os.environ) -> KeptWork | None:
-    """Return the kept work folder of this kernel; None where none is known or nothing shall be kept.
-
-    Args:
-        connection_file: The kernel's connection file; empty without one.
-        environment: The environment of the kernel.
-
-    """
+    """Return the kept work folder of this kernel; None where none is known or nothing shall be kept."""
     if environment.get(KEEP_VARIABLE, "").strip() == "0":
         return None
     notebook = environment.get(NOTEBOOK_VARIABLE, "")
@@ -447,7 +406,8 @@ def before_shutdown(
         if sandboxes.kept is not None:
             sandboxes.kept.remove()
     elif sandboxes.kept is None and connection_file:
-        files, changed = sandboxes.box(CellOptions()).files, [box for box in sandboxes.boxes_on_folders() if box.diff()]
+        files = sandboxes.box(CellOptions()).files
+        changed = [box for box in sandboxes.boxes() if box.here is not None and box.diff()]
         kept = KeptWork.of(connection_file) if files or changed else None
         if kept is not None:
             with Rooted.at(kept.files) as root:
@@ -458,3 +418,79 @@ def before_shutdown(
                 if place is not None:
                     box.keep_changes_in(place)
             kept.close()
+
+
+#: What takes all functions back.
+OFF = "off"
+
+
+class OfferedFunctions:
+    """The functions that a notebook offers to its cells."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, Callable[..., object]] = {}
+        #: The sessions that had begun when functions were offered the last time.
+        self._began_before: weakref.WeakSet[Session] = weakref.WeakSet()
+
+    def give_to(self, box: Sandbox) -> None:
+        """Let programs of this sandbox call the functions. Raises ``InvalidRequest`` for one that cannot be offered."""
+        box.offer_functions({name: self._revocable(name, call) for name, call in self._given.items()} or None)
+
+    def _revocable(self, name: str, call: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(call)
+        def offered(*args: object, **kwargs: object) -> object:
+            if name not in self._given:
+                raise PermissionError(f"{name} is not offered any more; the user took it back: %sandbox functions off")
+            return call(*args, **kwargs)
+
+        return offered
+
+    def __bool__(self) -> bool:
+        """Whether any function is offered."""
+        return bool(self._given)
+
+    def change(
+        self,
+        names: tuple[str, ...],
+        variables: Mapping[str, object] | None,
+        boxes: list[Sandbox],
+        running: Iterable[Session],
+    ) -> None:
+        """Offer more functions to these sandboxes, or (``off``) none any more. Nothing changes when one is refused."""
+        before = dict(self._given)
+        self._given = {} if names == (OFF,) else {**before, **{name: _function(name, variables) for name in names}}
+        try:
+            for box in boxes:
+                self.give_to(box)
+        except InvalidRequest:
+            self._given = before
+            for box in boxes:
+                self.give_to(box)
+            raise
+        self._began_before.update(running)
+
+    def told(self, box: Sandbox, language: Language, sessions: NotebookSessions) -> str:
+        """Return what cells may call now, and which running sessions began without it."""
+        listed = box.describe_functions(language)
+        if not listed:
+            return "Cells may call no functions of this notebook; %sandbox functions NAME offers one."
+        running = sorted({str(key[0]) for key, each in sessions.with_state().items() if each in self._began_before})
+        late = (
+            f"\nThe running {' and '.join(running)} session began before this: %sandbox restart --keep begins one that "
+            "has the functions and the variables."
+        )
+        return f"Cells may call, and get results:\n{listed.rstrip()}{late if running else ''}"
+
+
+def _function(name: str, variables: Mapping[str, object] | None) -> Callable[..., object]:
+    if variables is None:
+        raise InvalidRequest(
+            f"%sandbox functions {name}: functions that stay outside are those of the Python kernel; open the notebook "
+            "with the Python kernel and %load_ext sandbox_kernel there"
+        )
+    if name not in variables:
+        raise InvalidRequest(f"%sandbox functions {name}: this notebook has no {name}; define it in a Python cell")
+    found = variables[name]
+    if not callable(found):
+        raise InvalidRequest(f"%sandbox functions {name}: {name} is no function but a {type(found).__name__}")
+    return found

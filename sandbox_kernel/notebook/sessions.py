@@ -13,8 +13,7 @@ import shlex
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
@@ -73,13 +72,10 @@ class NotebookSessions:
 
     def choose(self, plan: CellPlan) -> Choice:
         """Return where a cell runs. Opens its session if necessary."""
-        choice = self.choose_open(plan)
-        if not choice.must_open:
-            return choice
         options, key = plan.options, _key(plan.options)
         base = plan.defaults if options.session is None else options
         with self._lock:
-            choice = self.choose_open(plan)  # another thread may have opened it meanwhile
+            choice = self.choose_open(plan)
             if choice.must_open:
                 unused = self._held.pop(key, None)
                 if unused is not None:
@@ -103,22 +99,19 @@ class NotebookSessions:
 
     def choose_open(self, plan: CellPlan) -> Choice:
         """Return where a cell runs, like ``choose``, but open nothing; so it does not block for long."""
-        choice, key = self._choice(plan), _key(plan.options)
+        choice, key = self.choice(plan), _key(plan.options)
         held = self._held.get(key)
         if held is not None and choice.session is held.session:
             self._last = key
             held.used = True
         return choice
 
-    def of_cell(self, plan: CellPlan) -> Session | None:
-        """Return the open session in which this cell would run; None if it would run fresh or in a new session.
+    def choice(self, plan: CellPlan) -> Choice:
+        """Return where a cell would run.
 
         Only that session may answer completion requests for the cell: the answer of a session with fewer rights must
         not change the text of a cell with more.
         """
-        return self._choice(plan).session
-
-    def _choice(self, plan: CellPlan) -> Choice:
         options, key = plan.options, _key(plan.options)
         if not options.keeps_state:
             return Choice()
@@ -156,13 +149,13 @@ class NotebookSessions:
         told: list[str] = []
         wanted = _with_memory(options)
         with self._lock:
-            grown: list[tuple[_Held, tuple[RightsChange, ...]]] = []
+            grown: list[tuple[_Held, list[RightsChange]]] = []
             for (language, name), held in self._held.items():
                 if name or not held.used or not held.session.alive:
                     continue
                 changes = rights_between(held.options, wanted, language)
                 if changes:
-                    words = "; ".join(change.words for change in changes)
+                    words = "; ".join(change.words for change in changes if change.words)
                     told.append(f"The {language} session keeps its variables and {words}.")
                     grown.append((held, changes))
             change_all([(held.session, change) for held, changes in grown for change in changes])
@@ -175,11 +168,6 @@ class NotebookSessions:
         """Replace a session by a new one under these options that has its variables; returns what became of them.
 
         The old session goes on when the new one cannot be made.
-
-        Args:
-            old: An open session of this notebook.
-            options: The notebook's defaults, with the language and name of the session.
-
         """
         key = _key(options)
         if not isinstance(old, PythonSession):
@@ -198,18 +186,20 @@ class NotebookSessions:
         return new.restored or SaveReport()
 
     def find(self, options: CellOptions) -> Session | None:
-        """Return the open session that a line command means: by name or language, else the last one that was used."""
+        """Return the open session that a line command means: by name or language, else the last one that was used.
+
+        A name alone means the last one, if it has that name, or the only one that has it.
+        """
         with self._lock:
-            key = (self._meant(options.session) if options.language is None else None) or _key(options)
+            key, name = _key(options), options.session
+            if options.language is None:
+                named = [key for key, held in self._held.items() if key[1] == name and held.session.alive]
+                if self._last is not None and name in (None, self._last[1]):
+                    key = self._last
+                elif len(named) == 1:
+                    key = named[0]
             held = self._held.get(key)
             return held.session if held is not None and held.session.alive else None
-
-    def _meant(self, name: str | None) -> Key | None:
-        """Return the key of the session meant without a language: the last one used, or the only one of this name."""
-        if self._last is not None and name in (None, self._last[1]):
-            return self._last
-        found = [key for key, held in self._held.items() if key[1] == name and held.session.alive]
-        return found[0] if len(found) == 1 else None
 
     def all(self) -> list[Session]:
         """Return all open sessions."""
@@ -228,47 +218,44 @@ class NotebookSessions:
 
     def end(self, session: Session) -> str:
         """Close a session and return its description. The next cell that belongs to it opens a new one."""
+        ended = self._close(lambda held: held.session is session)
+        return " ".join(f"{language} session {name}".strip() for language, name in ended) or "session"
+
+    def close_unused(self) -> None:
+        """Close the sessions that were opened in advance and have run no cell: a new one has what they lack."""
+        self._close(lambda held: not held.used)
+
+    def close(self) -> None:
+        """Close all sessions; may be called twice."""
+        self._close(lambda held: True)
+
+    def _close(self, which: Callable[[_Held], bool]) -> list[Key]:
         with self._lock:
-            ended = [key for key, held in self._held.items() if held.session is session]
+            ended = {key: held for key, held in self._held.items() if which(held)}
             for key in ended:
                 del self._held[key]
-        session.close()
-        return " ".join(f"{language} session {name}".strip() for language, name in ended) or "session"
+        for held in ended.values():
+            held.session.close()
+        return list(ended)
 
     def adopt(self, options: CellOptions, session: Session) -> None:
         """Use a session that was loaded from a file, in place of the one with the same language and name."""
-        key = _key(options)
-        with self._lock:
-            old = self._held.get(key)
-            # It holds saved state, so new defaults must not replace it: it counts as used.
-            self._held[key] = _Held(session, _with_memory(options), used=True)
-            self._last = key
-        if old is not None:
-            old.session.close()
+        self._put(_key(options), session, _with_memory(options))
+        self._last = _key(options)
 
     def add_fork(self, of: Session, name: str, copy: Session) -> None:
         """Let cells with ``--session NAME`` run in a fork of a session, which began with the same options."""
         with self._lock:
             (begun,) = (held.options for held in self._held.values() if held.session is of)
-            old = self._held.get((copy.language, name))
-            self._held[copy.language, name] = _Held(copy, begun, used=True)
+        self._put((copy.language, name), copy, begun)
+
+    def _put(self, key: Key, session: Session, options: CellOptions) -> None:
+        with self._lock:
+            old = self._held.get(key)
+            # It holds state, so new defaults must not replace it: it counts as used.
+            self._held[key] = _Held(session, options, used=True)
         if old is not None:
             old.session.close()
-
-    def close_unused(self) -> None:
-        """Close the sessions that were opened in advance and have run no cell: a new one has what they lack."""
-        with self._lock:
-            unused = [key for key, held in self._held.items() if not held.used]
-            sessions = [self._held.pop(key).session for key in unused]
-        for session in sessions:
-            session.close()
-
-    def close(self) -> None:
-        """Close all sessions; may be called twice."""
-        with self._lock:
-            held, self._held = list(self._held.values()), {}
-        for one in held:
-            one.session.close()
 
     def open_for_one_cell(self, options: CellOptions) -> Session | None:
         """Open a session for a single cell, with the limits of a fresh run; None if that is not possible.
@@ -286,14 +273,10 @@ class NotebookSessions:
 
     def _open(self, language: Language, options: CellOptions, name: str | None) -> Session:
         """Open a session. ``options`` are the notebook's, for an unnamed session, or those of the cell."""
-        wanted: dict[str, object] = {"memory_mb": options.memory_mb, "checkpoints": options.checkpoints}
-        given = {key: value for key, value in wanted.items() if value is not None}
+        chosen = {"memory_mb": options.memory_mb, "checkpoints": options.checkpoints}
+        given: dict[str, Any] = {key: value for key, value in chosen.items() if value is not None}
         session = self._box_for(options).session(
-            language,
-            name=name,
-            python=options.python,
-            limits=limits_of(options),
-            **given,  # type: ignore[arg-type]
+            language, name=name, python=options.python, limits=limits_of(options), **given
         )
         if self._kept is not None and may_share(policy_of(options), policy_of(CellOptions())):
             with contextlib.suppress(OSError):  # the kept folder is gone: as where none is kept
@@ -329,31 +312,34 @@ def _explain(differing: list[str], options: CellOptions, only_this_cell: bool) -
     return f"{what}; with --session NAME added, this cell begins one that has it and keeps its variables"
 
 
-@dataclass(frozen=True)
-class RightsChange:
-    """One right that a session gains or loses, the words for it, and what takes the change back, if anything does."""
+class RightsChange(NamedTuple):
+    """One right that a session gains or loses, as ``allow`` and ``revoke`` take it, and the words for it."""
 
-    words: str
-    do: Callable[[Session], object]
-    undo: Callable[[Session], object] | None = None
+    gains: bool
+    right: dict[str, Any]
+    words: str = ""
+
+    def make(self, session: Session, *, back: bool = False) -> None:
+        """Make the change, or take it ``back``."""
+        (session.allow if self.gains is not back else session.revoke)(**self.right)
 
 
 def change_all(changes: Sequence[tuple[Session, RightsChange]]) -> None:
     """Make all changes or, when a session refuses one, none: those made before it are taken back."""
-    done: list[tuple[Session, Callable[[Session], object]]] = []
+    done: list[tuple[Session, RightsChange]] = []
     try:
-        # What cannot be taken back comes last.
-        for session, change in sorted(changes, key=lambda each: each[1].undo is None):
-            change.do(session)
-            if change.undo is not None:
-                done.append((session, change.undo))
+        # Memory cannot be taken back, so it comes last.
+        for session, change in sorted(changes, key=lambda each: "memory_mb" in each[1].right):
+            change.make(session)
+            done.append((session, change))
     except BaseException:
-        for session, undo in reversed(done):
-            undo(session)
+        for session, change in reversed(done):
+            if "memory_mb" not in change.right:
+                change.make(session, back=True)
         raise
 
 
-def rights_between(has: CellOptions, wants: CellOptions, language: Language) -> tuple[RightsChange, ...]:
+def rights_between(has: CellOptions, wants: CellOptions, language: Language) -> list[RightsChange]:
     """Return what leads from the rights of a session to the new ones. Raises ``PolicyViolation`` where nothing does."""
     for option in _WALLS:
         old, new = getattr(has, option.field), getattr(wants, option.field)
@@ -362,62 +348,35 @@ def rights_between(has: CellOptions, wants: CellOptions, language: Language) -> 
                 f"{option.name} cannot be changed while the {language} session runs: its working folder and walls stay "
                 f"as it began; {_instead(option.name, old, new, language)}"
             )
-    # What is taken back first: a new folder may come to the place of an old one.
-    found = [_taken(f"lost {mount.guest}", mount=mount) for mount in set(has.mounts) - set(wants.mounts)]
+    # What is taken back first: a new folder or value may come to the place of an old one.
+    found = [
+        RightsChange(False, {"mount": mount}, f"lost {mount.guest}") for mount in set(has.mounts) - set(wants.mounts)
+    ]
     for mount in set(wants.mounts) - set(has.mounts):
         reads = "reads and writes" if mount.writable else "reads"
-        found.append(_given(f"{reads} {mount.host} at {mount.guest}", mount=mount))
+        found.append(RightsChange(True, {"mount": mount}, f"{reads} {mount.host} at {mount.guest}"))
     more, less = set(wants.allow_net) - set(has.allow_net), set(has.allow_net) - set(wants.allow_net)
-    found += [_given(f"reaches {rule}", domain=str(rule)) for rule in more]
-    found += [_taken(f"no longer reaches {rule}", domain=str(rule)) for rule in less]
-    found += _env_changes(dict(has.env), dict(wants.env))
+    found += [RightsChange(True, {"domain": str(rule)}, f"reaches {rule}") for rule in more]
+    found += [RightsChange(False, {"domain": str(rule)}, f"no longer reaches {rule}") for rule in less]
+    old_env, new_env = dict(has.env), dict(wants.env)
+    for name, value in sorted(set(has.env) - set(wants.env)):
+        words = "" if name in new_env else f"lost {name} from its environment"
+        found.append(RightsChange(False, {"env": {name: value}}, words))
+    for name, value in wants.env:
+        if old_env.get(name) != value:
+            found.append(RightsChange(True, {"env": {name: value}}, f"has {name} in its environment"))
     if (wants.memory_mb or 0) > (has.memory_mb or 0):
-        raised = methodcaller("allow", memory_mb=wants.memory_mb)
-        found.append(RightsChange(f"may use {wants.memory_mb} MB", raised))
-    return tuple(found)
-
-
-def _given(words: str, **right: object) -> RightsChange:
-    return RightsChange(words, methodcaller("allow", **right), methodcaller("revoke", **right))
-
-
-def _taken(words: str, **right: object) -> RightsChange:
-    return RightsChange(words, methodcaller("revoke", **right), methodcaller("allow", **right))
-
-
-def _env_changes(old: dict[str, str], new: dict[str, str]) -> list[RightsChange]:
-    """Return the changes of the environment; what was set before is set again when they are taken back."""
-    found = []
-    env = {name: value for name, value in new.items() if old.get(name) != value}
-    before = {name: old[name] for name in env if name in old}
-    added = sorted(set(env) - set(old))
-    gone = {name: old[name] for name in sorted(set(old) - set(new))}
-
-    def as_before(session: Session) -> None:
-        if before:
-            session.allow(env=before)
-        if added:
-            session.revoke(env=added)
-
-    if env:
-        words = f"has {', '.join(env)} in its environment"
-        found.append(RightsChange(words, methodcaller("allow", env=env), as_before))
-    if gone:
-        words = f"lost {', '.join(gone)} from its environment"
-        found.append(RightsChange(words, methodcaller("revoke", env=list(gone)), methodcaller("allow", env=gone)))
+        found.append(RightsChange(True, {"memory_mb": wants.memory_mb}, f"may use {wants.memory_mb} MB"))
     return found
 
 
 def _instead(name: str, old: object, new: object, language: Language) -> str:
     """Return what works instead; only Python sessions can bring their variables along."""
+    value = old if new is None else new
+    option = name if value == "." else f"{name}={shlex.quote(str(value))}"
     ends = f"%sandbox restart {language} ends it (its variables are lost, files stay), then write this line"
     if new is None:
-        return f"%sandbox reset {_option(name, old)} takes back everything else; {ends}"
+        return f"%sandbox reset {option} takes back everything else; {ends}"
     if language is not Language.PYTHON:
         return ends
-    keep = f"%sandbox restart --keep {_option(name, new)} begins a new one with its variables"
-    return f"{keep} (%sandbox restart {language} without)"
-
-
-def _option(name: str, value: object) -> str:
-    return name if value == "." else f"{name}={shlex.quote(str(value))}"
+    return f"%sandbox restart --keep {option} begins a new one with its variables (%sandbox restart {language} without)"

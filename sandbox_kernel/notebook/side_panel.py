@@ -12,20 +12,25 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import msgspec
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import Conflict, InvalidRequest, SandboxError
 from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, quoted
-from sandbox_kernel.model import FsChange
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.line_commands import LineCommands, rights_rows, session_of
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import BY_NAME
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, new_defaults, parse_line
-from sandbox_kernel.notebook.options.parse_options import parse_options
+from sandbox_kernel.notebook.options.parse_cell import (
+    CellPlan,
+    LineCommand,
+    new_defaults,
+    parse_line,
+    parse_options,
+    plan_line,
+)
 from sandbox_kernel.notebook.page.views import MOST_DIFF, picture_urls
 from sandbox_kernel.notebook.render import Door, Message, ShowOutput
 from sandbox_kernel.session.tree.node import Node, StateDiff
@@ -46,48 +51,23 @@ _DIALOG = {
 _State = Annotated[int, msgspec.Meta(ge=0)]
 _Text = Annotated[str, msgspec.Meta(max_length=4096)]
 _Texts = Annotated[tuple[str, ...], msgspec.Meta(max_length=10_000)]
+_NONE = -1
 
 
-class _Nothing(msgspec.Struct):
-    """A request that says no more than its action."""
+class PanelRequest(msgspec.Struct):
+    """What an action may be told; each takes what concerns it. A state that is not named is none of the tree."""
 
-
-class _Path(msgspec.Struct):
-    path: _Text
-
-
-class _Paths(msgspec.Struct):
+    path: _Text = ""
     paths: _Texts = ()
+    #: The digest of the changes that the page shows.
     shown: _Text = ""
-
-
-class _AtState(msgspec.Struct):
-    state: _State
-
-
-class _Named(msgspec.Struct):
-    name: _Text
-    state: _State | None = None
-
-
-class _Two(msgspec.Struct):
-    before: _State
-    after: _State
-
-
-class _Cells(msgspec.Struct):
-    cells: _Texts
-
-
-class _Key(msgspec.Struct):
-    key: _Text
-
-
-class _Line(msgspec.Struct):
-    line: _Text
-
-
-class _Dialog(msgspec.Struct):
+    state: _State = _NONE
+    before: _State = _NONE
+    after: _State = _NONE
+    name: _Text = ""
+    cells: _Texts = ()
+    key: _Text = ""
+    line: _Text = ""
     timeout: _Text | msgspec.UnsetType = msgspec.UNSET
     memory: _Text | msgspec.UnsetType = msgspec.UNSET
     here: _Text | msgspec.UnsetType = msgspec.UNSET
@@ -96,13 +76,7 @@ class _Dialog(msgspec.Struct):
 
 
 class PanelDesk:
-    """The side panel's counterpart in the kernel: one for each notebook.
-
-    Args:
-        state: What lives from cell to cell.
-        cells: The id of the notebook's cell that ran under each number.
-
-    """
+    """The side panel's counterpart in the kernel. ``cells`` has the id of the cell that ran under each number."""
 
     def __init__(self, state: NotebookState, cells: Mapping[int, str]) -> None:
         self._state = state
@@ -112,12 +86,11 @@ class PanelDesk:
         """Return the content of the reply. It never raises for anything that a request can cause."""
         try:
             action = content.get("action") if isinstance(content, Mapping) else None
-            known = _ACTIONS.get(action) if isinstance(action, str) else None
-            if known is None:
+            take = _ACTIONS.get(action) if isinstance(action, str) else None
+            if take is None:
                 raise InvalidRequest(f"there is no action {quoted(action)}; known ones: {', '.join(sorted(_ACTIONS))}")
-            declared, take = known
             try:
-                request = msgspec.convert(content, declared)
+                request = msgspec.convert(content, PanelRequest)
             except msgspec.ValidationError as error:
                 raise InvalidRequest(f"{action}: {error}") from None
             done = take(self, request)
@@ -130,7 +103,7 @@ class PanelDesk:
     async def _do(self, plan: CellPlan, cancel: asyncio.Event) -> dict[str, object]:
         """Run line commands as a cell would, and return what they say. Only the user's press sends such a request."""
         door = _TextDoor()
-        done = await CellExecution(self._state, door, _no_input, cancel).run_plan(plan, pressed=True)
+        done = await CellExecution(self._state, door, _no_input, cancel).run(plan, pressed=True)
         if done.bug is not None:
             raise done.bug
         if done.refused is not None:
@@ -140,16 +113,14 @@ class PanelDesk:
         return {"status": "ok", "text": "\n".join(door.texts)}
 
     def _line(self, command: LineCommand) -> CellPlan:
-        defaults = new_defaults(command, self._state.defaults)
-        return CellPlan(code="", options=defaults, commands=(command,), defaults=defaults)
+        return plan_line(command, new_defaults(command, self._state.defaults))
 
-    def _limited(self, command: LineCommand, dialog: _Dialog) -> CellPlan:
-        after = limits_of_dialog(dialog, self._state.defaults)
-        return CellPlan(code="", options=after, commands=(command,), defaults=after)
+    def _limited(self, command: LineCommand, said: PanelRequest) -> CellPlan:
+        return plan_line(command, limits_of_dialog(said, self._state.defaults))
 
     @property
     def _context(self) -> LineCommands:
-        return LineCommands(self._state.sandboxes, self._state.defaults, self._state.files)
+        return LineCommands(self._state, self._state.defaults)
 
     @property
     def _box(self) -> Sandbox:
@@ -159,17 +130,17 @@ class PanelDesk:
         session = self._state.sandboxes.sessions.find(CellOptions())
         return tree(() if session is None else session.history(), self._cells)
 
-    def _compare(self, two: _Two) -> dict[str, object]:
-        return difference(session_of(LineCommand(name="diff"), self._context).diff(two.before, two.after))
+    def _compare(self, said: PanelRequest) -> dict[str, object]:
+        return difference(session_of(LineCommand(name="diff"), self._context).diff(said.before, said.after))
 
-    def _allow_rights(self, request: _Key) -> dict[str, object]:
-        self._state.rights.allow_surveyed(request.key)
+    def _allow_rights(self, said: PanelRequest) -> dict[str, object]:
+        self._state.rights.allow_surveyed(said.key)
         return {}
 
 
-def limits_of_dialog(dialog: _Dialog, defaults: CellOptions) -> CellOptions:
+def limits_of_dialog(said: PanelRequest, defaults: CellOptions) -> CellOptions:
     """Return the notebook's defaults with what the dialog changed; an empty field takes its option away."""
-    given = {name: value for name in _DIALOG if (value := getattr(dialog, name)) is not msgspec.UNSET}
+    given = {name: value for name in _DIALOG if (value := getattr(said, name)) is not msgspec.UNSET}
     words: list[str] = []
     for name, value in given.items():
         texts = [value] if isinstance(value, str) else value
@@ -187,60 +158,48 @@ def _answered(line: str) -> LineCommand:
     return command
 
 
-def _named(request: _Named) -> LineCommand:
-    states = () if request.state is None else (str(request.state),)
-    return LineCommand(name="checkpoint", target=request.name.strip(), targets=states)
+def _named(said: PanelRequest) -> LineCommand:
+    states = () if said.state == _NONE else (str(said.state),)
+    return LineCommand(name="checkpoint", target=said.name.strip(), targets=states)
 
 
-#: Each action: what the request says, and the plan that does it, or what looks it up in a thread.
-_ACTIONS: Mapping[str, tuple[type[Any], Callable[[PanelDesk, Any], CellPlan | Callable[[], dict[str, object]]]]] = {
-    "limits": (_Dialog, lambda desk, said: desk._limited(LineCommand(name="defaults"), said)),
-    "restart": (_Dialog, lambda desk, said: desk._limited(LineCommand(name="restart", flag=True), said)),
-    "undo": (_Nothing, lambda desk, said: desk._line(LineCommand(name="undo"))),
-    "redo": (_Nothing, lambda desk, said: desk._line(LineCommand(name="redo"))),
-    "checkout": (_AtState, lambda desk, said: desk._line(LineCommand(name="checkout", target=str(said.state)))),
-    "name": (_Named, lambda desk, said: desk._line(_named(said))),
-    "apply": (
-        _Paths,
-        lambda desk, said: desk._line(LineCommand(name="apply", targets=said.paths, shown=said.shown or None)),
-    ),
-    "discard": (_Paths, lambda desk, said: desk._line(LineCommand(name="discard", targets=said.paths))),
-    "answer": (_Line, lambda desk, said: desk._line(_answered(said.line))),
-    "overview": (_Nothing, lambda desk, said: partial(overview, desk._context)),
-    "changes": (_Nothing, lambda desk, said: lambda: changes(desk._box)),
-    "change": (_Path, lambda desk, said: lambda: change(desk._box, said.path.strip())),
-    "tree": (_Nothing, lambda desk, said: desk._tree),
-    "compare": (_Two, lambda desk, said: partial(desk._compare, said)),
-    "report": (_Nothing, lambda desk, said: lambda: {"report": desk._box.report().to_dict()}),
-    "rights": (_Cells, lambda desk, said: lambda: desk._state.rights.survey(said.cells, desk._state.defaults)),
-    "allow-rights": (_Key, lambda desk, said: partial(desk._allow_rights, said)),
+#: Each action: returns the plan that does it, or what looks it up in a thread.
+_ACTIONS: Mapping[str, Callable[[PanelDesk, PanelRequest], CellPlan | Callable[[], dict[str, object]]]] = {
+    "limits": lambda desk, said: desk._limited(LineCommand(name="defaults"), said),
+    "restart": lambda desk, said: desk._limited(LineCommand(name="restart", flag=True), said),
+    "undo": lambda desk, said: desk._line(LineCommand(name="undo")),
+    "redo": lambda desk, said: desk._line(LineCommand(name="redo")),
+    "checkout": lambda desk, said: desk._line(LineCommand(name="checkout", target=str(said.state))),
+    "name": lambda desk, said: desk._line(_named(said)),
+    "apply": lambda desk, said: desk._line(LineCommand(name="apply", targets=said.paths, shown=said.shown or None)),
+    "discard": lambda desk, said: desk._line(LineCommand(name="discard", targets=said.paths)),
+    "answer": lambda desk, said: desk._line(_answered(said.line)),
+    "overview": lambda desk, said: partial(overview, desk._context),
+    "changes": lambda desk, said: lambda: changes(desk._box),
+    "change": lambda desk, said: lambda: change(desk._box, said.path.strip()),
+    "tree": lambda desk, said: desk._tree,
+    "compare": lambda desk, said: partial(desk._compare, said),
+    "report": lambda desk, said: lambda: {"report": desk._box.report().to_dict()},
+    "rights": lambda desk, said: lambda: desk._state.rights.survey(said.cells, desk._state.defaults),
+    "allow-rights": lambda desk, said: partial(desk._allow_rights, said),
 }
 
 
 def overview(context: LineCommands) -> dict[str, object]:
     """Return the limits and rights of the notebook's next cell, and whether a session runs."""
-    session = context.sandboxes.sessions.find(CellOptions())
+    session, options = context.sandboxes.sessions.find(CellOptions()), context.defaults
+    memory_mb = options.memory_mb or DEFAULT_SESSION_MEMORY_MB
+    filled = replace(options, timeout_s=options.effective_timeout_s, memory_mb=memory_mb, here=options.here or "")
+    limits: dict[str, object] = {}
+    for name, option in _DIALOG.items():  # as a user writes them
+        value = getattr(filled, option.field)
+        limits[name] = [option.write(one) for one in value] if option.repeats else option.write(value)
     return {
         "session": "" if session is None else str(session.language),
-        "limits": _limits(context.defaults),
-        "line": f"%sandbox {context.defaults.words()}".strip(),
-        "rows": [[name, text[: 4 * MOST_VALUE]] for name, text in rights_rows(context.defaults)],
+        "limits": limits,
+        "line": f"%sandbox {options.words()}".strip(),
+        "rows": [[name, text[: 4 * MOST_VALUE]] for name, text in rights_rows(options)],
     }
-
-
-def _limits(options: CellOptions) -> dict[str, object]:
-    """Return the five options of the dialog, as a user writes them."""
-    filled = replace(
-        options,
-        timeout_s=options.effective_timeout_s,
-        memory_mb=options.memory_mb or DEFAULT_SESSION_MEMORY_MB,
-        here=options.here or "",
-    )
-    found: dict[str, object] = {}
-    for name, option in _DIALOG.items():
-        value = getattr(filled, option.field)
-        found[name] = [option.write(one) for one in value] if option.repeats else option.write(value)
-    return found
 
 
 def changes(box: Sandbox) -> dict[str, object]:
@@ -252,13 +211,11 @@ def changes(box: Sandbox) -> dict[str, object]:
         return {"here": "", "changes": [], "more": 0, "digest": ""}
     digest, found = box.digest(), box.diff()
     named = set(box.left_out())
-    listed = [_change(change, change.path in named) for change in found[:MOST_CHANGES]]
+    listed = [
+        {"path": one.path, "kind": str(one.kind), "type": str(one.type), "size": one.size, "named": one.path in named}
+        for one in found[:MOST_CHANGES]
+    ]
     return {"here": box.here, "changes": listed, "more": max(0, len(found) - MOST_CHANGES), "digest": digest}
-
-
-def _change(change: FsChange, named: bool) -> dict[str, object]:
-    told = {"path": change.path, "kind": str(change.kind), "type": str(change.type)}
-    return {**told, "size": change.size, "named": named}
 
 
 def change(box: Sandbox, path: str) -> dict[str, object]:

@@ -125,7 +125,7 @@ class CapabilityReport:
         return report_page(self.to_dict())
 
     def as_widget(self) -> object:
-        """Return the report as an ipywidget: lines can be filtered, and the button *Run again* measures again."""
+        """Return the report as an ipywidget whose button *Run again* measures again."""
         again = self.again
         if again is None:
             return report_explorer(self.to_dict())

@@ -193,6 +193,7 @@ class _Opening:
                 step = replace(step, env={**step.env, "HOME": jail.places.tmp})
                 if jail.layer_fd >= 0:
                     worker.layer = SessionLayer(self._here.here, jail.box_fd, jail.layer_fd, jail.settings_fd)
+                    worker.copies.close()
                     worker.copies = worker.layer
             files = engine.files(jail.places, spec.checkpoints)
             if functions is not None:

@@ -89,6 +89,7 @@ class WorkerSupervisor:
         self.closed = True
         worker, self.live = self.live, None
         if worker is not None:
+            worker.copies.close()
             worker.jail.forget()
 
     def again(self, *, forget: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Copies the state of a session out of its jail into sealed memory of the host, to save it or to start another with it.
 
 The worker is not trusted: what it writes is bounded by the session's memory limit, and only a jail makes variables of
-it. The variables of a Python session come through a pipe, which needs no room in the work folder and no memory of the
-jail; a WebAssembly guest writes its memory.
+it. The variables of a Python session, and the memory of a WebAssembly guest, come through a pipe, which needs no room
+in the work folder and no memory of the jail.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import functools
 import importlib.util
 import json
 import os
-import secrets
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -33,7 +32,6 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 #: How long all tries may take, and how many there are; each but the last may find a variable that ends it.
 SAVE_S, MAX_TRIES = 120.0, 6
 _PART, _TICK_S = 1 << 20, 0.05
-_OTHER = "the session's memory is not what its worker said; nothing was saved"
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,6 @@ class State:
     files: Mapping[str, bytes] = field(default_factory=dict)
     #: The work folder of a session of processes, with modes, times, links and empty folders.
     folder: FolderState = field(default_factory=FolderState)
-    #: Whether ``memory`` has only the pages that differ from what the guest begins with.
-    changes: bool = False
     #: What the worker said of it: which variables are in it.
     report: Mapping[str, object] = field(default_factory=dict)
     #: The cells that make the variables which could not be stored, by their names.
@@ -146,56 +142,20 @@ def cloudpickle_source() -> str:
 
 
 def take_state(worker: JailedWorker) -> State:
-    """Make the worker write its memory into the work folder, and copy it and the other files from there.
+    """Return the memory of a WebAssembly guest, whose worker must be between two cells, and the files of the session.
 
-    The copy is sealed memory of the host: the worker, which must be between two cells, cannot change it afterwards.
-    """
-    jail, name = worker.jail, f".image-{secrets.token_hex(8)}"
-    answer = worker.ask("image", f"{jail.places.work}/{name}", 0, SAVE_S).answer
-    size, elapsed = _told(answer)
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=jail.box_fd)
-    except OSError as error:
-        raise SessionError(f"the session's memory could not be taken out: {error.strerror}") from None
-    try:
-        with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=jail.box_fd)
-        if os.fstat(descriptor).st_size != size:
-            raise SessionError(_OTHER)
-        memory = SealedMemory.of_file(descriptor, 0, size)
-    except (OSError, EOFError) as error:
-        raise SessionError(f"the session's memory could not be taken out: {error}") from None
-    finally:
-        os.close(descriptor)
-    return State(memory, elapsed, files_of(jail))
-
-
-def take_changes(worker: JailedWorker) -> State:
-    """Make the worker write the changed pages of its memory into memory of the host, and copy its files.
-
-    They are enough for a guest that begins with the same memory. Where the worker does not know them this is
-    ``take_state``.
+    The worker writes into memory of the host, which is sealed then: the worker cannot change it afterwards.
     """
     answer: Mapping[str, object] = {}
 
     def write(descriptor: int) -> None:
         nonlocal answer
-        answer = worker.ask("changes", "", 0, SAVE_S, descriptor).answer
+        answer = worker.ask("image", "", 0, SAVE_S, descriptor).answer
 
     try:
         memory = SealedMemory.filled(write)
     except OSError as error:
         raise SessionError(f"the session's memory could not be taken out: {error.strerror}") from None
-    if not answer:
-        return take_state(worker)
-    size, elapsed = _told(answer)
-    if len(memory) != size or answer.get("changes") is not True:
-        raise SessionError(_OTHER)
-    return State(memory, elapsed, files_of(worker.jail), changes=True)
-
-
-def _told(answer: Mapping[str, object]) -> tuple[int, float]:
-    """Return the size of what was written, and the session's age; raises ``SessionError`` when nothing was."""
     size, opened = answer.get("size"), answer.get("open_files")
     if isinstance(opened, list) and opened:
         names = ", ".join(quoted(name) for name in opened[:5])
@@ -204,15 +164,10 @@ def _told(answer: Mapping[str, object]) -> tuple[int, float]:
         elapsed = check_elapsed(answer.get("elapsed_s"))
     except ValueError:
         size, elapsed = None, 0.0
-    if not isinstance(size, int) or not 0 < size <= MOST_MEMORY:
-        what_to_do = (
-            "delete variables that are not needed, or open the session with more memory"
-            if answer.get("full") is False
-            else "make room in the work folder, or open the session with a larger disk_mb"
-        )
-        why = one_line(str(answer.get("problem") or "the worker did not say why"), 300)
-        raise SessionError(f"the session's memory could not be written: {why}; {what_to_do}")
-    return size, elapsed
+    if not isinstance(size, int) or not 0 < size <= MOST_MEMORY or size != len(memory):
+        why = one_line(str(answer.get("problem") or "it is not what the worker said"), 300)
+        raise SessionError(f"the session's memory could not be written: {why}; restart the session and try again")
+    return State(memory, elapsed, files_of(worker.jail))
 
 
 def files_of(jail: Jail) -> dict[str, bytes]:

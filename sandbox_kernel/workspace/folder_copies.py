@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.changes import FileDiff, open_for_writing, tells_who_writes
-from sandbox_kernel.workspace.overlay.patch import compare_states
+from sandbox_kernel.workspace.overlay.layer import LayerView
+from sandbox_kernel.workspace.overlay.patch import compare_layers
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.beneath import SCAN, as_owner_of, in_folder
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks
@@ -70,6 +71,10 @@ class FolderCopies:
         self._last = FolderCopy()
         self._tells = tells_who_writes(box.fileno())
 
+    def close(self) -> None:
+        """Close the descriptor of the folder."""
+        self._box.close()
+
     def take(self, cell: int, others: Collection[int]) -> None:
         """Copy the folder for the checkpoint of a cell, and delete the copies of all others but ``others``."""
         copy = FolderCopy(time.time_ns())
@@ -91,7 +96,9 @@ class FolderCopies:
         """Return how the folder differs between the states after two cells, and what could not be found out."""
         first, second = self.copy_of(before), self.copy_of(after)
         problem = first.problem or second.problem
-        return ([], problem) if problem else compare_states(self._project, first.entries, second.entries)
+        if problem:
+            return [], problem
+        return compare_layers(LayerView(self._project, first.entries), LayerView(self._project, second.entries))
 
     def held(self) -> int:
         """Return the bytes of all copies; content that copies share counts once."""

@@ -35,16 +35,10 @@ FIELDS = {"status", "stdout", "stderr", "exit_code", "duration_ms"}
 # -- name, schema, and every end of a program ----------------------------------------------------------------------
 
 
-def test_the_tool_has_its_name():
-    assert SandboxTool(FakeBackend(OK)).name == "sandbox_exec"
-
-
-def test_the_tool_asks_for_its_scopes():
-    assert SandboxTool(FakeBackend(OK)).required_scopes == ["code:execute"]
-
-
-def test_parameters_schema_is_valid():
-    schema = SandboxTool(FakeBackend(OK)).parameters_schema()
+def test_the_tool_has_its_name_its_scopes_and_a_valid_schema():
+    tool = SandboxTool(FakeBackend(OK))
+    assert (tool.name, tool.required_scopes) == ("sandbox_exec", ["code:execute"])
+    schema = tool.parameters_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["type"] == "object"
     properties = schema["properties"]
@@ -60,22 +54,6 @@ def test_a_program_that_ends_well_is_a_success(answers: Answers):
     assert {name: answer[name] for name in FIELDS} == {
         "status": "success", "stdout": "hello\n", "stderr": "", "exit_code": 0, "duration_ms": 250,
     }  # fmt: skip
-
-
-def test_a_timeout_is_information_and_no_exception(answers: Answers):
-    answer = answers({"language": "python", "code": "while True: pass"}, SandboxTimeout(5))
-    assert (answer["status"], answer["stderr"]) == ("timeout", "execution timed out after 5s")
-    assert isinstance(answer["duration_ms"], int)
-
-
-def test_memory_that_ran_out_is_information_and_no_exception(answers: Answers):
-    answer = answers({"language": "python", "code": "x"}, MemoryExceeded(64))
-    assert (answer["status"], answer["stderr"]) == ("memory_exceeded", "memory limit exceeded: 64 MB")
-
-
-def test_a_failed_execution_is_information_and_no_exception(answers: Answers):
-    answer = answers({"language": "python", "code": "x"}, ExecutionFailed("spawn failed"))
-    assert (answer["status"], answer["stderr"]) == ("error", "spawn failed")
 
 
 @pytest.mark.parametrize("field", ["language", "code"])
@@ -102,26 +80,11 @@ def test_custom_timeout_and_stdin_reach_the_backend():
     assert (request.memory_limit_mb, dict(request.env), dict(request.files)) == (None, {}, {})
 
 
-@pytest.mark.parametrize("language", SIX)
-def test_every_name_of_a_language_is_known(answers: Answers, language: Language):
-    assert answers({"language": str(language), "code": "x"})["status"] == "success"
-
-
-@pytest.mark.parametrize(
-    ("language", "complaint"),
-    [("ruby", 'unsupported language "ruby"'), (42, '"language" must be a string'), (None, '"language" must be')],
-)
-def test_other_names_of_languages_are_refused(answers: Answers, language: object, complaint: str):
-    answer = answers({"language": language, "code": "x"})
-    assert answer["status"] == "error"
-    assert complaint in str(answer["stderr"])
-
-
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (SandboxTimeout(1), "timeout"),
-        (MemoryExceeded(1), "memory_exceeded"),
+        (SandboxTimeout(5), "timeout"),
+        (MemoryExceeded(64), "memory_exceeded"),
         (ExecutionFailed("no"), "error"),
         (InvalidRequest("no"), "error"),
         (BackendUnavailable("no"), "error"),
@@ -158,7 +121,8 @@ def test_the_timeout_left_out_or_null_is_thirty_seconds():
 @pytest.mark.parametrize(
     "args",
     [
-        None, [], "text", 7, {}, {"language": "python", "code": 7}, {"language": "python", "code": ""},
+        None, [], "text", 7, {}, {"language": 42, "code": "x"}, {"language": None, "code": "x"},
+        {"language": "python", "code": 7}, {"language": "python", "code": ""},
         {"language": "python", "code": "a\0b"}, {"language": "python", "code": "\ud800"},
         {"language": "python", "code": "x", "stdin": 7}, {"language": "python", "code": "x", "stdin": "\udfff"},
         {"language": "--help", "code": "x"}, {"language": "python; rm -rf /", "code": "x"},
@@ -178,11 +142,11 @@ def test_bad_arguments_are_told_and_nothing_runs(args: object):
     assert backend.requests == []
 
 
-def test_aliases_of_a_language_are_known():
+def test_every_name_and_alias_of_a_language_is_known():
     backend = FakeBackend(OK)
-    for name in ("py", "js", "sh", "Python"):
+    for name in (*map(str, SIX), "py", "js", "sh", "Python"):
         asyncio.run(SandboxTool(backend).execute({"language": name, "code": "x"}))
-    assert [request.language for request in backend.requests] == ["python", "javascript", "command", "python"]
+    assert [request.language for request in backend.requests] == [*SIX, "python", "javascript", "command", "python"]
 
 
 def test_a_language_that_does_not_run_here_is_not_offered_and_not_tried():
@@ -322,14 +286,6 @@ def test_rust_links_although_the_tool_gives_no_environment(process_tool: Sandbox
     args = {"language": "rust", "code": 'fn main() { println!("{:?}", std::env::var("CARGO_HOME")); }'}
     answer = asyncio.run(process_tool.execute(args))
     assert (answer["status"], answer["exit_code"], answer["stdout"]) == ("success", 0, "Err(NotPresent)\n")
-
-
-@pytest.mark.slow
-def test_a_program_that_runs_too_long_keeps_what_it_printed(process_tool: SandboxTool):
-    code = "print('so far', flush=True)\nwhile True: pass"
-    answer = asyncio.run(process_tool.execute({"language": "python", "code": code, "timeout_secs": 1}))
-    assert (answer["status"], answer["stdout"]) == ("timeout", "so far\n")
-    assert answer["stderr"] == "execution timed out after 1s"
 
 
 def test_a_flood_is_cut_to_what_a_model_can_read(process_tool: SandboxTool):

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from sandbox_kernel.agent.run_code import read_request
+from sandbox_kernel.agent.run_service import read_request
 from sandbox_kernel.backends.functions.call_values import load
 from sandbox_kernel.backends.wasm.wasm_job import read_report
 from sandbox_kernel.errors import SandboxError

@@ -153,7 +153,8 @@ def test_input_of_any_size_is_written_as_it_is_taken(pipe: tuple[int, int]) -> N
     read, write = pipe
     data = os.urandom(3 << 20)
     feeder, got = Feeder(write, data), b""
-    while feeder.write_some():
+    while feeder.open:
+        feeder.write_some()
         got += os.read(read, 1 << 20)
     while part := os.read(read, 1 << 20):
         got += part
@@ -176,7 +177,7 @@ def test_a_reader_that_went_away_is_no_error(pipe: tuple[int, int]) -> None:
     read, write = pipe
     feeder = Feeder(write, b"x" * (4 << 20))
     os.close(read)
-    assert feeder.write_some() is False
+    feeder.write_some()
     assert not feeder.open
     feeder.close()
 
@@ -184,8 +185,9 @@ def test_a_reader_that_went_away_is_no_error(pipe: tuple[int, int]) -> None:
 def test_a_reader_that_does_not_read_does_not_block(pipe: tuple[int, int]) -> None:
     read, write = pipe
     feeder = Feeder(write, b"x" * (4 << 20))
-    assert feeder.write_some() is True
-    assert feeder.write_some() is True
+    feeder.write_some()
+    feeder.write_some()
+    assert feeder.open
     feeder.close()
     feeder.close()
     os.close(read)
@@ -201,7 +203,7 @@ def test_input_that_is_held_open_waits_for_more(pipe: tuple[int, int]) -> None:
     assert (os.read(read, 100), feeder.idle) == (b"one\n", True)
     os.close(read)
     feeder.add(b"two\n")
-    assert feeder.write_some() is False
+    feeder.write_some()
     assert (feeder.open, feeder.idle) == (False, False)
 
 

@@ -153,7 +153,7 @@ def test_where_no_template_can_be_made_jails_are_started_one_by_one_and_the_repo
         raise EnforcerFailed("bubblewrap", "namespaces are not nested here")
 
     monkeypatch.setattr(room, "Template", refuse)
-    monkeypatch.setattr(room, "_reasons", {})
+    monkeypatch.setattr(room, "_reasons", [])
     assert room.unavailable() is None
     pool.warm(real_walls())
     until(pool, 2)

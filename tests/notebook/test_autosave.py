@@ -12,13 +12,14 @@ import pytest
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.model import Language, NoteKind
-from sandbox_kernel.notebook import autosave
 from sandbox_kernel.notebook.autosave import Autosaver, KeptStates, Key, notebook_path
+from sandbox_kernel.workspace import kept_work
 
 
 def save(kept: KeptStates, text: str, name: str = "") -> str:
     path = kept.place(Language.PYTHON, name)
     Path(path).write_text(text)
+    kept.close()
     return path
 
 
@@ -56,10 +57,12 @@ def test_a_save_that_fails_leaves_what_the_kernel_before_had_saved(tmp_path: Pat
     save(KeptStates("a.ipynb", str(tmp_path)), "one")
     second = KeptStates("a.ipynb", str(tmp_path))
     second.place(Language.PYTHON, "")  # and then the disk is full
+    second.close()
     assert left(second) == [("", "one")]
     third = KeptStates("a.ipynb", str(tmp_path))
     assert left(third) == [("", "one")]
     third.place(Language.PYTHON, "")
+    third.close()
     assert left(KeptStates("a.ipynb", str(tmp_path))) == [("", "one")]
 
 
@@ -89,21 +92,12 @@ def test_only_the_user_can_read_the_states(tmp_path: Path) -> None:
 
 
 def test_the_oldest_notebooks_go_first_when_there_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autosave, "MOST_NOTEBOOKS", 2)
-    for age, name in enumerate(("c", "b", "a")):
-        path = save(KeptStates(name, str(tmp_path)), name)
-        os.utime(path, (1000 - age, 1000 - age))
-    assert KeptStates("a", str(tmp_path)).tidy()
+    monkeypatch.setattr(kept_work, "MOST_KEPT", 2)
+    for age, name in enumerate(("c", "b")):
+        folder = Path(save(KeptStates(name, str(tmp_path)), name)).parents[1]
+        os.utime(folder, (1000 - age, 1000 - age))
+    save(KeptStates("a", str(tmp_path)), "a")
     assert [left(KeptStates(name, str(tmp_path))) for name in "abc"] == [[("", "a")], [], [("", "c")]]
-
-
-def test_a_state_that_alone_is_too_large_is_removed_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autosave, "MOST_BYTES", 3)
-    save(KeptStates("old", str(tmp_path)), "abc")
-    kept = KeptStates("new", str(tmp_path))
-    save(kept, "abcd")
-    assert not kept.tidy()
-    assert not os.listdir(tmp_path)
 
 
 def test_a_folder_that_others_can_change_is_refused_with_a_way_out(tmp_path: Path) -> None:

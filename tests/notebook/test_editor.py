@@ -15,7 +15,6 @@ from sandbox_kernel.notebook.cell_requests import CellRequests
 from sandbox_kernel.notebook.editor import (
     MAX_ENTRIES,
     History,
-    HistoryEntry,
     complete_magic,
     completeness,
     explain_magic,
@@ -109,7 +108,7 @@ def test_other_names_of_a_language_are_finished_and_count_as_the_language():
     assert not set(at_end("%%sandbox bash ").matches) & set(Language.names())
 
 
-@pytest.mark.parametrize("command", ["undo", "checkpoints", "restart", "save mine", "load mine"])
+@pytest.mark.parametrize("command", ["undo", "tree", "restart", "save mine", "load mine"])
 def test_after_a_command_about_a_session_only_sessions_are_offered(command):
     found = at_end(f"%sandbox {command} ").matches
     assert found == ("python", "javascript", "typescript", "command", "--session")
@@ -135,43 +134,37 @@ def test_magics_of_the_session_stand_behind_ours():
     assert with_magics(ours, {}).matches == ours.matches
 
 
-@pytest.fixture
-def history():
-    made = History()
-    for line, source in enumerate(["a = 1", "b = 2", "a = 1", "print(a)"], 1):
-        made.add(HistoryEntry(line, source, "1" if line == 4 else None))
-    return made
-
-
-def test_the_tail_is_the_last_cells_oldest_first(history):
-    assert history.tail(2) == [(1, 3, "a = 1"), (1, 4, "print(a)")]
-    assert history.tail(99)[0] == (1, 1, "a = 1")
-    assert history.tail(0) == []
-    assert history.tail(-3) == []
-
-
-def test_outputs_come_in_pairs_when_asked_for(history):
-    assert history.tail(1, output=True) == [(1, 4, ("print(a)", "1"))]
-
-
-def test_a_range_excludes_its_stop_and_other_sessions_are_empty(history):
-    assert [row[1] for row in history.range(0, 2, 4)] == [2, 3]
-    assert [row[1] for row in history.range(1, 3, None)] == [3, 4]
-    assert history.range(7, 1, None) == []
-
-
-def test_a_search_is_a_glob_over_the_whole_cell(history):
-    assert [row[1] for row in history.search("a*", None)] == [1, 3]
-    assert [row[1] for row in history.search("*a*", 1)] == [4]
-    assert [row[1] for row in history.search("a = ?", None, unique=True)] == [3]
-    assert history.search("[", None) == []
+@pytest.mark.parametrize(
+    ("asked", "numbers"),
+    [
+        ({"hist_access_type": "tail", "n": 2}, [3, 4]),
+        ({"hist_access_type": "tail", "n": 99}, [1, 2, 3, 4]),
+        ({"hist_access_type": "tail", "n": 0}, []),
+        ({"hist_access_type": "tail", "n": -3}, []),
+        ({"hist_access_type": "range", "session": 0, "start": 2, "stop": 4}, [2, 3]),
+        ({"hist_access_type": "range", "session": 1, "start": 3, "stop": None}, [3, 4]),
+        ({"hist_access_type": "range", "session": 7, "start": 1, "stop": None}, []),
+        ({"hist_access_type": "search", "pattern": "a*"}, [1, 3]),
+        ({"hist_access_type": "search", "pattern": "*a*", "n": 1}, [4]),
+        ({"hist_access_type": "search", "pattern": "a = ?", "unique": True}, [3]),
+        ({"hist_access_type": "search", "pattern": "["}, []),
+        ({"hist_access_type": "other"}, []),
+    ],
+)
+def test_history_is_asked_for_by_its_end_by_numbers_or_by_a_glob(asked, numbers):
+    history = History()
+    for number, source in enumerate(["a = 1", "b = 2", "a = 1", "print(a)"], 1):
+        history.add(number, source, "1" if number == 4 else None)
+    assert [row[1] for row in history.find(asked)] == numbers
+    assert history.find({"hist_access_type": "tail", "n": 1}) == [(1, 4, "print(a)")]
+    assert history.find({"hist_access_type": "tail", "n": 1, "output": True}) == [(1, 4, ("print(a)", "1"))]
 
 
 def test_old_cells_are_forgotten():
     history = History()
-    for line in range(MAX_ENTRIES + 5):
-        history.add(HistoryEntry(line, "x"))
-    assert len(history.tail(10**6)) == MAX_ENTRIES
+    for number in range(MAX_ENTRIES + 5):
+        history.add(number, "x", None)
+    assert len(history.find({"hist_access_type": "tail", "n": 10**6})) == MAX_ENTRIES
 
 
 NONE = CellOptions()

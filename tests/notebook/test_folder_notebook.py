@@ -18,7 +18,7 @@ from nbclient import NotebookClient
 from sandbox_kernel import ProcessConfig, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
-from sandbox_kernel.notebook.options.parse_options import HERE_VARIABLE
+from sandbox_kernel.notebook.options.parse_cell import HERE_VARIABLE
 from sandbox_kernel.notebook.render import Failure, Message, ShowOutput, Value
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 

@@ -11,8 +11,7 @@ import pytest
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
 from sandbox_kernel.notebook.options.cell_options import CellOptions
-from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
-from sandbox_kernel.notebook.options.parse_options import first_defaults
+from sandbox_kernel.notebook.options.parse_cell import first_defaults, parse_cell, parse_line
 from sandbox_kernel.notebook.render import Door, ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.workspace.kept_work import KeptWork

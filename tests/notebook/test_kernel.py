@@ -1,45 +1,27 @@
-"""Running cells can be stopped from another thread."""
+"""Running cells can be stopped."""
 
 import asyncio
-import threading
 
 from sandbox_kernel.notebook.kernel import RunningCells
 
 
-def test_an_interrupt_from_another_thread_reaches_every_running_cell():
+def test_an_interrupt_reaches_every_running_cell_and_one_that_fails_runs_no_longer():
     running = RunningCells()
 
     async def one():
         with running.cell() as cancel:
             await cancel.wait()
+            raise ValueError
 
     async def both():
-        cells = asyncio.gather(one(), one())
+        cells = asyncio.gather(one(), one(), return_exceptions=True)
         await asyncio.sleep(0)
-        threading.Thread(target=running.interrupt).start()
+        assert not running.idle.is_set()
+        running.interrupt()
         await asyncio.wait_for(cells, 30)
 
     asyncio.run(both())
-    assert running.wait_idle(0)
-
-
-def test_without_a_running_cell_an_interrupt_is_nothing():
-    assert RunningCells().interrupt() == 0
-
-
-def test_a_cell_that_fails_is_no_longer_running():
-    running = RunningCells()
-
-    async def fails():
-        with running.cell():
-            assert not running.wait_idle(0)
-            raise ValueError
-
-    try:
-        asyncio.run(fails())
-    except ValueError:
-        pass
-    assert running.wait_idle(0)
+    assert running.idle.is_set()
 
 
 def test_an_interrupt_meant_for_one_cell_does_not_stop_the_next():

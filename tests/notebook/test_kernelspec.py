@@ -11,7 +11,7 @@ from PIL import Image
 from sandbox_kernel import InvalidRequest
 from sandbox_kernel.cli import main
 from sandbox_kernel.notebook.kernelspec import LOGOS, install, kernel_json
-from sandbox_kernel.notebook.options.parse_options import first_defaults
+from sandbox_kernel.notebook.options.parse_cell import first_defaults
 
 SPEC = Path(__file__).parents[2] / "kernelspec" / "sandbox"
 

@@ -41,7 +41,7 @@ class Notebook:
     def run(self, text: str) -> ExecResult:
         async def cell() -> ExecResult:
             io = CellIO(on_output=lambda *_: None, cancel=asyncio.Event())
-            return (await self.sandboxes.run(parse_cell(text, self.defaults), io)).result
+            return (await self.sandboxes.run(parse_cell(text, self.defaults), io))[0]
 
         return asyncio.run(cell())
 

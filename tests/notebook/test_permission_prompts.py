@@ -309,52 +309,15 @@ def test_behind_landlock_a_domain_is_refused_before_the_cell_runs(notebook: Note
         notebook.state.sandboxes.close()
 
 
-def asked(notebook: Notebook, text: str, *answers: str) -> tuple[str, list[str]]:
-    """What a cell showed at a front end without buttons, and the questions that its user was asked."""
-    notebook.page, left, questions = Page(watched=False), list(answers), []
-
-    async def ask(text: str) -> str | None:
-        questions.append(text)
-        return left.pop(0) if left else None
-
-    async def no_input(*given: object) -> str:
+def test_a_console_shows_the_lines_that_give_what_a_cell_lacked(notebook: Notebook) -> None:
+    async def nobody(*given: object) -> str:
         raise EOFError
 
     async def go() -> CellReply:
         door: Door = notebook.page  # type: ignore[assignment]
-        return await CellExecution(notebook.state, door, no_input, asyncio.Event(), question=ask).run(text)
+        return await CellExecution(notebook.state, door, nobody, asyncio.Event(), question=nobody).run("open('data/a')")
 
-    failure = asyncio.run(go()).failure
-    return notebook.page.text + ("" if failure is None else f"\n{failure.ename}: {failure.evalue}"), questions
-
-
-def test_a_front_end_without_buttons_is_asked_and_the_cell_runs_again(notebook: Notebook) -> None:
-    notebook.run("count = 0")
-    cell = "count += 1; print(count, open('data/rows.csv').read())"
-    shown, questions = asked(notebook, cell, "o")
-    assert len(questions) == 1 and questions[0].startswith("▣ The program looked for data/rows.csv")
-    # The first try was taken back: the cell counted once.
-    assert "1 a,b" in shown and "Error" not in shown
-    assert "1" in notebook.run("print(count)")
-    shown, questions = asked(notebook, cell)
-    assert "FileNotFoundError" in shown and questions == [], "each right is asked for one time"
-
-
-@pytest.mark.slow
-def test_what_the_user_answers_is_done_and_remembered(notebook: Notebook) -> None:
-    shown, _ = asked(notebook, notebook.get, "session")
-    assert "200" in shown and "Error" not in shown
-    assert "200" in notebook.run(notebook.get)
-    shown, questions = asked(notebook, "open('data/rows.csv')", "n")
-    assert "FileNotFoundError" in shown and len(questions) == 1
-    notebook.run("open('data/rows.csv')")
-    assert not notebook.page.offers
-    notebook.state.answers._asked.clear()
-    assert asked(notebook, "open('data/rows.csv')", "o")[1] == []
-
-
-def test_no_answer_or_an_unclear_one_gives_nothing(notebook: Notebook) -> None:
-    for answer in ("", "yes", "oo"):
-        notebook.state.answers._asked.clear()
-        shown, questions = asked(notebook, "open('data/rows.csv')", answer)
-        assert "FileNotFoundError" in shown and len(questions) == 1
+    (Path("data") / "a").touch()
+    notebook.page = Page(watched=False)
+    assert asyncio.run(go()).failure is not None
+    assert "once: %sandbox allow once data/a" in notebook.page.text

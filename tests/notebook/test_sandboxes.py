@@ -20,6 +20,7 @@ from sandbox_kernel import (
     Status,
 )
 from sandbox_kernel.notebook import sessions as notebook_sessions
+from sandbox_kernel.notebook.execution import NotebookState
 from sandbox_kernel.notebook.line_commands import LineCommands, run_command
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import parse_cell, parse_line
@@ -104,22 +105,22 @@ def run(sandboxes, text, **extra):
             on_output=lambda name, shown: output.append((name, shown)), cancel=cancel,
             on_display=lambda display: output.append(display.data), on_input=extra.pop("on_input", None), number=7,
         )  # fmt: skip
-        outcome = await sandboxes.run(parse_cell(text, extra.pop("defaults", CellOptions())), io, **extra)
-        return outcome, output
+        result, _ = await sandboxes.run(parse_cell(text, extra.pop("defaults", CellOptions())), io, **extra)
+        return result, output
 
     return asyncio.run(go())
 
 
 def test_a_fresh_cell_gets_every_option_that_it_asked_for(boxes):
     line = "--fresh --timeout 2s --memory 64M --env A=1 --arg x --stdin hi --cpu 1s"
-    outcome, _ = run(NotebookSandboxes(FakeBox), f"%%sandbox {line}\nprint(1)")
+    result, _ = run(NotebookSandboxes(FakeBox), f"%%sandbox {line}\nprint(1)")
     ((code, language, options),) = boxes[0].runs
     assert (code, language) == ("\nprint(1)", Language.PYTHON)
     assert (options["timeout"], options["memory_mb"], options["stdin"]) == (2.0, 64, "hi")
     assert (options["env"], options["args"]) == ({"A": "1"}, ("x",))
     assert options["limits"].cpu_seconds == 1.0
     assert options["limits"].processes == 64
-    assert outcome.result.notes == ()
+    assert result.notes == ()
 
 
 def test_a_sandbox_is_made_once_for_each_policy_and_backend(boxes, sandboxes):
@@ -161,16 +162,16 @@ def test_an_unnamed_session_begins_with_the_notebooks_defaults(boxes, sandboxes)
 
 @pytest.mark.parametrize("text", ["%%sandbox --fresh\nx", "%%sandbox rust\nx", "%%sandbox c\nx"])
 def test_fresh_cells_and_compiled_languages_never_touch_a_session(boxes, text):
-    outcome, _ = run(NotebookSandboxes(FakeBox), text)
+    result, _ = run(NotebookSandboxes(FakeBox), text)
     assert boxes[0].sessions == []
-    assert outcome.result.notes == ()
+    assert result.notes == ()
 
 
 @pytest.mark.parametrize("line", ["--memory 4G", "--disk 64M", "--policy strict", "--mount data:/data"])
 def test_a_cell_that_asks_for_more_than_its_session_has_gets_one_that_ends_with_it(boxes, sandboxes, line):
     run(sandboxes, "x = 1")
-    outcome, output = run(sandboxes, f"%%sandbox {line}\nshow", on_input=lambda prompt, password: "answer")
-    (note,) = outcome.result.notes
+    result, output = run(sandboxes, f"%%sandbox {line}\nshow", on_input=lambda prompt, password: "answer")
+    (note,) = result.notes
     assert note.startswith(f"ran in a fresh sandbox: the session was not started with this {line.split()[0]}")
     assert output == [{"text/plain": "live"}]
     kept, ended = (session for box in boxes for session in box.sessions)
@@ -185,8 +186,8 @@ def test_a_cell_that_asks_for_more_than_its_session_has_gets_one_that_ends_with_
 def test_the_session_of_one_cell_ends_when_the_cell_is_interrupted_or_breaks(boxes, sandboxes, monkeypatch):
     cancel = asyncio.Event()
     cancel.set()
-    outcome, _ = run(sandboxes, "%%sandbox --disk 64M\nwait", cancel=cancel)
-    assert outcome.result.status is Status.INTERRUPTED
+    result, _ = run(sandboxes, "%%sandbox --disk 64M\nwait", cancel=cancel)
+    assert result.status is Status.INTERRUPTED
 
     async def broken(*args, **options):
         raise RuntimeError("broken")
@@ -209,8 +210,8 @@ def test_where_no_session_can_be_the_cell_is_a_program(boxes, line):
 @pytest.mark.parametrize("line", ["--env A=1", "--arg x"])
 def test_a_cell_that_needs_a_process_of_its_own_is_a_program_and_says_why(boxes, sandboxes, line):
     for _ in range(2):  # the same before and after the session has begun
-        outcome, _ = run(sandboxes, f"%%sandbox {line}\nx")
-        (note,) = outcome.result.notes
+        result, _ = run(sandboxes, f"%%sandbox {line}\nx")
+        (note,) = result.notes
         assert note.startswith("ran in a fresh sandbox: ")
         assert line.split()[0] in note
         run(sandboxes, "x = 1")
@@ -218,15 +219,15 @@ def test_a_cell_that_needs_a_process_of_its_own_is_a_program_and_says_why(boxes,
 
 
 def test_asking_for_what_the_session_has_is_no_reason_to_leave_it(boxes, sandboxes):
-    outcome, _ = run(sandboxes, "%%sandbox --memory 512M\nx")
-    assert outcome.result.notes == ()
+    result, _ = run(sandboxes, "%%sandbox --memory 512M\nx")
+    assert result.notes == ()
     assert len(boxes[0].sessions) == 1
 
 
 def test_time_memory_cpu_and_output_are_a_cells_own_and_its_variables_stay(boxes, sandboxes):
     for line in ("--memory 64M --cpu 2s", "--output 10M --timeout 3s"):  # before and after the session has begun
-        outcome, _ = run(sandboxes, f"%%sandbox {line}\nx")
-        assert outcome.result.notes == ()
+        result, _ = run(sandboxes, f"%%sandbox {line}\nx")
+        assert result.notes == ()
     run(sandboxes, "x")
     (session,) = boxes[0].sessions
     assert "memory_mb" not in session.wanted
@@ -237,16 +238,16 @@ def test_a_new_default_memory_holds_in_a_running_session_unless_a_cell_had_raise
     run(sandboxes, "x")
     for raised_mb in (0, 600):
         boxes[0].sessions[0].raised_mb = raised_mb
-        outcome, _ = run(sandboxes, "x", defaults=CellOptions(memory_mb=64))
-        assert outcome.result.notes == ()
+        result, _ = run(sandboxes, "x", defaults=CellOptions(memory_mb=64))
+        assert result.notes == ()
     run(sandboxes, "%%sandbox --memory 128M\nx", defaults=CellOptions(memory_mb=64))
     assert boxes[0].sessions[0].limits == [{}, {"memory_mb": 64}, {"memory_mb": 600}, {"memory_mb": 128}]
 
 
 def test_new_defaults_that_do_not_reach_a_running_session_are_told_with_the_way_out(boxes, sandboxes):
     run(sandboxes, "x")
-    outcome, _ = run(sandboxes, "x", defaults=CellOptions(processes=5))
-    assert outcome.result.notes == (
+    result, _ = run(sandboxes, "x", defaults=CellOptions(processes=5))
+    assert result.notes == (
         "ran in a fresh sandbox: the session was not started with this --processes; %sandbox restart python begins one that has it",
     )
     sandboxes.sessions.end(sandboxes.sessions.find(CellOptions()))
@@ -256,8 +257,8 @@ def test_new_defaults_that_do_not_reach_a_running_session_are_told_with_the_way_
 
 def test_a_session_that_was_made_ready_and_not_used_gives_way_to_new_defaults(boxes, sandboxes):
     sandboxes.sessions.prepare(CellOptions())
-    outcome, _ = run(sandboxes, "x", defaults=CellOptions(memory_mb=64))
-    assert outcome.result.notes == ()
+    result, _ = run(sandboxes, "x", defaults=CellOptions(memory_mb=64))
+    assert result.notes == ()
     ready, used = boxes[0].sessions
     assert ready.closed
     assert (used.wanted["memory_mb"], len(used.codes)) == (64, 1)
@@ -271,8 +272,8 @@ def test_a_session_that_was_made_ready_is_the_one_that_is_used(boxes, sandboxes)
 
 def test_a_language_without_sessions_runs_fresh_unless_one_was_asked_for(boxes, monkeypatch):
     monkeypatch.setattr(notebook_sessions, "has_sessions", lambda language, _: language is Language.PYTHON)
-    outcome, _ = run(NotebookSandboxes(FakeBox), "%%sandbox bash\necho")
-    assert outcome.result.notes == ()
+    result, _ = run(NotebookSandboxes(FakeBox), "%%sandbox bash\necho")
+    assert result.notes == ()
     with pytest.raises(InvalidRequest, match="no sessions for command"):
         run(NotebookSandboxes(FakeBox), "%%sandbox bash --session s\necho")
 
@@ -290,9 +291,9 @@ def test_input_comes_from_the_stdin_option_line_by_line(boxes, sandboxes):
 
 
 def test_displays_are_shown_while_the_cell_runs_and_not_again(boxes):
-    outcome, output = run(NotebookSandboxes(FakeBox), "show")
+    result, output = run(NotebookSandboxes(FakeBox), "show")
     assert output == [{"text/plain": "live"}]
-    assert outcome.result.displays == ()
+    assert result.displays == ()
 
 
 def test_a_cancel_interrupts_the_session(boxes):
@@ -303,7 +304,7 @@ def test_a_cancel_interrupts_the_session(boxes):
         cancel.set()
         return await asyncio.wait_for(task, 30)
 
-    assert asyncio.run(go()).result.status is Status.INTERRUPTED
+    assert asyncio.run(go())[0].status is Status.INTERRUPTED
 
 
 def test_another_python_or_a_type_checker_is_another_choice_of_programs(boxes, sandboxes):
@@ -401,7 +402,7 @@ def test_a_loaded_session_takes_cells_of_its_own_language_and_no_others(tmp_path
         saved.save("work")
     sandboxes, defaults = NotebookSandboxes(), CellOptions()
     try:
-        (told,) = run_command(parse_line("load work"), LineCommands(sandboxes, defaults))
+        (told,) = run_command(parse_line("load work"), LineCommands(NotebookState(sandboxes=sandboxes), defaults))
         assert told.data["text/plain"] == "Going on with work: javascript cells run in it."
         loaded = sandboxes.sessions.choose(parse_cell("%%sandbox js\nx + 1", defaults)).session
         assert isinstance(loaded, WasmSession)
@@ -409,7 +410,7 @@ def test_a_loaded_session_takes_cells_of_its_own_language_and_no_others(tmp_path
         python = sandboxes.sessions.choose(parse_cell("x = 1", defaults)).session
         assert python is not None and str(python.language) == "python"
         assert loaded.alive
-        run_command(parse_line("save again js"), LineCommands(sandboxes, defaults))
+        run_command(parse_line("save again js"), LineCommands(NotebookState(sandboxes=sandboxes), defaults))
         assert (tmp_path / "again").is_file()
     finally:
         sandboxes.close()

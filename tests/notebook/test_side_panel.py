@@ -14,7 +14,7 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
-from sandbox_kernel.notebook.side_panel import _ACTIONS, PanelDesk, _Dialog, _Paths, limits_of_dialog
+from sandbox_kernel.notebook.side_panel import _ACTIONS, PanelDesk, PanelRequest, limits_of_dialog
 from sandbox_kernel.policy.network_rule import NetworkRule
 from tests.notebook.test_here import OTHER_MEMORY, Page, _no_input
 
@@ -185,16 +185,16 @@ def test_bad_requests_are_answered_with_an_error(desk: Desk, content: object) ->
 
 
 def test_no_text_of_a_request_becomes_another_command_or_option(desk: Desk) -> None:
-    plan = _ACTIONS["apply"][1](desk.desk, _Paths(paths=("--all\n%sandbox reset", "a b")))
+    plan = _ACTIONS["apply"](desk.desk, PanelRequest(paths=("--all\n%sandbox reset", "a b")))
     assert isinstance(plan, CellPlan)
     assert [(command.name, command.targets) for command in plan.commands] == [
         ("apply", ("--all\n%sandbox reset", "a b"))
     ]
     with pytest.raises(InvalidRequest):
-        limits_of_dialog(_Dialog(timeout="5s --policy x"), CellOptions())
+        limits_of_dialog(PanelRequest(timeout="5s --policy x"), CellOptions())
 
 
 def test_the_dialog_changes_what_it_names_and_an_empty_field_takes_an_option_away() -> None:
     before = CellOptions(policy="strict", memory_mb=5, allow_net=(NetworkRule("a.org"),))
-    assert limits_of_dialog(_Dialog(timeout="5s"), before) == replace(before, timeout_s=5)
-    assert limits_of_dialog(_Dialog(domains=(), memory=""), before) == CellOptions(policy="strict")
+    assert limits_of_dialog(PanelRequest(timeout="5s"), before) == replace(before, timeout_s=5)
+    assert limits_of_dialog(PanelRequest(domains=(), memory=""), before) == CellOptions(policy="strict")

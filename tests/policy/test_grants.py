@@ -20,8 +20,7 @@ from sandbox_kernel import (
     SandboxError,
     SandboxPolicy,
 )
-from sandbox_kernel.agent.run_code import RunCode
-from sandbox_kernel.agent.run_service import RunQueue
+from sandbox_kernel.agent.run_service import RunCode, RunQueue
 from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
 from sandbox_kernel.jail import bubblewrap_jail
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail

@@ -149,13 +149,6 @@ def test_a_mount_that_would_hide_the_wheels_is_refused(tmp_path: Path) -> None:
         box.run("print(1)")
 
 
-def test_what_a_wheel_prints_when_it_is_imported_is_in_no_run(tmp_path: Path) -> None:
-    thing = made(tmp_path, {"loud.py": "print('loud')\nimport sys; print('loud', file=sys.stderr)"})
-    with Sandbox(backend="wasm", wheels=[thing]) as box, box.session("python") as session:
-        for result in (box.run("print('x')"), session.run("print('x')")):
-            assert (result.stdout, result.stderr) == ("x\n", "")
-
-
 def test_a_mount_in_the_work_folder_does_not_count_as_its_size(tmp_path: Path) -> None:
     with Sandbox(SandboxPolicy().mount(tmp_path, "/box/sub"), backend="wasm") as box, box.session("python") as session:
         for _ in range(2):

@@ -1,4 +1,1 @@
-"""The Model Context Protocol server: runs, sessions, files and the report of one sandbox as tools.
-
-Called by ``sandbox-kernel mcp``. ``tool_specs.py`` lists the tools, ``toolbox.py`` carries them out; read those first.
-"""
+"""The server of the Model Context Protocol, for ``sandbox-kernel mcp``. Read ``tools.py`` and ``toolbox.py`` first."""

@@ -48,7 +48,12 @@ class DomainAnswer(StrEnum):
     NEVER = "never"
 
 
-_EVENTS = {DomainAnswer.ONCE: "granted_once", DomainAnswer.SESSION: "granted", DomainAnswer.NEVER: "declined"}
+#: What the audit log and the user's form call each answer.
+_WORDS = {
+    DomainAnswer.ONCE: ("granted_once", "Allow once, in the next run"),
+    DomainAnswer.SESSION: ("granted", "Allow until the server ends"),
+    DomainAnswer.NEVER: ("declined", "Never, and do not ask again"),
+}
 
 
 class DomainRights:
@@ -67,7 +72,7 @@ class DomainRights:
         """Change the policy by an answer, write it down, and return what holds now, for the model."""
         rule = parse_rule(wanted.what)
         port = rule.ports[0] if rule.ports else 0
-        self.box.write_down(AuditRecord(event=_EVENTS[answer], via="mcp", method="", host=rule.domain, port=port))
+        self.box.write_down(AuditRecord(event=_WORDS[answer][0], via="mcp", method="", host=rule.domain, port=port))
         if answer is DomainAnswer.NEVER:
             self._never.add(wanted)
             return f"the user does not let programs reach {wanted.what}, and is not asked again"
@@ -119,18 +124,13 @@ def _allowed(session: Session, wanted: Wanted) -> bool:
     return True
 
 
-_TITLES = {
-    DomainAnswer.ONCE: "Allow once, in the next run",
-    DomainAnswer.SESSION: "Allow until the server ends",
-    DomainAnswer.NEVER: "Never, and do not ask again",
-}
 _SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
         _FIELD: {
             "type": "string",
             "title": "Network access",
-            "oneOf": [{"const": str(answer), "title": title} for answer, title in _TITLES.items()],
+            "oneOf": [{"const": str(answer), "title": title} for answer, (_, title) in _WORDS.items()],
         }
     },
     "required": [_FIELD],

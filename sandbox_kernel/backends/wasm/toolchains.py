@@ -226,7 +226,7 @@ def build(
     jail = pool.take(walls)
     try:
         if over is not None and not alone:
-            over.fill_copy(jail.box_fd, request.files, walls.box_bytes).layer.close()
+            over.fill(jail.box_fd, -1, request.files, walls.box_bytes).root.close()
             request = replace(request, files={})
         job = _job(request, script, toolchain, jail)
         outcome = run_job(jail, job, stop=stop)

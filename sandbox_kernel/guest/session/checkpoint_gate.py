@@ -25,7 +25,7 @@ import signal
 import time
 
 from ..gate.alive import descendants as processes
-from ..gate.alive import thread_ticks
+from ..gate.alive import ticks
 from .held import LOOK, WAKE, Held, Refused, await_all, await_no_signal, end_others, only_the_worker
 
 TYPE_CHECKING = False
@@ -126,7 +126,7 @@ class CheckpointGate:
         the signal that came just before it wakes nothing and the cell sleeps on: a second one ends the call. A worker
         whose main thread has computed since the first one has noticed it, and may be saving something.
         """
-        used = thread_ticks(self.worker)
+        used = ticks(f"{self.worker}/task/{self.worker}")
         if again:
             return used <= self.interrupted_at + 1 and signal_child(self.worker, signal.SIGINT)
         self.interrupted_at = used

@@ -49,7 +49,6 @@ class EgressProxy:
         policy: Which hosts may be reached, how, and how much.
         resolver: Function from host name and port to addresses; by default the resolver of the host.
         audit: File to append JSON lines to, or a function that receives each ``AuditRecord``; None for no log.
-        allow_private_for: Hosts that may have private addresses, in addition to those of the policy.
         limits: Sizes, timeouts and TLS ports of connections; None for the defaults.
         vault: Secrets that the proxy fills into headers; None for no secrets.
 
@@ -61,7 +60,6 @@ class EgressProxy:
         *,
         resolver: Resolver | None = None,
         audit: AuditSink | str | os.PathLike[str] | None = None,
-        allow_private_for: Iterable[str] = (),
         limits: ProxyLimits | None = None,
         vault: Vault | None = None,
     ) -> None:
@@ -70,7 +68,7 @@ class EgressProxy:
                 f"methods {' '.join(policy.methods)} cannot be enforced by the proxy, which does not see inside TLS; "
                 "use the default methods, or schemes=('http',)"
             )
-        self.policy = replace(policy, allow_private_for=(*policy.allow_private_for, *allow_private_for))
+        self.policy = policy
         self._rules = ProxyRules(
             policy=self.policy,
             resolver=resolver or system_resolver,
@@ -84,7 +82,7 @@ class EgressProxy:
         )
         self._listening: set[asyncio.Task[None]] = set()
         self._connections: set[asyncio.Task[None]] = set()
-        #: Connections that are being ended while the proxy goes on.
+        #: Connections that are being ended.
         self._ended: set[asyncio.Task[None]] = set()
         self._closed = False
         self._mistaken = False
@@ -101,21 +99,16 @@ class EgressProxy:
         NETWORK.run(self._listen(listener))
 
     def change_policy(self, policy: FetchPolicy) -> None:
-        """Serve later requests under another policy, and end every connection that is open now.
-
-        Args:
-            policy: Which hosts may be reached from now on.
-
-        """
+        """Serve later requests under another policy, and end every connection that is open now."""
         self.policy = replace(policy, allow_private_for=tuple(self.policy.allow_private_for))
         self._rules = replace(self._rules, policy=self.policy, rate=RateLimit(self.policy))
-        NETWORK.run(self._end_connections())
+        NETWORK.run(self._end(self._connections))
 
     def close(self) -> None:
         """Stop accepting, end every connection and wait until all have ended. May be called twice."""
         if not self._closed:
             self._closed = True
-            NETWORK.run(_cancelled((*self._listening, *self._connections)))
+            NETWORK.run(self._end((*self._listening, *self._connections)))
         self._rules.executor.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:
@@ -167,8 +160,8 @@ class EgressProxy:
         try:
             await ProxyConnection(self._rules, reader, writer).serve()
         except asyncio.CancelledError:
-            # Cancelled by ``close``. If raised, Python 3.11 would print a traceback for each connection.
-            if not self._closed and task not in self._ended:
+            # Cancelled by ``_end``. If raised, Python 3.11 would print a traceback for each connection.
+            if task not in self._ended:
                 raise
         except Exception:
             # A bug in the proxy. Logged once: a hostile program could cause it in a loop.
@@ -179,19 +172,14 @@ class EgressProxy:
         finally:
             self._connections.discard(task)
 
-    async def _end_connections(self) -> None:
-        tasks = set(self._connections)
-        self._ended |= tasks
-        await _cancelled(tasks)
-        self._ended -= tasks
-
-
-async def _cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait until all have ended."""
-    waiting = tuple(tasks)
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    async def _end(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Cancel tasks and wait until all have ended."""
+        ending = set(tasks)
+        self._ended |= ending
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        self._ended -= ending
 
 
 class Pace:

@@ -10,17 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from sandbox_kernel.notebook.frames.comm_gate import CommGate
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import plain
-from sandbox_kernel.untrusted.frames.comm_message import MAX_BUFFERS, MAX_UPLOAD_BYTES, CommMessage, comm_of_page
+from sandbox_kernel.untrusted.frames.comm_message import CommMessage, comm_of_page
 from sandbox_kernel.untrusted.frames.frame_output import FRAME, MAX_SAVED, saved_widget
-
-_Name = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class Attach(msgspec.Struct, tag_field="type", tag="attach"):
@@ -30,62 +28,12 @@ class Attach(msgspec.Struct, tag_field="type", tag="attach"):
     model: str
 
 
-class Piece(msgspec.Struct, tag_field="type", tag="piece"):
-    """A part of a large message that follows."""
-
-    gate: str
-    upload: _Name
-
-
 class ForWidget(msgspec.Struct, tag_field="type", tag="comm"):
-    """A message for a widget; ``sizes`` are those of the buffers among the pieces of ``upload``."""
+    """A message for a widget."""
 
     gate: str
     msg: Any
     epoch: int
-    upload: _Name | None = None
-    sizes: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=MAX_BUFFERS)] = []
-
-
-PageMessage = Attach | Piece | ForWidget
-
-
-class Upload:
-    """The pieces of a large message that one page has sent and not used yet: one at a time, of a bounded size.
-
-    A server of Jupyter closes a connection that gets more than 10 MB at once, so our extension sends a file of a widget
-    in pieces, and then the message itself with the sizes of its buffers.
-    """
-
-    def __init__(self) -> None:
-        self._name = ""
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    def add(self, name: str, parts: list[object]) -> None:
-        """Keep the pieces of a message; the first of another upload drops those of the one before."""
-        if name != self._name:
-            self._name, self._pieces, self._size = name, [], 0
-        for part in parts:
-            if isinstance(part, bytes | bytearray | memoryview):
-                self._size += len(part)
-                if self._size <= MAX_UPLOAD_BYTES:
-                    self._pieces.append(bytes(part))
-
-    def buffers(self, name: str, sizes: list[int]) -> list[object]:
-        """Return the buffers of a message, and forget the pieces; raises ``ContentRefused`` if some are missing."""
-        data, complete = b"".join(self._pieces), name == self._name and self._size <= MAX_UPLOAD_BYTES
-        self._name, self._pieces, self._size = "", [], 0
-        if not complete:
-            raise ContentRefused("some pieces of it are missing")
-        if sum(sizes) != len(data):
-            raise ContentRefused("its pieces have another size")
-        found: list[object] = []
-        at = 0
-        for size in sizes:
-            found.append(data[at : at + size])
-            at += size
-        return found
 
 
 TARGET = "sandbox-kernel.frames"
@@ -119,7 +67,6 @@ class GatedPages:
         self._lock = threading.RLock()
         self._gates: dict[str, CommGate] = {}
         self._pages: list[FramePage] = []
-        self._uploads: dict[FramePage, Upload] = {}
         #: An echo that passed its gate and leaves with the next message of its widgets.
         self._echo: dict[str, CommMessage] = {}
 
@@ -132,13 +79,11 @@ class GatedPages:
         """A page was opened; the oldest one of too many is forgotten."""
         with self._lock:
             self._pages = [*self._pages[-MAX_PAGES + 1 :], page]
-            self._uploads = {known: self._uploads.get(known, Upload()) for known in self._pages}
 
     def disconnect(self, page: FramePage) -> None:
         """A page was closed."""
         with self._lock:
             self._pages = [known for known in self._pages if known is not page]
-            self._uploads.pop(page, None)
 
     def take(self, name: str, message: CommMessage, *, answers: bool = False) -> bool:
         """Take a message of widgets behind a gate; whether it passes.
@@ -212,23 +157,13 @@ class GatedPages:
     def received(self, page: FramePage, data: object, parts: Sequence[object]) -> ToWidget | None:
         """Take a message of a page; returns what is for a widget, and None for all else. It may be hostile."""
         try:
-            said = msgspec.convert(data, PageMessage)
+            said = msgspec.convert(data, Attach | ForWidget)
         except msgspec.ValidationError:
             return None
-        match said:
-            case Attach():
-                self._attach(page, said.gate, said.model)
-            case Piece():
-                if page in self._uploads:
-                    self._uploads[page].add(said.upload, list(parts))
-            case ForWidget():
-                return self._checked(page, said, list(parts))
-        return None
-
-    def _checked(self, page: FramePage, said: ForWidget, parts: list[object]) -> ToWidget | None:
+        if isinstance(said, Attach):
+            self._attach(page, said.gate, said.model)
+            return None
         try:
-            if said.upload is not None and page in self._uploads:
-                parts = self._uploads[page].buffers(said.upload, said.sizes)
             checked = comm_of_page(said.msg, parts)
         except ContentRefused as reason:
             self.done(page, said.gate, "", f"[a message of this widget was not delivered: {reason}]\n")

@@ -1,7 +1,7 @@
 """``CellOptions``: the options of one cell, or the notebook's defaults, as one frozen value; its policy and limits.
 
 A field that is None or empty was not given. ``over`` combines a cell's options with the notebook's defaults; for fields
-that are still None, ``Sandbox`` has defaults. Made by ``parse_options.py``, used by ``sandboxes``.
+that are still None, ``Sandbox`` has defaults. Made by ``parse_cell.py``, used by ``sandboxes``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The options and line commands of ``%%sandbox`` and ``%sandbox``: the one table that all who know an option read.
 
-``parse_options.py`` parses by it, ``cell_options.py`` writes options and joins them, ``own_rights.py`` asks it
+``parse_cell.py`` parses by it, ``cell_options.py`` writes options and joins them, ``own_rights.py`` asks it
 what is a right, ``sessions.py`` what a session fixes when it starts, ``editor.py`` completes and explains
 by it, the side panel and the command line take options from it, and ``docs/generate.py`` writes the tables of
 ``docs/notebook.md``.
@@ -314,57 +314,50 @@ COMMANDS: tuple[LineCommandSpec, ...] = (
     _own_command("undo", "[N] [LANGUAGE]", "take back the last N cells of the session", Takes.COUNT),
     _own_command("redo", "[N] [LANGUAGE]", "go forward again, after an undo or a checkout", Takes.COUNT),
     _own_command(
-        "checkpoint", "NAME [STATE] [LANGUAGE]", "name the present state, or one by its number in the tree", Takes.STATE
+        "checkpoint", "NAME [STATE] [LANGUAGE]", "name the present state, or one by its number in the tree",
+        Takes.STATE,
     ),
     _own_command(
-        "checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number", Takes.STATE
+        "checkout", "NAME|NODE [LANGUAGE]", "go to a state of the session, by its name or number",
+        Takes.STATE,
     ),
     _own_command("tree", "[LANGUAGE]", "show the states of the session as a tree", Takes.SESSION),
     _own_command("diff", "[A] [B]", "how two states differ; alone: what the last cell changed", Takes.STATES),
-    _own_command("branches", "[LANGUAGE]", "list the ends of its branches, and named states", Takes.SESSION),
-    _own_command("checkpoints", "[LANGUAGE]", "list the states that undo can go back to", Takes.SESSION),
     _own_command(
-        "restart",
-        "[LANGUAGE] [--keep [options]]",
-        "start the session afresh; with --keep: under new options, and its variables come along",
-        Takes.SESSION,
-        "keep",
+        "restart", "[LANGUAGE] [--keep [options]]",
+        "start the session afresh; with --keep: under new options, and its variables come along", Takes.SESSION, "keep",
     ),
     _own_command(
-        "files", "[--clear]", "what lies in the work folder; with --clear: remove it all", Takes.NOTHING, "clear"
+        "files", "[--clear]", "what lies in the work folder; with --clear: remove it all",
+        Takes.NOTHING, "clear",
     ),
     _own_command("changes", "[PATH…]", "what cells changed in the folder of --here, as a diff", Takes.WORDS),
     LineCommandSpec("apply", "[PATH…]", "write these changes to the folder of --here; all without a path", Takes.WORDS),
     LineCommandSpec("discard", "[PATH…]", "drop these changes; all without a path", Takes.WORDS),
     LineCommandSpec(
-        "allow",
-        "[once] DOMAIN|./PATH",
-        "let cells reach a domain or find a file, from now on or in the next cell only",
-        Takes.RIGHT,
+        "allow", "[once] DOMAIN|./PATH",
+        "let cells reach a domain or find a file, from now on or in the next cell only", Takes.RIGHT,
     ),
     _own_command("never", "DOMAIN|./PATH", "do not offer this right again in this notebook", Takes.RIGHT),
     _own_command("policy", "", "what cells may touch, by the current defaults"),
     LineCommandSpec(
-        "functions",
-        "[NAME…|off]",
-        "functions of the Python kernel that cells may call; alone: list them",
+        "functions", "[NAME…|off]", "functions of the Python kernel that cells may call; alone: list them",
         Takes.WORDS,
     ),
     _own_command(
-        "fork",
-        "NAME [LANGUAGE]",
-        "a second session with the same state; %%sandbox --session NAME enters it",
+        "fork", "NAME [LANGUAGE]", "a second session with the same state; %%sandbox --session NAME enters it",
         Takes.NAME,
     ),
     LineCommandSpec("save", "NAME [LANGUAGE]", "save the session to a file", Takes.NAME),
     LineCommandSpec("load", "NAME [LANGUAGE]", "go on with a saved session", Takes.NAME),
     LineCommandSpec(
-        "autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end", Takes.EVERY
+        "autosave", "[EVERY|off|forget]", "save the sessions by themselves, every 5m and at the end",
+        Takes.EVERY,
     ),
     LineCommandSpec("recover", "", "go on with what autosave kept when the last kernel of this notebook ended"),
     _own_command("reset", "[options]", "forget the notebook's defaults, but for these options", Takes.OPTIONS),
     _own_command("help", "", "this table"),
-)
+)  # fmt: skip
 
 BY_NAME = {option.name: option for option in OPTIONS}
 COMMANDS_BY_NAME = {command.name: command for command in COMMANDS}

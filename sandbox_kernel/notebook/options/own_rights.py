@@ -25,8 +25,7 @@ from sandbox_kernel.ground.own_folder import make_own_folder, state_root
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARMLESS_COMMANDS, MAX_OUTPUT, OPTIONS
-from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, parse_cell, written
-from sandbox_kernel.notebook.options.parse_options import first_defaults
+from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, first_defaults, parse_cell, written
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
 from sandbox_kernel.receipt import INVISIBLE, MARK
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -147,10 +146,7 @@ def shown(right: str) -> str:
 class LineRights:
     """Who gives rights to the lines of one notebook, and what was given.
 
-    Args:
-        setting: Who gives them; None for what the environment says.
-        notebook: The path of the notebook; None where it is not known, and then answers end with the kernel.
-
+    Without a ``setting`` the environment says who. Where the notebook is not known, answers end with the kernel.
     """
 
     def __init__(self, setting: LineSetting | None = None, notebook: str | None = None) -> None:
@@ -185,20 +181,18 @@ class LineRights:
         """Return what all cells of a notebook lack, for the page, under a key by which it is allowed."""
         lacking: tuple[str, ...] = ()
         rows: list[object] = []
+        means = {option.name: option.help for option in OPTIONS} | {command.name: command.help for command in COMMANDS}
         for number, text in enumerate(cells, 1):
-            rights = self._lacked_by(text, before)
+            rights: tuple[str, ...] = ()
+            with contextlib.suppress(SandboxError):  # the kernel refuses such a cell
+                rights = self.lacking(parse_cell(text, before), before)
             if rights and can_be_asked((*lacking, *rights)):  # further cells ask when they run
                 lacking = (*lacking, *rights)
-                rows.append([number, [[shown(right), _meaning(right)] for right in rights]])
+                said = [next(means[word] for word in right.split()[:2] if word in means) for right in rights]
+                rows.append([number, [[shown(right), words] for right, words in zip(rights, said, strict=True)]])
         key = hashlib.sha256(json.dumps(lacking).encode()).hexdigest()
         self._surveyed, self.has_page = {key: lacking}, True
         return {"key": key, "cells": rows, "remembered": self._notebook is not None}
-
-    def _lacked_by(self, text: str, before: CellOptions) -> tuple[str, ...]:
-        try:
-            return self.lacking(parse_cell(text, before), before)
-        except SandboxError:
-            return ()  # the kernel refuses this cell
 
     def allow_surveyed(self, key: str) -> None:
         """Give what the page showed under this key."""
@@ -228,12 +222,6 @@ class LineRights:
             f"{', '.join(some)}{more}: lines of cells give themselves no rights, {_WHO[self.setting]} "
             f"({LINES_VARIABLE}={self.setting}). To run this without being asked, {install}{choose}"
         )
-
-
-def _meaning(right: str) -> str:
-    """Return what the table says about a right."""
-    helps = {option.name: option.help for option in OPTIONS} | {command.name: command.help for command in COMMANDS}
-    return next(helps[word] for word in right.split()[:2] if word in helps)
 
 
 def can_be_asked(lacking: Sequence[str]) -> bool:

@@ -7,29 +7,181 @@ compiler's message is line 7 of the cell as the user sees it.
 
 from __future__ import annotations
 
-import io
+import difflib
 import os
 import re
 import shlex
-import tokenize
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import Any
 
-from sandbox_kernel.errors import InvalidRequest, PolicyViolation
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
 from sandbox_kernel.model.notes import Wanted, WantedKind
-from sandbox_kernel.model.units import parse_count
+from sandbox_kernel.model.units import parse_count, parse_duration, parse_megabytes
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import (
+    BY_NAME,
     COMMAND_NAMES,
+    COMMANDS,
     COMMANDS_BY_NAME,
     LineCommandSpec,
+    Option,
     Takes,
     parse_name,
+    short,
 )
-from sandbox_kernel.notebook.options.parse_options import asks_for_help, first_defaults, parse_options, split_words
 from sandbox_kernel.policy.network_rule import parse_rule, rule_text
+
+#: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
+HERE_VARIABLE = "SANDBOX_KERNEL_HERE"
+GPU_VARIABLE = "SANDBOX_KERNEL_GPU"
+#: Further options of a new notebook, as on a ``%sandbox`` line: ``sandbox-kernel install --mount``.
+OPTIONS_VARIABLE = "SANDBOX_KERNEL_OPTIONS"
+MEMORY_VARIABLE, TIMEOUT_VARIABLE = "SANDBOX_KERNEL_MEMORY", "SANDBOX_KERNEL_TIMEOUT"
+#: Most characters of an option line, for data belongs into the cell, and how often an option may stand in it. Lines are
+#: read on the loop that also hears Stop, and each value is compared with all others.
+MAX_LINE, MAX_REPEATS = 4096, 64
+#: How alike a word and one that is known must be, from 0 to 1.
+_ALIKE = 0.6
+_EXCLUDING = (("--fresh", "--session"), ("--stdin", "--stdin-var"))
+
+
+def split_words(line: str, magic: str) -> list[str]:
+    """Split an option line into words. Quotes and backslashes work as in a shell."""
+    if len(line) > MAX_LINE:
+        raise InvalidRequest(
+            f"{magic}: the option line has {len(line)} characters, at most {MAX_LINE} are read; put data into the cell"
+        )
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise InvalidRequest(
+            f"{magic} {short(line)!r}: {str(error).lower()}; close the quote, or write \\ before it"
+        ) from None
+
+
+def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptions:
+    """Parse at most one language and any options, in any order. ``--name value`` and ``--name=value`` are the same.
+
+    ``commands`` could stand at the same place; an error then mentions them.
+    """
+    fields: dict[str, Any] = {}
+    given: Counter[str] = Counter()
+    queue = list(reversed(words))
+    while queue:
+        word = queue.pop()
+        if not word.startswith("-"):
+            fields["language"] = _language(word, fields.get("language"), commands)
+            continue
+        name, equals, value = word.partition("=")
+        option = BY_NAME.get(name)
+        if option is None:
+            near = _meant(name)
+            hint = f"did you mean {near}?" if near else f"known options: {' '.join(BY_NAME)}"
+            raise InvalidRequest(f"unknown option {short(name)!r}; {hint}")
+        if name in given and not option.repeats:
+            raise InvalidRequest(f"{name} is given twice; keep one")
+        given[name] += 1
+        if given[name] > MAX_REPEATS:
+            raise InvalidRequest(f"{name} is given more than {MAX_REPEATS} times on one line; give fewer")
+        if option.is_flag:
+            if equals:
+                raise InvalidRequest(f"{name} takes no value, got {short(word)!r}; write {name} alone")
+            fields[option.field] = True
+            continue
+        if option.optional and not equals:
+            value = queue.pop() if queue and _is_value(queue[-1], commands) else ""
+        elif not equals:
+            if not queue:
+                raise InvalidRequest(f"{name} needs a value: {option.form}")
+            value = queue.pop()
+        parsed = parse_value(option, value)
+        if option.repeats:
+            earlier = fields.get(option.field, ())
+            if option.key is not None and option.key(parsed) in map(option.key, earlier):
+                raise InvalidRequest(f"{name} {short(value)!r} is given twice; keep one")
+            parsed = (*earlier, parsed)
+        fields[option.field] = parsed
+    for one, other in _EXCLUDING:
+        if one in given and other in given:
+            raise InvalidRequest(f"{one} and {other} exclude each other; keep one")
+    return CellOptions(**fields)
+
+
+def parse_value(option: Option, value: str) -> object:
+    """Parse the value of an option. Raises ``InvalidRequest`` that quotes the option, the value and its form."""
+    try:
+        return option.parse(value, option.name)
+    except SandboxError as error:
+        text = str(error)
+        if not text.startswith(option.name):
+            text = f"{option.name} {short(value)!r}: {text}; give {option.form}"
+        raise InvalidRequest(text) from None
+
+
+def first_defaults() -> CellOptions:
+    """Return the defaults of a new notebook: none, but for a folder, cards or limits that the environment names.
+
+    ``sandbox-kernel install --here`` and ``--gpu`` write such variables into the kernelspec; a JupyterHub sets limits.
+    The folder ``1`` is the notebook's own. Raises ``InvalidRequest`` when a limit or an option is none.
+    """
+    given = parse_options(split_words(os.environ.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
+    here, gpu = os.environ.get(HERE_VARIABLE, "").strip(), os.environ.get(GPU_VARIABLE, "").strip()
+    memory, timeout = os.environ.get(MEMORY_VARIABLE, "").strip(), os.environ.get(TIMEOUT_VARIABLE, "").strip()
+    settings = CellOptions(
+        here=None if here in ("", "0") else "." if here == "1" else here,
+        gpu=gpu or None,
+        memory_mb=parse_megabytes(memory, MEMORY_VARIABLE) if memory else None,
+        timeout_s=parse_duration(timeout, TIMEOUT_VARIABLE) if timeout else None,
+    )
+    return settings.over(given)
+
+
+def asks_for_help(words: list[str]) -> bool:
+    """Whether ``--help`` or ``-h`` is one of the words, and not the value of an option before it."""
+    is_value = False
+    for word in words:
+        if not is_value and word in ("--help", "-h"):
+            return True
+        option = BY_NAME.get(word)
+        is_value = not is_value and option is not None and not option.is_flag
+    return False
+
+
+def _is_value(word: str, commands: tuple[str, ...]) -> bool:
+    """Whether a word after an option whose value may be left out is that value: no option, language or command."""
+    return not word.startswith("-") and word not in (*Language.names(), *commands)
+
+
+def _language(word: str, known: Language | None, commands: tuple[str, ...]) -> Language:
+    if word in commands:
+        raise InvalidRequest(f"{word!r} is a command: it stands first on a line of its own, %sandbox {word}")
+    if known is not None:
+        hint = f"did you mean --{word}?" if f"--{word}" in BY_NAME else "options begin with --"
+        raise InvalidRequest(f"{short(word)!r} is one word too many: the language is already {known}; {hint}")
+    try:
+        return Language.parse(short(word))
+    except InvalidRequest:
+        what = "neither a command nor a language" if commands else "not a language"
+        near, lists = _meant(word), f"commands: {', '.join(commands)}; " if commands else ""
+        hint = f"did you mean {near}?" if near else f"{lists}languages: {', '.join(Language)}"
+        raise InvalidRequest(f"{short(word)!r} is {what}; {hint}") from None
+
+
+def _meant(word: str) -> str:
+    """Return what the user should write instead of ``word``; empty when no known word is like it."""
+    options = {name.removeprefix("--"): name for name in BY_NAME if name.startswith("--")}
+    others = {language: language for language in Language.names()}
+    others |= {name: f"%sandbox {name}" for name in COMMAND_NAMES}
+    others |= {command.flag: f"%sandbox {command.name} --{command.flag}" for command in COMMANDS if command.flag}
+    # A few words, like python, are both; the dashes then say which one is meant.
+    known = others | options if word.startswith("-") else options | others
+    near = difflib.get_close_matches(short(word).lstrip("-").lower(), known, n=1, cutoff=_ALIKE)
+    return known[near[0]] if near else ""
+
 
 _CELL_MAGIC = re.compile(r"%%sandbox(?=\s|\Z)(.*)\Z")
 _LINE_MAGIC = re.compile(r"%sandbox(?=\s|\Z)(.*)\Z")
@@ -38,9 +190,6 @@ _LOAD_EXT = re.compile(r"%(?:re)?load_ext\s+sandbox_kernel\s*\Z")
 #: Comments for nbval, which reads them from the source. They are removed: not every language has ``#`` comments.
 _NBVAL_LINE = re.compile(r"^[ \t]*(?:#|//|--|;;)[ \t]*(?:PYTEST_VALIDATE|NBVAL)_[A-Z_]+[ \t]*$", re.MULTILINE)
 _MISPLACED = re.compile(r"^%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
-#: Largest cell, in characters, that is tokenised to find out whether a magic line stands inside a string. In a longer
-#: cell such a line is refused: Stop is heard after it only.
-_MAX_TOKENISED = 1 << 16
 #: Most ``%sandbox`` lines of a cell, and lines among which they are looked for.
 MAX_LINES, _MAX_HEAD = 50, 10_000
 
@@ -82,6 +231,11 @@ class CellPlan:
         return tuple(option for option, is_own in own if is_own)
 
 
+def plan_line(command: LineCommand, defaults: CellOptions) -> CellPlan:
+    """Return the plan of a cell that is one line command, under the defaults that hold from it on."""
+    return CellPlan(code="", options=defaults, commands=(command,), defaults=defaults)
+
+
 def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
     """Parse a cell of the Sandbox kernel; ``plan.defaults`` are the notebook's defaults from this cell on."""
     body = _normal(text)
@@ -112,7 +266,7 @@ def parse_cell(text: str, defaults: CellOptions) -> CellPlan:
             break
     for command in commands:
         defaults = new_defaults(command, defaults)
-    code = _program(_without_lines(body, ours), defaults)
+    code = _program(_without_lines(body, ours))
     return CellPlan(code=code, options=defaults, commands=tuple(commands), defaults=defaults)
 
 
@@ -128,6 +282,8 @@ def parse_line(line: str) -> LineCommand:
         return LineCommand(name="show")
     if asks_for_help(words):
         return LineCommand(name="help")
+    if words[0] in ("branches", "checkpoints"):
+        raise InvalidRequest(f"%sandbox {words[0]} is %sandbox tree now, which shows every state; write that")
     spec = COMMANDS_BY_NAME.get(words[0])
     if spec is None:
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
@@ -192,10 +348,6 @@ def _first(spec: LineCommandSpec, rest: list[str]) -> str:
     return rest[0]
 
 
-def _every(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
-    return LineCommand(name=spec.name, target=rest[0]) if len(rest) == 1 else _nothing(spec, rest)
-
-
 def _right(spec: LineCommandSpec, rest: list[str]) -> LineCommand:
     """Parse ``allow [once] WHAT [--session NAME]`` and ``never WHAT``."""
     name = spec.name
@@ -219,7 +371,9 @@ _BY_GRAMMAR: Mapping[Takes, Callable[[LineCommandSpec, list[str]], LineCommand]]
     Takes.WORDS: lambda spec, rest: LineCommand(name=spec.name, targets=tuple(rest)),
     Takes.RIGHT: _right,
     Takes.OPTIONS: lambda spec, rest: LineCommand(name=spec.name, options=parse_options(rest)),
-    Takes.EVERY: _every,
+    Takes.EVERY: lambda spec, rest: (
+        LineCommand(name=spec.name, target=rest[0]) if len(rest) == 1 else _nothing(spec, rest)
+    ),
 }
 
 
@@ -272,9 +426,9 @@ def _without_lines(body: str, end: int) -> str:
 def _plan(line: str, code: str, defaults: CellOptions) -> CellPlan:
     words = split_words(line, "%%sandbox")
     if asks_for_help(words):
-        return CellPlan(code="", options=defaults, commands=(LineCommand(name="help"),), defaults=defaults)
+        return plan_line(LineCommand(name="help"), defaults)
     options = parse_options(words).over(defaults).check_together()
-    program = _program(code, options)
+    program = _program(code)
     if not program:
         raise InvalidRequest(
             "%%sandbox: the cell is empty below this line; write the program there, or set defaults with %sandbox"
@@ -303,38 +457,19 @@ def _normal(text: str) -> str:
     return text.removeprefix("\ufeff").replace("\r\n", "\n")
 
 
-def _program(code: str, options: CellOptions) -> str:
+def _program(code: str) -> str:
     """Return the program without nbval comments; empty when there is nothing to run."""
     if "NBVAL_" in code or "PYTEST_VALIDATE_" in code:
         code = _NBVAL_LINE.sub("", code)
     bare = code.lstrip()
     if not bare:
         return ""
-    if misplaced := _MISPLACED.search(code):
-        _refuse_misplaced(code, misplaced, options.effective_language)
+    if found := _MISPLACED.search(code):
+        line = code.count("\n", 0, found.start()) + 1
+        where = "on the first line of a cell" if found[0].startswith("%%") else "before the program"
+        raise InvalidRequest(
+            f"line {line} of the cell, {found[0][:80]!r}: {found[0].split()[0]} stands only {where}; "
+            "move it there (or indent it, if it is text of the program)"
+        )
     # A shebang line and a PHP tag count only in the first bytes of a program, so empty lines before them are removed.
     return bare if bare.startswith(("#!", "<?")) else code
-
-
-def _refuse_misplaced(code: str, found: re.Match[str], language: Language) -> None:
-    line = code.count("\n", 0, found.start()) + 1
-    if language is Language.PYTHON and len(code) <= _MAX_TOKENISED and _inside_string(code, line):
-        return
-    where = "on the first line of a cell" if found[0].startswith("%%") else "before the program"
-    raise InvalidRequest(
-        f"line {line} of the cell, {found[0][:80]!r}: {found[0].split()[0]} stands only {where}; "
-        "move it there (or indent it, if it is text of the program)"
-    )
-
-
-def _inside_string(code: str, line: int) -> bool:
-    """Whether a line of Python source lies inside a string of several lines. Tokenises; compiles nothing."""
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(code).readline):
-            if token.start[0] < line <= token.end[0] and token.type != tokenize.NEWLINE:
-                return True
-            if token.start[0] >= line:
-                return False
-    except (tokenize.TokenError, SyntaxError):
-        return False
-    return False

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import zmq
-from jupyter_client.session import utcnow
 
 Frames = list[bytes]
 _LINGER_MS = 1000
@@ -26,10 +25,8 @@ _LINGER_MS = 1000
 class Channels:
     """Bound sockets by name. ``send`` may be called on any thread, everything else on the loop's.
 
-    Args:
-        where: addresses, ports, keys and the session (``jupyter_client.connect.ConnectionFileMixin``). Ports that are 0
-            are chosen, and set there.
-
+    ``where`` has addresses, ports, keys and the session (``jupyter_client.connect.ConnectionFileMixin``). Ports that
+    are 0 are chosen, and set there.
     """
 
     def __init__(self, where: Any) -> None:
@@ -78,8 +75,8 @@ class Channels:
             found: tuple[Any, Any] = self.session.recv(socket, flags)
             return found
 
-    def listen(self, socket: Any, take: Callable[[Frames], None]) -> None:
-        """Call ``take`` on this loop with the frames of every message that comes."""
+    def listen(self, socket: Any, take: Callable[[Any, Frames], None]) -> None:
+        """Call ``take`` on this loop with the socket and the frames of every message that comes."""
         self._loop = asyncio.get_running_loop()
         self._readers[socket] = lambda: self._read(socket, take)
         self._loop.add_reader(socket.FD, self._readers[socket])
@@ -89,14 +86,14 @@ class Channels:
         """Take in every message that has arrived."""
         self._readers[socket]()
 
-    def _read(self, socket: Any, take: Callable[[Frames], None]) -> None:
+    def _read(self, socket: Any, take: Callable[[Any, Frames], None]) -> None:
         while not socket.closed:
             try:
                 with self._lock:
                     frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            take(frames)
+            take(socket, frames)
 
     def _look(self, socket: Any) -> None:
         reader = self._readers.get(socket)
@@ -110,10 +107,6 @@ class Channels:
         if frames[0][:1] == b"\x01":
             with contextlib.suppress(UnicodeDecodeError):
                 self.send(self.iopub, "iopub_welcome", {"subscription": topic.decode()}, {}, topic or None)
-
-    def now(self) -> object:
-        """Return the time of day, for messages."""
-        return utcnow()
 
     def close(self) -> None:
         """Close all sockets. Messages that are still to be sent get a second."""
@@ -137,22 +130,15 @@ def _bound(context: Any, where: Any, channel: str, kind: int) -> Any:
         socket.curve_secretkey, socket.curve_publickey = where.curve_secretkey, where.curve_publickey
         socket.curve_server = True
     port = getattr(where, f"{channel}_port")
-    if where.transport == "tcp":
-        address = f"tcp://{where.ip}"
-        port = _bind(socket, address, port)
-    else:
+    if where.transport != "tcp":
         port = port or next(number for number in range(1, 10_000) if not os.path.exists(f"{where.ip}-{number}"))
         socket.bind(f"ipc://{where.ip}-{port}")
+    elif port:
+        socket.bind(f"tcp://{where.ip}:{port}")
+    else:
+        port = socket.bind_to_random_port(f"tcp://{where.ip}")
     setattr(where, f"{channel}_port", port)
     return socket
-
-
-def _bind(socket: Any, address: str, port: int) -> int:
-    if port:
-        socket.bind(f"{address}:{port}")
-        return port
-    chosen: int = socket.bind_to_random_port(address)
-    return chosen
 
 
 def _beat(socket: Any) -> None:

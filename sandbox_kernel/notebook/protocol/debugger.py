@@ -40,11 +40,8 @@ Attach = Callable[[OnEvent], DebugLink]
 class NotebookDebugger:
     """The debugger of one notebook.
 
-    Args:
-        attach: starts the debugger in the notebook's Python session, which it opens if necessary; may block.
-        program: returns the program that the session gets for the text of a cell.
-        publish: sends a ``debug_event``; called on any thread.
-
+    ``attach`` starts it in the notebook's Python session, which is opened if necessary; may block. ``program`` returns
+    the program that the session gets for the text of a cell. ``publish`` sends a ``debug_event``, on any thread.
     """
 
     def __init__(
@@ -96,8 +93,8 @@ class NotebookDebugger:
                     if command in self._setup:
                         link.request(command, self._setup[command], REPLY_S)
                 for path, arguments in self._breakpoints.items():
-                    if path in self._cells:
-                        link.request("dumpCell", self._dumped(self._cells[path]), REPLY_S)
+                    if code := self._cells.get(path):
+                        link.request("dumpCell", {"code": code, "program": self._program(code)}, REPLY_S)
                     link.request("setBreakpoints", arguments, REPLY_S)
                 self._link = link
             except SandboxError:
@@ -106,7 +103,8 @@ class NotebookDebugger:
     def _ask(self, request: DebugRequest) -> dict[str, object]:
         command, arguments = request.command, request.arguments
         if command == "dumpCell":
-            arguments = self._dumped(str(arguments.get("code", "")))
+            code = str(arguments.get("code", ""))
+            arguments = {"code": code, "program": self._program(code)}
         if self._link is None or not self._link.alive:
             self._again()
         try:
@@ -123,9 +121,6 @@ class NotebookDebugger:
         body = _clean_value(reply.body) if command == "richInspectVariables" else reply.body
         return request.reply(success=reply.success, body=body, message=reply.message)
 
-    def _dumped(self, code: str) -> dict[str, object]:
-        return {"code": code, "program": self._program(code)}
-
     def _note(self, command: str, arguments: Mapping[str, object], reply: DebugReply, code: str) -> None:
         """Keep what a session that was rolled back must be told again."""
         if command in _SETUP:
@@ -137,12 +132,14 @@ class NotebookDebugger:
                 del self._cells[next(iter(self._cells))]
         source = arguments.get("source")
         if command == "setBreakpoints" and isinstance(source, Mapping) and isinstance(source.get("path"), str):
-            lines = reply.body.get("breakpoints")
-            found = [one for one in lines if isinstance(one, dict)] if isinstance(lines, list) else []
+            given, found = (
+                [one for one in lines if isinstance(one, Mapping)] if isinstance(lines, list) else []
+                for lines in (arguments.get("breakpoints"), reply.body.get("breakpoints"))
+            )
             # The debugger may have moved them to lines that hold code.
             moved = [
                 {**asked, "line": one["line"]} if isinstance(one.get("line"), int) else dict(asked)
-                for asked, one in zip(_objects(arguments.get("breakpoints")), found, strict=False)
+                for asked, one in zip(given, found, strict=False)
             ]
             self._breakpoints[source["path"]] = {**arguments, "breakpoints": moved}
             if not moved or len(self._breakpoints) > _MAX_SOURCES:
@@ -189,10 +186,6 @@ class NotebookDebugger:
             self._link.close()
         self._link, self.started = None, False
         self._breakpoints, self._cells, self._setup = {}, {}, {}
-
-
-def _objects(value: object) -> list[Mapping[str, object]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def _clean_value(body: Mapping[str, object]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 Requests of the shell, of each subshell and of the control channel wait in a *lane* each, and lanes do not wait for each
 other: cells run in threads of their sessions, so one loop serves all. ipykernel has a thread for each channel instead,
-and each message passes three of them (docs/decisions.md has the measurement).
+and each message passes three of them (docs/decisions/notebook.md has the measurement).
 """
 
 # mypy: disallow-untyped-calls=False
@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from jupyter_client.session import utcnow
 
 from sandbox_kernel.notebook.protocol.channels import Channels, Frames
 
@@ -42,7 +44,7 @@ class Answers(Protocol):
     async def answer(self, kind: str, content: Json) -> Json | None:
         """Return the content of the reply; None for a kind of request that the kernel does not know."""
 
-    async def execute(self, request: Request) -> Json:
+    def execute(self, request: Request) -> Awaitable[Json]:
         """Run a cell and return the content of its reply."""
 
     def comm_message(self, kind: str, message: Json) -> None:
@@ -54,22 +56,13 @@ class Answers(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request of a client, checked for its signature."""
+    """A request of a client, checked for its signature: its type, its content, and the whole message."""
 
     socket: Any
     idents: list[bytes]
     message: Json
-
-    @property
-    def kind(self) -> str:
-        """The type of the message."""
-        return str(self.message["header"]["msg_type"])
-
-    @property
-    def content(self) -> Json:
-        """The content of the message."""
-        content: Json = self.message["content"]
-        return content
+    kind: str
+    content: Json
 
 
 #: The request that the running code belongs to.
@@ -81,8 +74,9 @@ class Lane:
 
     def __init__(self, handle: Callable[[Request, Lane, bool], Awaitable[None]]) -> None:
         self._handle = handle
-        self._waiting: deque[Request] = deque()
-        self._to_abort = 0
+        self.waiting: deque[Request] = deque()
+        #: How many of those that wait are not to run, if they are cells.
+        self.to_abort = 0
         self._work: asyncio.Future[None] | None = None
         #: Whether a cell runs, and the request that is being handled.
         self.in_cell = False
@@ -90,26 +84,15 @@ class Lane:
 
     def put(self, request: Request) -> None:
         """Handle a request after those that wait."""
-        self._waiting.append(request)
+        self.waiting.append(request)
         if self._work is None:
             self._work = asyncio.ensure_future(self._handle_all())
 
-    def take_comms(self) -> list[Request]:
-        """Return the comm messages that wait, which wait no longer: the cell that begins may need them."""
-        found = [request for request in self._waiting if request.kind in _COMMS]
-        if found:
-            self._waiting = deque(request for request in self._waiting if request.kind not in _COMMS)
-        return found
-
-    def abort_waiting(self) -> None:
-        """Let the cells that wait now not run."""
-        self._to_abort = len(self._waiting)
-
     async def _handle_all(self) -> None:
         try:
-            while self._waiting:
-                abort, self._to_abort = self._to_abort > 0, max(0, self._to_abort - 1)
-                self.present = self._waiting.popleft()
+            while self.waiting:
+                abort, self.to_abort = self.to_abort > 0, max(0, self.to_abort - 1)
+                self.present = self.waiting.popleft()
                 await self._handle(self.present, self, abort)
         finally:
             self._work = self.present = None
@@ -137,9 +120,9 @@ class RequestLoop:
     async def run(self) -> None:
         """Serve until a client has asked for the end."""
         channels = self._channels
-        channels.listen(channels.iopub, channels.welcome)
-        channels.listen(channels.control, self._take_control)
-        channels.listen(channels.shell, self._take_shell)
+        channels.listen(channels.iopub, lambda _, frames: channels.welcome(frames))
+        channels.listen(channels.control, self._take)
+        channels.listen(channels.shell, self._take)
         await self._ended.wait()
 
     def publish(self, kind: str, content: Json, parent: Json | None, **more: Any) -> None:
@@ -157,25 +140,26 @@ class RequestLoop:
         try:
             idents, rest = session.feed_identities(frames)
             message = session.deserialize(rest)
-            str(message["header"]["msg_type"])
+            kind, content = str(message["header"]["msg_type"]), message["content"]
         except Exception:
             self._kernel.log.exception("a message that is none, or has a wrong signature, was dropped")
             return None
-        return Request(socket=socket, idents=idents, message=message)
+        return Request(socket=socket, idents=idents, message=message, kind=kind, content=content)
 
-    def _take_control(self, frames: Frames) -> None:
-        request = self._request(self._channels.control, frames)
-        if request is not None:
-            self._control.put(request)
-
-    def _take_shell(self, frames: Frames) -> None:
-        request = self._request(self._channels.shell, frames)
+    def _take(self, socket: Any, frames: Frames) -> None:
+        request = self._request(socket, frames)
         if request is None:
+            return
+        if socket is self._channels.control:
+            self._control.put(request)
             return
         name = request.message["header"].get("subshell_id")
         lane = self._lanes.get(name)
         if lane is None:
-            self._unknown_subshell(request, name)
+            self._status("busy", request)
+            error = {"ename": "UnknownSubshellError", "evalue": f"Unknown subshell_id {name!r}", "traceback": []}
+            self.reply(request, {"status": "error", **error}, metadata={**self._started(), "status": "error"})
+            self._status("idle", request)
         elif request.kind in _COMMS and lane.in_cell:
             self._beside_cell(request)
         elif request.kind in _GREETINGS and lane.in_cell:
@@ -184,12 +168,6 @@ class RequestLoop:
             greeting.add_done_callback(self._greetings.discard)
         else:
             lane.put(request)
-
-    def _unknown_subshell(self, request: Request, name: object) -> None:
-        self._status("busy", request)
-        error = {"ename": "UnknownSubshellError", "evalue": f"Unknown subshell_id {name!r}", "traceback": []}
-        self.reply(request, {"status": "error", **error}, metadata={**self._started(), "status": "error"})
-        self._status("idle", request)
 
     def _status(self, state: str, request: Request) -> None:
         self.publish("status", {"execution_state": state}, request.message)
@@ -254,8 +232,10 @@ class RequestLoop:
 
     async def _execute(self, request: Request, lane: Lane) -> None:
         started = self._started()
-        for waiting in lane.take_comms():
-            self._beside_cell(waiting)
+        # The cell that begins may need the comm messages that wait.
+        for comm in [waiting for waiting in lane.waiting if waiting.kind in _COMMS]:
+            lane.waiting.remove(comm)
+            self._beside_cell(comm)
         lane.in_cell = True
         try:
             content = await self._kernel.execute(request)
@@ -265,11 +245,12 @@ class RequestLoop:
         if content["status"] == "error" and not asked.get("silent") and asked.get("stop_on_error", True):
             # Before the reply: a cell that a client sends after it has seen the failure is meant to run.
             self._channels.read_now(self._channels.shell)
-            lane.abort_waiting()
+            lane.to_abort = len(lane.waiting)
         self.reply(request, content, metadata=started)
 
-    def _started(self) -> dict[str, object]:
-        return {"started": self._channels.now()}
+    @staticmethod
+    def _started() -> dict[str, object]:
+        return {"started": utcnow()}
 
     def _subshells(self, kind: str, content: Json) -> Json:
         if kind == "create_subshell_request":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail import ending
-from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
+from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Verdict
 from sandbox_kernel.model import Call, ExecResult, FsChange, Language, Note, Status, Violation, notes
 from sandbox_kernel.session.cell.request import CellRequest, NetworkNotes, SessionSpec
 from sandbox_kernel.session.worker.messages import CellDone
@@ -81,18 +81,16 @@ def judge_cell(end: CellEnd, language: Language, memory_mb: int, *, truncated: b
     else:
         own = Status.INTERRUPTED if end.done.status == "interrupted" and end.interrupted else Status.FAILED
     return ending.judge(
-        Evidence(
-            out_of_memory=killed or end.gave_up_its_heap(language, memory_mb) or end.ran_out_of_memory,
-            stopped_by=None if end.how in (Ending.DONE, Ending.DIED) else end.how,
-            own=own,
-            survived=ending.survived_limit(
-                kills=end.oom_kills > 0,
-                forks_refused=end.forks_refused,
-                said=() if said is None else (said,),
-                disk_full=end.disk_full,
-                truncated=truncated,
-            ),
-        )
+        out_of_memory=killed or end.gave_up_its_heap(language, memory_mb) or end.ran_out_of_memory,
+        stopped_by=None if end.how in (Ending.DONE, Ending.DIED) else end.how,
+        own=own,
+        survived=ending.survived_limit(
+            kills=end.oom_kills > 0,
+            forks_refused=end.forks_refused,
+            said=() if said is None else (said,),
+            disk_full=end.disk_full,
+            truncated=truncated,
+        ),
     )
 
 

@@ -184,7 +184,7 @@ class Cell(WatchLoop):
             self.limits.begin()
             self._register()
             self._send()
-            while not self.has_ended():
+            while self.ending is None:
                 try:
                     self.loop()
                 except KeyboardInterrupt as error:
@@ -275,7 +275,7 @@ class Cell(WatchLoop):
         """
         speaker = self.live.channel.speaker
         headless = speaker > 0 and goes_on_without_main_thread(speaker)
-        if headless and self._headless and not self.has_ended():
+        if headless and self._headless and self.ending is None:
             raise SessionError("the cell ended the main thread of its process, in which cells run, and went on without")
         self._headless = headless
 
@@ -312,7 +312,7 @@ class Cell(WatchLoop):
         self.live.gate.read()
         if self.live.gate.gone is not None:
             # What it said before it died is still in the socket.
-            while not self.has_ended() and (messages := self.live.channel.read()):
+            while self.ending is None and (messages := self.live.channel.read()):
                 self._take_all(messages)
             self.end(Ending.DIED)
 
@@ -347,7 +347,7 @@ class Cell(WatchLoop):
         """Take these messages up to the end of the cell; the report of its checkpoint may follow."""
         for position, message in enumerate(messages, 1):
             self._take(message)
-            if self.has_ended():
+            if self.ending is not None:
                 self.live.channel.put_back(messages[position:])
                 return
 

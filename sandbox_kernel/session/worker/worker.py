@@ -526,6 +526,7 @@ class JailedWorker:
         """End the jail with everything in it, and the proxy."""
         self.channel.forget_speaker()
         self.end_debugger()
+        self.copies.close()
         self.jail.destroy()
         if self.proxy is not None:
             self.proxy.close()

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.box_folder import NO_STATES, FolderLink, OlderStates, PutAgain, with_content
+from sandbox_kernel.model import Note, notes
+from sandbox_kernel.workspace.box_folder import NO_STATES, FolderLink, OlderStates, with_content
 from sandbox_kernel.workspace.changes import tells_who_writes
 from sandbox_kernel.workspace.folder_copies import FolderCopies, FolderCopy
 from sandbox_kernel.workspace.hidden import is_hidden
-from sandbox_kernel.workspace.overlay.layer import LOOK, LayerChanges, as_found, copy_folder, is_opaque
+from sandbox_kernel.workspace.overlay.layer import LOOK, CopyLook, LayerChanges, LayerView, is_opaque
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder, libc
@@ -53,13 +52,13 @@ class SessionLayer(FolderCopies):
     def __init__(self, folder: HereFolder, box_fd: int, layer_fd: int, settings_fd: int) -> None:
         super().__init__(Rooted(box_fd))
         self._settings_fd = settings_fd
-        self._source = layer = Rooted(layer_fd)
-        self._tells = tells_who_writes(layer.fileno())
         #: When the program could first look at the folder.
         self.began_ns = time.time_ns()
         #: The stamps of the changes that were put in when the worker started.
         self.given = folder.kept.stamps()
-        self.look = folder.fill_layer(self._box, layer, shared=True)
+        self.look = folder.fill_layer(self._box, layer_fd, shared=True)
+        self._source = self.look.root
+        self._tells = tells_who_writes(layer_fd)
         self._project: ProjectFolder = folder.project
         self._hidden_at = time.monotonic()
         #: The number of the last look at the user's folder after which held names were let go.
@@ -83,7 +82,7 @@ class SessionLayer(FolderCopies):
         self.look.hidden |= set(found)
         # What the program itself has put there is its own, and covers what the user has put there since.
         names = {path: tuple(path.split("/")) for path in found}
-        return [path for path in found if not self.look.layer.look(names[path]) and self._box.look(names[path])]
+        return [path for path in found if not self.look.root.look(names[path]) and self._box.look(names[path])]
 
     def let_go(self) -> None:
         """Let names show the user's present file where the session holds the one before it open.
@@ -92,7 +91,7 @@ class SessionLayer(FolderCopies):
         then the whiteout that this made is removed from the layer.
         """
         self._looked, files = self._project.hidden_files.relisted(self._looked)
-        layer = self.look.layer
+        layer = self.look.root
         for path, inode in files.items():
             names = tuple(path.split("/"))
             shown = self._box.look(names)
@@ -113,69 +112,39 @@ class SessionLayer(FolderCopies):
         """Let the user's folder show through one that the program had made and that was applied; never a secret."""
         secrets = self._project.hidden_files.find()
         secret = is_hidden(path) or any(one.startswith(f"{path}/") for one in secrets)
-        if is_opaque(self.look.layer, path) and not secret:
-            with in_folder(self.look.layer.fileno(), tuple(path.split("/")), SCAN) as fd:
+        if is_opaque(self.look.root, path) and not secret:
+            with in_folder(self.look.root.fileno(), tuple(path.split("/")), SCAN) as fd:
                 os.removexattr(fd, "user.overlay.opaque")
             self._found = None
 
     def _put_back(self, copy: FolderCopy) -> None:
-        now = FolderCopy(time.time_ns())
-        self._read(now)
-        _Restoring(self._box, self._project, copy.entries, now.entries).restore("", shows=True, anew=False)
+        """Make the merged folder what it was, at every path of which a copy or the present layer knows something."""
+        present = FolderCopy(time.time_ns())
+        self._read(present)
+        then, now = LayerView(self._project, copy.entries), LayerView(self._project, present.entries)
+        folders: list[Entry] = []
+        for path in sorted({*then.touched(), *now.touched()}):
+            names, wanted = tuple(path.split("/")), then.at(path)
+            old, new, there = then.entries.get(path), now.entries.get(path), self._box.look(names)
+            if there is not None and (wanted is None or there.type != wanted.type):
+                self._box.take_away(names)
+                there = None
+            if wanted is None or (there is not None and old is None and new is None):
+                continue
+            if wanted.is_dir:
+                folders.append(wanted)
+                self._box.put(wanted._replace(mode=wanted.mode | 0o700))
+            elif not wanted.is_file:
+                if there is None or there.target != wanted.target:
+                    self._box.put(wanted)
+            elif there is None or old is None or new is None or (old.bits, old.data) != (new.bits, new.data):
+                data = self._project.root.read(names, self.most_copy_bytes) if old is None else old.data
+                self._box.put(wanted._replace(data=data), in_place=True)
+        for folder in reversed(folders):
+            self._box.put(folder)
 
     def _seen(self, entry: Entry) -> Entry:
-        return entry._replace(opaque=is_opaque(self.look.layer, entry.path)) if entry.is_dir else entry
-
-
-class _Restoring:
-    """One restoring: goes through every path of which the copy or the present layer knows something."""
-
-    def __init__(self, box: Rooted, project: ProjectFolder, then: dict[str, Entry], now: dict[str, Entry]) -> None:
-        self._box, self._project, self._then, self._now = box, project, then, now
-        self._children: dict[str, set[str]] = {}
-        for path in (*then, *now):
-            self._children.setdefault(path.rpartition("/")[0], set()).add(path)
-
-    def restore(self, folder: str, *, shows: bool, anew: bool) -> None:
-        """Restore what is in a folder. ``shows``: the user's shows through; ``anew``: it was made empty just now."""
-        paths = set(self._children.get(folder, ()))
-        if shows:
-            with suppress(SandboxError):
-                listed = self._project.root.list_dir(tuple(folder.split("/")) if folder else ".")
-                paths |= {entry.path for entry in listed}
-        for path in sorted(paths):
-            self._place(path, shows, anew)
-
-    def _place(self, path: str, shows: bool, anew: bool) -> None:
-        then, now, names = self._then.get(path), self._now.get(path), tuple(path.split("/"))
-        there = self._box.look(names)
-        if then is None and now is None and shows and not anew and there is not None:
-            return
-        wanted, through = self._wanted(path, then, shows)
-        if there is not None and (wanted is None or there.type != wanted.type):
-            self._box.take_away(names)
-            there, anew = None, True
-        if wanted is None:
-            return
-        if wanted.is_dir:
-            self._box.put(wanted._replace(mode=wanted.mode | 0o700))
-            self.restore(path, shows=through, anew=anew or there is None)
-            self._box.put(wanted)
-        elif not wanted.is_file:
-            if there is None or there.target != wanted.target:
-                self._box.put(wanted)
-        elif there is None or then is None or now is None or (then.bits, then.data) != (now.bits, now.data):
-            if then is None:
-                wanted = wanted._replace(data=self._project.root.read(names, SessionLayer.most_copy_bytes))
-            self._box.put(wanted, in_place=True)
-
-    def _wanted(self, path: str, then: Entry | None, shows: bool) -> tuple[Entry | None, bool]:
-        """Return what shall stand at a path, and whether the user's folder shows through there."""
-        if then is not None:
-            return (None, False) if then.type == DEVICE else (then, shows and not then.opaque)
-        # A hidden file of the user is never put in: it may have come after the copy was taken.
-        entry = self._project.look(path) if shows and not is_hidden(path) else None
-        return entry, entry is not None
+        return entry._replace(opaque=is_opaque(self.look.root, entry.path)) if entry.is_dir else entry
 
 
 class HereLink(FolderLink):
@@ -191,6 +160,8 @@ class HereLink(FolderLink):
         self._seen_stamps: dict[str, int] = {}
         self._began_ns = time.time_ns()
         self._layer: SessionLayer | None = None
+        #: The looks at what the session changes; set when its worker begins.
+        self.look: CopyLook
         #: Versions of the user's files that the session has as copies, and not through its layer.
         self._copied: dict[str, Entry | None] = {}
 
@@ -198,13 +169,20 @@ class HereLink(FolderLink):
         """See ``FolderLink``."""
         return HereLink(self.here)
 
-    def begin_over(self, layer: SessionLayer | None) -> None:
-        """Start with a new worker: its layer holds what was kept when it started; a private copy holds nothing."""
-        self._seen = -1
-        self._seen_stamps = dict(layer.given) if layer is not None else {}
-        self._layer = layer
-        self._copied = {}
-        self._others = {}
+    def begin_over(self, layer: SessionLayer | None, box: Rooted) -> list[Note]:
+        """Start with a new worker: its layer holds what was kept when it started.
+
+        Without a layer, a private copy of the user's folder is put into its work folder. Returns notes on gaps.
+        """
+        self._seen, self._layer, self._others = -1, layer, {}
+        with self.here.lock:
+            if layer is not None:
+                self.look, self._seen_stamps, self._copied = layer.look, dict(layer.given), {}
+            else:
+                self._seen_stamps = self.here.kept.stamps()
+                self.look, copied = self.here.fill_copy(box, shared=True)
+                self._copied = dict(copied)
+        return self.look.not_given[:5]
 
     def bring_in(
         self, box: Rooted, before: Callable[[], None], states: OlderStates = NO_STATES
@@ -270,13 +248,10 @@ class HereLink(FolderLink):
         paths = [path for path in {*users, *self._copied} if path not in kept]
         return [path for path in paths if not _same(users.get(path), self._copied.get(path))]
 
-    def put_again(self, box: Rooted, node: int, written: Mapping[str, int] | None = None) -> PutAgain:
+    def put_in(self, paths: Collection[str]) -> None:
         """See ``FolderLink``."""
-        with self.here.lock:
-            put = super().put_again(box, node, written)
-            if not put.is_empty and self._layer is not None:
-                self._layer.renew()
-        return put
+        if paths and self._layer is not None:
+            self._layer.renew()
 
     def stamp(self, path: str) -> object:
         """See ``FolderLink``: None for a path that is as the user has it."""
@@ -300,19 +275,13 @@ class HereLink(FolderLink):
                 self._copied[path] = folder.project.look(path)
         folder.give(path, box, users=not kept)
 
-    def copy_in(self, box: Rooted) -> list[Note]:
-        """Put a private copy of the user's folder into a work folder that has no layer; returns notes on gaps."""
-        with self.here.lock:
-            self._copied, missing = copy_folder(self.here.project, box)
-        return missing[:5]
-
-    def keep_changes(self, source: Rooted, found: LayerChanges) -> list[Note]:
+    def keep_changes(self, found: LayerChanges) -> list[Note]:
         """Keep what the session changed; returns notes on what could not be kept."""
         folder = self.here
         with folder.lock:
             alone = folder.generation == self._seen
             self._will_change(found.now)
-            missing = folder.take(source, found, self._began_ns)
+            missing = folder.take(self.look.root, found, self._began_ns)
             for path in found.now:
                 kept = folder.kept.entries.get(path)
                 if kept is None:
@@ -322,14 +291,6 @@ class HereLink(FolderLink):
             if alone:
                 self._seen = folder.generation
         return missing
-
-    def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
-        """See ``FolderLink``: for a session on a private copy."""
-        return self.keep_changes(box, self.found(box, changes))
-
-    def found(self, box: Rooted, changes: Sequence[FsChange]) -> LayerChanges:
-        """Return changes of a private copy in the form of a look at a layer."""
-        return as_found(changes, box, self.here.project)
 
 
 def _same(one: Entry | None, other: Entry | None) -> bool:

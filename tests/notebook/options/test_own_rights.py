@@ -330,22 +330,17 @@ def test_nobody_gives_a_right_to_a_locked_kernel(
 def test_a_locked_kernel_offers_nothing(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "open('/box/' + 'missing.txt')"
     Path("missing.txt").write_text("there")
-    for setting, times in (("locked", 0), ("limits", 1)):
+    for setting, offered in (("locked", False), ("limits", True)):
         monkeypatch.setenv(LINES_VARIABLE, setting)
         notebook.state.defaults = CellOptions()
-        asked: list[str] = []
+        page = Page()
 
-        async def question(text: str, asked: list[str] = asked) -> str:
-            asked.append(text)
-            return ""
-
-        async def go() -> CellReply:
-            page = Page()
-            execution = CellExecution(notebook.state, page, _no_input, asyncio.Event(), question=question)  # type: ignore[arg-type]
+        async def go(page: Page = page) -> CellReply:
+            execution = CellExecution(notebook.state, page, _no_input, asyncio.Event(), question=_no_input)  # type: ignore[arg-type]
             return await execution.run(code)
 
         asyncio.run(go())
-        assert len(asked) == times
+        assert ("%sandbox allow once ./missing.txt" in page.text) is offered
 
 
 def test_a_refusal_is_typed() -> None:

@@ -12,7 +12,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.wrapped.papermill.engine import KeptCells, collect, from_pairs
+from sandbox_kernel.wrapped.papermill.engine import KeptCells, collect, from_pairs, start_variables
 
 
 @pytest.fixture
@@ -91,9 +91,9 @@ def test_parameters_that_begin_with_sandbox_are_settings_and_an_unknown_one_is_t
 
 
 def test_the_settings_of_a_run_are_the_start_options_of_a_locked_kernel():
-    settings = collect({"memory": "2G", "mounts": ["/a b:/a"], "state": "kept"}, 60)
-    started = settings.environment(
-        {"SANDBOX_KERNEL_OPTIONS": "--memory 9G --policy strict", "SANDBOX_KERNEL_MEMORY": "3G"}
+    started = start_variables(
+        *collect({"memory": "2G", "mounts": ["/a b:/a"], "state": "kept"}, 60),
+        {"SANDBOX_KERNEL_OPTIONS": "--memory 9G --policy strict", "SANDBOX_KERNEL_MEMORY": "3G"},
     )
     assert started == {
         "SANDBOX_KERNEL_LINES": "locked",
@@ -108,9 +108,9 @@ def test_the_settings_of_a_run_are_the_start_options_of_a_locked_kernel():
         ({"mounts": [f"/{number}{'a' * 80}:/{number}" for number in range(60)]}, "at most 4096"),
     ):
         with pytest.raises(InvalidRequest, match=words):
-            collect(given, None).environment({})
+            start_variables(given, "", {})
     with pytest.raises(PolicyViolation, match="neither a preset nor a file"):
-        collect({"policy": "strickt"}, None).environment({})
+        start_variables({"policy": "strickt"}, "", {})
     with pytest.raises(InvalidRequest, match="plain file name"):
         collect({"state": "../x"}, None)
 

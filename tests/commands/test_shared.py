@@ -12,10 +12,31 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.commands.terminal import ask, say, show_patch
-from tests.commands.test_run_offers import at_terminal
+from sandbox_kernel.commands.shared import ask, say, show_patch
+from tests.test_cli import ROOT
 
 CODE = r"print('\x1b]52;c;AAAA\x07one \x1b[31mred\x1b[0m \x1b[2Jtwo\x1b[', end='')"
+
+
+def at_terminal(answer: bytes, *words: str) -> tuple[bytes, int]:
+    """Run the command with a terminal, answer its first question, and return what it printed and its exit code."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "sandbox_kernel", "run", *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env) as child:
+        os.close(theirs)
+        said, answered = b"", False
+        try:
+            while part := os.read(ours, 1000):
+                said += part
+                if not answered and said.endswith(b"Enter: no. "):
+                    os.write(ours, answer)
+                    answered = True
+        except OSError:
+            pass  # the other end is closed
+        code = child.wait(60)
+    os.close(ours)
+    return said, code
 
 
 def run(stdout: int) -> subprocess.CompletedProcess[bytes]:
