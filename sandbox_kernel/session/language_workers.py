@@ -135,8 +135,14 @@ class _ShellEngine(Engine):
             raise BackendUnavailable("a command session needs bash, and this host has none; install the package 'bash'")
 
 
+@dataclass(frozen=True, kw_only=True)
 class _NodeEngine(Engine):
     """Node.js. With checkpoints it runs on one thread, because a fork copies only one thread."""
+
+    module: str = "sandbox_guest.node.node_session"
+    reserved_mb: int = RESERVED_MB
+    grace_s: float = 1.0
+    grows: bool = False
 
     def check(self, config: ProcessConfig) -> None:
         find_node(config.node_path)
@@ -159,16 +165,11 @@ class _NodeEngine(Engine):
         return (JobFile(root=places.cell, name=FREEZE_ADDON, data=program),) if program else ()
 
 
-def _node(minimum_mb: int) -> Engine:
-    module = "sandbox_guest.node.node_session"
-    return _NodeEngine(module=module, minimum_mb=minimum_mb, reserved_mb=RESERVED_MB, grace_s=1.0, grows=False)
-
-
 ENGINES: Mapping[Language, Engine] = {
     Language.PYTHON: _PythonEngine(module="sandbox_guest.python.python_session", minimum_mb=64, looks=True),
     Language.COMMAND: _ShellEngine(module="sandbox_guest.scripts.shell_session", minimum_mb=32),
-    Language.JAVASCRIPT: _node(96),
-    Language.TYPESCRIPT: _node(128),
+    Language.JAVASCRIPT: _NodeEngine(minimum_mb=96),
+    Language.TYPESCRIPT: _NodeEngine(minimum_mb=128),
 }
 
 

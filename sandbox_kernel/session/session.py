@@ -155,7 +155,6 @@ class Session(TimeTravel):
 
         With ``settles``, the caller calls the supervisor's ``make_ready`` when the result has been delivered.
         """
-        self._spec.memory_of(request, self.memory_mb)
         try:
             with host_trouble(), self._supervisor.turn(settles=settles) as worker, self._stoppable(stop):
                 # A message to a widget is no step of the history.

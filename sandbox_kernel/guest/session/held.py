@@ -205,8 +205,8 @@ def await_no_signal(pid: int, number: int, patience_s: float) -> bool:
 def end_quickly(pid: int, deadline: float) -> bool:
     """Kill our child and wait until it makes no more system calls; False when it still does at ``deadline``.
 
-    A thread that computes is past its last call within microseconds, so we look again at once a few times. One that
-    waits for a processor takes longer: then the kernel wakes us when the process is gone, and we look meanwhile.
+    A thread that computes is past its last call within microseconds, so we look at once a few times. One that waits for
+    a processor takes longer: then the kernel wakes us when the process is gone.
     """
     try:
         os.kill(pid, signal.SIGKILL)
