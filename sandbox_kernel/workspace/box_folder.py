@@ -248,27 +248,22 @@ class FolderLink:
 
         ``states`` are those of the session.
         """
-        changed, found = self._push_shared(box, states)
-        if self.large is not None and not self._large_given:
-            self._large_given = True
-            found += self.large.give(box)
-            changed = changed or len(self.large) > 0
-        return changed, found
-
-    def _push_shared(self, box: Rooted, states: OlderStates) -> tuple[bool, list[Note]]:
-        folder = self._folder
+        folder, found = self._folder, list[Note]()
+        changes: tuple[FsChange, ...] = ()
         with folder.lock:
-            if folder.generation == self._seen:
-                return False, []
-            root = folder.opened()
-            before, self._look = self._look, snapshot(root, since=self._look)
-            self._seen = folder.generation
-            changes = compare(before, self._look)
-            if not changes:
-                return False, []
-            left = collect(root, box, changes, MAX_SHARED_BYTES, MAX_SHARED_FILES, delete=True)
-            self._came(_paths(changes), states)
-        return True, _notes(left, "was not put into this session")
+            if folder.generation != self._seen:
+                root = folder.opened()
+                before, self._look = self._look, snapshot(root, since=self._look)
+                self._seen = folder.generation
+                changes = compare(before, self._look)
+            if changes:
+                left = collect(root, box, changes, MAX_SHARED_BYTES, MAX_SHARED_FILES, delete=True)
+                self._came(_paths(changes), states)
+                found += _notes(left, "was not put into this session")
+        if self.large is None or self._large_given:
+            return bool(changes), found
+        self._large_given = True
+        return bool(changes) or len(self.large) > 0, found + self.large.give(box)
 
     def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
         """Copy changes of the session's folder into the sandbox's folder. Returns notes on files that were left out."""
@@ -456,18 +451,12 @@ class LargeFiles:
         return _notes(left, "is kept and was not put into this session")
 
     def follow(self, box: Rooted, changes: Iterable[FsChange], unshared: Collection[str]) -> list[Note]:
-        """Keep changed files that are not shared, and drop those that are gone or shared now.
+        """Keep changed files of a session that are not shared, and drop those that are gone or shared now.
 
-        Args:
-            box: The folder of the session.
-            changes: What the last cell changed.
-            unshared: Paths of changed files that other runs do not get.
-
-        Returns:
-            Notes on files that are not kept.
-
+        ``changes`` are those of the last cell; other runs do not get the files at ``unshared``. Returns notes on files
+        that are not kept.
         """
-        changed = {path for change in changes for path in (change.path, change.renamed_from) if path is not None}
+        changed = _paths(changes)
         if not unshared and not changed & self._sizes.keys():
             return []
         with Rooted.at(self._place) as kept:
