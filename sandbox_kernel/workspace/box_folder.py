@@ -29,7 +29,6 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, Skipped, collect, pack_files
-from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import FILE, Entry, WalkLimits
@@ -226,17 +225,6 @@ class FolderLink:
     def another(self) -> FolderLink:
         """Return a link to the same folder for another session."""
         return FolderLink(self._folder)
-
-    def files_below(self, name: str) -> dict[str, bytes]:
-        """Return the files of a folder of the sandbox; none when there is no such folder, or too much in it."""
-        folder = self._folder
-        with folder.lock:
-            if folder.generation == 0:
-                return {}
-            with contextlib.suppress(OSError, SandboxError):
-                with in_folder(folder.opened().fileno(), (name,), SCAN) as fd, Rooted(fd) as root:
-                    return dict(pack_files(root, MAX_SHARED_BYTES, MAX_SHARED_FILES).items())
-            return {}
 
     def begin(self) -> None:
         """Start with an empty session folder: every shared file counts as new."""
