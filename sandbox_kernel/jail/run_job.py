@@ -39,7 +39,7 @@ from sandbox_kernel.jail.input_prompts import InputPrompts, InputWatch
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.spawner import bury
 from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder, Stop
-from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, RunMemory, WatchLoop
+from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, MemoryLimit, WatchLoop
 from sandbox_kernel.model import UNHEARD, Events
 
 #: Processes of ours in each jail: the gate, which is the init of the namespace.
@@ -151,7 +151,7 @@ class _Run(WatchLoop):
 
     def __init__(self, jail: Jail, job: Job, events: Events, stop: Stop | None) -> None:
         on_output, on_input = events.on_output, events.on_input
-        memory = RunMemory(jail.meter, job.memory_bytes)
+        memory = MemoryLimit(jail.meter, job.memory_bytes)
         super().__init__(LimitWatch(jail, memory, job.cpu_seconds, events.on_usage, job.gpu_memory_mb))
         self.jail, self.job, self.stop = jail, job, stop
         self.captures: dict[int, Capture] = {}
@@ -204,7 +204,6 @@ class _Run(WatchLoop):
             self.when_readable(fd, self._read_output)
         self.when_readable(jail.control, self.gate.read)
         self.when_readable(jail.init_fd, self.gate.died)
-        self.watch_memory()
         if self.stop is not None:
             self.when_readable(self.stop, self._cancelled)
         self.feeder.attend(self.selector)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import time
 import tracemalloc
-from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -246,34 +245,6 @@ def test_a_widget_shown_in_an_output_widget_comes_before_it() -> None:
     shown = {"data": {"application/vnd.jupyter.widget-view+json": {"model_id": "bb", "version_major": 2}}}
     gate.from_session(opened("aa", outputs=[{"output_type": "display_data", **shown}]))
     assert [name for _, name, _ in states(gate.replay("aa"))] == ["bb", "aa"]
-
-
-def test_an_echo_waits_for_one_message_and_no_second_echo() -> None:
-    class Page:
-        def __init__(self) -> None:
-            self.got: list[list[object]] = []
-
-        def send(self, data: Mapping[str, object], *, buffers: object) -> None:
-            self.got.append([message["data"]["state"]["value"] for message in data["messages"]])  # type: ignore[attr-defined]
-
-    def echo(value: int) -> CommMessage:
-        changed = update("a", value=value)
-        return replace(changed, data={**changed.data, "method": "echo_update"})
-
-    pages, page = GatedPages(), Page()
-    pages.connect(page)
-    pages.take("gate", opened("a", value=0))
-    pages.take("gate", echo(1), answers=True)
-    assert page.got == [[0]]
-    pages.take("gate", echo(2), answers=True)
-    assert page.got == [[0], [1]]
-    pages.take("gate", update("a", value=3), answers=True)
-    assert page.got == [[0], [1], [2, 3]]
-    pages.take("gate", echo(4), answers=True)
-    pages.send_echo("gate")
-    pages.send_echo("gate")
-    pages.take("gate", echo(5))
-    assert page.got == [[0], [1], [2, 3], [4], [5]]
 
 
 def custom(name: str, content: object) -> CommMessage:
