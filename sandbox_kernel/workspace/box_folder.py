@@ -71,11 +71,15 @@ class BoxFolder:
 
     def read(self, path: str) -> bytes:
         """The content of a file."""
-        return self.opened().read(path)
+        return self.holding(path).read(path)
 
     def read_part(self, path: str, offset: int, most: int) -> tuple[bytes, int]:
         """Part of a file, and the size of all of it."""
-        return self.opened().read_part(path, offset, most)
+        return self.holding(path).read_part(path, offset, most)
+
+    def holding(self, path: str) -> Rooted:
+        """The folder that has the version of a file that programs see."""
+        return self.opened()
 
     def write(self, path: str, data: bytes | str) -> None:
         """Make or replace a file."""
