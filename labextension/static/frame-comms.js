@@ -3,8 +3,6 @@
 // Connects widgets in frames with their sessions: one comm to the kernel of each notebook, opened by the page. A frame
 // sees only messages of the gate (the session) that made it, and can send only to that gate.
 const TARGET = 'sandbox-kernel.frames';
-// Servers of Jupyter close a connection that gets more than 10 MB at once.
-const PIECE_BYTES = 4 << 20;
 const ENDED = 'This widget belongs to a session that has ended: run its cell again';
 const NOT_KEPT = 'This widget is not shown: its cell was taken back or its session has ended (then run the cell again), or it is larger than 12 MB';
 const TOO_OFTEN = 'This output was taken back too often to be drawn anew each time: run its cell again';
@@ -75,14 +73,7 @@ export class FrameComms {
     const { gate } = view.facts.widget;
     const { comm, epochs } = view.line ?? {};
     if (!comm) return;
-    const message = { type: 'comm', gate, epoch: epochs.get(gate) ?? 0, msg };
-    if (parts.reduce((sum, part) => sum + part.byteLength, 0) <= PIECE_BYTES) {
-      post(comm, message, parts);
-      return;
-    }
-    const upload = `${msg?.msg_id ?? ''}-${Math.random()}`.slice(-60);
-    for (const piece of pieces(parts)) post(comm, { type: 'piece', gate, upload }, [piece]);
-    post(comm, { ...message, upload, sizes: parts.map((part) => part.byteLength) });
+    post(comm, { type: 'comm', gate, epoch: epochs.get(gate) ?? 0, msg }, parts);
   }
 
   answer(line, data, buffers) {
@@ -148,11 +139,6 @@ function shows(notebook, { widget }) {
 // slider. JupyterLab keeps what waits for a status, so that is let go at once.
 function post(comm, data, parts = []) {
   comm.send(data, undefined, parts).dispose();
-}
-
-// Cuts buffers into pieces that a server takes.
-export function* pieces(buffers, most = PIECE_BYTES) {
-  for (const buffer of buffers) for (let at = 0; at < buffer.byteLength; at += most) yield buffer.slice(at, at + most);
 }
 
 // Gives each message its own buffers.

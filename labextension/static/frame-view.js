@@ -31,15 +31,9 @@ export function fittingHeight(height) {
   return Math.min(Math.max(Number(height) || 0, LEAST_HEIGHT), MOST.height);
 }
 
-// The hosts that tags of a markup name, in lower case: the receipt tells of these.
-export function namedHosts(html) {
-  const tags = /<(?:script|link|img|iframe|audio|video|source)\s[^<>]{0,2000}?\b(?:src|href)\s*=\s*["']?(?:https?:)?\/\/([A-Za-z0-9.:-]{1,100})/gi;
-  return new Set(Array.from(html.matchAll(tags), ([, host]) => host.toLowerCase()));
-}
-
-// The sentence for something that a frame wanted to load; null when it is none, or when the receipt says it already.
-export function refusedSentence({ what, host }, named) {
-  if (typeof host !== 'string' || !/^[A-Za-z0-9.:-]{1,100}$/.test(host) || named.has(host.toLowerCase())) return null;
+// The sentence for something that a frame wanted to load; null when it is none.
+export function refusedSentence({ what, host }) {
+  if (typeof host !== 'string' || !/^[A-Za-z0-9.:-]{1,100}$/.test(host)) return null;
   return `This output wanted to load ${Object.hasOwn(REFUSED, what) ? REFUSED[what] : REFUSED.page} from ${host}: blocked`;
 }
 
@@ -215,7 +209,6 @@ export class FrameView {
   // `widget` is the renderer on the page. `page` gives what all frames share: outer(), isDark(), reloadOthers(view),
   // visible(view), spares, comms.
   constructor(widget, facts, page) {
-    this.named = null;
     this.printed = null;
     const { node } = widget;
     this.widget = widget;
@@ -314,7 +307,7 @@ export class FrameView {
     else if (data.type === 'height') this.height.ask(data.height);
     else if (data.type === 'pong') this.revive();
     else if (data.type === 'dropped') this.tell(droppedSentence(data));
-    else if (data.type === 'refused') this.tellRefused(data);
+    else if (data.type === 'refused') this.tell(refusedSentence(data));
     else if (data.type === 'save') this.askToSave(fileToSave(data));
     else if (data.type === 'needs') this.give(data.sha256);
     else if (this.facts.widget) this.page.comms?.receive(this, data);
@@ -350,13 +343,6 @@ export class FrameView {
   draw() {
     this.say({ type: 'show', html: this.facts.html });
     this.page.spares.prepare(this.facts.libraries);
-  }
-
-  // A frame can send this as often as it likes: its markup is searched once.
-  tellRefused(data) {
-    if (this.sentences.size >= MOST_SENTENCES) return;
-    this.named ??= namedHosts(this.facts.html);
-    this.tell(refusedSentence(data, this.named));
   }
 
   tell(sentence) {

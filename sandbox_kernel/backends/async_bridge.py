@@ -2,8 +2,6 @@
 
 The work runs in a thread. Its callbacks are called on the caller's loop, in order, and it is stopped when the caller
 is. Apart from ``base.py`` because it needs asyncio, whose import takes longer than a run.
-
-A loop in a thread is the opposite job: ``ground/loop_thread.py``.
 """
 
 from __future__ import annotations
@@ -88,20 +86,23 @@ class LoopBridge:
 async def in_thread(
     work: Callable[[LoopBridge], ExecResult], cancel: asyncio.Event | None, executor: Executor | None = None
 ) -> ExecResult:
-    """Run blocking work in a thread and wait for it.
+    """Run blocking work in a thread and wait for it. The threads are those of all runs, unless ``executor`` is given.
 
-    Args:
-        work: called on the thread with the bridge to this loop.
-        cancel: stops the work when it is set; the work then returns its result. Cancelling the calling task stops the
-            work too, waits until it has ended, and raises ``CancelledError``.
-        executor: whose thread does the work; None for the threads that all runs share.
-
+    Setting ``cancel`` stops the work, which then returns its result. Cancelling the calling task stops the work too,
+    waits until it has ended, and raises ``CancelledError``.
     """
-    check_cancel(cancel)
+    # A threading event would block the loop.
+    if cancel is not None and not isinstance(cancel, asyncio.Event):
+        raise InvalidRequest(f"cancel must be an asyncio.Event, got {quoted(cancel)}")
     with host_trouble():
         bridge = LoopBridge()
     done = asyncio.get_running_loop().run_in_executor(executor or _threads(), bridge.run, work)
-    watcher = asyncio.ensure_future(_stop_when(cancel, bridge.stop)) if cancel is not None else None
+
+    async def stop_when_cancelled(event: asyncio.Event) -> None:
+        await event.wait()
+        bridge.stop.set()
+
+    watcher = asyncio.ensure_future(stop_when_cancelled(cancel)) if cancel is not None else None
     try:
         result = await asyncio.shield(done)
     except asyncio.CancelledError:
@@ -130,14 +131,3 @@ def on_this_loop(ask: AnyOnInput | None) -> OnInput | None:
         return await answer if inspect.isawaitable(answer) else answer
 
     return lambda prompt, password: asyncio.run_coroutine_threadsafe(on_loop(prompt, password), loop).result()
-
-
-def check_cancel(cancel: object) -> None:
-    """Raise ``InvalidRequest`` for anything but an ``asyncio.Event``: a threading event would block the loop."""
-    if cancel is not None and not isinstance(cancel, asyncio.Event):
-        raise InvalidRequest(f"cancel must be an asyncio.Event, got {quoted(cancel)}")
-
-
-async def _stop_when(cancel: asyncio.Event, stop: Stop) -> None:
-    await cancel.wait()
-    stop.set()

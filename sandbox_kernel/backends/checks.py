@@ -7,7 +7,7 @@ control group, a full disk) is an ``OSError`` from any lower layer; callers of a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sandbox_kernel.errors import BackendUnavailable, CommandNotFound, InvalidRequest
@@ -52,7 +52,6 @@ def told(error: OSError) -> BackendUnavailable:
     )
 
 
-#: Files in a memory file system take whole pages.
 _PAGE = 4096
 
 
@@ -71,7 +70,11 @@ def check_files_fit(request: ExecRequest, runtime_mb: int = 0) -> None:
     ``runtime_mb`` is the memory that a backend adds to the limit for its own use.
     """
     room = sizes(request.limits, request.memory_mb + runtime_mb)[0]
-    taken = sum(-(-_length(data) // _PAGE) * _PAGE for data in request.files.values())
+    taken = 0
+    for data in request.files.values():
+        size = len(data) if isinstance(data, bytes) or data.isascii() else len(data.encode())
+        # Files in a memory file system take whole pages.
+        taken += -(-size // _PAGE) * _PAGE
     if taken <= room:
         return
     raise InvalidRequest(
@@ -79,12 +82,6 @@ def check_files_fit(request: ExecRequest, runtime_mb: int = 0) -> None:
         f"(limits.disk_mb is {request.limits.disk_mb}, and at most half of the {request.memory_mb} MB of memory): "
         "raise these limits, leave files out, or show a host folder with policy.mount(...)"
     )
-
-
-def _length(data: str | bytes) -> int:
-    if isinstance(data, bytes):
-        return len(data)
-    return len(data) if data.isascii() else len(data.encode())
 
 
 def unless_terminal(source: int | None) -> int | None:
@@ -136,11 +133,7 @@ def check_command(command: str, path: str, shown: Sequence[Grant] | None) -> Non
         return
     places = [place for folder in folders if (place := _on_host(folder, shown)) is not None]
     if not any(_has(os.path.join(place, command)) for place in places):
-        import difflib  # importing it at every start would cost time
-
-        near = difflib.get_close_matches(command, _programs(places), n=1, cutoff=0.8)
-        hint = f"did you mean {near[0]!r}?" if near else _REMEDY
-        raise CommandNotFound(f"command not found: {command!r:.200} is in no folder of PATH inside ({path}); {hint}")
+        raise CommandNotFound(f"command not found: {command!r:.200} is in no folder of PATH inside ({path}); {_REMEDY}")
 
 
 def _is_runs_own(path: str, shown: Sequence[Grant] | None) -> bool:
@@ -171,13 +164,3 @@ def _is_beneath(path: str, place: str) -> bool:
 
 def _has(path: str | None) -> bool:
     return path is not None and os.path.isfile(path) and os.access(path, os.X_OK)
-
-
-def _programs(folders: Iterable[str]) -> list[str]:
-    found: set[str] = set()
-    for folder in folders:
-        try:
-            found |= set(os.listdir(folder))
-        except OSError:
-            continue
-    return sorted(found)

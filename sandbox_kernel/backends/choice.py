@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.process import ProcessBackend, ProcessConfig
-from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.errors import InvalidRequest, install_line
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.net.egress import Egress
@@ -68,7 +67,12 @@ class Backends:
         if python is not None and name == "wasm":
             raise InvalidRequest("python chooses an interpreter of the host, which backend='wasm' does not run")
         if name == "wasm":
-            return self.wasm(check)
+            if check or (self.process.config.check_types and request.language is Language.TYPESCRIPT):
+                raise InvalidRequest(
+                    f"types are checked by deno ({install_line('typescript')}), which backend='wasm' does not run; "
+                    "leave check (--check) out, or use backend='process'"
+                )
+            return self.wasm()
         if check or python is not None:
             # A new backend is cheap: all backends of a process share spares and capabilities.
             config = replace(self.process.config, check_types=check)
@@ -99,22 +103,19 @@ class Backends:
 
         return DaskBackend(config=config or self.process.config, policy=self._policy)
 
-    def wasm(self, check: bool = False) -> WasmBackend:
-        """Return the wasm backend: one for the whole sandbox, and a new one for a run with type checks."""
+    def wasm(self) -> WasmBackend:
+        """Return the wasm backend: one for the whole sandbox."""
         from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend  # slow to import and rarely needed
 
-        make = functools.partial(
-            WasmBackend,
-            policy=self._policy,
-            pool_size=self.process.config.pool_size,
-            on_progress=self.on_prepare,
-            grants=self._grants,
-            proxy=self._egress.proxy,
-        )
-        if check or self.process.config.check_types:
-            return make(check_types=True)
         if self._wasm is None:
-            self._wasm = make(wheels=self._wheels)
+            self._wasm = WasmBackend(
+                self._policy,
+                pool_size=self.process.config.pool_size,
+                on_progress=self.on_prepare,
+                grants=self._grants,
+                proxy=self._egress.proxy,
+                wheels=self._wheels,
+            )
         return self._wasm
 
     def _process_with(self, config: ProcessConfig | None) -> ProcessBackend:

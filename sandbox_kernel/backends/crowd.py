@@ -32,19 +32,8 @@ RUNS_PER_START = 8
 LEAST_CORES = 4
 
 
-def usual_number() -> int:
-    """Return how many runners this machine has at most: one for two cores that this process may use."""
-    cores = len(os.sched_getaffinity(0))
-    return cores // 2 if cores >= LEAST_CORES else 0
-
-
 class Crowd:
-    """Counts the runs of this process and gives some of them to runners; thread-safe.
-
-    Args:
-        most: the most runners.
-
-    """
+    """Counts the runs of this process and gives some of them to at most ``most`` runners; thread-safe."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -85,7 +74,10 @@ class Crowd:
             return [runner.pid for runner in self._runners if not runner.has_ended()]
 
     def _choose(self) -> Runner | None:
-        here = _surroundings()
+        try:
+            here: object = os.getcwd(), selecting_variables()
+        except OSError:
+            here = "", selecting_variables()
         if here != self._seen_surroundings:
             # Programs are found by PATH and caches by HOME: a runner must see what this process sees.
             self._seen_surroundings = here
@@ -133,23 +125,17 @@ class Crowd:
         self._forget()
 
 
-def _surroundings() -> tuple[str, dict[str, str]]:
-    """Return the present folder and the variables of this process that a run depends on."""
-    try:
-        return os.getcwd(), selecting_variables()
-    except OSError:
-        return "", selecting_variables()
-
-
 _crowds: weakref.WeakSet[Crowd] = weakref.WeakSet()
 
 
 @functools.lru_cache(maxsize=8)
 def shared_crowd(most: int | None) -> Crowd:
-    """Return the crowd of this process with this many runners; None for the usual number of the machine."""
-    return Crowd(usual_number() if most is None else most)
+    """Return the crowd of this process with this many runners; None for the usual number: one for two cores."""
+    cores = len(os.sched_getaffinity(0))
+    return Crowd(most if most is not None else cores // 2 if cores >= LEAST_CORES else 0)
 
 
+@atexit.register
 def close_crowds() -> None:
     """End all runners of this process. Called when it exits."""
     for crowd in list(_crowds):
@@ -161,5 +147,4 @@ def _leave_all() -> None:
         crowd.leave_to_parent()
 
 
-atexit.register(close_crowds)
 os.register_at_fork(after_in_child=_leave_all)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail import ending
-from sandbox_kernel.jail.ending import HEAP_SIGNALS, Evidence, Verdict
+from sandbox_kernel.jail.ending import HEAP_SIGNALS, Verdict
 from sandbox_kernel.jail.gate_messages import StepExit
 from sandbox_kernel.jail.run_job import Job, JobOutcome
 from sandbox_kernel.languages.recipe import ProgramPlan
@@ -45,23 +45,18 @@ def judge_run(outcome: JobOutcome, job: Job) -> Verdict:
     """Status and limit of a run; see ``jail/ending.py`` for what counts first."""
     last = outcome.exits[-1] if outcome.exits else None
     own, limit = _own_ending(outcome, last, job)
-    return ending.judge(
-        Evidence(
-            out_of_memory=outcome.reading.memory_exceeded
-            or (outcome.stopped_by is None and last is not None and _out_of_memory(outcome, last, job)),
-            stopped_by=outcome.stopped_by,
-            own=own,
-            survived=limit,
-        )
-    )
+    refused = outcome.stopped_by is None and last is not None and _out_of_memory(outcome, last, job)
+    out_of_memory = outcome.reading.memory_exceeded or refused
+    return ending.judge(out_of_memory=out_of_memory, stopped_by=outcome.stopped_by, own=own, survived=limit)
 
 
 def _own_ending(outcome: JobOutcome, last: StepExit | None, job: Job) -> tuple[Status, Limit | None]:
     """How a run ended that the host did not stop, by the exit of its last step."""
+    said = () if last is None else last.flags
     limit = ending.survived_limit(
         kills=False,
         forks_refused=outcome.reading.forks_refused,
-        said=() if last is None else [flag for flag in last.flags if flag != Limit.MEMORY],
+        said=[flag for flag in said if flag != Limit.MEMORY] if said else (),
         disk_full=outcome.disk_full,
         truncated=outcome.stdout.truncated or outcome.stderr.truncated,
     )
@@ -84,53 +79,31 @@ def _out_of_memory(outcome: JobOutcome, last: StepExit, job: Job) -> bool:
     """Whether a program failed because it got no more memory, though the kernel killed nothing."""
     if last.code == 0 or (last.code == -signal.SIGXCPU and job.cpu_seconds is not None):
         return False
-    return Limit.MEMORY in last.flags or _gave_up(outcome, last, job) or _was_refused_memory(outcome, last, job)
-
-
-def _gave_up(outcome: JobOutcome, last: StepExit, job: Job) -> bool:
-    """Whether a runtime with a heap limit of its own (V8) ended itself before the kernel had to."""
-    return last.code in HEAP_SIGNALS and ending.gave_up_near(outcome.peak_bytes, job.memory_bytes)
-
-
-def _was_refused_memory(outcome: JobOutcome, last: StepExit, job: Job) -> bool:
-    """Whether an allocation failed, where the limit is held by refusing memory (no control group).
-
-    Runtimes then write what happened. A program that does not check the result of an allocation dies when it uses it,
-    with almost all of its memory taken.
-    """
+    had_most = ending.gave_up_near(outcome.peak_bytes, job.memory_bytes)
+    # A runtime with a heap limit of its own (V8) ends itself before the kernel has to.
+    if Limit.MEMORY in last.flags or (last.code in HEAP_SIGNALS and had_most):
+        return True
     if not outcome.reading.refuses_memory:
         return False
+    # Without a control group the limit is held by refusing memory. Runtimes then write what happened. A program that
+    # does not check the result of an allocation dies when it uses it, with almost all of its memory taken.
     if last.code < 0:
-        died = last.code in (-signal.SIGSEGV, -signal.SIGBUS)
-        return died and ending.gave_up_near(outcome.peak_bytes, job.memory_bytes)
+        return had_most and last.code in (-signal.SIGSEGV, -signal.SIGBUS)
     return any(words in outcome.stderr.text[-4096:].lower() for words in OUT_OF_MEMORY_WORDS.values())
 
 
 @dataclass(kw_only=True)
 class RunFacts:
-    """What is known of one run besides what its jail saw. A backend collects it; ``make_result`` makes the result.
-
-    Args:
-        backend: The name of the backend.
-        isolation: The isolation class of the backend.
-        status: How the run ended.
-        limit: The limit that it met.
-        exit_code: None when the program did not end by itself; 128 and more for a signal.
-        signal: The signal that ended it.
-        compile_s: Seconds that the compiler took; None without one.
-        spent_s: Seconds of the run before its job began.
-
-    """
+    """What is known of one run besides what its jail saw, by the names that the result has for it."""
 
     backend: str
     isolation: str
     status: Status
     limit: Limit | None
     exit_code: int | None
-    peak_bytes: int | None
+    peak_memory_bytes: int | None
     signal: int | None = None
-    compile_s: float | None = None
-    spent_s: float = 0.0
+    compile_duration: float | None = None
     fuel_used: int | None = None
     notes: tuple[Note, ...] = ()
     violations: tuple[Violation, ...] = ()
@@ -155,47 +128,33 @@ def run_facts(
         limit=limit,
         exit_code=None if code is None else code if code >= 0 else 128 - code,
         signal=-code if code is not None and code < 0 else None,
-        peak_bytes=outcome.peak_bytes,
-        compile_s=outcome.compile_s if plan.messages is None else 0.0,
+        peak_memory_bytes=outcome.peak_bytes,
+        compile_duration=outcome.compile_s if plan.messages is None else 0.0,
         notes=(*plan.notes, notes.compile_stopped()) if stopped else plan.notes,
         chosen=chosen,
     )
 
 
-def make_result(request: ExecRequest, outcome: JobOutcome, facts: RunFacts) -> ExecResult:
-    """Return the result of one run, which nothing changes afterwards."""
+def make_result(request: ExecRequest, outcome: JobOutcome, facts: RunFacts, spent_s: float = 0.0) -> ExecResult:
+    """Return the result of one run, which nothing changes afterwards. ``spent_s`` are seconds before its job began."""
     cpu = outcome.reading.cpu_seconds
-    if outcome.exits:
-        cpu = max(cpu or 0.0, *[step.cpu_seconds for step in outcome.exits])
+    for step in outcome.exits:
+        cpu = max(cpu or 0.0, step.cpu_seconds)
     return ExecResult(
+        **vars(facts),
         stdout=outcome.stdout.text,
         stderr=outcome.stderr.text,
-        exit_code=facts.exit_code,
-        duration=outcome.duration_s + facts.spent_s,
-        status=facts.status,
-        signal=facts.signal,
-        limit=facts.limit,
-        violations=facts.violations,
-        compile_duration=facts.compile_s,
+        duration=outcome.duration_s + spent_s,
         stdout_bytes=outcome.stdout.total,
         stderr_bytes=outcome.stderr.total,
         stdout_truncated=outcome.stdout.truncated,
         stderr_truncated=outcome.stderr.truncated,
-        peak_memory_bytes=facts.peak_bytes,
         peak_gpu_memory_bytes=outcome.gpu_peak_bytes,
         cpu_seconds=cpu,
-        fuel_used=facts.fuel_used,
-        changes=facts.changes,
         language=str(request.language),
-        backend=facts.backend,
-        isolation=facts.isolation,
         timeout=request.timeout,
         memory_limit_mb=request.memory_mb,
         gpu_memory_limit_mb=request.limits.gpu_memory_mb,
-        notes=facts.notes,
-        chosen=facts.chosen,
-        here=facts.here,
-        calls=facts.calls,
     )
 
 
@@ -226,17 +185,13 @@ BESIDE = notes.network_beside_proxy()
 
 @dataclass(frozen=True)
 class NetworkSigns:
-    """What may tell that a program wanted the network.
+    """What may tell that a program wanted the network."""
 
-    Args:
-        stderr: What the program wrote; its end may hold a complaint about the network.
-        code: The source of the program, which may name the host.
-        tried: Host names that the program looked up in vain, as its worker says; it may have caught the error.
-
-    """
-
+    #: Its end may hold a complaint about the network.
     stderr: str = ""
+    #: The source may name the host.
     code: str = ""
+    #: Host names that the program looked up in vain, as its worker says; it may have caught the error.
     tried: tuple[str, ...] = ()
 
     @property
@@ -261,15 +216,10 @@ class NetworkSigns:
 def network_notes(
     policy: SandboxPolicy, signs: NetworkSigns, known: Iterable[Note], *, can_open: bool = True
 ) -> tuple[Note, ...]:
-    """The notes on the network of a run or a cell behind walls.
+    """The notes on the network of a run or a cell behind walls, besides its ``known`` notes.
 
-    Args:
-        policy: what the run may reach.
-        signs: what may tell that the program wanted the network.
-        known: the other notes of the run. A program that asked the proxy for a host that cannot be reached used the
-            proxy, so it needs no hint to use it.
-        can_open: whether these walls can open single hosts. A right that nobody can give is not offered.
-
+    A program that asked the proxy for a host that cannot be reached used the proxy, so it needs no hint to use it.
+    ``can_open``: these walls can open single hosts. A right that nobody can give is not offered.
     """
     complained = signs.complained
     if not policy.network and not policy.network_rules:

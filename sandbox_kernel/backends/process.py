@@ -39,11 +39,8 @@ from sandbox_kernel.workspace.given_grants import GivenGrants
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.functions.call_server import CallServer
-    from sandbox_kernel.jail.jail import Jail
     from sandbox_kernel.net.fetch_policy import FetchPolicy
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
-    from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerLook
-    from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +195,8 @@ class ProcessBackend(BlockingBackend):
         try:
             began, look, here = time.time_ns(), None, run.context.here
             if here is not None:
-                look = _fill(here, jail, run.request)
+                room = sizes(run.request.limits, run.request.memory_mb)[0]
+                look = here.fill(jail.box_fd, jail.layer_fd, run.request.files, room)
             plan, job = self._job(run, jail.places)
             listen = run.proxy.start if run.proxy is not None else None
             outcome = run_job(jail, job, run.context, on_listener=listen, stop=run.context.stop)
@@ -430,10 +428,3 @@ def _served(context: RunContext) -> AbstractContextManager[CallServer | None]:
     from sandbox_kernel.backends.functions.inside import served
 
     return served(context.functions, context.loop)
-
-
-def _fill(over: HereFolder, jail: Jail, request: ExecRequest) -> LayerLook | CopyLook:
-    """Prepare the work folder of a jail for a run on the user's folder, by its layer or as a private copy."""
-    if jail.layer_fd >= 0:
-        return over.fill(jail.box_fd, jail.layer_fd, request.files)
-    return over.fill_copy(jail.box_fd, request.files, sizes(request.limits, request.memory_mb)[0])

@@ -1,65 +1,67 @@
-"""One runner, as the process sees it that started it: gives it runs and follows them.
+"""A runner: a process that runs requests for this one, with a pool, templates and control groups of its own.
 
-Each run has a connection of its own to the runner. Over it go an ``Order``, then what happens, last an ``ExecResult``
-or an exception; any message to the runner while it runs a program stops that. Both ends are processes of ours: no jail
-ever holds such a connection, and what a program wrote is only text inside these values. ``runner_process.py`` is the
-other end.
+``Runner`` is its end in the process that started it, ``main`` runs in the runner. Each run has a connection of its own.
+Over it go an ``Order``, then calls of the caller's callbacks (``Told``), last an ``ExecResult`` or an error; None to
+the runner stops the program. Both ends are processes of ours: no jail ever holds such a connection, and what a program
+wrote is only text inside these values.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import pickle
 import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Sequence
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox_kernel.backends.base import RunContext
-from sandbox_kernel.errors import BackendUnavailable
+from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.jail.streams import Stop
-from sandbox_kernel.model import ExecRequest, ExecResult, FsChange
+from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note
 from sandbox_kernel.workspace.tree.rooted import Rooted
+
+if TYPE_CHECKING:
+    from sandbox_kernel.backends.process import ProcessBackend, ProcessSetup
 
 #: Seconds that a runner has to end its spares and control groups when it is closed.
 END_S = 10.0
+#: Seconds without a run after which a runner ends.
+IDLE_S = 60.0
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
+_CALLBACKS = ("on_output", "on_usage", "keep")
 
 
 class Order(NamedTuple):
-    """To the runner, first: what to run. ``setup`` is a pickled ``ProcessSetup``: equal ones are found quickly."""
+    """To the runner: what to run, and the callbacks that the caller has.
+
+    ``setup`` is a pickled ``ProcessSetup``: equal ones are found quickly.
+    """
 
     setup: bytes
     request: ExecRequest
-    tells_output: bool
-    tells_usage: bool
-    keeps_files: bool
+    callbacks: frozenset[str]
     chosen: str
 
 
-class Printed(NamedTuple):
-    """From the runner: output of the program."""
+class Told(NamedTuple):
+    """From the runner: a call of a callback.
 
-    stream: str
-    text: str
+    After a call of ``keep`` comes the descriptor of the work folder, and its notes are sent back.
+    """
 
-
-class Uses(NamedTuple):
-    """From the runner: memory in use and its limit, in bytes."""
-
-    used: int
-    limit: int
-
-
-class LeftFiles(NamedTuple):
-    """From the runner, before the descriptor of the work folder: its files can be taken. Answered by notes."""
-
-    changes: tuple[FsChange, ...]
+    callback: str
+    given: tuple[object, ...]
 
 
 class _Gone(Exception):
@@ -76,19 +78,21 @@ class Runner:
         self._free: list[Connection] = []
         self._closed = False
         self._control, theirs = socket.socketpair()
+        # The same modules as here, and nothing from the folder in which the user happens to be.
+        path = [_PACKAGE_ROOT, *(place for place in sys.path if place)]
+        program = (
+            f"import sys; sys.path[:] = {path!r}\nfrom sandbox_kernel.backends.runner import main; "
+            f"main({theirs.fileno()})"
+        )
         with theirs:
             self._process = subprocess.Popen(
-                _command(theirs.fileno()),
+                [sys.executable, "-I", "-c", program],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
             )
-
-    @property
-    def pid(self) -> int:
-        """The process."""
-        return self._process.pid
+        self.pid = self._process.pid
 
     def has_ended(self) -> bool:
         """Whether the process is gone; it is also reaped then."""
@@ -99,29 +103,24 @@ class Runner:
 
         Raises the error that the backend raised there, and ``BackendUnavailable`` if the runner ends in mid-run.
         """
-        tells_output, tells_usage = context.on_output is not None, context.on_usage is not None
-        order = Order(setup, request, tells_output, tells_usage, context.keep is not None, context.chosen)
+        heard = frozenset(name for name in _CALLBACKS if getattr(context, name) is not None)
         try:
             connection = self._take()
+            connection.send(Order(setup, request, heard, context.chosen))
         except OSError:
-            return None
-        try:
-            connection.send(order)
-        except OSError:
-            connection.close()
             return None
         try:
             ended = _follow(connection, context)
         except _Gone:
-            connection.close()
             raise BackendUnavailable(
                 f"the process that ran it (runner {self.pid}) ended before the program did, and the sandbox with it; "
                 "run it again"
             ) from None
         except BaseException:
             # The caller's own callback failed, or Ctrl-C: return only after the jail is gone.
-            _abandon(connection)
-            connection.close()
+            with contextlib.suppress(_Gone), connection:
+                _send(connection, None)
+                _follow(connection, RunContext())
             raise
         with self._lock:
             if self._closed:
@@ -161,80 +160,150 @@ class Runner:
 
     def forget(self) -> None:
         """In a forked child the process belongs to the parent: close the descriptors alone."""
-        self._control.close()
-        for connection in self._free:
-            connection.close()
+        self._lock = threading.Lock()
+        self.close()
         self._process.returncode = 0  # nobody waits for it here
-
-
-def _command(control_fd: int) -> list[str]:
-    # The same modules as here, and nothing from the folder in which the user happens to be.
-    path = [_PACKAGE_ROOT, *(place for place in sys.path if place)]
-    program = (
-        f"import sys; sys.path[:] = {path!r}\n"
-        f"from sandbox_kernel.backends.runner_process import main; main({control_fd})"
-    )
-    return [sys.executable, "-I", "-c", program]
 
 
 def _follow(connection: Connection, context: RunContext) -> ExecResult | Exception | None:
     """Hear what the runner tells of a run until it has ended. Passes on the stop sign."""
     stop = context.stop
     while True:
-        if stop is not None and _is_stopped(connection, stop):
-            _send(connection, None)
-            stop = None
-        message = _receive(connection)
-        if isinstance(message, Printed) and context.on_output is not None:
-            context.on_output(message.stream, message.text)
-        elif isinstance(message, Uses) and context.on_usage is not None:
-            context.on_usage(message.used, message.limit)
-        elif isinstance(message, LeftFiles) and context.keep is not None:
-            with Rooted(folder := _receive_folder(connection)) as box:
-                try:
-                    _send(connection, list(context.keep(box, message.changes)))
-                finally:
-                    os.close(folder)
-        elif message is None or isinstance(message, ExecResult | Exception):
-            return message
-
-
-def _is_stopped(connection: Connection, stop: Stop) -> bool:
-    """Wait until the connection has a message or the stop sign is set; whether only the latter."""
-    either = select.poll()
-    either.register(connection, select.POLLIN)
-    either.register(stop, select.POLLIN)
-    return connection.fileno() not in [fd for fd, _ in either.poll()]
+        if stop is not None:
+            either = select.poll()
+            either.register(connection, select.POLLIN)
+            either.register(stop, select.POLLIN)
+            if connection.fileno() not in [fd for fd, _ in either.poll()]:
+                _send(connection, None)
+                stop = None
+        try:
+            message = connection.recv()
+            folder = reduction.recv_handle(connection) if isinstance(message, Told) and message[0] == "keep" else -1
+        except (EOFError, ConnectionError):
+            connection.close()
+            raise _Gone from None
+        if not isinstance(message, Told):
+            ended: ExecResult | Exception | None = message
+            return ended
+        callback = getattr(context, message.callback)
+        if folder < 0:
+            if callback is not None:
+                callback(*message.given)
+            continue
+        os.set_inheritable(folder, False)
+        try:
+            with Rooted(folder) as box:
+                _send(connection, [] if callback is None else list(callback(box, *message.given)))
+        finally:
+            os.close(folder)
 
 
 def _send(connection: Connection, message: object) -> None:
     try:
         connection.send(message)
     except ConnectionError:
+        connection.close()
         raise _Gone from None
 
 
-def _receive(connection: Connection) -> object:
+class _ConnectionStop(Stop):
+    """The stop sign of a run whose caller is another process: any message on the run's connection, or its end."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(-1)
+        self._connection = connection
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+
+class _Server:
+    """What a runner does: serves each connection in a thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs = 0
+        self._ended = False
+        self._idle_since = time.monotonic()
+
+    def serve(self, control: socket.socket) -> None:
+        """Serve until the other end of the control socket is closed, or there was no run for a while."""
+        threads: list[threading.Thread] = []
+        while not self._ends_when_idle():
+            if not select.select([control], [], [], IDLE_S / 4)[0]:
+                continue
+            said, sockets, _, _ = socket.recv_fds(control, 1, 1)
+            if not said or not sockets:
+                # That process closes each connection when it has no run.
+                for thread in threads:
+                    thread.join()
+                return
+            os.set_inheritable(sockets[0], False)
+            threads.append(threading.Thread(target=self._serve, args=(Connection(sockets[0]),), daemon=True))
+            threads[-1].start()
+
+    def _ends_when_idle(self) -> bool:
+        """Whether there was no run for so long that this process ends. No run begins after that."""
+        with self._lock:
+            self._ended = self._runs == 0 and time.monotonic() - self._idle_since >= IDLE_S
+            return self._ended
+
+    def _serve(self, connection: Connection) -> None:
+        """Run what comes over one connection, one run after the other, until its other end is gone."""
+        with connection, contextlib.suppress(EOFError, ConnectionError):
+            while True:
+                order = connection.recv()
+                if order is None:
+                    continue  # a stop sign that came after its run means nothing
+                with self._lock:
+                    self._runs += not self._ended
+                    if self._ended:
+                        connection.send(None)
+                        return
+                try:
+                    connection.send(_answer(connection, order))
+                finally:
+                    with self._lock:
+                        self._runs -= 1
+                        self._idle_since = time.monotonic()
+
+
+def main(control_fd: int) -> None:
+    """Serve as a runner."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is for the process that started this one
+    _Server().serve(socket.socket(fileno=control_fd))
+
+
+def _answer(connection: Connection, order: Order) -> ExecResult | Exception:
+    def told(name: str) -> Callable[..., None] | None:
+        return (lambda *given: connection.send(Told(name, given))) if name in order.callbacks else None
+
+    def keep(box: Rooted, changes: Sequence[FsChange]) -> Sequence[Note]:
+        connection.send(Told("keep", (tuple(changes),)))
+        reduction.send_handle(connection, box.fileno(), os.getppid())
+        while (answer := connection.recv()) is None:
+            continue  # a stop sign that came too late
+        notes: Sequence[Note] = answer
+        return notes
+
+    context = RunContext(
+        on_output=told("on_output"),
+        on_usage=told("on_usage"),
+        keep=keep if "keep" in order.callbacks else None,
+        stop=_ConnectionStop(connection),
+        chosen=order.chosen,
+    )
     try:
-        return connection.recv()
+        return _backend(order.setup).run(order.request, context)
     except (EOFError, ConnectionError):
-        raise _Gone from None
+        raise
+    except SandboxError as error:
+        return error
+    except Exception as error:  # of our own making: the caller sees it as an error, not as a silence
+        return BackendUnavailable(f"a runner failed: {type(error).__name__}: {error}; run it again")
 
 
-def _receive_folder(connection: Connection) -> int:
-    try:
-        folder: int = reduction.recv_handle(connection)
-    except (EOFError, ConnectionError):
-        raise _Gone from None
-    os.set_inheritable(folder, False)
-    return folder
-
-
-def _abandon(connection: Connection) -> None:
-    """Stop a run and wait for its end, without its files."""
-    with contextlib.suppress(_Gone):
-        _send(connection, None)
-        while not isinstance(message := _receive(connection), ExecResult | Exception):
-            if isinstance(message, LeftFiles):
-                os.close(_receive_folder(connection))
-                _send(connection, [])
+@functools.lru_cache(maxsize=32)
+def _backend(setup: bytes) -> ProcessBackend:
+    found: ProcessSetup = pickle.loads(setup)  # noqa: S301 (a process of ours wrote it)
+    return found.backend()

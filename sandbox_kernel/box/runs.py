@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.backends.checks import BECOME
@@ -186,26 +186,13 @@ class BoxRuns(BoxFiles):
         plain = self._request(code, language, timeout, memory_mb, None, None, (), None, None)
         requests = [replace(plain, stdin=item) for item in inputs]
         chosen, context = self._backends.choose(plain, None), self._context(plain.language, None)
-        from concurrent.futures import ThreadPoolExecutor  # a single run needs no threads
-
-        results: list[ExecResult] = []
-        threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sandbox-map")
-        stop = Stop()
         # Runs at the same time would overwrite each other's files.
-        context = replace(context, keep=None, stop=stop)
-        try:
-            for future in [threads.submit(chosen.run, request, context) for request in requests]:
-                results.append(future.result())
-                if progress is not None:
-                    progress(len(results), len(requests))
-        except BaseException:
-            # Ctrl-C, or a progress callback that raised: the caller gets no results, so the other runs are stopped.
-            stop.set()
-            raise
-        finally:
-            threads.shutdown(cancel_futures=True)
-            stop.close()
-        return results
+        context = replace(context, keep=None)
+
+        def one(request: ExecRequest, stop: Stop) -> ExecResult:
+            return chosen.run(request, replace(context, stop=stop))
+
+        return run_each(one, requests, workers, progress)
 
     def _context(
         self,
@@ -252,6 +239,41 @@ class BoxRuns(BoxFiles):
             files={**({} if self._here is not None else self._folder.files()), **named_files(files)},
             limits=Limits.given(limits),
         )
+
+
+_Request = TypeVar("_Request")
+_Result = TypeVar("_Result")
+
+
+def run_each(
+    run: Callable[[_Request, Stop], _Result],
+    requests: Sequence[_Request],
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[_Result]:
+    """Run every request, at most ``workers`` at a time, and return the results in input order.
+
+    Calls ``progress(done, total)`` after each result.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # a single run needs no threads
+
+    results: list[_Result] = []
+    threads = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="sandbox-map")
+    stop = Stop()
+    try:
+        futures = [threads.submit(run, request, stop) for request in requests]
+        for future in futures:
+            results.append(future.result())
+            if progress is not None:
+                progress(len(results), len(requests))
+    except BaseException:
+        # Ctrl-C, or a progress callback that raised: the caller gets no results, so the other runs are stopped.
+        stop.set()
+        raise
+    finally:
+        threads.shutdown(cancel_futures=True)
+        stop.close()
+    return results
 
 
 def check_workers(max_workers: int | None) -> int:

@@ -80,7 +80,7 @@ class Sandbox(BoxSessions):
                 is checked against the signature and its type hints, and written to ``result.calls``.
             function_limits: How many calls, bytes and seconds the functions may take in one run or cell.
             wheels: Wheels of pure Python, or folders of them, that Python of ``backend="wasm"`` can import. They are
-                checked now, imported once at the first use, and kept by their content.
+                checked now, and kept by their content.
 
         Raises:
             InvalidRequest: An argument has a wrong type or value.

@@ -131,26 +131,23 @@ class BoxSessions(BoxRuns):
         self._sessions.add(opened)
         return opened
 
-    def is_ready(self, language: str | Language, *, check: bool = False, session: bool = False) -> bool:
-        """Return whether a run, or a ``session``, can begin without ``prepare``; always unless the backend is ``wasm``.
-
-        ``check``: whether TypeScript will be type-checked.
-        """
+    def is_ready(self, language: str | Language, *, session: bool = False) -> bool:
+        """Return whether a run, or a ``session``, needs no ``prepare`` first; always unless the backend is ``wasm``."""
         self._check_alive()
         if self._backends.default != "wasm":
             return True
-        return self._backends.wasm(check).is_ready(Language.parse(language), session=session)
+        return self._backends.wasm().is_ready(Language.parse(language), session=session)
 
-    def prepare(self, language: str | Language, *, check: bool = False, on_progress: OnProgress | None = None) -> None:
+    def prepare(self, language: str | Language, *, on_progress: OnProgress | None = None) -> None:
         """Prepare a language for WebAssembly, once on this machine. Takes seconds to minutes.
 
         The first run prepares its language too, before its time limit starts. Does nothing unless the sandbox's backend
-        is ``wasm``. ``check``: whether TypeScript will be type-checked. ``on_progress`` is called with a
-        ``PrepareProgress`` after each step. Raises ``BackendUnavailable`` for what cannot be found or made.
+        is ``wasm``. ``on_progress`` is called with a ``PrepareProgress`` after each step. Raises
+        ``BackendUnavailable`` for what cannot be found or made.
         """
         self._check_alive()
         if self._backends.default == "wasm":
-            self._backends.wasm(check).make_ready(Language.parse(language), on_progress)
+            self._backends.wasm().make_ready(Language.parse(language), on_progress)
 
     load_session = _LoadSession()
 

@@ -4,8 +4,7 @@ Each candidate runs in a jail of its own, in another process than its tests. Cal
 ``verdict.py`` first.
 """
 
-from sandbox_kernel.evals.code_eval import code_eval, estimate_pass_at_k
-from sandbox_kernel.evals.human_eval import check_correctness, check_samples
+from sandbox_kernel.evals.scores import check_correctness, check_samples, code_eval, estimate_pass_at_k
 from sandbox_kernel.evals.verdict import EvalVerdict, judge_program
 
 __all__ = [

@@ -9,18 +9,22 @@ because the sandbox holds it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.resources
 import json
 import os
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+from sandbox_kernel.box.runs import check_workers, run_each
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import check_timeout
 from sandbox_kernel.model import Status
-from sandbox_kernel.policy.places import AccessMode
+from sandbox_kernel.policy.sandbox_policy import AccessMode
 
 #: The memory limit of one program in MB.
 MEMORY_MB = 4096
@@ -28,6 +32,9 @@ MEMORY_MB = 4096
 GRACE_S = 1.0
 #: The longest verdict that is kept.
 _MOST_TEXT = 10_000
+#: Called as ``progress(done, total)``; True shows a bar.
+Progress = Callable[[int, int], None] | bool | None
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -73,14 +80,15 @@ def judge_program(
     word = secrets.token_hex(16)
     first = json.dumps(candidate)
     given = {"word": word, "prompt": prompt, "entry": entry_point, "test": test, "timeout": seconds}
-    runner = _shared_box() if box is None else _checked(box)
+    runner = _shared_box("auto") if box is None else _checked(box)
     # Unlike ``run``, ``map`` keeps no files.
     (result,) = runner.map(
         _judge(), [f"{len(first):016}{first}{json.dumps(given)}"], timeout=seconds + GRACE_S, memory_mb=memory_mb
     )
-    verdict = _read(result.stdout, word)
-    if verdict is not None:
-        return EvalVerdict(verdict)
+    with contextlib.suppress(ValueError):  # the judge was ended while it wrote
+        for line in reversed(result.stdout.splitlines()):
+            if line.startswith(word):
+                return EvalVerdict(str(json.loads(line[len(word) :]))[:_MOST_TEXT])
     if result.status is Status.MEMORY_EXCEEDED:
         return EvalVerdict(f"failed: memory limit of {memory_mb} MB exceeded")
     return EvalVerdict("timed out")
@@ -104,26 +112,45 @@ def _checked(box: Sandbox) -> Sandbox:
     return box
 
 
-def _read(stdout: str, word: str) -> str | None:
-    """Return the verdict in the output of the judge; None when there is none."""
-    for line in reversed(stdout.splitlines()):
-        if line.startswith(word):
-            try:
-                verdict = json.loads(line[len(word) :])
-            except ValueError:
-                return None
-            return verdict[:_MOST_TEXT] if isinstance(verdict, str) else None
-    return None
-
-
 @functools.cache
 def _judge() -> str:
     return (importlib.resources.files("sandbox_kernel") / "guest" / "scripts" / "judge.py").read_text()
 
 
-@functools.lru_cache(maxsize=1)
-def _shared_box() -> Sandbox:
-    return Sandbox()
+def box_for(box: Sandbox | None, backend: str | None) -> Sandbox | None:
+    """Return the sandbox of a check: the given one, or a shared one on a backend; None for the default of a verdict."""
+    if backend is not None and box is not None:
+        raise InvalidRequest("give a sandbox or a backend, not both; a sandbox has its own: Sandbox(backend='dask')")
+    return box if backend is None else _shared_box(backend)
+
+
+@functools.lru_cache(maxsize=4)
+def _shared_box(backend: str) -> Sandbox:
+    return Sandbox(backend=backend)
 
 
 os.register_at_fork(after_in_child=_shared_box.cache_clear)
+
+
+def check_each(
+    check: Callable[[int], _Found], places: Sequence[int], workers: int | None, progress: Progress, done_before: int = 0
+) -> list[_Found]:
+    """Check several programs at once, 4 by default, and return the results in order.
+
+    ``done_before``: how many more of the same work were done before this call.
+    """
+    total = len(places) + done_before
+    tell = progress or None
+    if progress is True:
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            raise InvalidRequest("progress=True shows a bar of tqdm: pip install tqdm, or give a function") from None
+        bar = tqdm(total=total, unit="program")
+        tell = lambda done, _total: bar.update(done - bar.n)  # noqa: E731
+
+    def done(count: int, _: int) -> None:
+        if callable(tell):
+            tell(count + done_before, total)
+
+    return run_each(lambda place, _: check(place), places, check_workers(workers), done)

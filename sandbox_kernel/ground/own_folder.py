@@ -1,19 +1,28 @@
-"""Cache folders of this program on the host, which no other user of the machine may be able to change.
+"""Private folders of this program on the host, which no other user of the machine may be able to change.
 
-They hold compiled programs and files that every sandbox sees. It is not enough that such a folder has our owner and
-mode 700: a user who may write to a folder above it can replace it between check and use. So every folder and link on
-the path is checked.
+They hold compiled programs, and files that sandboxes see or have left. It is not enough that such a folder has our
+owner and mode 700: a user who may write to a folder above it can replace it between check and use. So every folder and
+link on the path is checked.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import grp
 import os
 import pwd
+import shutil
 import stat
 from collections.abc import Iterator
+from typing import Self
 
+#: Folders of one kind that are kept, and the bytes of all together; the longest unused go first.
+MOST_KEPT = 20
+MOST_BYTES = 1 << 30
+#: The file whose lock says that a process has the folder. The folder itself cannot be locked on NFS.
+_LOCK = "lock"
 _MOST_LINKS = 40
 _OVERFLOW = "/proc/sys/kernel/overflowuid"
 
@@ -143,3 +152,68 @@ def _is_own_group(gid: int) -> bool:
     except KeyError:
         return False
     return group.gr_name == user and set(group.gr_mem) <= {user}
+
+
+class LockedFolder:
+    """A private folder that one process has at a time: until ``close``, or until the process ends."""
+
+    def __init__(self, path: str, lock_fd: int) -> None:
+        self.path = path
+        self._lock_fd = lock_fd
+
+    @staticmethod
+    def root(kind: str) -> str:
+        """Return the folder that holds all folders of one kind."""
+        return os.path.join(state_root(), "sandbox-kernel", kind)
+
+    @classmethod
+    def claim(cls, path: str) -> Self | None:
+        """Take a folder, which is made if need be; None while another process has it.
+
+        Raises ``OSError`` where there can be none that no other user can change.
+        """
+        make_own_folder(path)
+        return cls.take(path, make=True)
+
+    @classmethod
+    def take(cls, path: str, *, make: bool = False) -> Self | None:
+        """Take a folder that is there; None while another process has it, and when it is gone."""
+        lock = os.path.join(path, _LOCK)
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if make else 0)
+        try:
+            fd = os.open(lock, flags, 0o600)
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Its owner may have removed it meanwhile.
+            if os.path.samestat(os.fstat(fd), os.stat(lock)):
+                return cls(path, fd)
+        os.close(fd)
+        return None
+
+    def remove(self) -> None:
+        """Remove the folder with everything in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.close()
+
+    def close(self) -> None:
+        """Let another process have the folder; may be called twice."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+
+def remove_oldest(root: str, keep: str) -> None:
+    """Remove what is beyond the limits and in no use, the longest unused first."""
+    with contextlib.suppress(OSError):
+        with os.scandir(root) as scan:
+            known = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.path) for entry in scan if entry.is_dir()]
+        held = 0
+        for number, (_, path) in enumerate(sorted(known, reverse=True), 1):
+            files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+            held += sum(os.lstat(file).st_size for file in files)
+            if path != keep and (number > MOST_KEPT or held > MOST_BYTES):
+                taken = LockedFolder.take(path, make=True)
+                if taken is not None:
+                    taken.remove()

@@ -9,6 +9,7 @@ type checkers see the library's own.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import operator
@@ -59,18 +60,9 @@ class _Signature:
     def __get__(self, instance: object, owner: type) -> object:
         import inspect  # slow to import, and only readers of documentation need it
 
-        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        shown = []
-        for field in sorted(dataclasses.fields(owner), key=lambda each: bool(each.kw_only)):
-            default: object = inspect.Parameter.empty
-            if field.default is not dataclasses.MISSING:
-                default = field.default
-            elif field.default_factory is not dataclasses.MISSING:
-                default = field.default_factory()
-            if field.init:
-                kind = kinds[bool(field.kw_only)]
-                shown.append(inspect.Parameter(field.name, kind, default=default, annotation=field.type))
-        return inspect.Signature(shown, return_annotation=None)
+        # What the library makes of the same fields. Not of the class itself: that would get its other methods too.
+        fields = [(each.name, each.type, copy.copy(each)) for each in dataclasses.fields(owner)]
+        return inspect.signature(dataclasses.make_dataclass(owner.__name__, fields))
 
 
 def _compiled_init(cls: type) -> Callable[..., None]:

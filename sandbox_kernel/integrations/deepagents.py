@@ -13,9 +13,7 @@ from deepagents.backends.protocol import ExecuteResponse, FileDownloadResponse, 
 from deepagents.backends.sandbox import BaseSandbox
 from langchain_core.tools import BaseTool, StructuredTool
 
-from sandbox_kernel.integrations.candidates import EXPLORE, KEEP, Candidates
-from sandbox_kernel.integrations.machine import MachineSize, SandboxMachine
-from sandbox_kernel.model import Status
+from sandbox_kernel.integrations.machine import EXPLORE, KEEP, Candidates, MachineSize, SandboxMachine, ended
 from sandbox_kernel.policy import SandboxPolicy
 
 
@@ -61,11 +59,8 @@ class SandboxKernelBackend(BaseSandbox):  # type: ignore[misc]
         """See ``BaseSandbox``. A command that reaches its time limit has the exit code 124, as with ``timeout``."""
         limit = float(timeout) if timeout else self._timeout
         result = self._machine.run(command, timeout=limit, together=True)
-        output, code = result.stdout + result.stderr, result.exit_code
-        if result.status is Status.TIMEOUT:
-            output, code = f"{output}\nthe command was stopped after {limit:g} s and its changes were undone", 124
-        elif code is None:
-            output, code = f"{output}\nthe command was stopped: {'; '.join(result.notes)}", 137
+        code, why = ended(result, limit)
+        output = result.stdout + result.stderr + (f"\n{why}" if why else "")
         return ExecuteResponse(output=output, exit_code=code, truncated=result.stdout_truncated)
 
     def explore_tools(self) -> list[BaseTool]:
@@ -82,31 +77,24 @@ class SandboxKernelBackend(BaseSandbox):  # type: ignore[misc]
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
         """See ``BaseSandbox``."""
-        return [FileUploadResponse(path=path, error=self._upload(path, data)) for path, data in files]
-
-    def _upload(self, path: str, data: bytes) -> str | None:
-        if not posixpath.isabs(path):
-            return "invalid_path"
-        try:
-            self._machine.write(path, data)
-        except OSError as error:
-            return _reason(error)
-        return None
+        done = [(path, *_tried(self._machine.write, path, data)) for path, data in files]
+        return [FileUploadResponse(path=path, error=error) for path, _, error in done]
 
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
         """See ``BaseSandbox``."""
-        return [self._download(path) for path in paths]
-
-    def _download(self, path: str) -> FileDownloadResponse:
-        if not posixpath.isabs(path):
-            return FileDownloadResponse(path=path, error="invalid_path")
-        try:
-            return FileDownloadResponse(path=path, content=self._machine.read(path))
-        except OSError as error:
-            return FileDownloadResponse(path=path, error=_reason(error))
+        done = [(path, *_tried(self._machine.read, path)) for path in paths]
+        return [FileDownloadResponse(path=path, content=content, error=error) for path, content, error in done]
 
 
-def _reason(error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "file_not_found"
-    return "is_directory" if isinstance(error, IsADirectoryError) else "permission_denied"
+def _tried(work: Callable[..., bytes | None], path: str, *data: bytes) -> tuple[bytes | None, str | None]:
+    """Read or write a file; returns its content, and the protocol's word for an error."""
+    if not posixpath.isabs(path):
+        return None, "invalid_path"
+    try:
+        return work(path, *data), None
+    except FileNotFoundError:
+        return None, "file_not_found"
+    except IsADirectoryError:
+        return None, "is_directory"
+    except OSError:
+        return None, "permission_denied"

@@ -20,8 +20,7 @@ from inspect_ai.util import (
     sandboxenv,
 )
 
-from sandbox_kernel.integrations.candidates import Candidates
-from sandbox_kernel.integrations.machine import MachineSize, SandboxMachine
+from sandbox_kernel.integrations.machine import Candidates, MachineSize, SandboxMachine, ended
 from sandbox_kernel.model import Status
 from sandbox_kernel.policy import SandboxPolicy
 
@@ -88,8 +87,9 @@ class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
             raise SandboxUserUnsupportedError(f"a sandbox has one user, so nothing can run as {user!r}; leave user out")
         limit = float(timeout) if timeout is not None else _LONGEST_S
         result = await asyncio.to_thread(self._machine.run, cmd, stdin=input, cwd=cwd, env=env, timeout=limit)
+        code, why = ended(result, limit)
         if result.status is Status.TIMEOUT:
-            raise TimeoutError(f"the command was stopped after {limit:g} s and its changes were undone")
+            raise TimeoutError(why)
         if result.exit_code == 126 and "ermission denied" in result.stderr:
             raise PermissionError(f"{cmd[0]} may not be executed: {result.stderr.strip()[-200:]}")
         for name, cut, text in (
@@ -98,7 +98,6 @@ class SandboxKernelEnvironment(SandboxEnvironment):  # type: ignore[misc]
         ):
             if cut:
                 raise OutputLimitExceededError(f"{self._machine.size.output_bytes} bytes of {name}", text)
-        code = result.exit_code if result.exit_code is not None else 137
         return ExecResult(success=code == 0, returncode=code, stdout=result.stdout, stderr=result.stderr)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:

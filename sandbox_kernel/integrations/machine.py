@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sandbox_kernel.box.sandbox import Sandbox
-from sandbox_kernel.errors import InvalidRequest
+from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
-from sandbox_kernel.model import ExecResult
+from sandbox_kernel.model import ExecResult, Status
+from sandbox_kernel.model.result import describe_end
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.open_session import open_session
 from sandbox_kernel.session.tree.time_travel import Exploration
@@ -93,79 +94,51 @@ class SandboxMachine:
 
         """
         with self._lock:
-            source = "/dev/null"
+            source = ""
             if stdin is not None:
-                source = f"{WORK}/{self._bring(stdin.encode() if isinstance(stdin, str) else stdin)}"
+                source = f"{_TRANSFER}/{next(self._numbers)}"
+                self._session.write_file(source, stdin.encode() if isinstance(stdin, str) else stdin)
             cell = _cell(command, source=source, cwd=cwd, env=env, together=together)
             result = self._session.run(cell, DEFAULT_TIMEOUT_S if timeout is None else timeout)
-            if stdin is not None:
-                self._session.run(f"rm -f {source}")
+            if source and result.rolled_back:
+                self._session.run(f"rm -f {WORK}/{source}")
             return result
 
     def explore(self, commands: Sequence[str], timeout: float | None = None) -> Exploration:
-        """Run lines for the shell one after another, each from the present files; see ``Session.explore``.
-
-        Args:
-            commands: The lines to try.
-            timeout: Seconds that each may take; 30 for None.
-
-        """
+        """Run lines for the shell one after another, each from the present files; see ``Session.explore``."""
         cells = [_cell(command, together=True) for command in commands]
         with self._lock:
             return self._session.explore(cells, DEFAULT_TIMEOUT_S if timeout is None else timeout)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file; makes its folders. A relative path begins at ``/box``.
-
-        Raises:
-            IsADirectoryError: There is a folder of that name.
-            PermissionError: The folder cannot be written to.
-
-        """
+        """Write a file; makes its folders. A relative path begins at ``/box``. Raises the ``OSError`` of ``open``."""
         target = self._quoted(path)
-        with self._lock:
-            waiting = f"{WORK}/{self._bring(data)}"
-            done = self._session.run(
-                f"cd {WORK}; if [ -d {target} ]; then rm -f {waiting}; ( exit {_DIRECTORY} ); else "
-                f'mkdir -p -- "$(dirname -- {target})" && cat {waiting} > {target} && rm -f {waiting} '
-                f"|| {{ rm -f {waiting}; ( exit {_DENIED} ); }}; fi"
-            )
+        done = self.run(
+            f"[ ! -d {target} ] || exit {_DIRECTORY}; "
+            f'mkdir -p -- "$(dirname -- {target})" && cat > {target} || exit {_DENIED}',
+            stdin=data,
+        )
         self._check(done, path)
 
-    def read(self, path: str, most_bytes: int | None = None) -> bytes:
-        """Return the content of a file. A relative path begins at ``/box``.
+    def read(self, path: str, most_bytes: int = 1 << 62) -> bytes:
+        """Return the content of a file. A relative path begins at ``/box``. Raises the ``OSError`` of ``open``.
 
-        Args:
-            path: The file.
-            most_bytes: Raises ``ValueError`` for a larger file.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            IsADirectoryError: It is a folder.
-            PermissionError: It cannot be read.
-
+        ``most_bytes``: raises ``ValueError`` for a larger file.
         """
         source, name = self._quoted(path), f"{_TRANSFER}/{next(self._numbers)}"
         with self._lock:
-            done = self._session.run(
-                f"cd {WORK}; mkdir -p {_TRANSFER}; if [ -d {source} ]; then ( exit {_DIRECTORY} ); "
-                f"elif [ ! -e {source} ]; then ( exit {_MISSING} ); "
-                f"elif [ ! -r {source} ]; then ( exit {_DENIED} ); else stat -Lc %s -- {source}; fi"
+            done = self.run(
+                f"[ ! -d {source} ] || exit {_DIRECTORY}; [ -e {source} ] || exit {_MISSING}; "
+                f"[ -r {source} ] || exit {_DENIED}; mkdir -p {_TRANSFER}; size=$(stat -Lc %s -- {source}); "
+                f"echo $size; [ $size -gt {most_bytes} ] || cat -- {source} > {name}"
             )
             self._check(done, path)
-            if most_bytes is not None and int(done.stdout or 0) > most_bytes:
+            if int(done.stdout) > most_bytes:
                 raise ValueError(f"{path} has {done.stdout.strip()} bytes, more than {most_bytes}")
-            self._check(self._session.run(f"cd {WORK}; cat -- {source} > {name}"), path)
             try:
                 return self._session.read_file(name)
             finally:
                 self._session.run(f"rm -f {WORK}/{name}")
-
-    def _bring(self, data: bytes) -> str:
-        """Write data to a new file in the work folder and return its name."""
-        name = f"{_TRANSFER}/{next(self._numbers)}"
-        self._session.write_file(name, data)
-        return name
 
     @staticmethod
     def _quoted(path: str) -> str:
@@ -186,20 +159,76 @@ class SandboxMachine:
 def _cell(
     command: str | Sequence[str],
     *,
-    source: str = "/dev/null",
+    source: str = "",
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
     together: bool = False,
 ) -> str:
-    """Return the cell that runs a command; ``source`` is the file of its standard input."""
-    given = [f"export {name}={shlex.quote(value)}" for name, value in (env or {}).items() if _is_name(name)]
+    """Return the cell that runs a command; ``source`` is the file of its standard input, which goes."""
+    for name in env or {}:
+        if not name.isidentifier() or not name.isascii():
+            raise InvalidRequest(f"{name!r:.80} is no name of a variable; use letters, digits and _")
+    given = [f"export {name}={shlex.quote(value)}" for name, value in (env or {}).items()]
     given.append(f"cd -- {shlex.quote(cwd)}" if cwd else f"cd {WORK}")
     started = f"bash -c {shlex.quote(command)}" if isinstance(command, str) else shlex.join(command)
     code = " && ".join([*given, f"exec {started}"])
-    return f"cd {WORK}; ( {code} ) < {source}{' 2>&1' if together else ''}"
+    taken = f"rm -f {source}; " if source else ""
+    return f"cd {WORK}; {{ {taken}( {code} ); }} < {source or '/dev/null'}{' 2>&1' if together else ''}"
 
 
-def _is_name(name: str) -> bool:
-    if not name.isidentifier() or not name.isascii():
-        raise InvalidRequest(f"{name!r:.80} is no name of a variable; use letters, digits and _")
-    return True
+def ended(result: ExecResult, timeout: float) -> tuple[int, str]:
+    """Return the exit code of a command, as a shell has it, and why it was stopped; empty when it was not."""
+    if result.status is Status.TIMEOUT:
+        return 124, f"the command was stopped after {timeout:g} s and its changes were undone"
+    if result.exit_code is None:
+        return 137, f"the command was stopped: {'; '.join(result.notes)}"
+    return result.exit_code, ""
+
+
+# Several commands from the same state of a machine, for the tools of an agent: try them, compare them, keep one.
+#
+# Frameworks with tools of their own offer ``explore`` and ``keep`` with the words below; a model reads what they
+# return.
+
+#: How much of each candidate's output a model gets.
+_MOST_OUTPUT = 4000
+
+EXPLORE = (
+    "Try several shell commands, each from the present files. Afterwards the files are as they were; the tool keep "
+    "makes the files of one candidate the present ones. Use it to compare several fixes without undoing each."
+)
+KEEP = "Make the files of one candidate of the last explore the present ones. Candidates are counted from 0."
+
+
+class Candidates:
+    """The last exploration of one machine."""
+
+    def __init__(self, machine: SandboxMachine) -> None:
+        self._machine = machine
+        self._last: Exploration | None = None
+
+    def explore(self, commands: Sequence[str], timeout: float | None = None) -> str:
+        """Run the commands and return their ends and outputs as text. What goes wrong is in the text."""
+        try:
+            self._last = self._machine.explore(commands, timeout)
+        except SandboxError as error:
+            return f"error: {error}"
+        return "\n".join(_shown(number, result) for number, result in enumerate(self._last.results))
+
+    def keep(self, candidate: int) -> str:
+        """Make a candidate the present state and say so. What goes wrong is in the text."""
+        if self._last is None:
+            return "error: there are no candidates; explore makes some"
+        try:
+            self._last.keep(candidate)
+        except SandboxError as error:
+            return f"error: {error}"
+        self._last = None
+        return f"candidate {candidate} was kept"
+
+
+def _shown(number: int, result: ExecResult) -> str:
+    end = f"exit code {result.exit_code}" if result.exit_code is not None else f"{describe_end(result)}; cannot be kept"
+    output = result.stdout + result.stderr
+    cut = output if len(output) <= _MOST_OUTPUT else f"{output[:_MOST_OUTPUT]}…"
+    return f"candidate {number}: {end}\n{cut}".rstrip()

@@ -12,9 +12,8 @@ from typing import Any
 from minisweagent.exceptions import Submitted
 from pydantic import BaseModel
 
-from sandbox_kernel.integrations.machine import WORK, MachineSize, SandboxMachine
+from sandbox_kernel.integrations.machine import WORK, MachineSize, SandboxMachine, ended
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB
-from sandbox_kernel.model import Status
 from sandbox_kernel.policy import SandboxPolicy
 
 _FINISHED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -60,18 +59,14 @@ class SandboxKernelSweEnvironment:
             timeout=limit,
             together=True,
         )
-        output: dict[str, Any] = {
-            "output": result.stdout + result.stderr,
-            "returncode": result.exit_code if result.exit_code is not None else -1,
-            "exception_info": "",
-        }
-        if result.status is Status.TIMEOUT:
-            output["returncode"] = -1
-            output["exception_info"] = f"the command was stopped after {limit} s and its changes were undone"
-        elif result.exit_code is None:
-            output["exception_info"] = f"the command was stopped: {'; '.join(result.notes)}"
-        _check_finished(output)
-        return output
+        code, why = ended(result, limit)
+        text = result.stdout + result.stderr
+        lines = text.lstrip().splitlines(keepends=True)
+        if lines and lines[0].strip() == _FINISHED and code == 0:
+            submission = "".join(lines[1:])
+            extra = {"exit_status": "Submitted", "submission": submission}
+            raise Submitted({"role": "exit", "content": submission, "extra": extra})
+        return {"output": text, "returncode": -1 if why else code, "exception_info": why}
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
         """Return what prompts may use. No variable of the host is among them."""
@@ -81,11 +76,3 @@ class SandboxKernelSweEnvironment:
         """Return what a trajectory file says about this environment."""
         kind = f"{type(self).__module__}.{type(self).__name__}"
         return {"info": {"config": {"environment": self.config.model_dump(mode="json"), "environment_type": kind}}}
-
-
-def _check_finished(output: dict[str, Any]) -> None:
-    lines = output["output"].lstrip().splitlines(keepends=True)
-    if lines and lines[0].strip() == _FINISHED and output["returncode"] == 0:
-        submission = "".join(lines[1:])
-        extra = {"exit_status": "Submitted", "submission": submission}
-        raise Submitted({"role": "exit", "content": submission, "extra": extra})

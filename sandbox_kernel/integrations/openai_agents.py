@@ -11,10 +11,9 @@ import io
 import shlex
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from agents import Tool, function_tool
 from agents.sandbox.capabilities import Capability
@@ -30,23 +29,12 @@ from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from agents.sandbox.types import ExecResult
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.integrations.candidates import EXPLORE, KEEP, Candidates
-from sandbox_kernel.integrations.machine import WORK, MachineSize, SandboxMachine
+from sandbox_kernel.integrations.machine import EXPLORE, KEEP, WORK, Candidates, MachineSize, SandboxMachine, ended
 from sandbox_kernel.model import Status
 from sandbox_kernel.policy import SandboxPolicy
 
 _ARCHIVE = f"{WORK}/.machine/workspace.tar"
 _ARCHIVE_TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentMachineOptions:
-    """What every session of a client gets; see ``SandboxKernelClient``."""
-
-    policy: SandboxPolicy | None = None
-    size: MachineSize | None = None
-    timeout: float = 120.0
-    functions: Mapping[str, Callable[..., object]] | None = None
 
 
 class SandboxKernelSessionState(SandboxSessionState):  # type: ignore[misc]
@@ -58,9 +46,9 @@ class SandboxKernelSessionState(SandboxSessionState):  # type: ignore[misc]
 class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
     """One sandbox of this machine as a session of the SDK."""
 
-    def __init__(self, state: SandboxKernelSessionState, options: AgentMachineOptions) -> None:
+    def __init__(self, state: SandboxKernelSessionState, make: Callable[[], SandboxMachine], timeout: float) -> None:
         self.state = state
-        self._options = options
+        self._make, self._timeout = make, timeout
         self._machine: SandboxMachine | None = None
         self._candidates: Candidates | None = None
 
@@ -73,18 +61,13 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
 
     async def _ensure_backend_started(self) -> None:
         if self._machine is None:
-            given = self._options
-            self._machine = await asyncio.to_thread(SandboxMachine, given.policy, given.size, given.functions)
+            self._machine = await asyncio.to_thread(self._make)
 
-    async def close_machine(self) -> None:
-        """End the sandbox; the client's ``delete`` and ``shutdown`` call it. May be called twice."""
+    async def shutdown(self) -> None:
+        """See ``BaseSandboxSession``. May be called twice."""
         machine, self._machine, self._candidates = self._machine, None, None
         if machine is not None:
             await asyncio.to_thread(machine.close)
-
-    async def shutdown(self) -> None:
-        """See ``BaseSandboxSession``."""
-        await self.close_machine()
 
     async def running(self) -> bool:
         """See ``BaseSandboxSession``."""
@@ -92,12 +75,13 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
 
     async def _exec_internal(self, *command: str | Path, timeout: float | None = None) -> ExecResult:
         words = [str(word) for word in command]
-        limit = self._options.timeout if timeout is None else timeout
-        result = await self._do(partial(self._used.run, words, cwd=str(self.state.manifest.root), timeout=limit))
+        limit = self._timeout if timeout is None else timeout
+        root = str(self.state.manifest.root)
+        result = await asyncio.to_thread(self._used.run, words, cwd=root, timeout=limit)
         if result.status is Status.TIMEOUT:
             raise ExecTimeoutError(command=command, timeout_s=limit)
-        stderr = result.stderr if result.exit_code is not None else f"{result.stderr}\n{'; '.join(result.notes)}"
-        code = 137 if result.exit_code is None else result.exit_code
+        code, why = ended(result, limit)
+        stderr = f"{result.stderr}\n{why}" if why else result.stderr
         return ExecResult(
             stdout=result.stdout.encode("utf-8", "replace"), stderr=stderr.encode("utf-8", "replace"), exit_code=code
         )
@@ -106,7 +90,7 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
         """See ``BaseSandboxSession``. A sandbox has one user."""
         place = self._place(path, user)
         try:
-            return io.BytesIO(await self._do(partial(self._used.read, place)))
+            return io.BytesIO(await asyncio.to_thread(self._used.read, place))
         except FileNotFoundError as error:
             raise WorkspaceReadNotFoundError(path=path, cause=error) from error
         except OSError as error:
@@ -114,10 +98,9 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
 
     async def write(self, path: Path, data: io.IOBase, *, user: object = None) -> None:
         """See ``BaseSandboxSession``. A sandbox has one user."""
-        place, content = self._place(path, user), data.read()
-        raw = content.encode() if isinstance(content, str) else bytes(content)
+        place = self._place(path, user)
         try:
-            await self._do(partial(self._used.write, place, raw))
+            await asyncio.to_thread(self._used.write, place, _bytes(data))
         except OSError as error:
             raise WorkspaceArchiveWriteError(path=path, cause=error) from error
 
@@ -127,25 +110,21 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
         skipped = " ".join(f"--exclude={shlex.quote(f'./{name}')}" for name in left_out)
         root = shlex.quote(str(self.state.manifest.root))
         await self._archived(f"mkdir -p {WORK}/.machine && tar -C {root} {skipped} -cf {_ARCHIVE} .", read=True)
-        data = await self._do(partial(self._used.read, _ARCHIVE))
+        data = await asyncio.to_thread(self._used.read, _ARCHIVE)
         await self._archived(f"rm -f {_ARCHIVE}", read=True)
         return io.BytesIO(data)
 
     async def hydrate_workspace(self, data: io.IOBase) -> None:
         """See ``BaseSandboxSession``: the archive is unpacked inside the sandbox, so it can leave nothing outside."""
-        content = data.read()
-        await self._do(partial(self._used.write, _ARCHIVE, content.encode() if isinstance(content, str) else content))
+        await asyncio.to_thread(self._used.write, _ARCHIVE, _bytes(data))
         root = shlex.quote(str(self.state.manifest.root))
         await self._archived(f"mkdir -p {root} && tar -C {root} -xf {_ARCHIVE}; code=$?; rm -f {_ARCHIVE}; exit $code")
 
     async def _archived(self, command: str, *, read: bool = False) -> None:
-        done = await self._do(partial(self._used.run, command, timeout=_ARCHIVE_TIMEOUT_S))
+        done = await asyncio.to_thread(self._used.run, command, timeout=_ARCHIVE_TIMEOUT_S)
         if not done.ok:
             kind = WorkspaceArchiveReadError if read else WorkspaceArchiveWriteError
             raise kind(path=Path(str(self.state.manifest.root)), context={"stderr": done.stderr[-300:]})
-
-    async def _do(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.to_thread(work)
 
     @property
     def _used(self) -> SandboxMachine:
@@ -157,6 +136,11 @@ class SandboxKernelAgentSession(BaseSandboxSession):  # type: ignore[misc]
         if user is not None:
             raise InvalidRequest("a sandbox of sandbox-kernel has one user; leave out user")
         return str(self.normalize_path(path))
+
+
+def _bytes(data: io.IOBase) -> bytes:
+    content = data.read()
+    return content.encode() if isinstance(content, str) else bytes(content)
 
 
 class Explore(Capability):  # type: ignore[misc]
@@ -204,7 +188,7 @@ class SandboxKernelClient(BaseSandboxClient[None]):  # type: ignore[misc]
         timeout: float = 120.0,
         functions: Mapping[str, Callable[..., object]] | None = None,
     ) -> None:
-        self._options = AgentMachineOptions(policy=policy, size=size, timeout=timeout, functions=functions)
+        self._make, self._timeout = partial(SandboxMachine, policy, size, functions), timeout
 
     async def create(
         self,
@@ -223,14 +207,14 @@ class SandboxKernelClient(BaseSandboxClient[None]):  # type: ignore[misc]
         state = SandboxKernelSessionState(
             session_id=number, manifest=given, snapshot=resolve_snapshot(snapshot, str(number))
         )
-        return self._wrap_session(SandboxKernelAgentSession(state, self._options))
+        return self._wrap_session(SandboxKernelAgentSession(state, self._make, self._timeout))
 
     async def delete(self, session: SandboxSession) -> SandboxSession:
         """See ``BaseSandboxClient``."""
         inner = session._inner
         if not isinstance(inner, SandboxKernelAgentSession):
             raise InvalidRequest(f"this is no session of SandboxKernelClient: {type(inner).__name__}")
-        await inner.close_machine()
+        await inner.shutdown()
         return session
 
     async def resume(self, state: SandboxSessionState) -> SandboxSession:
@@ -238,7 +222,7 @@ class SandboxKernelClient(BaseSandboxClient[None]):  # type: ignore[misc]
         if not isinstance(state, SandboxKernelSessionState):
             raise InvalidRequest(f"this is no state of SandboxKernelClient: {type(state).__name__}")
         state.workspace_root_ready = False
-        return self._wrap_session(SandboxKernelAgentSession(state, self._options))
+        return self._wrap_session(SandboxKernelAgentSession(state, self._make, self._timeout))
 
     def deserialize_session_state(self, payload: dict[str, object]) -> SandboxSessionState:
         """See ``BaseSandboxClient``."""

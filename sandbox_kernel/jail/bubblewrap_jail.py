@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
-from sandbox_kernel.jail.accounting.meter import Disk, of_file_system
-from sandbox_kernel.jail.accounting.processes import all_pids, command_line, living, signal_same, status, tree
-from sandbox_kernel.jail.gate_messages import encode_ahead
+from sandbox_kernel.jail.accounting.meter import MAX_INODES, Disk
+from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
-from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail, JailCommand
+from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail
 from sandbox_kernel.jail.root_user import is_closed, package_of, plan_stage, reachable_by_all
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
-from sandbox_kernel.jail.spawner import viewed_places
+from sandbox_kernel.jail.spawner import SpawnOrder, viewed_places
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.jail.walls import GUEST, HERE, WORK, Places, Walls
 from sandbox_kernel.policy import Grant
@@ -39,14 +36,11 @@ class NamespaceJail(Jail):
     """A jail with its own root: the work folder is a file system, and every process ends with the init."""
 
     places = Places()
+    forks_ahead = True
 
     def _open_box(self) -> int:
         """See ``Jail``. The descriptor stays valid after the namespace is gone."""
         return os.open(f"/proc/{self.init_pid}/root{WORK}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def _ahead(self) -> list[bytes]:
-        """See ``Jail``. The first step can be forked in advance, because all walls are up already."""
-        return encode_ahead()
 
     def kill(self) -> None:
         """See ``Jail``. A child that bubblewrap has not set up yet does not die with it, so it is killed too."""
@@ -58,11 +52,6 @@ class NamespaceJail(Jail):
                     os.kill(pid, signal.SIGKILL)
         super().kill()
 
-    def _kill_rest(self) -> None:
-        """Do nothing if there is an init: every process ends with it. Killing by control group waits for a lock."""
-        if self.init_fd < 0:
-            super()._kill_rest()
-
     def abandon(self) -> Callable[[], None] | None:
         """See ``Jail``. The kernel ends every process with the init, so nothing has to be waited for."""
         if self._dead or self.init_fd < 0:
@@ -70,19 +59,20 @@ class NamespaceJail(Jail):
         self.kill()
         init, self.init_fd = self.init_fd, -1
         self.forget()
-        return functools.partial(self._bury, init)
 
-    def _bury(self, init: int) -> None:
-        readable(init, DEATH_TIMEOUT_S)
-        os.close(init)
-        if self.starter is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.starter.wait(DEATH_TIMEOUT_S)
-        self._clear_away()
+        def rest() -> None:
+            readable(init, DEATH_TIMEOUT_S)
+            os.close(init)
+            self.wait_dead()
+            self._clear_away()
+
+        return rest
 
     def disk(self, *, last: bool = False) -> Disk:
-        """See ``Jail``. The work folder is its own file system, which the kernel limits."""
-        return of_file_system(self.box_fd)
+        """See ``Jail``. The work folder is its own file system: the kernel limits its size, not the number of files."""
+        seen = os.fstatvfs(self.box_fd)
+        too_many = seen.f_files - seen.f_ffree > MAX_INODES
+        return Disk(full=too_many or seen.f_bavail == 0, over=too_many)
 
 
 class BubblewrapJail(NamespaceJail):
@@ -97,9 +87,8 @@ class BubblewrapJail(NamespaceJail):
         #: The walls with everything that bubblewrap mounts.
         self._shown = walls
         self._launch()
-        sweep_once()
 
-    def _command(self, control: int, channel: int) -> JailCommand:
+    def _command(self, control: int, channel: int) -> SpawnOrder:
         """See ``Jail``."""
         walls = self._shown = _with_runtime_kept(self.walls)
         _check_places((*walls.runtime, *walls.grants))
@@ -113,7 +102,7 @@ class BubblewrapJail(NamespaceJail):
             str(control), str(channel), *map(str, passed), *walls.preload,
         ]  # fmt: skip
         command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._child_fds)
-        return replace(command, passed=(info_fd, *own, *command.passed))
+        return replace(command, pass_fds=(info_fd, *own, *command.pass_fds))
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """Return the filter for bubblewrap to load, and descriptors to pass to the init."""
@@ -212,7 +201,7 @@ def _with_runtime_kept(walls: Walls) -> Walls:
 
 def _bubblewrap_command(
     walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str], opened: list[int]
-) -> JailCommand:
+) -> SpawnOrder:
     """Return the command that builds the walls, and the descriptors that carry its arguments.
 
     If the host is root, the unprivileged user of the jail may not reach the paths that are to be shown. Then a view
@@ -229,72 +218,29 @@ def _bubblewrap_command(
     shared = [guest, *(grant.source for grant in walls.runtime)]
     here = [] if walls.here is None else [walls.here]
     granted = [*(grant.source for grant in walls.grants), *here]
+    args_fd = os.memfd_create("arguments", 0)
+    opened.append(args_fd)
+
+    def write_args(sources: dict[str, str] | None) -> None:
+        args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=sources)
+        os.write(args_fd, b"\0".join(map(os.fsencode, args)) + b"\0")
+        os.lseek(args_fd, 0, os.SEEK_SET)
+
     if uid is None or (not granted and all(reachable_by_all(path) for path in (*shared, bwrap))):
-        args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd)
-        args_fd = memory_file("arguments", _joined(args))
-        opened.append(args_fd)
-        return JailCommand([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
+        write_args(None)
+        return SpawnOrder([bwrap, "--args", str(args_fd), "--", *inner], (args_fd,), uid=uid)
     package = package_of(bwrap)
     closed = frozenset(path for path in (*shared, package or bwrap) if is_closed(path))
     # Paths that other users cannot read need the stage, which maps their owner for one sandbox. All share the view.
     view = viewed_places([*shared, package or bwrap]) if not granted and not closed else None
     if view is not None:
-        args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=view)
-        args_fd = memory_file("arguments", _joined(args))
-        opened.append(args_fd)
+        write_args(view)
         program = view[bwrap] if package is None else view[package] + bwrap.removeprefix(package)
-        return JailCommand([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
-    args_fd = os.memfd_create("arguments", 0)
-    opened.append(args_fd)
+        return SpawnOrder([program, "--args", str(args_fd), "--", *inner], (args_fd,), uid=uid, view=view)
     known = {**dict.fromkeys(here, walls.here_id), **{grant.source: grant.identity for grant in walls.grants}}
     stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed, alone=frozenset(here), identities=known)
-    args = bubblewrap_args(walls, guest_dir=guest, seccomp_fd=filter_fd, info_fd=info_fd, sources=stage.sources)
-    os.write(args_fd, _joined(args))
-    os.lseek(args_fd, 0, os.SEEK_SET)
+    write_args(stage.sources)
     plan_fd = memory_file("plan", stage.plan)
     opened.append(plan_fd)
     start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root.root_stage")]
-    return JailCommand([*start, guest, str(plan_fd), "--", *inner], None, (args_fd, plan_fd))
-
-
-def _joined(args: list[str]) -> bytes:
-    return b"\0".join(map(os.fsencode, args)) + b"\0"
-
-
-# Ends children of bubblewrap that wait forever, left by a host that was killed while it started a sandbox.
-#
-# Bubblewrap's child waits on an eventfd until its parent has mapped its user, and only then arranges to die with the
-# parent. If the parent dies in between, together with the host, the child waits forever; no program ever runs in it.
-# The next host ends such children.
-
-
-@functools.lru_cache(maxsize=1)
-def sweep_once() -> None:
-    """Run ``sweep`` once. Called by the first sandbox of a process, while its own start is waited for."""
-    sweep()
-
-
-def sweep() -> list[int]:
-    """End every such child that this user may end; returns their pids."""
-    ended = []
-    for pid, started in living(filter(_waits_for_nobody, all_pids())).items():
-        signal_same(pid, started, signal.SIGKILL)
-        ended.append(pid)
-    return ended
-
-
-def _waits_for_nobody(pid: int) -> bool:
-    """Whether this process is an init that is still bubblewrap, started for us, and whose parent bubblewrap is gone."""
-    command = command_line(pid)
-    if not is_our_bubblewrap(command):
-        return False
-    seen = status(pid)
-    # Bubblewrap itself has one pid here. Its child has two, and is the first process in its own namespace.
-    numbers = seen.get(b"NSpid", b"").split()
-    return len(numbers) == 2 and numbers[1] == b"1" and command_line(int(seen.get(b"PPid", b"0"))) != command
-
-
-def is_our_bubblewrap(command: list[bytes]) -> bool:
-    """Whether the command line names our program that becomes the init. After an exec it is a different one."""
-    ours = {start_of(program).encode() for program in ("gate.gate", "gate.template")}
-    return len(command) > 2 and command[1] == b"--args" and not ours.isdisjoint(command)
+    return SpawnOrder([*start, guest, str(plan_fd), "--", *inner], (args_fd, plan_fd))

@@ -1,7 +1,7 @@
 """How runs and cells end: what can end them, and the one ``judge`` that turns what was seen into status and limit.
 
 Runs (``backends/outcome.py``), cells (``session/cell/result.py``) and WebAssembly guests
-(``backends/wasm/wasm_job.py``) each collect their ``Evidence``; the order in which evidence counts is here alone.
+(``backends/wasm/wasm_job.py``) each collect evidence; the order in which it counts is here alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from enum import StrEnum
 from signal import SIGABRT, SIGTRAP
 from typing import NamedTuple
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Limit, Status
 
 
@@ -82,31 +81,23 @@ class Verdict(NamedTuple):
     limit: Limit | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """What is known of an end, for ``judge``.
+def judge(
+    *,
+    out_of_memory: bool = False,
+    stopped_by: Ending | None = None,
+    own: Status = Status.KILLED,
+    survived: Limit | None = None,
+) -> Verdict:
+    """Status and limit: memory counts first, then what the host stopped it for, then how it ended by itself (``own``).
 
-    Attributes:
-        out_of_memory: memory ended it, by the counters of the kernel and the meter or by a failed allocation.
-        stopped_by: what the host ended it for; None when it ended by itself.
-        own: the status of a program that ended by itself.
-        survived: a limit that it met and that did not end it.
-
+    ``out_of_memory``: by the counters of the kernel and the meter, or by a failed allocation. ``survived``: a limit
+    that it met and that did not end it.
     """
-
-    out_of_memory: bool = False
-    stopped_by: Ending | None = None
-    own: Status = Status.KILLED
-    survived: Limit | None = None
-
-
-def judge(seen: Evidence) -> Verdict:
-    """Status and limit: memory counts first, then what the host stopped it for, then how it ended by itself."""
-    if seen.out_of_memory:
+    if out_of_memory:
         return Verdict(Status.MEMORY_EXCEEDED, Limit.MEMORY)
-    if seen.stopped_by is not None:
-        return Verdict(STOPPED[seen.stopped_by], seen.stopped_by.limit)
-    return Verdict(seen.own, _LIMIT_OF.get(seen.own, seen.survived))
+    if stopped_by is not None:
+        return Verdict(STOPPED[stopped_by], stopped_by.limit)
+    return Verdict(own, _LIMIT_OF.get(own, survived))
 
 
 def survived_limit(
@@ -114,13 +105,8 @@ def survived_limit(
 ) -> Limit | None:
     """The limit that a program met and lived through, or ended for by itself.
 
-    Args:
-        kills: the kernel killed one of its processes for memory.
-        forks_refused: the kernel refused it a process.
-        said: the limits that the program says it met, where the kernel has no counter.
-        disk_full: its disk filled up.
-        truncated: part of its output was dropped.
-
+    ``kills``: the kernel killed one of its processes for memory. ``said``: the limits that the program says it met,
+    where the kernel has no counter. ``truncated``: part of its output was dropped.
     """
     if kills:
         return Limit.MEMORY

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
 
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.ground.values import dataclass
@@ -16,7 +15,7 @@ from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
 from sandbox_kernel.jail.gate_messages import Step
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.proof_record import proof_facts, recall_proof, remember_proof
+from sandbox_kernel.jail.proof_record import proof_facts, read_fact, recall_proof, remember_proof
 from sandbox_kernel.jail.root_user import CAP_SETPCAP, has_own_user, held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.run_job import Job, run_job
@@ -107,7 +106,9 @@ def get_enforcer(name: str = "auto") -> Enforcer:
 def _prove(name: str) -> Enforcer | EnforcerUnavailable:
     """Find out whether walls can be built; the result is cached until this process ends."""
     try:
-        return _PROOFS[name]()
+        if sys.platform != "linux":
+            raise EnforcerUnavailable(name, "it needs Linux; run this inside a Linux container or virtual machine")
+        return _prove_bubblewrap() if name == bubblewrap.NAME else _prove_landlock()
     except EnforcerUnavailable as error:
         return EnforcerUnavailable(name, error.message)
     except EnforcerFailed as error:
@@ -119,7 +120,6 @@ def _prove(name: str) -> Enforcer | EnforcerUnavailable:
 
 
 def _prove_bubblewrap() -> Enforcer:
-    _need_linux(bubblewrap.NAME)
     # Building walls takes as long as a short program. A process that did so since the last boot has proven it for all.
     facts = proof_facts([bubblewrap.find_bwrap(), find_python("python3").executable, bubblewrap.__file__])
     version = recall_proof(bubblewrap.NAME, facts)
@@ -134,7 +134,6 @@ def _prove_bubblewrap() -> Enforcer:
 def _prove_landlock() -> Enforcer:
     from sandbox_kernel.jail.rules.landlock import landlock_abi, landlock_weaknesses
 
-    _need_linux(LANDLOCK)
     abi = landlock_abi()
     jail = _start(LANDLOCK)
     try:
@@ -147,22 +146,11 @@ def _prove_landlock() -> Enforcer:
     return Enforcer(LANDLOCK, f"ABI {abi}", weak)
 
 
-_PROOFS: dict[str, Callable[[], Enforcer]] = {
-    bubblewrap.NAME: _prove_bubblewrap,
-    LANDLOCK: _prove_landlock,
-}
-
-
 def _start(name: str) -> Jail:
     python = find_python("python3")
     jail = start_jail(Walls(python.executable, python.runtime, (), *sizes(Limits(), 256), preload=(), enforcer=name))
     jail.wait_ready()
     return jail
-
-
-def _need_linux(name: str) -> None:
-    if sys.platform != "linux":
-        raise EnforcerUnavailable(name, "it needs Linux; run this inside a Linux container or virtual machine")
 
 
 def _no_enforcer_for(system: str) -> str:
@@ -176,13 +164,9 @@ def _remedy(name: str) -> str:
     """Return what to do about an enforcer that failed, from settings of this host."""
     if name != bubblewrap.NAME:
         return "in a container, allow the calls that Landlock and seccomp need, or run where bubblewrap works"
-    for setting, wanted in (("kernel/unprivileged_userns_clone", "1"), ("user/max_user_namespaces", None)):
-        path = f"/proc/sys/{setting}"
-        if os.path.exists(path):
-            with open(path) as file:
-                value = file.read().strip()
-            if value == "0":
-                return f"sysctl {setting.replace('/', '.')} is 0: set it to {wanted or 'a number above 0'}"
+    for setting in ("kernel/unprivileged_userns_clone", "user/max_user_namespaces"):
+        if read_fact(f"/proc/sys/{setting}") == "0":
+            return f"sysctl {setting.replace('/', '.')} is 0: set it to a number above 0"
     if os.path.exists("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"):
         return "AppArmor may restrict user namespaces: see sysctl kernel.apparmor_restrict_unprivileged_userns"
     return (

@@ -97,44 +97,6 @@ class StepExit:
     alone: bool = False
 
 
-def encode_order(
-    steps: Sequence[Step], files: Sequence[JobFile], *, listener: bool, descriptors: int = 0, hatch: bool = False
-) -> list[bytes]:
-    """Encode an order for the gate: a header with the sizes of the blobs, then the blobs.
-
-    With ``hatch``, the last descriptor is the hatch to host functions, for every step that has ``functions``.
-    """
-    blobs: list[bytes] = []
-
-    def number_of(blob: bytes | None) -> int | None:
-        if blob is None:
-            return None
-        blobs.append(blob)
-        return len(blobs) - 1
-
-    order: dict[str, object] = {
-        "files": [{"root": f.root, "name": f.name, "mode": f.mode, "blob": number_of(f.data)} for f in files],
-        "steps": [
-            {
-                **vars(step),
-                "argv": list(step.argv),
-                "env": dict(step.env),
-                "rlimits": dict(step.rlimits),
-                "keeps": list(step.keeps),
-                "functions": None if step.functions is None else [list(each) for each in step.functions],
-                "source": number_of(step.source),
-                "seccomp": number_of(step.seccomp),
-            }
-            for step in steps
-        ],
-        "listener": listener,
-        "descriptors": descriptors,
-        "hatch": hatch,
-    }
-    order["blobs"] = [len(blob) for blob in blobs]
-    return [frame(order), *blobs]
-
-
 def send_order(
     sock: socket.socket,
     steps: Sequence[Step],
@@ -144,32 +106,44 @@ def send_order(
     descriptors: Sequence[int] = (),
     hatch: int | None = None,
 ) -> None:
-    """Send an order to a gate. Open files, and the hatch to host functions, are sent right after the header."""
+    """Send an order to a gate: a header with the sizes of the blobs, open files, then the blobs.
+
+    ``hatch`` goes with the open files, as the last: the hatch to host functions, for every step that has ``functions``.
+    """
     handed = [*descriptors] if hatch is None else [*descriptors, hatch]
-    header, *blobs = encode_order(steps, files, listener=listener, descriptors=len(handed), hatch=hatch is not None)
-    sock.sendall(header)
+    order: dict[str, object] = {"listener": listener, "descriptors": len(handed), "hatch": hatch is not None}
+    blobs: list[bytes] = []
+    sent_files, sent_steps = [], []
+    for file in files:
+        sent_files.append({"root": file.root, "name": file.name, "mode": file.mode, "blob": len(blobs)})
+        blobs.append(file.data)
+    for step in steps:
+        plain: dict[str, object] = vars(step) | {"argv": list(step.argv), "keeps": list(step.keeps)}
+        plain |= {"env": dict(step.env), "rlimits": dict(step.rlimits)}
+        if step.functions is not None:
+            plain["functions"] = [list(each) for each in step.functions]
+        for name, blob in (("source", step.source), ("seccomp", step.seccomp)):
+            if blob is not None:
+                plain[name] = len(blobs)
+                blobs.append(blob)
+        sent_steps.append(plain)
+    sock.sendall(frame({**order, "files": sent_files, "steps": sent_steps, "blobs": list(map(len, blobs))}))
     if handed:
         socket.send_fds(sock, [b"\0"], handed)
     for blob in blobs:
         sock.sendall(blob)
 
 
-def encode_warm(warm: Warm) -> list[bytes]:
-    """Encode the request to start a program that waits for its order. Send it after the meter is attached."""
-    blobs = [warm.seccomp] if warm.seccomp is not None else []
-    order = {
-        "op": "warm",
-        "argv": list(warm.argv),
-        "rlimits": dict(warm.rlimits),
-        "seccomp": 0 if blobs else None,
-        "blobs": [len(blob) for blob in blobs],
-    }
-    return [frame(order), *blobs]
+def warm_order(warm: Warm) -> bytes:
+    """Return the request to start a program that waits for its order. Send it after the meter is attached."""
+    order = {"op": "warm", "argv": list(warm.argv), "rlimits": dict(warm.rlimits), "seccomp": None, "blobs": []}
+    if warm.seccomp is None:
+        return frame(order)
+    return frame({**order, "seccomp": 0, "blobs": [len(warm.seccomp)]}) + warm.seccomp
 
 
-def encode_ahead() -> list[bytes]:
-    """Encode the request to fork the process of the first step now. Send it after the meter is attached."""
-    return [frame({"op": "ahead", "blobs": []})]
+#: The request to fork the process of the first step now. Send it after the meter is attached.
+AHEAD: Mapping[str, object] = {"op": "ahead", "blobs": []}
 
 
 def frame(message: Mapping[str, object]) -> bytes:
@@ -185,20 +159,16 @@ class Inbox:
 
     def feed(self, data: bytes) -> list[dict[str, object]]:
         """Add data and return the messages that are complete."""
+        found = []
         try:
-            return [_message(each) for each in self._frames.feed(data)]
+            for each in self._frames.feed(data):
+                message = wire.parse_json(each)
+                if not isinstance(message, dict) or not isinstance(message.get("op"), str):
+                    raise ValueError("not a message")
+                found.append(message)
         except (ValueError, RecursionError) as error:
-            raise EnforcerFailed("gate", f"{error} came out of the jail; it was ended") from None
-
-
-def _message(data: bytes) -> dict[str, object]:
-    try:
-        message = wire.parse_json(data)
-    except (ValueError, RecursionError):
-        message = None
-    if not isinstance(message, dict) or not isinstance(message.get("op"), str):
-        raise ValueError("a malformed message")
-    return message
+            raise EnforcerFailed("gate", f"a malformed message came out of the jail ({error}); it was ended") from None
+        return found
 
 
 def number(message: Mapping[str, object], key: str) -> float:

@@ -18,8 +18,6 @@ from sandbox_kernel.jail.rules.syscalls import ARCHES, number
 from sandbox_kernel.jail.streams import Feeder
 from sandbox_kernel.model import OnInput
 
-# An input prompt of a running program. The loop that watches the program creates it and waits for the answer.
-
 #: The longest line that ``input()`` returns.
 MAX_INPUT = 32 << 10
 
@@ -28,17 +26,14 @@ def takes_prompt_alone(ask: Callable[..., object]) -> bool:
     """Whether a function takes only the prompt, as the builtin ``input`` does."""
     try:
         signature = inspect.signature(ask)
+        signature.bind("prompt")
     except (TypeError, ValueError):
         return False
-    return not _fits(signature, 2) and _fits(signature, 1)
-
-
-def _fits(signature: inspect.Signature, count: int) -> bool:
     try:
-        signature.bind(*[None] * count)
+        signature.bind("prompt", False)
     except TypeError:
-        return False
-    return True
+        return True
+    return False
 
 
 class InputPrompt:
@@ -89,14 +84,10 @@ Answered = Callable[[str | None], None]
 
 
 class InputPrompts:
-    """The prompts of one run, watched by its loop.
+    """The prompts of one run, watched by its loop with ``selector``.
 
-    Args:
-        selector: The selector of the loop.
-        on_input: Asks the user.
-        before: Called before the user is asked, so that earlier output is shown first.
-        interrupted: Called when the user interrupts instead of answering.
-
+    ``before`` is called before the user is asked, so that earlier output is shown first; ``interrupted`` when the user
+    interrupts instead of answering.
     """
 
     def __init__(
@@ -219,26 +210,19 @@ def waits_for_input(init_pid: int, pipe_fd: int) -> bool:
     Raises ``CannotTell`` if the kernel refuses. It may also refuse for a moment while a process starts or ends.
     """
     name = f"pipe:[{os.fstat(pipe_fd).st_ino}]"
-    looks = [_reads(pid, name) for pid in tree(init_pid) if pid != init_pid]
+    looks = [_reads(task, name) for pid in tree(init_pid) if pid != init_pid for task in tasks(pid) or [str(pid)]]
     if None in looks and True not in looks:
         raise CannotTell
     # Check the pipe last: only we write to it, so a thread that slept there still sleeps.
-    return True in looks and not _holds_something(pipe_fd)
+    (waiting_bytes,) = struct.unpack("i", fcntl.ioctl(pipe_fd, termios.FIONREAD, b"\0\0\0\0"))
+    return True in looks and not waiting_bytes
 
 
-def _holds_something(pipe_fd: int) -> bool:
-    size: int = struct.unpack("i", fcntl.ioctl(pipe_fd, termios.FIONREAD, b"\0\0\0\0"))[0]
-    return size > 0
+def _reads(task: str, pipe: str) -> bool | None:
+    """Whether a thread, given by its folder below /proc, waits for this pipe; None when it may not be examined.
 
-
-def _reads(pid: int, pipe: str) -> bool | None:
-    """Whether a thread of a process waits for this pipe; None when the process may not be examined."""
-    looks = [_task_reads(task, pipe) for task in tasks(pid) or [str(pid)]]
-    return True if True in looks else None if None in looks else False
-
-
-def _task_reads(task: str, pipe: str) -> bool | None:
-    """The same for one thread, given by its folder below /proc: threads may have their own descriptors."""
+    Threads may have their own descriptors.
+    """
     try:
         return any(_is(task, fd, pipe) for fd in _read_by(task))
     except PermissionError:
@@ -249,21 +233,27 @@ def _task_reads(task: str, pipe: str) -> bool | None:
 
 
 def _read_by(task: str) -> Iterator[int]:
-    """Return the descriptors that a thread waits for."""
+    """Yield the descriptors that a thread waits for."""
     with open(f"/proc/{task}/syscall") as file:
         words = file.read().split()
     if len(words) < 4:  # it runs, or sleeps outside of a call
-        return iter(())
+        return
     call, first, second = int(words[0]), int(words[1], 16), int(words[2], 16)
     if call in _READS:
-        return iter((first,))
-    if call in _POLLS:
-        return _polled(task, first, second)
-    if call in _SELECTS:
-        return _selected(task, first, second)
-    if call in _EPOLLS:
-        return _epolled(task, first)
-    return iter(())
+        yield first
+    elif call in _POLLS and first:
+        data = _memory(task, first, min(second, _MAX_WATCHED) * _POLLFD.size)
+        whole = len(data) - len(data) % _POLLFD.size
+        yield from (fd for fd, events, _ in _POLLFD.iter_unpack(data[:whole]) if events & _IN)
+    elif call in _SELECTS and second:
+        count = min(first, _MAX_WATCHED)
+        data = _memory(task, second, (count + 7) // 8)
+        yield from (fd for fd in range(min(count, len(data) * 8)) if data[fd // 8] >> fd % 8 & 1)
+    elif call in _EPOLLS:
+        # Lines like ``tfd:        0 events:       19 data: ...``, one for each watched descriptor.
+        with open(f"/proc/{task}/fdinfo/{first}") as file:
+            lines = [line.split() for line in file.read(1 << 20).splitlines() if line.startswith("tfd:")]
+        yield from (int(words[1]) for words in lines[:_MAX_WATCHED] if int(words[3], 16) & _IN)
 
 
 def _is(task: str, fd: int, pipe: str) -> bool:
@@ -275,27 +265,10 @@ def _is(task: str, fd: int, pipe: str) -> bool:
 
 
 def _memory(task: str, address: int, size: int) -> bytes:
+    if not size:
+        return b""
     fd = os.open(f"/proc/{task}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.pread(fd, size, address)
     finally:
         os.close(fd)
-
-
-def _polled(task: str, address: int, count: int) -> Iterator[int]:
-    data = _memory(task, address, min(count, _MAX_WATCHED) * _POLLFD.size) if address and count else b""
-    whole = len(data) - len(data) % _POLLFD.size
-    return (fd for fd, events, _ in _POLLFD.iter_unpack(data[:whole]) if events & _IN)
-
-
-def _selected(task: str, count: int, address: int) -> Iterator[int]:
-    count = min(count, _MAX_WATCHED)
-    data = _memory(task, address, (count + 7) // 8) if address and count else b""
-    return (fd for fd in range(min(count, len(data) * 8)) if data[fd // 8] >> fd % 8 & 1)
-
-
-def _epolled(task: str, fd: int) -> Iterator[int]:
-    """Parse lines like ``tfd:        0 events:       19 data: ...``, one for each watched descriptor."""
-    with open(f"/proc/{task}/fdinfo/{fd}") as file:
-        lines = [line.split() for line in file.read(1 << 20).splitlines() if line.startswith("tfd:")]
-    return (int(words[1]) for words in lines[:_MAX_WATCHED] if int(words[3], 16) & _IN)

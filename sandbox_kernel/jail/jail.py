@@ -1,33 +1,30 @@
 """One jail: the interpreter is started and waits for its one order. The owner of the object must end it.
 
-``Jail`` is the base class. The kinds differ in how they start, how they are killed and how their disk use is measured:
+The kinds of jails differ in how they start, how they are killed and how their disk use is measured:
 ``bubblewrap_jail.py`` and ``template.py`` have namespaces, ``open_jail.py`` has none. ``start_jail``
-(``enforcer.py``) chooses the kind by the walls and returns at once. ``wait_ready`` waits for the start; the pool calls
-both in advance. After ``destroy`` no process of the jail runs.
+(``enforcer.py``) chooses the kind by the walls and returns at once. After ``destroy`` no process of the jail runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
 import signal
 import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from sandbox_kernel.errors import EnforcerFailed, PolicyViolation
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroups import GROUP_PREFIX
 from sandbox_kernel.jail.accounting.meter import Disk, Meter, make_meter
-from sandbox_kernel.jail.gate_messages import Inbox, encode_warm
+from sandbox_kernel.jail.gate_messages import AHEAD, Inbox, frame, warm_order
 from sandbox_kernel.jail.proof_record import forget_proof
 from sandbox_kernel.jail.root_user import own_user
-from sandbox_kernel.jail.spawner import VIEW_THREAD, SpawnOrder, show_view, spawn
+from sandbox_kernel.jail.spawner import SpawnOrder, spawn
 from sandbox_kernel.jail.streams import CHUNK, readable
 from sandbox_kernel.jail.walls import Places, Walls
 from sandbox_kernel.workspace.given_grants import exchanged, identity_of
@@ -46,21 +43,13 @@ def _large_pipe() -> tuple[int, int]:
     return read, write
 
 
-@dataclass(frozen=True)
-class JailCommand:
-    """A command line, the uid to start it as (None: the host's), descriptors to pass, and paths to show elsewhere."""
-
-    argv: list[str]
-    uid: int | None
-    passed: tuple[int, ...]
-    view: Mapping[str, str] = field(default_factory=dict)
-
-
 class Jail(ABC):
     """A started sandbox. Not thread-safe: it belongs to one run or one session."""
 
     #: Where the work folder, the program and our own programs are inside.
     places: Places
+    #: Whether the first step is forked before its order comes: possible where all walls are up already.
+    forks_ahead = False
 
     def __init__(self, walls: Walls) -> None:
         self.walls = walls
@@ -117,15 +106,9 @@ class Jail(ABC):
     def _begin(self, stdin: int, stdout: int, stderr: int) -> None:
         """Start the gate, or the enforcer that starts it."""
         ends = (self._control_in.fileno(), self._channel_in.fileno())
-        command = self._command(*ends)
-        start = SpawnOrder(command.argv, (*ends, *command.passed), stdin, stdout, stderr, command.uid)
-        if command.view:
-            start = replace(start, thread=VIEW_THREAD, prepare=functools.partial(show_view, command.view))
-        self.starter = spawn(start)
-
-    def _ahead(self) -> list[bytes]:
-        """Return messages for the gate to act on before its order comes."""
-        return []
+        start = self._command(*ends)
+        passed = (*ends, *start.pass_fds)
+        self.starter = spawn(replace(start, pass_fds=passed, stdin=stdin, stdout=stdout, stderr=stderr))
 
     def _make_meter(self) -> Meter:
         """Create the meter of this jail."""
@@ -137,7 +120,7 @@ class Jail(ABC):
         assert self.starter is not None
         return self.starter
 
-    def _command(self, control: int, channel: int) -> JailCommand:
+    def _command(self, control: int, channel: int) -> SpawnOrder:
         """Return the command that starts the jail. Descriptors that it needs are added to ``_child_fds``."""
         raise NotImplementedError
 
@@ -167,8 +150,10 @@ class Jail(ABC):
             self.meter.attach(self.init_pid)
             self._read_ready(deadline)
             # Only now: a process that the gate started before would not be in its group.
-            for part in encode_warm(self.walls.warm) if self.walls.warm is not None else self._ahead():
-                self.control.sendall(part)
+            if self.walls.warm is not None:
+                self.control.sendall(warm_order(self.walls.warm))
+            elif self.forks_ahead:
+                self.control.sendall(frame(AHEAD))
             self.box_fd = self._open_box()
         except (OSError, ValueError, EOFError) as error:
             said = self._error_output()
@@ -186,9 +171,7 @@ class Jail(ABC):
     @property
     def alive(self) -> bool:
         """Whether the gate still waits. Something outside may have killed a spare."""
-        if self._dead or self.init_fd < 0:
-            return False
-        return not readable(self.init_fd, 0)
+        return not self._dead and self.init_fd >= 0 and not readable(self.init_fd, 0)
 
     @property
     def usable(self) -> bool:
@@ -211,11 +194,9 @@ class Jail(ABC):
                 signal.pidfd_send_signal(self.init_fd, signal.SIGKILL)
         if self.starter is not None and self.starter.poll() is None:
             self.starter.kill()
-        self._kill_rest()
-
-    def _kill_rest(self) -> None:
-        """Kill processes that may survive the end of the init."""
-        self.meter.kill()
+        if self.init_fd < 0:
+            # Where there is an init, every process ends with it, and killing by control group waits for a lock.
+            self.meter.kill()
 
     def wait_dead(self) -> None:
         """Wait until every killed process is gone."""
@@ -253,13 +234,11 @@ class Jail(ABC):
         self._dead = True
         self.control.close()
         self.channel.close()
-        streams = (self.stdin_fd, self.stdout_fd, self.stderr_fd)
-        for fd in (*streams, self.init_fd, self.box_fd, self.layer_fd, self.settings_fd):
-            if fd >= 0:
+        for name in ("stdin_fd", "stdout_fd", "stderr_fd", "init_fd", "box_fd", "layer_fd", "settings_fd"):
+            if getattr(self, name) >= 0:
                 with contextlib.suppress(OSError):
-                    os.close(fd)
-        self.stdin_fd = self.stdout_fd = self.stderr_fd = self.init_fd = self.box_fd = self.layer_fd = -1
-        self.settings_fd = -1
+                    os.close(getattr(self, name))
+                setattr(self, name, -1)
 
     def take_box(self) -> int:
         """Return the descriptor of the work folder. It stays readable after the jail's end; the caller closes it."""

@@ -27,29 +27,10 @@ from sandbox_kernel.policy.written_folders import own_places
 # small file system of their own; ``/tmp`` takes them too.
 
 
-def shelf_of(target: str) -> str | None:
-    """Return the empty folder in which a place must be made; None when the target is one itself, or in ``/tmp``."""
-    top = "/" + target.split("/")[1]
-    return top if top in LATE_PLACES and target != top else None
-
-
-def covered_places(walls: Walls, shelf: str) -> tuple[str, ...]:
-    """Return what a jail has in an empty folder from its start: a file system that is put over it must have it too.
-
-    Places below others are left out: they come along.
-    """
-    own = {grant.target for grant in (*walls.runtime, *walls.grants) if grant.target.startswith(f"{shelf}/")}
-    return tuple(sorted(place for place in own if not any(place.startswith(f"{other}/") for other in own)))
-
-
 def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
     """Raise ``PolicyViolation``, which says what works, when nothing can be mounted at a place of a running jail.
 
-    Args:
-        walls: The walls of the jail.
-        target: The place inside, an absolute and normal path.
-        late: The places of folders that the session was shown since it began.
-
+    ``target`` is an absolute and normal path, ``late`` are the places that the session was shown since it began.
     """
     top = "/" + target.split("/")[1]
     instead = (
@@ -78,20 +59,6 @@ def check_place(walls: Walls, target: str, late: Iterable[str]) -> None:
             )
 
 
-def check_file_place(source: str, target: str) -> None:
-    """Raise ``PolicyViolation`` when a single file cannot be shown to a running jail at a place."""
-    if not os.path.isfile(source):
-        raise PolicyViolation(
-            f"{source!r} is neither a folder nor a regular file, and through others a sandbox could reach programs of "
-            "the host; nothing can be mounted from there"
-        )
-    if target in (*LATE_PLACES, TMP):
-        inside = f"{target}/{os.path.basename(source)}"
-        raise PolicyViolation(
-            f"{source!r} is a file and {target} a folder; name the file inside as well: --mount {source}:{inside}"
-        )
-
-
 #: How long joining a jail may take on a busy machine.
 _PATIENCE_S = 20.0
 
@@ -107,21 +74,23 @@ def check_late(jail: Jail) -> None:
 
 
 def check_mount(jail: Jail, grant: Grant, late: Iterable[str]) -> None:
-    """Raise ``PolicyViolation``, which says what works, when a running jail cannot be shown this folder or file.
-
-    Args:
-        jail: The jail of the session.
-        grant: The folder or file, and where it shall be inside.
-        late: The places of what the session was shown since it began.
-
-    """
+    """Raise ``PolicyViolation``, which says what works, when a running jail cannot be shown this folder or file."""
     if not isinstance(jail, NamespaceJail):
         in_place_paths([grant], LANDLOCK)
     check_late(jail)
     check_place(jail.walls, grant.target, late)
     is_folder = os.path.isdir(grant.source)
-    if not is_folder:
-        check_file_place(grant.source, grant.target)
+    if not is_folder and not os.path.isfile(grant.source):
+        raise PolicyViolation(
+            f"{grant.source!r} is neither a folder nor a regular file, and through others a sandbox could reach "
+            "programs of the host; nothing can be mounted from there"
+        )
+    if not is_folder and grant.target in (*LATE_PLACES, TMP):
+        inside = f"{grant.target}/{os.path.basename(grant.source)}"
+        raise PolicyViolation(
+            f"{grant.source!r} is a file and {grant.target} a folder; name the file inside as well: "
+            f"--mount {grant.source}:{inside}"
+        )
     own = own_places([grant.source]) if grant.writable else []
     if own:
         raise PolicyViolation(
@@ -144,10 +113,16 @@ def mount_late(jail: Jail, grant: Grant, late: Iterable[str] = ()) -> None:
     check_mount(jail, grant, late)
     plan: dict[str, object] = {"act": "mount", "source": grant.source, "target": grant.target}
     plan |= {"writable": grant.writable, "identity": grant.identity}
+    top = "/" + grant.target.split("/")[1]
+    shelf, covered = None, set()
+    if top in LATE_PLACES and grant.target != top:
+        # A place is made in that empty folder, on a file system that must have what the jail has there already. Places
+        # below others are left out: they come along.
+        shelf = top
+        own = {each.target for each in (*jail.walls.runtime, *jail.walls.grants) if each.target.startswith(f"{top}/")}
+        covered = {place for place in own if not any(place.startswith(f"{other}/") for other in own)}
     failed = f"{grant.source!r} cannot be shown to a running session"
-    shelf = shelf_of(grant.target)
-    covered = () if shelf is None else covered_places(jail.walls, shelf)
-    _do({**plan, "shelf": shelf, "covered": covered}, jail, failed)
+    _do({**plan, "shelf": shelf, "covered": tuple(sorted(covered))}, jail, failed)
 
 
 def unmount_late(jail: Jail, target: str) -> None:
@@ -168,19 +143,13 @@ def _do(plan: dict[str, object], jail: Jail, failed: str) -> list[int]:
     try:
         with contextlib.closing(ours):
             with contextlib.closing(theirs):
-                command = [
-                    os.path.realpath(sys.executable),
-                    "-I",
-                    "-S",
-                    "-B",
-                    "-c",
-                    start_of("root.late_rights"),
-                    guest_folder(),
-                ]
+                command = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root.late_rights")]
                 child = subprocess.Popen(
-                    [*command, str(plan_fd), str(theirs.fileno())],
-                    pass_fds=(plan_fd, theirs.fileno()), env={}, stdin=subprocess.DEVNULL,
-                )  # fmt: skip
+                    [*command, guest_folder(), str(plan_fd), str(theirs.fileno())],
+                    pass_fds=(plan_fd, theirs.fileno()),
+                    env={},
+                    stdin=subprocess.DEVNULL,
+                )
             try:
                 ours.settimeout(_PATIENCE_S)
                 data, descriptors, _, _ = socket.recv_fds(ours, 4096, 1)

@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import field
 
@@ -68,21 +68,22 @@ class Pool:
         templates: Templates | None = None,
     ) -> None:
         self.size = size
-        self._start = start
-        #: The templates to fork jails from; None starts each jail by itself.
-        self._templates = templates
-        self._kinds: OrderedDict[Walls, _KindSpares] = OrderedDict()
+        self._start, self._templates = start, templates
+        self._closed = False
+        self._begin()
+        _pools.add(self)
+
+    def _begin(self) -> None:
+        self._kinds: dict[Walls, _KindSpares] = {}
         self._lock = threading.Lock()
         self._work: queue.SimpleQueue[Walls | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._closed = False
         #: Cleared when a jail is taken, set when its run is over.
         self._run_over = threading.Event()
         self._run_over.set()
         #: Set when a jail is taken. ``_taken`` holds the times of the last three requests.
         self._request = threading.Event()
         self._taken: deque[float] = deque(maxlen=3)
-        _pools.add(self)
 
     def take(self, walls: Walls, *, lasts: bool = False) -> Jail:
         """Return a ready jail of this kind: a spare if there is one, else a new jail.
@@ -94,7 +95,6 @@ class Pool:
         """
         with self._lock:
             kind = self._kinds.setdefault(walls, _KindSpares())
-            self._kinds.move_to_end(walls)
             kind.asked_at = time.monotonic()
             kind.asked += 1
             spare = kind.spares.pop(0) if kind.spares else None
@@ -134,7 +134,7 @@ class Pool:
             jails = [jail for kind in self._kinds.values() for jail in kind.spares]
             self._kinds.clear()
             thread = self._thread
-        self._run_over.set()
+        self.done()
         self._work.put(None)
         for jail in jails:
             jail.destroy()
@@ -219,10 +219,10 @@ class Pool:
                     surplus.append(jail)
                 else:
                     kind.spares.append(jail)
-            total = sum(len(s.spares) for s in self._kinds.values())
-            for other in list(self._kinds):
-                while total > MAX_SPARES and other != walls and self._kinds[other].spares:
-                    surplus.append(self._kinds[other].spares.pop())
+            total = sum(len(other.spares) for other in self._kinds.values())
+            for other in sorted(self._kinds.values(), key=lambda each: each.asked_at):
+                while total > MAX_SPARES and other is not kind and other.spares:
+                    surplus.append(other.spares.pop())
                     total -= 1
         for old in surplus:
             old.destroy()
@@ -241,18 +241,12 @@ class Pool:
         if self._templates is not None:
             self._templates.keep_only(wanted)
 
-    def _forget(self) -> None:
-        """In a forked child the spares belong to the parent: close their descriptors and make a new lock."""
-        self._lock = threading.Lock()
-        self._work = queue.SimpleQueue()
-        self._thread = None
-        self._run_over = threading.Event()
-        self._run_over.set()
-        self._request = threading.Event()
+    def forget(self) -> None:
+        """In a forked child the spares belong to the parent: close their descriptors and begin anew."""
         for kind in self._kinds.values():
             for jail in kind.spares:
                 jail.forget()
-        self._kinds = OrderedDict()
+        self._begin()
         if self._templates is not None:
             self._templates.forget()
 
@@ -268,7 +262,7 @@ def close_all() -> None:
 
 def _forget_all() -> None:
     for pool in list(_pools):
-        pool._forget()
+        pool.forget()
 
 
 atexit.register(close_all)

@@ -30,12 +30,8 @@ _STATUS = ("Uid", "Gid", "Groups", "CapPrm", "CapEff", "CapBnd", "NoNewPrivs")
 def proof_facts(programs: Iterable[str]) -> str | None:
     """Return what the outcome of building walls depends on, as text; None where that cannot be known.
 
-    A process behind a system call filter cannot see what the filter refuses.
-
-    Args:
-        programs: Files that take part: the enforcer's program, the interpreter inside, the modules that make its
-            arguments.
-
+    A process behind a system call filter cannot see what the filter refuses. ``programs`` are the files that take part:
+    the enforcer's program, the interpreter inside, the modules that make its arguments.
     """
     status = dict(line.split(":\t", 1) for line in read_fact("/proc/self/status").splitlines() if ":\t" in line)
     boot = read_fact("/proc/sys/kernel/random/boot_id")

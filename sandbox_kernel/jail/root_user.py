@@ -28,11 +28,6 @@ class Stage:
     sources: dict[str, str]
 
 
-def fresh_uid() -> int:
-    """Return an id for one sandbox of root."""
-    return _FIRST_UID + random_below(_UID_COUNT)
-
-
 def random_below(count: int) -> int:
     """Return a number from 0 to ``count`` - 1 that nobody can foresee; ``secrets`` takes milliseconds to import."""
     return int.from_bytes(os.urandom(16), "big") % count
@@ -77,18 +72,11 @@ def plan_stage(
     alone: frozenset[str] = frozenset(),
     identities: Mapping[str, tuple[int, int] | None] | None = None,
 ) -> Stage:
-    """Plan a stage that ends by executing bwrap.
+    """Plan a stage that becomes the user ``uid`` and executes bwrap, whose arguments are in ``args_fd``.
 
-    Args:
-        uid: The user to become.
-        shared: Sources to show as they are.
-        granted: Sources to show with root's ids mapped to ``uid``.
-        bwrap: The program to execute at the end.
-        args_fd: The descriptor with its arguments.
-        closed: Sources among the others that other users cannot read (``is_closed``); they are mapped too.
-        alone: Sources to show without the file systems that are mounted below them: a layer cannot lie over those.
-        identities: Device and inode that sources must have.
-
+    ``shared`` sources are shown as they are, ``granted`` ones with root's ids mapped to ``uid``, and so are those that
+    other users cannot read (``closed``). Those ``alone`` are shown without the file systems that are mounted below
+    them: a layer cannot lie over those. ``identities`` are device and inode that sources must have.
     """
     sources: dict[str, str] = {}
     binds: list[tuple[str, str, bool, bool]] = []
@@ -129,7 +117,7 @@ def own_user(enforcer: str | None) -> int | None:
     if not has_own_user(enforcer) or free is None:
         return None
     first, last = free
-    uid = fresh_uid()
+    uid = _FIRST_UID + random_below(_UID_COUNT)
     return uid if first <= uid <= last else first + random_below(last - first + 1)
 
 

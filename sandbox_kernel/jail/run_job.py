@@ -1,8 +1,8 @@
 """Runs one job in one jail: feeds it, watches it, ends it and returns the outcome.
 
-``run_job`` blocks the calling thread in one loop (``watch_loop.py``); asynchronous callers run it in a thread of its
-own. It always ends the jail, so that background processes end with their program, and it always returns the output. It
-waits until the jail is gone, unless the program had reported its end, or had left no process, before it was killed.
+``run_job`` blocks the calling thread in one loop (``watch_loop.py``). It always ends the jail, so that background
+processes end with their program, and it always returns the output. It waits until the jail is gone, unless the program
+had reported its end, or had left no process, before it was killed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ from sandbox_kernel.jail.input_prompts import InputPrompts, InputWatch
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.spawner import bury
 from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder, Stop
-from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, RunMemory, WatchLoop
+from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, MemoryLimit, WatchLoop
 from sandbox_kernel.model import UNHEARD, Events
-
-# What a job is, and how one ended: plain values. ``run_job.py`` runs a job.
 
 #: Processes of ours in each jail: the gate, which is the init of the namespace.
 OWN_PROCESSES = 1
@@ -126,18 +124,11 @@ def run_job(
 ) -> JobOutcome:
     """Send an order to a waiting jail and watch it to its end. Afterwards the jail is dead; its work folder is open.
 
-    Args:
-        jail: A ready jail.
-        job: What to run, and its limits.
-        events: What the caller hears. ``on_input`` is called when a step that reports sends a prompt, or when the
-            program of a job with ``asks_user`` waits for a line.
-        on_listener: Called with the listening socket in the jail's network, where a proxy can serve.
-        stop: Ends the run when it is set.
+    ``on_input`` is called when a step that reports sends a prompt, or when the program of a job with ``asks_user``
+    waits for a line; ``on_listener`` with the listening socket in the jail's network, where a proxy can serve.
 
-    Raises:
-        EnforcerFailed: The jail failed before or while it ran the program.
-        SpareGone: The jail was dead before it got its order; nothing ran.
-
+    Raises ``EnforcerFailed`` when the jail failed before or while it ran the program, and ``SpareGone`` when it was
+    dead before it got its order.
     """
     run = _Run(jail, job, events, stop)
     try:
@@ -160,7 +151,7 @@ class _Run(WatchLoop):
 
     def __init__(self, jail: Jail, job: Job, events: Events, stop: Stop | None) -> None:
         on_output, on_input = events.on_output, events.on_input
-        memory = RunMemory(jail.meter, job.memory_bytes)
+        memory = MemoryLimit(jail.meter, job.memory_bytes)
         super().__init__(LimitWatch(jail, memory, job.cpu_seconds, events.on_usage, job.gpu_memory_mb))
         self.jail, self.job, self.stop = jail, job, stop
         self.captures: dict[int, Capture] = {}
@@ -189,29 +180,35 @@ class _Run(WatchLoop):
         jail.meter.arm(job.memory_bytes, job.processes + OWN_PROCESSES)
         self.started_at = time.monotonic()
         jail.control.settimeout(job.timeout_s)
+        ordered = False
         try:
-            self._send(listener=on_listener is not None)
+            send_order(
+                jail.control, job.steps, job.files, listener=on_listener is not None, descriptors=job.descriptors,
+                hatch=job.hatch,
+            )  # fmt: skip
+            ordered = True
             if on_listener is not None:
                 on_listener(receive_listener(jail.control))
         except TimeoutError:
             self.end(Ending.TIMEOUT)
         except OSError as error:
-            raise EnforcerFailed("gate", f"the waiting sandbox was gone when its order was sent: {error}") from None
+            # An order that did not arrive completely is not begun.
+            kind = SpareGone if isinstance(error, BrokenPipeError) and not ordered else EnforcerFailed
+            raise kind("gate", f"the waiting sandbox was gone when its order was sent: {error}") from None
         jail.control.setblocking(False)
-
-    def _send(self, *, listener: bool) -> None:
-        """Send the order. An order that did not arrive completely is not begun."""
-        job = self.job
-        try:
-            send_order(
-                self.jail.control, job.steps, job.files, listener=listener, descriptors=job.descriptors, hatch=job.hatch
-            )
-        except BrokenPipeError as error:
-            raise SpareGone("gate", f"the waiting sandbox was gone when its order was sent: {error}") from None
 
     def watch(self) -> None:
         """Run the loop until the last step ended, a limit or the caller stopped it, or the jail is gone."""
-        self._register()
+        jail = self.jail
+        for fd in self.captures:
+            self.when_readable(fd, self._read_output)
+        self.when_readable(jail.control, self.gate.read)
+        self.when_readable(jail.init_fd, self.gate.died)
+        if self.stop is not None:
+            self.when_readable(self.stop, self._cancelled)
+        self.feeder.attend(self.selector)
+        if self.job.ends_with_report:
+            self.channel.listen()
         self.loop()
         self.ended_at = time.monotonic()
         self.is_over = (self.channel.reported or self.gate.alone) and self.ending is None
@@ -222,31 +219,15 @@ class _Run(WatchLoop):
 
     def alarms(self) -> Iterable[Alarm]:
         """Return the alarm of the time limit. The limit is paused while an input prompt is open."""
-        if self.questions is None:
-            yield Alarm(self.started_at + self.job.timeout_s, self._timed_out)
-        elif not self.questions.open:
-            yield Alarm(self.started_at + self.job.timeout_s + self.questions.asked_s, self._timed_out)
+        if self.questions is not None and self.questions.open:
+            return ()
+        asked_s = 0.0 if self.questions is None else self.questions.asked_s
+        return (Alarm(self.started_at + self.job.timeout_s + asked_s, partial(self.end, Ending.TIMEOUT)),)
 
     def at_tick(self) -> None:
         """See ``WatchLoop``."""
         if self.input is not None:
             self.input.look(self.jail.init_pid)
-
-    def _timed_out(self) -> None:
-        self.end(Ending.TIMEOUT)
-
-    def _register(self) -> None:
-        jail = self.jail
-        for fd in self.captures:
-            self.when_readable(fd, self._read_output)
-        self.when_readable(jail.control, self.gate.read)
-        self.when_readable(jail.init_fd, self.gate.died)
-        self.watch_memory()
-        if self.stop is not None:
-            self.when_readable(self.stop, self._cancelled)
-        self.feeder.attend(self.selector)
-        if self.job.ends_with_report:
-            self.channel.listen()
 
     def outcome(self) -> JobOutcome:
         """Kill what is left, read the remaining output, and read the meter."""
@@ -324,16 +305,15 @@ class _Run(WatchLoop):
         self.end(Ending.CANCEL)
 
 
-# Messages from the gate while a job runs: it began, a step ended, files to keep, a wall that could not be built.
-
-
 class GateReplies:
     """The state of a job, from its gate's messages. The loop calls ``read`` and ``died`` when a descriptor is ready."""
 
     def __init__(self, jail: Jail, steps: Sequence[Step]) -> None:
         self._jail, self._steps = jail, steps
         self._kept_fds: list[int] = []
-        self._asked = sum(len(step.keeps) for step in steps)
+        self._asked = 0
+        for step in steps:
+            self._asked += len(step.keeps)
         self.begun = False
         self.exits: list[StepExit] = []
         #: When the last compiler step ended.
@@ -394,11 +374,11 @@ class GateReplies:
         self._kept_fds = []
 
 
-# The channel of a step that reports: its report, and its input prompts before that.
-
-
 class ReportChannel:
-    """The host's end of the channel. Without ``questions``, everything that the step writes is its report."""
+    """The channel of a step that reports: its report, and its input prompts before that.
+
+    Without ``questions``, everything that the step writes is its report.
+    """
 
     def __init__(self, sock: socket.socket, selector: selectors.BaseSelector, questions: InputPrompts | None) -> None:
         self._socket, self._selector, self._questions = sock, selector, questions

@@ -16,16 +16,6 @@ _BUSY_S, _PAUSE_S = 1.0, 0.02
 _ALL_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
-def _next_data(source: int, at: int) -> int:
-    """Return the offset of the next data; a number beyond every end when there is none."""
-    try:
-        return os.lseek(source, at, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno != errno.ENXIO:
-            raise
-        return 1 << 62
-
-
 class SealedMemory:
     """A sealed memory file. It is closed with the last reference, so keep one while its descriptor is in use.
 
@@ -51,7 +41,13 @@ class SealedMemory:
         at, end = offset, offset + size
         if os.fstat(source).st_size < end:
             raise EOFError(f"it has no {size} bytes from {offset} on")
-        while at < end and (at := _next_data(source, at)) < end:
+        while at < end:
+            try:
+                at = os.lseek(source, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                break  # only a hole is left
             stop = min(end, os.lseek(source, at, os.SEEK_HOLE))
             os.lseek(made._fd, at - offset, os.SEEK_SET)
             while at < stop:

@@ -19,6 +19,7 @@ import stat
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.ground.values import dataclass
@@ -32,14 +33,14 @@ class SpawnOrder:
     """What to start. The environment is always empty, because /proc/1/environ is readable inside."""
 
     argv: Sequence[str]
-    pass_fds: Sequence[int]
-    stdin: int
-    stdout: int
-    stderr: int
+    pass_fds: Sequence[int] = ()
+    stdin: int = -1
+    stdout: int = -1
+    stderr: int = -1
+    #: The user to start it as; None for the host's.
     uid: int | None = None
-    #: The name of the thread that starts it, and a function to call there first.
-    thread: str = "sandbox-spawner"
-    prepare: Callable[[], None] | None = None
+    #: Paths to show elsewhere (``show_view``); a thread with a view of its own starts the child then.
+    view: Mapping[str, str] = field(default_factory=dict)
 
 
 #: The orders of one thread.
@@ -51,8 +52,9 @@ _threads: dict[str, _Orders] = {}
 
 def _forget() -> None:
     """In a forked child the threads do not exist, and the lock may be held forever."""
-    global _lock, _threads
-    _lock, _threads = threading.Lock(), {}
+    global _lock
+    _lock = threading.Lock()
+    _threads.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -60,11 +62,12 @@ os.register_at_fork(after_in_child=_forget)
 
 def spawn(start: SpawnOrder) -> subprocess.Popen[bytes]:
     """Start a child from the long-lived thread and return it. Raises what ``Popen`` raises."""
+    name = "sandbox-root-view" if start.view else "sandbox-spawner"
     with _lock:
-        orders = _threads.get(start.thread)
+        orders = _threads.get(name)
         if orders is None:
-            orders = _threads[start.thread] = queue.SimpleQueue()
-            threading.Thread(target=_serve, args=(orders,), name=start.thread, daemon=True).start()
+            orders = _threads[name] = queue.SimpleQueue()
+            threading.Thread(target=_serve, args=(orders,), name=name, daemon=True).start()
     answer: _Answer = queue.SimpleQueue()
     orders.put((start, answer))
     child = answer.get()
@@ -77,8 +80,8 @@ def _serve(orders: _Orders) -> None:
     while True:
         start, answer = orders.get()
         try:
-            if start.prepare is not None:
-                start.prepare()
+            if start.view:
+                show_view(start.view)
             who: dict[str, object] = {}
             if start.uid is not None:
                 who = {"user": start.uid, "group": start.uid, "extra_groups": []}
@@ -100,8 +103,6 @@ def _serve(orders: _Orders) -> None:
 
 #: The most cleanups at once. Above this the caller cleans up itself.
 MOST = 8
-#: How long the thread waits for more: starting one costs a run more than most cleanups.
-_LINGER_S = 2.0
 #: How long the exit of this process may wait for them.
 _LAST_S = 10.0
 
@@ -109,85 +110,50 @@ Rest = Callable[[], None]
 
 
 class Reaper:
-    """One background thread that exists while there is work, and a little longer. Thread-safe."""
+    """One background thread, which starts with the first cleanup. Thread-safe."""
 
-    def __init__(self, linger_s: float = _LINGER_S) -> None:
-        self._linger_s = linger_s
-        self._lock = threading.Lock()
-        #: None: end, if there is nothing left.
-        self._work: queue.SimpleQueue[Rest | None] = queue.SimpleQueue()
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin without work and without a thread: also in a forked child, where dying jails belong to the parent."""
+        self._work: queue.SimpleQueue[Rest] = queue.SimpleQueue()
+        self._changed = threading.Condition()
         self._left = 0
-        self._idle = threading.Event()
-        self._idle.set()
-        self._thread: threading.Thread | None = None
-        self._last: threading.Thread | None = None
+        self._has_thread = False
 
     def take(self, rest: Rest) -> None:
-        """Queue the cleanup of a jail, or do it now if the queue is full."""
-        with self._lock:
+        """Queue the cleanup of a jail that was killed, or do it now if the queue is full."""
+        with self._changed:
             soon = self._left < MOST
-            if soon:
-                self._left += 1
-                self._idle.clear()
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._serve, name="sandbox-reaper", daemon=True)
-                    self._last = self._thread
-                    self._thread.start()
+            self._left += soon
+            if soon and not self._has_thread:
+                self._has_thread = True
+                threading.Thread(target=self._serve, name="sandbox-reaper", daemon=True).start()
         if soon:
             self._work.put(rest)
         else:
             rest()
 
     def wait(self, timeout_s: float = _LAST_S) -> bool:
-        """Wait until all cleanups are done and the thread has ended; returns False after the timeout."""
-        done = self._idle.wait(timeout_s)
-        last = self._last
-        if done and last is not None and last is not threading.current_thread():
-            self._work.put(None)
-            last.join(timeout_s)
-        return done
+        """Wait until all cleanups are done; returns False after the timeout."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._left == 0, timeout_s)
 
     def _serve(self) -> None:
         while True:
-            try:
-                rest = self._work.get(timeout=self._linger_s)
-            except queue.Empty:
-                rest = None
-            if rest is not None:
-                # An error here has no caller to report to; the jail itself is dead.
-                with contextlib.suppress(OSError):
-                    rest()
-            with self._lock:
-                if rest is not None:
-                    self._left -= 1
-                if self._left == 0:
-                    self._idle.set()
-                    if rest is None:
-                        self._thread = None
-                        return
+            # An error here has no caller to report to; the jail itself is dead.
+            with contextlib.suppress(OSError):
+                self._work.get()()
+            with self._changed:
+                self._left -= 1
+                self._changed.notify_all()
 
 
-_ours = Reaper()
-
-
-def bury(rest: Rest) -> None:
-    """Queue the cleanup of a jail that was killed."""
-    _ours.take(rest)
-
-
-def wait_buried(timeout_s: float = _LAST_S) -> bool:
-    """Wait until every queued cleanup is done; returns False after the timeout."""
-    return _ours.wait(timeout_s)
-
-
-def _forget_reaper() -> None:
-    """In a forked child the dying jails belong to the parent."""
-    global _ours
-    _ours = Reaper()
-
-
+_reaper = Reaper()
+bury, wait_buried = _reaper.take, _reaper.wait
 atexit.register(wait_buried)
-os.register_at_fork(after_in_child=_forget_reaper)
+os.register_at_fork(after_in_child=_reaper.begin)
 
 
 # Shows sources that only root can reach to all users, in a mount namespace that belongs to one thread of this process.
@@ -201,8 +167,6 @@ os.register_at_fork(after_in_child=_forget_reaper)
 
 #: Where sources are shown: a memory file system in the thread's own namespace.
 VIEW_PLACE = "/run"
-#: The name of the thread, for ``spawner.SpawnOrder``.
-VIEW_THREAD = "sandbox-root-view"
 
 _CLONE_NEWNS = 0x20000
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 4096, 16384, 1 << 19

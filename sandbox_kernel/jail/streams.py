@@ -14,7 +14,6 @@ import selectors
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 
 #: How much is read at once, and the size of the pipes, so that much output needs few system calls.
 CHUNK = 1 << 20
@@ -98,19 +97,11 @@ class Capture:
                 self._emit(text)
 
 
-# Standard input of a run: given bytes, or a descriptor of the host that is read as data arrives.
-
-
 class Feeder:
-    """Standard input of one run, written as fast as the child reads it. The child need not read it.
+    """Standard input of one run, written to the pipe ``fd`` as fast as the child reads it. The child need not read it.
 
-    Args:
-        fd: The pipe to the child.
-        data: Bytes to write first.
-        source: A descriptor of the caller, read when everything was written. Data that arrives there later reaches a
-            program that runs already.
-        held: Keep the input open for more from ``add``.
-
+    First ``data`` is written. Then ``source`` is read, a descriptor of the caller: data that arrives there later
+    reaches a program that runs already. An input that is ``held`` stays open for more from ``add``.
     """
 
     def __init__(self, fd: int, data: bytes | None, source: int | None = None, *, held: bool = False) -> None:
@@ -132,35 +123,32 @@ class Feeder:
         """Add input while it is held open. Call ``attend`` to have it written."""
         self._rest = memoryview(bytes(self._rest) + data)
 
-    @property
-    def hungry(self) -> bool:
-        """Whether there is nothing to write until the source has more."""
-        return self.open and not self._rest
-
     def attend(self, selector: selectors.BaseSelector) -> None:
         """Register with the loop's selector: to write when the child reads, or to read when the source has more."""
-        while self.hungry and not self._held:
+
+        def source_has_more(fd: int) -> None:
+            selector.unregister(fd)
+            self._read_some()
+            self.attend(selector)
+
+        def child_takes(fd: int) -> None:
+            self.write_some()
+            if not (self.open and self._rest):
+                selector.unregister(fd)
+                self.attend(selector)
+
+        while self.open and not self._rest and not self._held:
             assert self.source is not None
             try:
-                selector.register(self.source, selectors.EVENT_READ, partial(self._source_has_more, selector))
+                selector.register(self.source, selectors.EVENT_READ, source_has_more)
                 return
             except PermissionError:
                 # Files and /dev/null cannot be waited for, but can always be read.
-                self.read_some()
+                self._read_some()
         if self.open and self._rest:
-            selector.register(self.fd, selectors.EVENT_WRITE, partial(self._child_takes, selector))
+            selector.register(self.fd, selectors.EVENT_WRITE, child_takes)
 
-    def _source_has_more(self, selector: selectors.BaseSelector, fd: int) -> None:
-        selector.unregister(fd)
-        self.read_some()
-        self.attend(selector)
-
-    def _child_takes(self, selector: selectors.BaseSelector, fd: int) -> None:
-        if not self.write_some() or self.hungry:
-            selector.unregister(fd)
-            self.attend(selector)
-
-    def read_some(self) -> None:
+    def _read_some(self) -> None:
         """Read from the source, blocking if necessary. The end of the source is the end of input."""
         assert self.source is not None
         try:
@@ -172,17 +160,16 @@ class Feeder:
         if not self._rest:
             self.close()
 
-    def write_some(self) -> bool:
-        """Write what fits. Returns False when nothing is left to do, also when the child closed its end."""
+    def write_some(self) -> None:
+        """Write what fits. There is nothing left to do when the child closed its end."""
         try:
             self._rest = self._rest[os.write(self.fd, self._rest[:CHUNK]) :]
         except BlockingIOError:
-            return True
+            return
         except OSError:
             self._rest, self.source, self._held = self._rest[:0], None, False
         if not self._rest and self.source is None and not self._held:
             self.close()
-        return self.open
 
     def close(self) -> None:
         """End the input. May be called twice."""
@@ -191,15 +178,10 @@ class Feeder:
             os.close(self.fd)
 
 
-# The stop signal of a run: any thread sets it, and the loop of the run waits for it in its selector.
-
-
 class Stop:
-    """A flag that any thread can set and a selector can wait for.
+    """The stop signal of a run: a flag that any thread can set and a selector can wait for.
 
-    Args:
-        fd: The event descriptor; None makes one. A subclass with another descriptor gives -1.
-
+    A subclass with a descriptor of its own gives -1 for the event descriptor.
     """
 
     def __init__(self, fd: int | None = None) -> None:
@@ -226,11 +208,9 @@ class Stop:
             self._fd = -1
 
 
-# Waits for one descriptor of any number. ``select`` accepts only the first thousand, and a host may have more.
-
-
 def readable(fd: int, timeout_s: float) -> bool:
     """Whether the descriptor becomes readable, or reaches its end, within this time."""
+    # ``select`` accepts only the first thousand descriptors, and a host may have more.
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(max(0.0, timeout_s) * 1000))

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.jail.accounting.meter import Disk, Meter, WatchdogMeter
+from sandbox_kernel.jail.accounting.meter import Disk, Meter
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail, NamespaceJail
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file
 from sandbox_kernel.jail.jail import Jail
@@ -60,6 +60,7 @@ class Template(BubblewrapJail):
     """A root with an init that forks. It starts and ends like a jail, but never gets a job."""
 
     program = "gate.template"
+    forks_ahead = False
 
     def __init__(self, walls: Walls) -> None:
         self._granted, self._system = granted(walls), system(walls)
@@ -116,13 +117,9 @@ class Template(BubblewrapJail):
         spec = {"filter": program, "shown": shown_beneath(self.walls), "here": self.walls.here is not None}
         return None, (memory_file("spec", marshal.dumps(spec, 2)),)
 
-    def _ahead(self) -> list[bytes]:
-        """Return nothing: a template has no steps."""
-        return []
-
     def _make_meter(self) -> Meter:
         """Return a meter without limits: a template runs no user code."""
-        return WatchdogMeter()
+        return Meter()
 
     def _open_box(self) -> int:
         """Return no descriptor: the work folder of a template is not used."""
@@ -147,22 +144,15 @@ def system(walls: Walls) -> tuple[tuple[int, ...], ...]:
     import glob  # a single run makes no template
 
     packages = glob.glob(f"{prefix}/lib/python3*/*-packages")
-    return (*same, *((*_identity(path), _changed_at(path)) for path in sorted(packages)))
+    return (*same, *(_identity(path, changes=True) for path in sorted(packages)))
 
 
-def _identity(path: str) -> tuple[int, ...]:
+def _identity(path: str, *, changes: bool = False) -> tuple[int, ...]:
     try:
         info = os.stat(path)
     except OSError:
         return ()
-    return (info.st_dev, info.st_ino)
-
-
-def _changed_at(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
+    return (info.st_dev, info.st_ino, info.st_mtime_ns if changes else 0)
 
 
 # A jail that was forked from a template: the same walls, without starting bubblewrap and an interpreter.
@@ -241,12 +231,13 @@ MAX_TEMPLATES = 6
 #: After a template could not be made, the time until the next try.
 RETRY_S = 60.0
 
-_reasons: dict[str, None] = {}
+#: Why templates could not be made, the latest last.
+_reasons: list[str] = []
 
 
 def unavailable() -> str | None:
     """Return why a template could not be made in this process, for the report; None if all could."""
-    return next(reversed(_reasons), None)
+    return _reasons[-1] if _reasons else None
 
 
 class NoLayer(Exception):
@@ -261,10 +252,9 @@ class Templates:
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._ready: OrderedDict[Walls, Template] = OrderedDict()
-        self._failed_at: dict[Walls, float] = {}
-        self._why: dict[Walls, str] = {}
+        #: When a template of a kind could not be made, and why.
+        self._failed: dict[Walls, tuple[float, str]] = {}
         self._retired: weakref.WeakSet[Template] = weakref.WeakSet()
-        self._closed = False
 
     def fork(self, walls: Walls) -> Jail | None:
         """Return a ready jail, forked from the template of its kind; None when there is no usable template."""
@@ -274,13 +264,11 @@ class Templates:
         if template is None or not template.current:
             return None
         try:
-            jail = TemplateJail(walls, template)
-            jail.wait_ready()
+            return _fork(walls, template)
         except (SandboxError, OSError) as error:
             if template.alive:
-                self._failed(kind, error)
+                self._note_failure(kind, error)
             return None
-        return jail
 
     def fork_over(self, walls: Walls) -> Jail:
         """Return a ready jail with a layer over the folder of its walls, which only forks of a template can have.
@@ -289,29 +277,23 @@ class Templates:
         ``NoLayer`` when the host allows no such jail.
         """
         if not walls.templates:
-            return self._fork_once(walls)
+            try:
+                template = _start(kind_of(walls))
+                try:
+                    return _fork(walls, template)
+                finally:
+                    self._retire([template])
+            except (SandboxError, OSError) as error:
+                raise NoLayer(getattr(error, "message", str(error))) from None
         forked = self.fork(walls)
         if forked is None:
             self.prepare(walls)
             forked = self.fork(walls)
         if forked is None:
             with self._lock:
-                why = self._why.get(kind_of(walls))
-            raise NoLayer(why or "templates cannot be made here")
+                _, why = self._failed.get(kind_of(walls), (0.0, "templates cannot be made here"))
+            raise NoLayer(why)
         return forked
-
-    def _fork_once(self, walls: Walls) -> Jail:
-        try:
-            template = Template(kind_of(walls))
-            template.wait_ready()
-            try:
-                jail = TemplateJail(walls, template)
-                jail.wait_ready()
-            finally:
-                self._retire([template])
-        except (SandboxError, OSError) as error:
-            raise NoLayer(getattr(error, "message", str(error))) from None
-        return jail
 
     def prepare(self, walls: Walls) -> None:
         """Make a template of this kind if there is none, or remember why it cannot be made. Slow."""
@@ -321,44 +303,32 @@ class Templates:
         with self._making:
             with self._lock:
                 known = self._ready.get(kind)
-                failed_at = self._failed_at.get(kind)
                 if known is not None:
                     self._ready.move_to_end(kind)
-            if self._is_closed() or (known is not None and known.current):
+                failed_at, _ = self._failed.get(kind, (-RETRY_S, ""))
+            if not self._most or (known is not None and known.current) or time.monotonic() - failed_at < RETRY_S:
                 return
-            if failed_at is not None and time.monotonic() - failed_at < RETRY_S:
-                return
-            made = self._make(kind)
+            made = None
+            try:
+                made = _start(kind)
+            except (SandboxError, OSError) as error:
+                self._note_failure(kind, error)
             with self._lock:
                 old = [known] if known is not None else []
                 self._ready.pop(kind, None)
                 if made is not None:
                     self._ready[kind] = made
-                # The cache may have been closed meanwhile.
-                while len(self._ready) > (0 if self._is_closed() else self._most):
+                # They may have been closed meanwhile.
+                while len(self._ready) > self._most:
                     old.append(self._ready.popitem(last=False)[1])
             self._retire(old)
 
-    def _is_closed(self) -> bool:
-        return self._closed
-
-    def _make(self, kind: Walls) -> Template | None:
-        try:
-            template = Template(kind)
-            template.wait_ready()
-        except (SandboxError, OSError) as error:
-            self._failed(kind, error)
-            return None
-        return template
-
-    def _failed(self, kind: Walls, error: Exception) -> None:
+    def _note_failure(self, kind: Walls, error: Exception) -> None:
         """Remember the reason, and retire a template that cannot fork."""
         reason = getattr(error, "message", str(error))
-        _reasons.pop(reason, None)
-        _reasons[reason] = None
+        _reasons[:] = [reason]
         with self._lock:
-            self._failed_at[kind] = time.monotonic()
-            self._why[kind] = reason
+            self._failed[kind] = time.monotonic(), reason
             broken = self._ready.pop(kind, None)
         if broken is not None:
             self._retire([broken])
@@ -376,17 +346,13 @@ class Templates:
         self._retire(old)
 
     def __len__(self) -> int:
-        """Return the number of templates."""
         with self._lock:
             return len(self._ready)
 
     def close(self) -> None:
         """Retire every template and make no more. Those with jails end with their last jail."""
-        with self._lock:
-            self._closed = True
-            old = list(self._ready.values())
-            self._ready.clear()
-        self._retire(old)
+        self._most = 0
+        self.keep_only(set())
 
     def forget(self) -> None:
         """In a forked child the templates belong to the parent: close their descriptors and make new locks."""
@@ -394,3 +360,15 @@ class Templates:
         for template in (*self._ready.values(), *self._retired):
             template.forget()
         self._ready = OrderedDict()
+
+
+def _start(kind: Walls) -> Template:
+    template = Template(kind)
+    template.wait_ready()
+    return template
+
+
+def _fork(walls: Walls, template: Template) -> Jail:
+    jail = TemplateJail(walls, template)
+    jail.wait_ready()
+    return jail

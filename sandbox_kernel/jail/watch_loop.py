@@ -6,11 +6,11 @@ do differently. They cannot override limits.
 
 from __future__ import annotations
 
-import os
 import select
 import selectors
 import time
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Protocol
 
 from sandbox_kernel.ground.values import dataclass
@@ -21,51 +21,28 @@ from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.model import OnUsage
 
-# Checks the limits of a run or a cell: at each tick of ``WatchLoop``, and when the kernel reports that memory ran out.
-#
-# Runs and cells share one list of limits, so that none is forgotten for one of them.
 
-
-class MemoryLimit(Protocol):
-    """The memory limit of a run or of a session. A session counts differently: its checkpoints hold memory too."""
-
-    @property
-    def limit_bytes(self) -> int:
-        """The limit in bytes."""
-
-    def memory_exceeded(self) -> bool:
-        """Whether the limit is exceeded. Called at every tick."""
-
-    def memory_alarm(self) -> None:
-        """The kernel reported that memory ran out."""
-
-    def used_bytes(self) -> int:
-        """Current memory use in bytes, for display."""
-
-
-class RunMemory:
-    """The memory limit of one run: every process of its jail counts."""
+class MemoryLimit:
+    """The memory limit of one run: every process of its jail counts. A session counts otherwise (``MemoryBudget``)."""
 
     def __init__(self, meter: Meter, limit_bytes: int) -> None:
         self._meter = meter
-        self._alarm = False
         self.limit_bytes = limit_bytes
 
     def memory_exceeded(self) -> bool:
-        """See ``MemoryLimit``. If the kernel reports when memory runs out, nothing is read before it does."""
-        return (self._alarm or self._meter.event_fd() is None) and self._meter.memory_is_exceeded()
-
-    def memory_alarm(self) -> None:
-        """See ``MemoryLimit``. The kernel reports before it has chosen a process to kill, so later ticks read again."""
-        self._alarm = True
+        """Whether the limit is exceeded. Called at every tick."""
+        return self._meter.memory_is_exceeded()
 
     def used_bytes(self) -> int:
-        """See ``MemoryLimit``."""
+        """Current memory use in bytes, for display."""
         return self._meter.usage_bytes()
 
 
 class LimitWatch:
-    """Checks every limit of one run or cell except the time limit, which the loop checks."""
+    """Checks every limit of one run or cell except the time limit, which the loop checks.
+
+    Runs and cells share one list of limits, so that none is forgotten for one of them.
+    """
 
     def __init__(
         self,
@@ -75,19 +52,17 @@ class LimitWatch:
         on_usage: OnUsage | None,
         gpu_memory_mb: int | None = None,
     ) -> None:
-        self._jail, self._memory, self._cpu_seconds, self._on_usage = jail, memory, cpu_seconds, on_usage
+        self.jail, self._memory, self._cpu_seconds, self._on_usage = jail, memory, cpu_seconds, on_usage
         self._next_usage = 0.0
         self._cpu_before = 0.0
         self._full_before = False
         #: Whether the work folder was full at some time.
         self.disk_full = False
         #: Checked in this order. Memory comes first: a program out of memory may exceed other limits too.
-        self._checks = {
-            Ending.MEMORY: memory.memory_exceeded,
-            Ending.PROCESSES: jail.meter.too_many_processes,
-            Ending.CPU: self._too_much_cpu,
-            Ending.DISK: self.look_at_disk,
-        }
+        self._checks = {Ending.MEMORY: memory.memory_exceeded, Ending.PROCESSES: jail.meter.too_many_processes}
+        if cpu_seconds is not None:
+            self._checks[Ending.CPU] = partial(self._too_much_cpu, cpu_seconds)
+        self._checks[Ending.DISK] = self.look_at_disk
         self._gpu = make_gpu_meter(self._members, gpu_memory_mb) if jail.walls.devices else None
         if self._gpu is not None:
             self._checks[Ending.GPU_MEMORY] = self._gpu.exceeded
@@ -95,21 +70,25 @@ class LimitWatch:
     def begin(self) -> None:
         """Start counting for a cell: what earlier cells of its session used does not count."""
         if self._cpu_seconds is not None:
-            self._cpu_before = self._jail.meter.cpu_seconds()
-        self._full_before = self._jail.disk_anew().full
+            self._cpu_before = self.jail.meter.cpu_seconds()
+        self._full_before = self.jail.disk_anew().full
 
     def look(self) -> Ending | None:
         """Return the limit that is exceeded, or None. Also reports memory use to ``on_usage``."""
-        self._jail.check_limits()
-        exceeded = next((limit for limit, is_exceeded in self._checks.items() if is_exceeded()), None)
+        self.jail.check_limits()
+        found = None
+        for limit, is_exceeded in self._checks.items():
+            if is_exceeded():
+                found = limit
+                break
         if self._on_usage is not None and time.monotonic() >= self._next_usage:
             self._next_usage = time.monotonic() + USAGE_S
             self._on_usage(self._memory.used_bytes(), self._memory.limit_bytes)
-        return exceeded
+        return found
 
     def look_at_disk(self, *, last: bool = False) -> bool:
         """Measure the work folder and remember whether it was full; returns whether it holds more than allowed."""
-        disk = self._jail.disk(last=last)
+        disk = self.jail.disk(last=last)
         self.disk_full = self.disk_full or (disk.full and not self._full_before)
         return disk.over
 
@@ -118,23 +97,11 @@ class LimitWatch:
         return None if self._gpu is None else self._gpu.peak_bytes
 
     def _members(self) -> Collection[int]:
-        counted = self._jail.meter.members()
-        return tree(self._jail.init_pid) if counted is None else counted
+        counted = self.jail.meter.members()
+        return tree(self.jail.init_pid) if counted is None else counted
 
-    def event_fd(self) -> int | None:
-        """Return a descriptor that becomes readable when the kernel reports that memory ran out."""
-        return self._jail.meter.event_fd()
-
-    def alarm(self, fd: int) -> Ending | None:
-        """Read the kernel's report; returns the limit if it is exceeded already."""
-        os.eventfd_read(fd)
-        self._memory.memory_alarm()
-        return Ending.MEMORY if self._memory.memory_exceeded() else None
-
-    def _too_much_cpu(self) -> bool:
-        if self._cpu_seconds is None:
-            return False
-        return self._jail.meter.cpu_seconds() - self._cpu_before > self._cpu_seconds
+    def _too_much_cpu(self, most: float) -> bool:
+        return self.jail.meter.cpu_seconds() - self._cpu_before > most
 
 
 #: Descriptors from this number on cannot be given to ``select``.
@@ -167,10 +134,6 @@ class WatchLoop:
         self.ending: Ending | None = None
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
 
-    def has_ended(self) -> bool:
-        """Whether something ended the run or cell."""
-        return self.ending is not None
-
     def alarms(self) -> Iterable[Alarm]:
         """Return the alarms that are set now. Called before every wait."""
         raise NotImplementedError
@@ -195,24 +158,29 @@ class WatchLoop:
 
     def loop(self) -> None:
         """Run the loop. An exception of a callback is passed on, and the loop may then be called again."""
-        next_tick = 0.0
-        while not (self.has_ended() or self.over()):
-            now = time.monotonic()
-            if now >= next_tick:
-                next_tick = now + TICK_S
-                self.end(self.limits.look())
-                self.at_tick()
-            wake = next_tick
-            for alarm in self.alarms():
-                wake = min(wake, alarm.at)
-                if now >= alarm.at and not self.has_ended():
-                    alarm.ring()
-            if self.has_ended():
+        self._next_tick = 0.0
+        while self.ending is None and not self.over():
+            wake = self._check()
+            if wake is None:
                 return
             self.before_wait()
             for key, _ in self._wait(wake):
-                if not self.has_ended():
+                if self.ending is None:
                     key.data(key.fd)
+
+    def _check(self) -> float | None:
+        """Check limits and alarms; returns until when to wait, None when one of them ended it."""
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + TICK_S
+            self.end(self.limits.look())
+            self.at_tick()
+        wake = self._next_tick
+        for alarm in self.alarms():
+            wake = min(wake, alarm.at)
+            if now >= alarm.at and self.ending is None:
+                alarm.ring()
+        return wake if self.ending is None else None
 
     def _wait(self, until: float) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait for descriptors, at most until a time (``time.monotonic``); return those that are ready.
@@ -226,9 +194,3 @@ class WatchLoop:
             select.select([place], [], [], left)
             left = 0.0
         return self.selector.select(max(0.0, left))
-
-    def watch_memory(self) -> None:
-        """Wait for the kernel's report that memory ran out, on hosts where it reports that."""
-        event = self.limits.event_fd()
-        if event is not None:
-            self.when_readable(event, lambda fd: self.end(self.limits.alarm(fd)))

@@ -50,18 +50,18 @@ class CompileCache:
     def get(self, key: str) -> Compiled | None:
         """Return the program of this key, or None. A damaged entry is removed."""
         path = os.path.join(self.folder, key)
-        if not self._is_private():
-            return None
         try:
+            # Others could store their programs under our keys in a folder that they can write.
+            if weakness(self.folder) is not None:
+                return None
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return None
-        try:
-            kind = os.fstat(fd)
-            plain = stat.S_ISREG(kind.st_mode) and kind.st_size <= MAX_ENTRY_BYTES + MIB
-            found = _unpack(key, _content(fd)) if plain else None
-        finally:
-            os.close(fd)
+        kind, found = os.fstat(fd), None
+        if stat.S_ISREG(kind.st_mode) and kind.st_size <= MAX_ENTRY_BYTES + MIB:
+            with open(fd, "rb", closefd=False) as file:
+                found = _unpack(key, file.read(MAX_ENTRY_BYTES + MIB))
+        os.close(fd)
         with contextlib.suppress(OSError):
             os.unlink(path) if found is None else os.utime(path)
         return found
@@ -76,19 +76,13 @@ class CompileCache:
             try:
                 with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
                     # A program has megabytes and a user waits, so it is written without another copy.
-                    file.writelines((_MAGIC, _digest(key, *_body(compiled)), *_body(compiled)))
+                    body = (struct.pack(">I", len(compiled.messages)), compiled.messages, compiled.program)
+                    file.writelines((_MAGIC, _digest(key, *body), *body))
                 os.replace(aside, os.path.join(self.folder, key))
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(aside)
             self._make_room()
-
-    def _is_private(self) -> bool:
-        """Whether only this user can write the folder; others could store their programs under our keys."""
-        try:
-            return weakness(self.folder) is None
-        except OSError:
-            return False
 
     def _make_room(self) -> None:
         entries: list[tuple[float, int, str]] = []
@@ -107,15 +101,6 @@ class CompileCache:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             total -= size
-
-
-def _content(fd: int) -> bytes:
-    with open(fd, "rb", closefd=False) as file:
-        return file.read(MAX_ENTRY_BYTES + MIB)
-
-
-def _body(compiled: Compiled) -> tuple[bytes, bytes, bytes]:
-    return struct.pack(">I", len(compiled.messages)), compiled.messages, compiled.program
 
 
 def _unpack(key: str, data: bytes) -> Compiled | None:

@@ -45,23 +45,14 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """A file that is read into an image: from a package, or one of ours in ``guest/``.
-
-    ``guest/wasm/plan.py`` explains its fields, which it receives
-    unchanged.
-    """
+    """A file that is read into an image: from a package, or one of ours in ``guest/`` (``guest/wasm/plan.py``)."""
 
     file: str
-    kind: Literal["script", "commonjs", "module", "json", "text"]
+    kind: Literal["script", "commonjs", "module"]
     package: Package | None = None
     name: str | None = None
     imports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     patches: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def identity(self) -> str:
-        """What decides its content, except our own files."""
-        return f"{self.package.sha256 if self.package else ''} {self.file}"
 
     def to_plan(self, path: str) -> dict[str, object]:
         """Return the library in the form of a plan."""
@@ -93,14 +84,10 @@ class WasmLanguage:
     helpers: Mapping[str, str] = field(default_factory=dict)
     #: Our programs that become modules of an image of the started interpreter, by their names there; empty for none.
     image: Mapping[str, str] = field(default_factory=dict)
-    #: The exit code of a helper for a program that reached its memory limit.
-    memory_exit: int | None = None
     libraries: tuple[Library, ...] = ()
     glue: str | None = None
     functions: tuple[str, ...] = ()
     translate: str | None = None
-    #: The same language with type checking, if that is a separate image.
-    checked: WasmLanguage | None = None
     #: The guest for sessions of the language, if it is a different one.
     session: WasmLanguage | None = None
     #: The usual time of its compilation, for a progress bar.
@@ -154,20 +141,13 @@ def _guest(language: str, fields: dict[str, Any], packages: Mapping[str, Any]) -
     if "module" in fields:
         key, guest["file"] = fields["module"]
         guest["package"] = _package_of(key, guest["file"], packages)
-    guest["libraries"] = _libraries(fields, packages)
-    if "session" in fields:
-        guest["session"] = _guest(language, {**fields["session"], "script": ""}, packages)
-    if "check" in fields:
-        added = _libraries(fields["check"], packages)
-        guest["checked"] = {**guest, **fields["check"], "libraries": [*guest["libraries"], *added]}
-    return guest
-
-
-def _libraries(fields: dict[str, Any], packages: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
+    guest["libraries"] = [
         {**row, "package": _package_of(row["package"], row["file"], packages) if "package" in row else None}
         for row in fields.get("libraries", [])
     ]
+    if "session" in fields:
+        guest["session"] = _guest(language, {**fields["session"], "script": ""}, packages)
+    return guest
 
 
 def _package_of(key: str, file: str, packages: Mapping[str, Any]) -> object:

@@ -404,7 +404,7 @@ unreached = Worded(NoteKind.UNREACHED, "allowed, but not reached: {}")
 # Compilers and packages.
 compile_stopped = Worded(NoteKind.COMPILE_STOPPED, "it was stopped while it was being compiled")
 compile_cached = Worded(NoteKind.COMPILE_CACHED, "this time: the compiled program came from the cache")
-not_booted = Worded(NoteKind.NOT_BOOTED, "{} was started from nothing, which takes longer: {}")
+not_booted = Worded(NoteKind.NOT_BOOTED, "{} has no effect: Python in WebAssembly starts before it is known")
 decorators_need_package = Worded(NoteKind.MISSING_PACKAGE, "decorators need another package: {}")
 
 

@@ -19,6 +19,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.targets import IPAddress, Target, is_metadata, normalise_host, parse_url, why_not_public
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.policy.network_rule import domain_rule, parse_rule
 
 
 class FetchRefused(FetchError):
@@ -40,14 +41,12 @@ def sentence(violation: Violation) -> str:
     return f"{violation.subject} was refused ({violation.rule}): {violation.reason}{advice}"
 
 
-# Collects the refusals of one sandbox for its result: each once, and at most ``MAX_KEPT``.
-
-#: Bounds host memory and the notebook when a program is refused in a loop.
+#: Most distinct violations that are kept: bounds host memory and the notebook when a program is refused in a loop.
 MAX_KEPT = 100
 
 
 class ViolationLog:
-    """Collects distinct violations in order; safe to use from any thread."""
+    """Collects the violations of one sandbox for its result, each once, in order; safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,9 +70,6 @@ class ViolationLog:
             return tuple(self._kept.values())
 
 
-# One entry of an allow or block list: a host, or all hosts below a domain, and their ports.
-
-
 @dataclass(frozen=True)
 class DomainPattern:
     """An exact host (``example.org``, ``8.8.8.8``) or every host below one (``*.example.org``, not ``example.org``).
@@ -85,44 +81,21 @@ class DomainPattern:
     ports: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        text: object = self.name
-        if not isinstance(text, str) or text.strip() in ("", "*", "*."):
-            raise PolicyViolation(
-                f"{text!r} is not a domain pattern; write example.org or *.example.org, "
-                "or say allow_all_public=True for every public address"
-            )
-        wildcard = text.strip().startswith("*.")
-        try:
-            name, address = normalise_host(text.strip()[2:] if wildcard else text.strip())
-        except ValueError as error:
-            raise PolicyViolation(
-                f"{text!r} is not a domain pattern: {error}; write example.org or *.example.org"
-            ) from None
-        if wildcard and address is not None:
-            raise PolicyViolation(f"{text!r} puts a wildcard before an IP address; name the addresses one by one")
-        for port in self.ports:
-            if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
-                raise PolicyViolation(f"port {port!r} for {text} must be a number from 1 to 65535")
-        object.__setattr__(self, "name", f"*.{name}" if wildcard else name)
-        object.__setattr__(self, "ports", tuple(self.ports))
+        rule = domain_rule(self.name, *self.ports)
+        object.__setattr__(self, "name", rule.domain)
+        object.__setattr__(self, "ports", rule.ports)
 
     @classmethod
     def parse(cls, text: str) -> DomainPattern:
         """Read ``example.org``, ``*.example.org:8443`` or ``[2606:4700::1111]:443``."""
         if not isinstance(text, str):
             raise PolicyViolation(f"{text!r} is not a domain pattern; write example.org or *.example.org:443")
-        name, separator, port = text.strip().rpartition(":")
-        if not separator or name.endswith(":") or (":" in name and not name.endswith("]")):
-            return cls(text)
-        if not (port.isascii() and port.isdigit()):
-            raise PolicyViolation(f"{text!r} has no number after the colon; write {name}:443")
-        return cls(name, (int(port),))
+        rule = parse_rule(text)
+        return cls(rule.domain, rule.ports)
 
     def matches(self, host: str) -> bool:
         """Return whether the pattern covers this canonical host (of a ``Target``)."""
-        if self.name.startswith("*."):
-            return host.endswith(self.name[1:])
-        return host == self.name
+        return host.endswith(self.name[1:]) if self.name.startswith("*.") else host == self.name
 
 
 __all__ = ["DEFAULT_METHODS", "Decision", "DomainPattern", "FetchPolicy"]
@@ -204,8 +177,7 @@ class FetchPolicy:
     def __post_init__(self) -> None:
         allow, block = _patterns(self.allowed_domains), _patterns(self.blocked_domains)
         private = frozenset(_private_entry(entry) for entry in self.allow_private_for)
-        # DomainPattern checks ports and words the error.
-        ports = DomainPattern("example.org", tuple(self.ports)).ports
+        ports = domain_rule("example.org", *self.ports).ports
         values = {
             "allowed_domains": allow,
             "blocked_domains": block,
@@ -233,75 +205,40 @@ class FetchPolicy:
         return cls(allowed_domains=allowed, allow_all_public=policy.network)
 
     def check_url(self, url: str) -> Decision:
-        """Decide on a URL by scheme, block list, literal address, allow list and port, in that order.
-
-        Args:
-            url: The URL as the program wrote it.
-
-        """
+        """Decide on a URL by scheme, block list, literal address, allow list and port, in that order."""
         try:
             target = parse_url(url)
         except FetchError as error:
             return Decision(violation=Violation(rule=error.rule, subject=ascii(url)[:200], reason=str(error)))
         if target.scheme not in self.schemes:
-            allowed = " and ".join(self.schemes) or "nothing"
-            return _denied(
-                target,
-                "scheme_not_allowed",
-                target.url,
-                f"scheme {target.scheme!r} is not allowed, only {allowed}",
-                f"FetchPolicy(schemes={(*self.schemes, target.scheme)!r})",
-            )
+            reason = f"scheme {target.scheme!r} is not allowed, only {' and '.join(self.schemes) or 'nothing'}"
+            remedy = f"FetchPolicy(schemes={(*self.schemes, target.scheme)!r})"
+            return _denied(target, "scheme_not_allowed", reason, remedy, target.url)
         return self.check_target(target)
 
     def check_request(self, method: str, url: str, body_bytes: int = 0) -> Decision:
-        """Decide on a request: first its URL, then its method and the size of its body.
-
-        Args:
-            method: The HTTP method.
-            url: The URL as the program wrote it.
-            body_bytes: Size of the request body in bytes.
-
-        """
+        """Decide on a request: first its URL, then its method and the size of its body."""
         decision = self.check_url(url)
         if not decision.allowed:
             return decision
         assert decision.target is not None
         subject = f"{method} {decision.target.url}"[:300]
         if method.upper() not in self.methods:
-            return _denied(
-                decision.target,
-                "method_not_allowed",
-                subject,
-                f"method {method!r} is not allowed, only {' '.join(self.methods) or 'none'}",
-                f"FetchPolicy(methods={(*self.methods, method.upper())!r})",
-            )
+            reason = f"method {method!r} is not allowed, only {' '.join(self.methods) or 'none'}"
+            remedy = f"FetchPolicy(methods={(*self.methods, method.upper())!r})"
+            return _denied(decision.target, "method_not_allowed", reason, remedy, subject)
         if body_bytes > self.max_request_body_bytes:
-            return _denied(
-                decision.target,
-                "request_body_too_large",
-                subject,
-                f"the body has {body_bytes} bytes, at most {self.max_request_body_bytes} may be sent",
-                f"FetchPolicy(max_request_body_bytes={body_bytes})",
-            )
+            reason = f"the body has {body_bytes} bytes, at most {self.max_request_body_bytes} may be sent"
+            remedy = f"FetchPolicy(max_request_body_bytes={body_bytes})"
+            return _denied(decision.target, "request_body_too_large", reason, remedy, subject)
         return decision
 
     def check_target(self, target: Target) -> Decision:
-        """Decide on a host and port. Used for CONNECT too, which has no URL.
-
-        Args:
-            target: The parsed host and port.
-
-        """
+        """Decide on a host and port. Used for CONNECT too, which has no URL."""
         for pattern in self._block:
             if pattern.matches(target.host) and (not pattern.ports or target.port in pattern.ports):
-                return _denied(
-                    target,
-                    "domain_blocked",
-                    target.endpoint,
-                    f"{target.host} is on the block list as {pattern.name}",
-                    f"remove {pattern.name!r} from blocked_domains",
-                )
+                reason = f"{target.host} is on the block list as {pattern.name}"
+                return _denied(target, "domain_blocked", reason, f"remove {pattern.name!r} from blocked_domains")
         if target.address is not None:
             violation = self.judge_address(target, target.address)
             if violation is not None:
@@ -310,28 +247,24 @@ class FetchPolicy:
         for pattern in matching:
             if target.port in (pattern.ports or self.ports):
                 return Decision(target, pattern.name)
+        allow_it = f"--allow-net {target.endpoint}"
         if not matching and not self.allow_all_public:
             listed = ", ".join(dict.fromkeys(pattern.name for pattern in self._allow)) or "nothing"
             reason = f"{target.host} is not on the allow list ({listed[:200]})"
-            return _denied(target, "domain_not_allowed", target.endpoint, reason, _allow_option(target))
+            return _denied(target, "domain_not_allowed", reason, allow_it)
         if self.allow_all_public and not matching and target.host not in self._private and _is_local_name(target):
             reason = f"{target.host} is a name of a local network, not of the public Internet"
-            return _denied(target, "private_ip_blocked", target.endpoint, reason, _private_remedy(target.host))
+            return _denied(target, "private_ip_blocked", reason, _private_remedy(target.host))
         if self.allow_all_public and target.port in self.ports:
             return Decision(target, target.host)
         ports = [port for pattern in matching for port in (pattern.ports or self.ports)] or list(self.ports)
         reason = f"port {target.port} of {target.host} is not allowed, only {', '.join(map(str, sorted(set(ports))))}"
-        return _denied(target, "port_not_allowed", target.endpoint, reason, _allow_option(target))
+        return _denied(target, "port_not_allowed", reason, allow_it)
 
     def judge_address(self, target: Target, address: IPAddress) -> Violation | None:
         """Return the violation of reaching the target at this address; None when that is allowed.
 
         Called for addresses in URLs, and for every address that a resolver returns.
-
-        Args:
-            target: The host and port that the program wants to reach.
-            address: An address of that host.
-
         """
         reason = why_not_public(address)
         if reason is None:
@@ -347,12 +280,9 @@ class FetchPolicy:
         return Violation(rule="private_ip_blocked", subject=target.endpoint, reason=said, remedy=remedy)
 
 
-def _denied(target: Target, rule: str, subject: str, reason: str, remedy: str) -> Decision:
-    return Decision(target, violation=Violation(rule=rule, subject=subject, reason=reason, remedy=remedy))
-
-
-def _allow_option(target: Target) -> str:
-    return f"--allow-net {target.endpoint}"
+def _denied(target: Target, rule: str, reason: str, remedy: str, subject: str = "") -> Decision:
+    violation = Violation(rule=rule, subject=subject or target.endpoint, reason=reason, remedy=remedy)
+    return Decision(target, violation=violation)
 
 
 def _private_remedy(host: str) -> str:
@@ -389,16 +319,12 @@ def _private_entry(entry: object) -> str:
 
 
 def _check_numbers(policy: FetchPolicy) -> None:
-    for name, least in (
-        ("max_request_body_bytes", 0),
-        ("max_response_body_bytes", 0),
-        ("max_redirects", 0),
-        ("max_concurrent", 1),
-        ("max_requests_per_minute", 1),
-    ):
+    least = {"max_request_body_bytes": 0, "max_response_body_bytes": 0, "max_redirects": 0, "max_concurrent": 1,
+             "max_requests_per_minute": 1}  # fmt: skip
+    for name, lowest in least.items():
         value = getattr(policy, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise PolicyViolation(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+            raise PolicyViolation(f"{name} must be a whole number of at least {lowest}, got {value!r}")
     for name in ("connect_timeout_s", "request_timeout_s"):
         value = getattr(policy, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
@@ -439,26 +365,19 @@ class RateLimit:
         """Count one request against the minute of ``key``, an allow-list entry or a host. Raises ``FetchRefused``."""
         most = self._policy.max_requests_per_minute
         with self._lock:
-            now = self._clock()
-            window = self._windows.get(key)
-            if window is None:
-                window = self._new_window(key, subject, now)
-            while window and window[0] <= now - WINDOW_S:
+            begin = self._clock() - WINDOW_S
+            if key not in self._windows and len(self._windows) >= MAX_KEYS:
+                self._windows = {old: window for old, window in self._windows.items() if window[-1] > begin}
+                if len(self._windows) >= MAX_KEYS:
+                    why = f"{MAX_KEYS} different hosts within a minute are the most"
+                    raise _over(subject, why, "max_requests_per_minute")
+            window = self._windows.setdefault(key, deque())
+            while window and window[0] <= begin:
                 window.popleft()
             if len(window) >= most:
-                raise _over(
-                    subject, f"{most} requests to {key} within a minute are the most", "max_requests_per_minute"
-                )
-            window.append(now)
-
-    def _new_window(self, key: str, subject: str, now: float) -> deque[float]:
-        if len(self._windows) >= MAX_KEYS:
-            for old, window in list(self._windows.items()):
-                if not window or window[-1] <= now - WINDOW_S:
-                    del self._windows[old]
-        if len(self._windows) >= MAX_KEYS:
-            raise _over(subject, f"{MAX_KEYS} different hosts within a minute are the most", "max_requests_per_minute")
-        return self._windows.setdefault(key, deque())
+                why = f"{most} requests to {key} within a minute are the most"
+                raise _over(subject, why, "max_requests_per_minute")
+            window.append(begin + WINDOW_S)
 
 
 def _over(subject: str, reason: str, name: str) -> FetchRefused:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import ip_address
+
+import certifi
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused
@@ -82,6 +85,36 @@ async def pin_in_thread(target: Target, policy: FetchPolicy, resolver: Resolver,
             return await call
     except TimeoutError:
         raise _unresolved(target, f"no answer within {policy.connect_timeout_s:g} s") from None
+
+
+def verifying_context(ca_file: str | None = None) -> ssl.SSLContext:
+    """Return a TLS context that verifies certificate and name by the roots of the system, certifi and ``ca_file``."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+async def connect(
+    pinned: Pinned, timeout_s: float, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the first checked address that answers; ``FetchError`` when none does. TLS uses the host's name."""
+    name = pinned.target.host if tls is not None else None
+    endpoint = pinned.target.endpoint
+    problem = FetchError(f"there is no address for {endpoint}", rule="connection_failed")
+    for address in pinned.addresses:
+        try:
+            async with asyncio.timeout(timeout_s / len(pinned.addresses)):
+                return await asyncio.open_connection(
+                    address, pinned.target.port, limit=64 << 10, ssl=tls, server_hostname=name
+                )
+        except TimeoutError:
+            problem = FetchError(f"no connection to {endpoint} in time; is the host up?", rule="connection_timeout")
+        except OSError as error:
+            problem = FetchError(f"could not connect to {endpoint} ({address}): {error}", rule="connection_failed")
+    raise problem
 
 
 def _unresolved(target: Target, why: str) -> FetchError:

@@ -8,15 +8,14 @@ proxy of the environment, no netrc, no cookie jar, no connection reuse and no de
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import ssl
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import quote, urljoin
 
-import certifi
-import httpcore
+import h11
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.ground.loop_thread import NETWORK
@@ -24,83 +23,22 @@ from sandbox_kernel.model import Violation
 from sandbox_kernel.net.audit import AuditRecord, AuditSink, audit_sink
 from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse, Headers, forwardable
 from sandbox_kernel.net.fetch_policy import FetchPolicy, FetchRefused, RateLimit, ViolationLog, refused
-from sandbox_kernel.net.resolve import Pinned, Resolver, lookup_threads, pin_in_thread, system_resolver
+from sandbox_kernel.net.resolve import (
+    Pinned,
+    Resolver,
+    connect,
+    lookup_threads,
+    pin_in_thread,
+    system_resolver,
+    verifying_context,
+)
 from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.targets import Target, parse_url
-
-# The network backend for httpcore: it connects only to addresses that were checked.
-
-_SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
-
-
-class PinnedBackend(httpcore.AsyncNetworkBackend):
-    """Tries the pinned addresses in order. TLS above it still uses the host name, for SNI and the certificate."""
-
-    def __init__(self, pinned: Pinned) -> None:
-        self._pinned = pinned
-        self._inner = httpcore.AnyIOBackend()
-        #: The address that answered, for the audit log.
-        self.connected_to = ""
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[_SocketOption] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Connect without a lookup; ``host`` must be the pinned name."""
-        target = self._pinned.target
-        if (host, port) != (target.host, target.port):
-            raise httpcore.ConnectError(f"{host}:{port} is not the checked target {target.endpoint}")
-        failure: httpcore.ConnectError | httpcore.ConnectTimeout | None = None
-        share = None if timeout is None else timeout / len(self._pinned.addresses)
-        for address in self._pinned.addresses:
-            try:
-                stream = await self._inner.connect_tcp(
-                    address, port, timeout=share, local_address=local_address, socket_options=socket_options
-                )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-            else:
-                self.connected_to = address
-                return stream
-        assert failure is not None
-        raise failure
-
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[_SocketOption] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Always raises: a fetch never uses a unix socket."""
-        raise httpcore.ConnectError("unix sockets are not fetched from")
-
-
-def verifying_context(ca_file: str | None = None) -> ssl.SSLContext:
-    """Return a TLS context that verifies certificate and name by the roots of the system, certifi and ``ca_file``."""
-    context = ssl.create_default_context()
-    context.load_verify_locations(certifi.where())
-    if ca_file is not None:
-        context.load_verify_locations(ca_file)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
-
 
 __all__ = ["FetchRequest", "FetchResponse", "SafeClient"]
 
 _BODY_METHODS = ("POST", "PUT", "PATCH")
-
-
-@dataclass(frozen=True)
-class _Hop:
-    """One request and its outcome: the response, or the request that follows a redirect."""
-
-    target: Target
-    response: FetchResponse | None = None
-    follow: FetchRequest | None = None
+_HEAD_BYTES, _CHUNK = 64 << 10, 64 << 10
 
 
 class SafeClient:
@@ -140,21 +78,11 @@ class SafeClient:
         return self._refusals.snapshot()
 
     def fetch(self, request: FetchRequest | str) -> FetchResponse:
-        """Fetch a URL and wait for the response. A status of 400 or more is a response too. Raises ``FetchError``.
-
-        Args:
-            request: The request, or a URL for a GET request.
-
-        """
+        """Fetch a URL (GET) or a request and wait for the response, whatever its status. Raises ``FetchError``."""
         return NETWORK.run(self.afetch(request))
 
     async def afetch(self, request: FetchRequest | str) -> FetchResponse:
-        """Like ``fetch``, on the event loop of the caller. Cancelling the task closes the connection.
-
-        Args:
-            request: The request, or a URL for a GET request.
-
-        """
+        """Like ``fetch``, on the event loop of the caller. Cancelling the task closes the connection."""
         if isinstance(request, str):
             request = FetchRequest(url=request)
         try:
@@ -175,15 +103,14 @@ class SafeClient:
         visited: list[str] = []
         while True:
             try:
-                hop = await self._one(request)
+                url, found = await self._one(request)
             except FetchRefused as error:
                 if not visited or error.rule != "private_ip_blocked":
                     raise
                 raise FetchRefused(replace(error.violation, rule="redirect_to_private_ip")) from None
-            if hop.response is not None:
-                return replace(hop.response, redirects=tuple(visited))
-            assert hop.follow is not None
-            visited.append(hop.target.url)
+            if isinstance(found, FetchResponse):
+                return replace(found, redirects=tuple(visited))
+            visited.append(url)
             if len(visited) > self.policy.max_redirects:
                 raise refused(
                     "too_many_redirects",
@@ -191,30 +118,35 @@ class SafeClient:
                     f"it redirects more than {self.policy.max_redirects} times",
                     f"FetchPolicy(max_redirects={self.policy.max_redirects + 10})",
                 )
-            request = hop.follow
+            request = found
 
-    async def _one(self, request: FetchRequest) -> _Hop:
+    async def _one(self, request: FetchRequest) -> tuple[str, FetchResponse | FetchRequest]:
+        """Send a request. Returns its URL, and the response or the request that follows a redirect."""
         decision = self.policy.check_request(request.method, request.url, len(request.payload))
-        record = _record(request, decision.target)
+        target = decision.target
+        host, port, path = (target.host, target.port, target.path.partition("?")[0]) if target else ("", 0, "")
+        record = AuditRecord(
+            event="", via="fetch", method=request.method, host=host, port=port, path=path,
+            bytes_out=len(request.payload),
+        )  # fmt: skip
         try:
             target = decision.require()
-            record = _record(request, target)
             sent = replace(request, headers=self._vault.fill(target, request.header_list))
             self._limit.count(decision.limit_key, f"{request.method} {target.url}"[:300])
             pinned = await pin_in_thread(target, self.policy, self._resolver, self._threads())
+            record = replace(record, address=pinned.address)
+            self._audit(replace(record, event="allowed"))
+            found, address = await self._exchange(request, sent, pinned)
         except FetchError as error:
-            self._note_end(record, error)
+            if error.rule != "audit_failed":
+                event = "refused" if isinstance(error, FetchRefused) else "failed"
+                # A URL that cannot be parsed may hold a password, and the reason quotes it.
+                reason = str(error) if record.host else ""
+                self._audit(replace(record, event=event, rule=error.rule, reason=reason))
             raise
-        record = replace(record, address=pinned.address)
-        self._audit(replace(record, event="allowed"))
-        try:
-            hop, address = await self._exchange(request, sent, pinned)
-        except FetchError as error:
-            self._note_end(record, error)
-            raise
-        size, status = (len(hop.response.body), hop.response.status) if hop.response else (0, None)
+        size, status = (len(found.body), found.status) if isinstance(found, FetchResponse) else (0, None)
         self._audit(replace(record, event="finished", address=address, bytes_in=size, status=status))
-        return hop
+        return target.url, found
 
     def _threads(self) -> ThreadPoolExecutor:
         """Return the threads for lookups; makes new ones in a forked child, which has no threads of its parent."""
@@ -222,71 +154,53 @@ class SafeClient:
             self._lookups, self._process = lookup_threads(), os.getpid()
         return self._lookups
 
-    def _note_end(self, record: AuditRecord, error: FetchError) -> None:
-        if error.rule == "audit_failed":
-            return
-        event = "refused" if isinstance(error, FetchRefused) else "failed"
-        # A URL that cannot be parsed may hold a password, and the reason quotes it.
-        reason = str(error) if record.host else ""
-        self._audit(replace(record, event=event, rule=error.rule, reason=reason))
-
-    async def _exchange(self, request: FetchRequest, sent: FetchRequest, pinned: Pinned) -> tuple[_Hop, str]:
+    async def _exchange(
+        self, request: FetchRequest, sent: FetchRequest, pinned: Pinned
+    ) -> tuple[FetchResponse | FetchRequest, str]:
         """Send ``sent``, which holds secrets. A redirect is built from ``request``, which holds none."""
         target = pinned.target
         if target.scheme == "https" and self._tls is None:
             self._tls = verifying_context(self._ca_file)
-        backend = PinnedBackend(pinned)
-        pool = httpcore.AsyncConnectionPool(
-            ssl_context=self._tls, max_connections=1, max_keepalive_connections=0, network_backend=backend
-        )
-        url = httpcore.URL(
-            scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode()
-        )
-        timeouts = {
-            "connect": self.policy.connect_timeout_s,
-            "read": self.policy.request_timeout_s,
-            "write": self.policy.request_timeout_s,
-            "pool": self.policy.connect_timeout_s,
-        }
+        tls = self._tls if target.scheme == "https" else None
+        reader, writer = await connect(pinned, self.policy.connect_timeout_s, tls)
         try:
-            async with (
-                pool,
-                pool.stream(
-                    request.method,
-                    url,
-                    headers=_wire_headers(sent, target),
-                    content=request.payload or None,
-                    extensions={"timeout": timeouts},
-                ) as answer,
-            ):
-                return await self._read(request, target, answer), backend.connected_to
-        except httpcore.ConnectTimeout:
-            message = f"no connection to {target.endpoint} within {self.policy.connect_timeout_s:g} s"
-            raise FetchError(f"{message}; is the host up?", rule="connection_timeout") from None
-        except httpcore.ConnectError as error:
-            message = f"could not connect to {target.endpoint} ({pinned.address}): {error}"
-            raise FetchError(message, rule="connection_failed") from None
-        except httpcore.TimeoutException:
-            raise TimeoutError from None
-        except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+            http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+            head = h11.Request(method=request.method, target=target.path, headers=_wire_headers(sent, target))
+            for event in (head, h11.Data(data=request.payload), h11.EndOfMessage()):
+                writer.write(http.send(event) or b"")
+            with contextlib.suppress(OSError):  # a server may answer and close before it has read the whole request
+                await writer.drain()
+            return await self._read(request, target, http, reader), writer.get_extra_info("peername")[0]
+        except (h11.ProtocolError, OSError) as error:
             why = str(error)[:200] or type(error).__name__
             raise FetchError(f"the exchange with {target.endpoint} failed: {why}") from None
+        finally:
+            writer.transport.abort()
 
-    async def _read(self, request: FetchRequest, target: Target, answer: httpcore.Response) -> _Hop:
-        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers)
-        follow = next_request(request, target, answer.status, _first(headers, "location"))
-        if follow is not None:
-            return _Hop(target, follow=follow)
+    async def _read(
+        self, request: FetchRequest, target: Target, http: h11.Connection, reader: asyncio.StreamReader
+    ) -> FetchResponse | FetchRequest:
         most = self.policy.max_response_body_bytes
-        declared = _first(headers, "content-length")
-        if request.method != "HEAD" and declared is not None and declared.isdigit() and int(declared) > most:
-            raise _too_large(request, target, most)
-        body = bytearray()
-        async for chunk in answer.aiter_stream():
-            if len(body) + len(chunk) > most:
-                raise _too_large(request, target, most)
-            body += chunk
-        return _Hop(target, FetchResponse(status=answer.status, headers=headers, body=bytes(body), url=target.url))
+        status, headers, body = 0, Headers(), bytearray()
+        while not isinstance(event := http.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                http.receive_data(await reader.read(_CHUNK))
+            elif isinstance(event, h11.Response):
+                status = event.status_code
+                headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
+                follow = next_request(request, target, status, _first(headers, "location"))
+                if follow is not None:
+                    return follow
+                declared = _first(headers, "content-length")
+                if request.method != "HEAD" and declared is not None and declared.isdigit() and int(declared) > most:
+                    raise _too_large(request, target, most)
+            elif isinstance(event, h11.Data):
+                if len(body) + len(event.data) > most:
+                    raise _too_large(request, target, most)
+                body += event.data
+            elif not isinstance(event, h11.InformationalResponse):
+                raise h11.RemoteProtocolError("it closed the connection")
+        return FetchResponse(status=status, headers=headers, body=bytes(body), url=target.url)
 
 
 def _wire_headers(request: FetchRequest, target: Target) -> list[tuple[bytes, bytes]]:
@@ -308,13 +222,6 @@ def _too_large(request: FetchRequest, target: Target, most: int) -> FetchRefused
     subject = f"{request.method} {target.url}"[:300]
     reason = f"the response is larger than {most} bytes"
     return refused("response_body_too_large", subject, reason, f"FetchPolicy(max_response_body_bytes={most * 4 or 1})")
-
-
-def _record(request: FetchRequest, target: Target | None) -> AuditRecord:
-    host, port, path = (target.host, target.port, target.path.partition("?")[0]) if target else ("", 0, "")
-    return AuditRecord(
-        event="", via="fetch", method=request.method, host=host, port=port, path=path, bytes_out=len(request.payload)
-    )
 
 
 # Turns a redirect into a new request, which then passes every check again.

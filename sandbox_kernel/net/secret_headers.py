@@ -13,7 +13,7 @@ import binascii
 import hmac
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
@@ -143,10 +143,6 @@ class Vault:
         if target.scheme != "http" or not wants:
             return target
         return replace(target, scheme="https", port=DEFAULT_PORTS["https"] if target.port == 80 else target.port)
-
-    def fills_in_plain(self, target: Target, ports: Collection[int]) -> bool:
-        """Return whether a tunnel to this target may carry a plain request that needs a secret."""
-        return target.port in ports and any(secret.is_for(target) for secret in self._held)
 
     def check_tunnel(self, target: Target) -> None:
         """Refuse a tunnel to the host of a secret: the server would receive the placeholder instead of the value."""

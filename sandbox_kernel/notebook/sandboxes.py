@@ -198,15 +198,15 @@ class NotebookSandboxes:
         if tell is None:
             return True
         loop, box, language = asyncio.get_running_loop(), self.box(options), options.effective_language
-        check, session = bool(options.check), choice.must_open
+        session = choice.must_open
 
         def told(progress: PrepareProgress) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: its cell was interrupted, and is long over
                 loop.call_soon_threadsafe(tell, progress)
 
         def prepare() -> None:
-            if not box.is_ready(language, check=check, session=session):
-                box.prepare(language, check=check, on_progress=told)
+            if not box.is_ready(language, session=session):
+                box.prepare(language, on_progress=told)
 
         work = loop.run_in_executor(None, prepare)
         if await done_before(work, io.cancel):

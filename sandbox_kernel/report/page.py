@@ -27,33 +27,24 @@ _CELL = 'style="text-align:left;vertical-align:top"'
 _EVIDENCE = 'style="padding-left:1em;opacity:.8"'
 
 
-def report_page(document: Mapping[str, Any], *, open_only: bool = False) -> str:
-    """Return a ``CapabilityReport.to_dict`` as HTML; with ``open_only`` only lines that are not enforced."""
-    tried = document["lines"]
-    lines = [row for row in tried if not open_only or row["enforced"] is not True]
-    languages = [(name, row) for name, row in document["languages"].items() if not open_only or not row["available"]]
-    parts = [_heading(document)]
-    if lines:
-        parts.append(f"<table>{_head('area', 'tried', 'stopped', 'by')}{''.join(_lines(lines))}</table>")
-    else:
-        parts.append(f"<p><i>{'Everything that was tried was stopped' if tried else 'Nothing was measured'}.</i></p>")
-    if languages:
+def report_page(document: Mapping[str, Any]) -> str:
+    """Return a ``CapabilityReport.to_dict`` as HTML."""
+    title = " · ".join((document["backend"], describe_isolation(document["isolation"]), document["host"]))
+    counted = [row["enforced"] for row in document["lines"]]
+    sums = [(word, counted.count(state)) for state, word in WORD.items()]
+    summary = ", ".join(f"{number} {word}" for word, number in sums if number) or "Nothing was measured."
+    parts = [f"<div><b>{escape(title)}</b></div><div>{summary}</div>"]
+    if counted:
+        parts.append(f"<table>{_head('area', 'tried', 'stopped', 'by')}{''.join(_lines(document['lines']))}</table>")
+    if languages := document["languages"]:
         head = _head("language", "runs", "version", "from")
-        parts.append(f"<table>{head}{''.join(_language(name, row) for name, row in languages)}</table>")
+        parts.append(f"<table>{head}{''.join(_language(name, row) for name, row in languages.items())}</table>")
     if weaknesses := document["weaknesses"]:
         parts.append(f"<p>Known weaknesses</p><ul>{''.join(f'<li>{escape(text)}</li>' for text in weaknesses)}</ul>")
     if hidden := document.get("hidden"):
         parts.append(f"<p>Hidden in the folder that programs work on: {escape(', '.join(hidden))}</p>")
     # The evidence quotes output of a sandbox. It must not be typeset as a formula: formulas can contain links.
     return f'<div class="mathjax_ignore tex2jax_ignore" style="font-size:90%">{"".join(parts)}</div>'
-
-
-def _heading(document: Mapping[str, Any]) -> str:
-    title = " · ".join((document["backend"], describe_isolation(document["isolation"]), document["host"]))
-    counted = [row["enforced"] for row in document["lines"]]
-    sums = [(word, counted.count(state)) for state, word in WORD.items()]
-    text = ", ".join(f"{number} {word}" for word, number in sums if number)
-    return f"<div><b>{escape(title)}</b></div><div>{text}</div>"
 
 
 def _head(*names: str) -> str:
@@ -88,74 +79,69 @@ def _mark(state: bool | None, word: str) -> str:
     return f'<td style="{style}" title="{word}">{MARK[state]}</td>'
 
 
-_SHOW_ALL, _SHOW_OPEN = "everything", "only what is not enforced"
-
 #: Measures again and returns a new ``to_dict()``. Its argument is a progress callback ``(done, total)``.
 Measure = Callable[[Callable[[int, int], None]], Mapping[str, object]]
 
 
 def report_explorer(document: Mapping[str, object], measure: Measure | None = None) -> Any:
-    """Return a widget that filters the lines of a report and, unless ``measure`` is None, can measure again."""
+    """Return a widget that shows a report, tries the user's browser and, unless ``measure`` is None, measures again."""
     import ipywidgets
 
     current = dict(document)
-    choice = ipywidgets.ToggleButtons(options=[_SHOW_ALL, _SHOW_OPEN], style={"button_width": "auto"})
     again = ipywidgets.Button(description="Run again", icon="refresh", disabled=measure is None)
     browser = ipywidgets.Button(description="Try this browser", icon="window-maximize")
     browser.tooltip = "Frames in a page of ours try to reach this machine, as an output of a sandbox could"
     attempts = ipywidgets.HTML()
     bar = ipywidgets.IntProgress(value=0, min=0, max=1, layout={"width": "160px", "display": "none"})
-    when = ipywidgets.Label(_when(current))
-    page = ipywidgets.HTML(_page(current, _SHOW_ALL))
+    when, page = ipywidgets.Label(), ipywidgets.HTML()
 
-    def draw(_: object = None) -> None:
-        page.value, when.value = _page(current, choice.value), _when(current)
+    def draw() -> None:
+        page.value, when.value = defused(report_page(current)), _when(current)
 
     def progress(done: int, total: int) -> None:
         bar.max, bar.value = total, done
 
     def remeasure() -> None:
         assert measure is not None
+        bar.value, bar.layout.display = 0, ""
         try:
             current.update(measure(progress))
-            draw()
-        except Exception as error:  # no caller waits for this thread, so the page shows the error
-            when.value = f"Measuring failed: {error}"
         finally:
-            again.disabled, bar.layout.display = False, "none"
-
-    def show(address: str) -> None:
-        attempts.value = f'<iframe src="{escape(address)}" style="width:100%;height:90px;border:0"></iframe>'
+            bar.layout.display = "none"
 
     def try_browser() -> None:
+        def show(address: str) -> None:
+            attempts.value = f'<iframe src="{escape(address)}" style="width:100%;height:90px;border:0"></iframe>'
+
         try:
-            lines = measure_page(show)
-            before = current.get("lines")
-            kept = [line for line in before if line.get("area") != AREA] if isinstance(before, list) else []
-            current["lines"] = [*kept, *map(asdict, lines)]
-            draw()
-        except OSError as error:
-            when.value = f"Trying the browser failed: {error}"
+            lines, before = measure_page(show), current.get("lines")
         finally:
-            browser.disabled, attempts.value = False, ""
+            attempts.value = ""
+        kept = [line for line in before if line.get("area") != AREA] if isinstance(before, list) else []
+        current["lines"] = [*kept, *map(asdict, lines)]
 
-    def asked_for_browser(_: object) -> None:
-        browser.disabled = True
-        threading.Thread(target=try_browser, name="sandbox-report-page", daemon=True).start()
+    def in_thread(button: Any, work: Callable[[], None]) -> None:
+        """Let a button do work that takes seconds, so that it does not block the kernel."""
 
-    def clicked(_: object) -> None:
-        # Measuring takes seconds, so it runs in a thread and does not block the kernel.
-        again.disabled, bar.value, bar.layout.display = True, 0, ""
-        threading.Thread(target=remeasure, name="sandbox-report", daemon=True).start()
+        def run() -> None:
+            try:
+                work()
+                draw()
+            except Exception as error:  # no caller waits for this thread, so the page shows the error
+                when.value = f"Measuring failed: {error}"
+            finally:
+                button.disabled = False
 
-    choice.observe(draw, "value")
-    again.on_click(clicked)
-    browser.on_click(asked_for_browser)
-    return ipywidgets.VBox([choice, ipywidgets.HBox([again, browser, bar, when]), attempts, page])
+        def clicked(_: object) -> None:
+            button.disabled = True
+            threading.Thread(target=run, name="sandbox-report", daemon=True).start()
 
+        button.on_click(clicked)
 
-def _page(document: Mapping[str, object], choice: str) -> str:
-    return defused(report_page(document, open_only=choice == _SHOW_OPEN))
+    in_thread(again, remeasure)
+    in_thread(browser, try_browser)
+    draw()
+    return ipywidgets.VBox([ipywidgets.HBox([again, browser, bar, when]), attempts, page])
 
 
 def _when(document: Mapping[str, object]) -> str:

@@ -10,14 +10,17 @@ import contextlib
 import select
 import threading
 import weakref
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SessionError
 from sandbox_kernel.session.cell.displays import HostWork
-from sandbox_kernel.session.present_worker import PresentWorker, StillBusy
 from sandbox_kernel.session.worker.gate_client import GateLost
 
-#: How long a session may be held open by this thread after it was dropped, and how long nothing runs before evicted
-#: checkpoints end.
+if TYPE_CHECKING:
+    from sandbox_kernel.session.supervisor import WorkerSupervisor
+
+#: How long a session may be held open by this thread after it was dropped, and how long nothing runs before checkpoints
+#: that are too many end.
 _LOOK_S = 0.5
 #: How many reads of a worker's channel there may be between two cells: a worker that floods is left alone then.
 MAX_READS = 20_000
@@ -29,8 +32,8 @@ class BackgroundListener:
     The thread waits at an epoll that stays: what a worker says while a cell runs does not wake it.
     """
 
-    def __init__(self, present: PresentWorker) -> None:
-        self._present = weakref.ref(present)
+    def __init__(self, supervisor: WorkerSupervisor) -> None:
+        self._supervisor = weakref.ref(supervisor)
         self._epoll: select.epoll | None = None
         self._fd = -1
         self._reads = 0
@@ -40,11 +43,13 @@ class BackgroundListener:
         self._just_ran = False
 
     def idle(self) -> None:
-        """The session waits for a cell, and a front end listens: begin, in a thread that is made once."""
+        """The session waits for a cell: begin, if a front end listens, in a thread that is made once."""
+        supervisor = self._supervisor()
+        live = supervisor.live if supervisor is not None else None
+        if live is None or not live.background.listens:
+            return
         self.busy()
-        present = self._present()
-        live = present.live if present is not None else None
-        if live is None or live.channel.closed:
+        if live.channel.closed:
             return
         if self._epoll is None:
             self._epoll = select.epoll()
@@ -65,35 +70,35 @@ class BackgroundListener:
         with contextlib.closing(epoll):
             while True:
                 found = epoll.poll(_LOOK_S)
-                present = self._present()
-                if present is None or present.closed:
+                supervisor = self._supervisor()
+                if supervisor is None or supervisor.closed:
                     return
                 if found:
-                    self._hear(present)
+                    self._hear(supervisor)
                 elif self._just_ran:
                     self._just_ran = False
                 else:
-                    self._end_evicted(present)
-                del present
+                    self._tidy(supervisor)
+                del supervisor
 
-    def _end_evicted(self, present: PresentWorker) -> None:
-        """End evicted checkpoints, some each time: nothing has run for a while."""
-        live = present.live
-        if live is None or not live.evicted.nodes():
-            return
-        with contextlib.suppress(StillBusy, SessionError, GateLost), present.lock(0.0):
+    def _tidy(self, supervisor: WorkerSupervisor) -> None:
+        """End checkpoints that are too many: nothing has run for a while."""
+        live = supervisor.live
+        if live is not None and live.tree.surplus > 0:
             # What is wrong with the worker is noticed by the next cell, and told.
-            if present.live is live and self._fd >= 0:
-                live.end_evicted()
+            with contextlib.suppress(SessionError, GateLost), supervisor.lock(0.0):
+                if supervisor.live is live and self._fd >= 0:
+                    live.look_at_variables()
 
-    def _hear(self, present: PresentWorker) -> None:
+    def _hear(self, supervisor: WorkerSupervisor) -> None:
         """Hand on what has come, if anything; a session whose turn another thread has is left to it."""
-        with contextlib.suppress(StillBusy), present.lock(_LOOK_S):
-            live = present.live
+        with contextlib.suppress(SessionError), supervisor.lock(_LOOK_S):
+            live = supervisor.live
             if self._fd < 0 or live is None:
                 return
             self._reads += 1
             self._work = self._work or HostWork()
-            live.hear()
+            for message in live.channel.hear():
+                live.background.take(message)
             if self._reads >= MAX_READS or self._work.is_used_up or live.channel.closed:
                 self.busy()

@@ -24,7 +24,7 @@ from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.worker.messages import clean
 
 #: How a page computes the path of a cell; the same as in ``guest/python/cell_names.py``.
-CELL_FOLDER, CELL_SUFFIX, HASH_SEED = "/sandbox-cells/", ".py", 0xC70F6907
+CELL_FOLDER, CELL_SUFFIX, HASH_SEED = "/tmp/ipykernel_1/", ".py", 0xC70F6907
 #: The largest request of a page, and the largest message of a session, in bytes.
 MAX_REQUEST, MAX_MESSAGE = 2 << 20, 4 << 20
 #: The largest event: a page gets it without having asked.

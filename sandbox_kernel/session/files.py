@@ -7,13 +7,13 @@ descriptor. Used only by the thread that has the session's turn.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.box_folder import FolderLink, LargeFiles, OlderStates, PutAgain
+from sandbox_kernel.workspace.box_folder import FolderLink, LargeFiles, OlderStates
 from sandbox_kernel.workspace.changes import MAX_CHANGES, Snapshot, compare, displayed, incomplete, snapshot
 from sandbox_kernel.workspace.overlay.session_layer import HereLink
 from sandbox_kernel.workspace.transfer import FolderState, take_folder
@@ -90,10 +90,12 @@ class WorkFiles:
             if self._share is None:
                 self._compare(box)
                 return
-            put = self._share.put_again(box, worker.tree.present, written)
-            self._share.pull(box, list(_own(self._compare(box), put)))
-            self._share.now_in(worker.tree.present, put)
-            if not put.is_empty:
+            share = self._share
+
+            def keep(is_others: Callable[[str], bool]) -> None:
+                share.pull(box, list(_own(self._compare(box), is_others)))
+
+            if share.undo(box, worker.tree.present, written, keep):
                 self._settle(worker, box)
 
     def read(self, worker: JailedWorker, path: str) -> bytes:
@@ -160,12 +162,12 @@ def older_states(worker: JailedWorker) -> OlderStates:
     return OlderStates(living, next(reversed(tree.records)))  # the newest record is the last one
 
 
-def _own(changes: Iterable[FsChange], put: PutAgain) -> Iterator[FsChange]:
+def _own(changes: Iterable[FsChange], is_others: Callable[[str], bool]) -> Iterator[FsChange]:
     """Yield those changes of an undo that are not what others have changed."""
     for change in changes:
-        if not put.is_others(change.path):
+        if not is_others(change.path):
             yield change
-        elif change.renamed_from is not None and not put.is_others(change.renamed_from):
+        elif change.renamed_from is not None and not is_others(change.renamed_from):
             yield FsChange(path=change.renamed_from, kind="deleted")
 
 
@@ -199,27 +201,20 @@ class HereFiles(WorkFiles):
 
     def bring(self, worker: JailedWorker) -> list[Note]:
         """See ``WorkFiles``."""
-        layer = worker.layer
         found: list[Note] = []
-        if self._is_new(worker):
-            self._link.begin_over(layer)
-            if layer is None:
-                found.append(notes.folder_copied(self._link.why_copied))
-                with Rooted(worker.jail.box_fd) as box:
-                    found += self._link.copy_in(box)
-                    self._settle(worker, box)
-            else:
-                found += layer.look.not_given[:5]
         with Rooted(worker.jail.box_fd) as box:
+            if self._is_new(worker):
+                found += self._link.begin_over(worker.layer, box)
+                if worker.layer is None:
+                    found.insert(0, notes.folder_copied(self._link.why_copied))
+                    worker.keep_files()
             try:
                 written, more = self._link.bring_in(box, lambda: self._keep_early(worker), older_states(worker))
             except (OSError, SandboxError) as error:
                 return [*found, notes.no_files_brought_in(error)]
-            if written and layer is not None:
+            if written:
                 worker.keep_files()
-                layer.look.settle(written)
-            elif written:
-                self._settle(worker, box)
+                self._link.look.settle(written)
         return [*found, *more]
 
     def before_loading(self, worker: JailedWorker) -> None:
@@ -235,57 +230,39 @@ class HereFiles(WorkFiles):
 
     def after(self, worker: JailedWorker) -> tuple[tuple[FsChange, ...], list[Note]]:
         """See ``WorkFiles``."""
-        layer = worker.layer
         early, missing = self._early, self._early_missing
         self._early, self._early_missing = (), []
-        if layer is None:
-            changes, more = super().after(worker)
-        else:
-            seen = layer.look.changes()
-            more = self._link.keep_changes(layer.look.layer, seen)
-            changes = displayed(seen.changes[:MAX_CHANGES])
-            more += incomplete(seen.truncated, len(seen.changes))
+        seen = self._link.look.changes()
+        changes = displayed(seen.changes[:MAX_CHANGES])
+        more = [*self._link.keep_changes(seen), *incomplete(seen.truncated, len(seen.changes))]
         more += self._link.here.project.git_notes(changes)
         told = {change.path for change in changes}
         return (*(change for change in early if change.path not in told), *changes), [*missing, *more]
 
     def rolled_back(self, worker: JailedWorker) -> None:
         """See ``WorkFiles``."""
-        if worker.layer is None:
-            super().rolled_back(worker)
-        else:
-            worker.layer.look.settle()
+        self._link.look.settle()
 
     def undone(self, worker: JailedWorker, written: Mapping[str, int] | None = None) -> None:
         """See ``WorkFiles``."""
-        layer, node = worker.layer, worker.tree.present
-        with Rooted(worker.jail.box_fd) as box, self._link.here.lock:
-            put = self._link.put_again(box, node, written)
-            found = self._link.found(box, self._compare(box)) if layer is None else layer.look.changes()
-            own = {path: now for path, now in found.now.items() if not put.is_others(path)}
-            self._link.keep_changes(box if layer is None else layer.look.layer, replace(found, now=own))
-            self._link.now_in(node, put)
-        if not put.is_empty:
-            worker.keep_files()
+
+        def keep(is_others: Callable[[str], bool]) -> None:
+            found = self._link.look.changes()
+            own = {path: now for path, now in found.now.items() if not is_others(path)}
+            self._link.keep_changes(replace(found, now=own))
+
+        with Rooted(worker.jail.box_fd) as box:
+            if self._link.undo(box, worker.tree.present, written, keep):
+                worker.keep_files()
 
     def write(self, worker: JailedWorker, path: str, data: bytes | str) -> None:
         """See ``WorkFiles``."""
-        if worker.layer is None:
-            super().write(worker, path, data)
-            return
         self.bring(worker)
         with Rooted(worker.jail.box_fd) as box:
             box.write(path, encoded(path, data))
-        self._link.keep_changes(worker.layer.look.layer, worker.layer.look.changes())
+        self._link.keep_changes(self._link.look.changes())
         worker.keep_files()
 
     def clear(self, worker: JailedWorker) -> None:
         """See ``WorkFiles``. Raises ``InvalidRequest``: the folder is the user's."""
         raise InvalidRequest("the session works on a folder of yours, which is not emptied; discard drops its changes")
-
-    def _settle(self, worker: JailedWorker, box: Rooted) -> None:
-        if worker.layer is None:
-            super()._settle(worker, box)
-        else:
-            worker.keep_files()
-            worker.layer.look.settle()

@@ -14,18 +14,17 @@ from sandbox_kernel.backends.functions.host_function import HostFunctions
 from sandbox_kernel.backends.outcome import NetworkSigns, network_notes
 from sandbox_kernel.backends.wasm.packages import package_files, usual_indexes
 from sandbox_kernel.backends.wasm.prepare import guest_digest, switches_of
-from sandbox_kernel.backends.wasm.store import StoreEntry
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.backends.wasm.wasm_job import (
     COMPILED,
     FACTS,
     RUNTIME_MB,
-    check_mounts,
+    WHEELS,
     embedder_rlimits,
     make_walls,
     preopens,
 )
-from sandbox_kernel.backends.wasm.wheels import LoadedWheels, Wheels, wheels_mark
+from sandbox_kernel.backends.wasm.wheels import Wheels, wheels_mark
 from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
@@ -39,7 +38,7 @@ from sandbox_kernel.session.open_session import destroyed_if_not_started
 from sandbox_kernel.session.python_state import file_name
 from sandbox_kernel.session.saved_file import ImageHeader, read_image, write_image
 from sandbox_kernel.session.session import Session
-from sandbox_kernel.session.take_state import State, take_changes, take_state
+from sandbox_kernel.session.take_state import State, take_state
 from sandbox_kernel.session.worker.memory_budget import can_be_sealed
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.box_folder import FolderLink
@@ -108,7 +107,7 @@ class WasmSession(Session):
         """
         opening = self._opening
         with self._supervisor.turn() as worker:
-            state = take_changes(worker) if opening.guest.image else take_state(worker)
+            state = take_state(worker)
         share = opening.share.another() if opening.share is not None else None
         spec = replace(opening.spec, name=name or f"{self.language}-wasm-{next(_numbers)}")
         return WasmSession(replace(opening, spec=spec, state=state, share=share, forked=True))
@@ -125,30 +124,24 @@ class _Opening:
     on_open: OnOpen | None
     share: FolderLink | None
     functions: HostFunctions | None
-    entry: StoreEntry | None = None
-    #: The packages that the present worker began with; those of another one if its state is this one's beginning.
-    wheels: LoadedWheels | None = None
     #: Whether the state is that of a session here, so that nothing of it has to be found out by starting with it.
     forked: bool = False
 
     def __post_init__(self) -> None:
         backend, guest = self.backend, self.guest
         backend.check_network()
-        check_mounts(backend.policy, guest)
-        self._switches = switches_of(guest, fuel=False)
+        backend.check_mounts(guest)
+        self._switches = switches_of(guest)
         self._engine = _ENGINES[guest.entry]
-        if self.entry is None:
-            with host_trouble():
-                self.entry = backend.ready(guest, self._switches)
-        self._entry = self.entry
+        with host_trouble():
+            self._entry = backend.ready(guest, self._switches)
+            self._wheels = backend.wheels_for(guest)
 
     @host_trouble()
     def begin(self) -> JailedWorker:
         """Start a worker. Only the first one gets the given state; later ones start empty."""
         state, self.state = self.state, None
         forked, self.forked = self.forked, False
-        if state is None or not state.changes:
-            self.wheels = self.backend.loaded_wheels(self.guest, self._switches, self._entry)
         jail = self.backend.pool.take(self._walls())
         memory_bytes = (self.spec.memory_mb + RUNTIME_MB) * MIB
         try:
@@ -174,14 +167,13 @@ class _Opening:
     def _walls(self) -> Walls:
         """Return the walls around the engine, with a spare worker that has the guest loaded."""
         limits, memory_mb, enforcer = self.spec.limits, self.spec.memory_mb, self.backend.enforcer.name
-        seen = (self._entry.path, *(self.wheels.paths if self.wheels is not None else ()))
-        runtime = [*(Grant(path, path, False) for path in seen), *self._library()]
+        runtime = [*(Grant(found.path, found.path, False) for found in (self._entry, *self._wheels)), *self._library()]
         walls = make_walls(limits, memory_mb, self.backend.policy, enforcer, runtime, given=self.backend.grants)
         known = {
             "module": self._entry.file(COMPILED),
             "facts": self._entry.file(FACTS) if FACTS in self._entry.files else None,
-            "switches": self._switches.to_dict(),
-            "base": self.wheels.memory if self.wheels is not None else None,
+            "booted": bool(self.guest.image),
+            "switches": self._switches,
         }
         rlimits = embedder_rlimits(limits, memory_mb + RUNTIME_MB, enforcer)
         # Checkpoints are forks, so forking is allowed. The jail has no other program to execute, and the guest has no
@@ -196,27 +188,21 @@ class _Opening:
         folder = package_files(self.backend.store, self.guest.package).path
         return [Grant(folder, folder, False)]
 
-    def _indexes(self) -> list[str]:
-        """Return the package indexes of ``%pip``; none where nothing can be reached."""
-        policy = self.backend.policy
-        reaches = self.spec.language is Language.PYTHON and (policy.network or policy.network_rules)
-        return usual_indexes() if reaches else []
-
     def _step(self, jail: Jail, state: State | None) -> Step:
-        booted = bool(self.guest.image)
+        booted, policy = bool(self.guest.image), self.backend.policy
         folders = preopens(jail, sees_cell=booted)
         folders = folders if booted else [folder for folder in folders if folder["guest"] not in (".", "/")]
         # After the work folder, so that mounts do not change the descriptor numbers that a saved session knows.
         folders[1:1] = [{"host": grant.source, "guest": LIBRARY, "writable": False} for grant in self._library()]
-        folders += [self.wheels.preopen] if self.wheels is not None else []
+        folders += [{"host": found.path, "guest": WHEELS, "writable": False} for found in self._wheels]
+        reaches = self.spec.language is Language.PYTHON and (policy.network or policy.network_rules)
         plan = {
             "memory_bytes": self.spec.memory_mb * MIB,
             "preopens": folders,
             "scratch": jail.places.tmp,
-            "env": dict(self.backend.policy.env),
+            "env": dict(policy.env),
             "elapsed_s": state.elapsed_s if state is not None else 0.0,
-            "changes": state is not None and state.changes,
-            "indexes": self._indexes(),
+            "indexes": usual_indexes() if reaches else [],
         }
         return Step(kind="session", argv=[json.dumps(plan)], cwd=jail.places.work, env={}, rlimits={})
 
@@ -233,28 +219,19 @@ def open_wasm_session(
     share: FolderLink | None = None,
     functions: HostFunctions | None = None,
 ) -> WasmSession:
-    """Open a session inside WebAssembly. Wrong arguments raise before anything starts.
+    """Open a session inside WebAssembly. Wrong arguments raise ``InvalidRequest`` before anything starts.
 
-    Args:
-        backend: gives policy, store and configuration.
-        language: the language of the cells.
-        name: the session's name; None makes one.
-        memory_mb: the memory limit of the guest in MB.
-        checkpoints: how many cells back ``undo`` can go; 0 switches rollback off.
-        limits: the other limits; None takes the defaults.
-        on_open: called with this session and with each that is forked from it, so that the caller can close them.
-        share: the link to the box's shared folder; None when the session shares no files.
-        functions: host functions that the cells may call; None for none.
-
-    Raises:
-        InvalidRequest: an argument is wrong, or the language has no sessions inside WebAssembly.
-
+    ``on_open`` is called with this session and with each that is forked from it, so that the caller can close them.
+    ``share`` is the link to the box's shared folder; None when the session shares no files.
     """
     spoken = Language.parse(language)
     if spoken not in WASM_LANGUAGES:
         known = ", ".join(WASM_LANGUAGES)
         raise InvalidRequest(f"there are no wasm sessions for {spoken}; expected one of: {known}, or backend='process'")
-    guest = session_guest(spoken, backend)
+    found = session_guests(spoken)
+    # The large Python is used where it was prepared, which only happens when it is asked for; wheels are for the other.
+    ready = [] if backend.wheels is not None else [guest for guest in found if backend.is_prepared(guest)]
+    guest = (ready or found[-1:])[0]
     spec = _spec(backend, guest, name, memory_mb, checkpoints, Limits.given(limits))
     return WasmSession(_Opening(backend, guest, spec, None, on_open, share, functions))
 
@@ -325,14 +302,6 @@ def session_guests(language: Language) -> list[WasmLanguage]:
     """Return the guests that can run sessions of a language; for Python the large one, then the light one."""
     guest = catalogue()[language]
     return [guest.session, guest] if guest.session is not None else [guest]
-
-
-def session_guest(language: Language, backend: WasmBackend) -> WasmLanguage:
-    """Return the guest for a new session: the large one if it was prepared, which only happens when it is asked for."""
-    found = session_guests(language)
-    if backend.wheels is not None:
-        return found[-1]
-    return next((guest for guest in found if backend.is_prepared(guest)), found[-1])
 
 
 def _spec(

@@ -18,17 +18,11 @@ from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecResult, notes
 from sandbox_kernel.receipt import one_line
-from sandbox_kernel.session.cell.request import CellRequest, SessionSpec
+from sandbox_kernel.session.cell.request import CellEvents, CellRequest, SessionSpec
 from sandbox_kernel.session.saved_file import MOST_RECIPES, ImageHeader, SavedSession, read_image, write_image
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
-from sandbox_kernel.session.take_state import (
-    State,
-    StateCopies,
-    StateCopy,
-    cloudpickle_source,
-    take_variables,
-)
+from sandbox_kernel.session.take_state import State, cloudpickle_source, take_variables
 from sandbox_kernel.session.tree.node import Node
 from sandbox_kernel.session.tree.variables import can_run_again
 from sandbox_kernel.session.worker.worker import JailedWorker
@@ -47,6 +41,8 @@ _NOT_HERE = (
     "Sandbox(here=folder), to have the other files too"
 )
 _MOST_NAMES, _MOST_NAME = 10_000, 500
+#: How many copies of states a session holds that uses a GPU; each may be as large as the session.
+MOST_COPIES = 2
 #: How many names a report shows of each kind; all of them are in its attributes.
 _MOST_LINES = 40
 
@@ -76,17 +72,12 @@ class SaveReport:
         if self.recomputed:
             more = f" and {len(self.recomputed) - _MOST_LINES} more" if len(self.recomputed) > _MOST_LINES else ""
             lines.append(f"made again by their cells: {', '.join(self.recomputed[:_MOST_LINES])}{more}")
-        lines += _lines("changed: {} ({})", self.changed)
-        lines += _lines("lost: {} ({})", self.lost)
-        lines += _lines("file {}: {}", {display_name(path): why for path, why in self.files.items()})
+        files = {display_name(path): why for path, why in self.files.items()}
+        for form, reasons in (("changed: {} ({})", self.changed), ("lost: {} ({})", self.lost), ("file {}: {}", files)):
+            lines += [form.format(name, why) for name, why in list(reasons.items())[:_MOST_LINES]]
+            if len(reasons) > _MOST_LINES:
+                lines.append(f"… and {len(reasons) - _MOST_LINES} more")
         return "\n".join(lines)
-
-
-def _lines(form: str, reasons: Mapping[str, str]) -> list[str]:
-    """Return a line for each name and its reason; of very many, the first ones and how many there are more."""
-    lines = [form.format(name, why) for name, why in list(reasons.items())[:_MOST_LINES]]
-    more = len(reasons) - _MOST_LINES
-    return [*lines, f"… and {more} more"] if more > 0 else lines
 
 
 class PythonSession(Session):
@@ -103,7 +94,9 @@ class PythonSession(Session):
     ) -> None:
         self._open_copy = open_copy
         self.restored: SaveReport | None = None
-        self._copies = StateCopies()
+        #: Copies of states by node, oldest first, in a session that uses a GPU: it makes no checkpoints, but can be
+        #: saved. ``checkpoint`` makes a copy, ``checkout`` and a rollback load it.
+        self._copies: dict[int, State] = {}
         super().__init__(spec, begin, on_close, share, rights)
 
     @host_trouble()
@@ -122,21 +115,18 @@ class PythonSession(Session):
         """
         target = file_name(path)
         with contextlib.closing(Stop()) as stop, self._stoppable(stop):
-            return self._save_to(target, stop)
-
-    def _save_to(self, target: str, stop: Stop) -> SaveReport:
-        state, recipes, report = self._take(stop)
-        header = ImageHeader(
-            language=str(self.language),
-            guest=GUEST,
-            guest_version="Python",
-            memory_mb=self.memory_mb,
-            memory_bytes=len(state.memory),
-            memory_sha256=state.memory.sha256(),
-            elapsed_s=0.0,
-            recipes=recipes,
-        ).of_folder(state.folder)
-        write_image(target, header, state.memory.fileno(), state.folder.files, lambda: stop.raised)
+            state, report = self._take(stop)
+            header = ImageHeader(
+                language=str(self.language),
+                guest=GUEST,
+                guest_version="Python",
+                memory_mb=self.memory_mb,
+                memory_bytes=len(state.memory),
+                memory_sha256=state.memory.sha256(),
+                elapsed_s=0.0,
+                recipes=dict(state.recipes),
+            ).of_folder(state.folder)
+            write_image(target, header, state.memory.fileno(), state.folder.files, lambda: stop.raised)
         return report
 
     @host_trouble()
@@ -147,10 +137,10 @@ class PythonSession(Session):
             name: the new session's name; None makes one.
 
         """
-        state, recipes, _ = self._take()
+        state = self._take_now()
         copy = self._open_copy(name)
         try:
-            copy._restore(state, recipes)
+            copy._restore(state)
         except BaseException:
             copy.close()
             raise
@@ -162,40 +152,43 @@ class PythonSession(Session):
         worker = self._supervisor.live
         if worker is not None and worker.on_gpu and node.present:
             with host_trouble():
-                taken, recipes, _ = self._take()
-            self._copies.keep(node.id, StateCopy(taken, recipes))
+                taken = self._take_now()
+            self._copies.pop(node.id, None)
+            self._copies[node.id] = taken
+            while len(self._copies) > MOST_COPIES:
+                del self._copies[next(iter(self._copies))]
         return node
 
     def checkout(self, where: Node | int | str) -> ExecResult:
         """See ``Session``. A state that a checkpoint of a session with a GPU has copied is loaded."""
         with host_trouble(), self._supervisor.turn() as worker:
             node = worker.tree.find(where)
-            copy = self._copies.of(node)
-            if copy is not None and worker.tree.records[node].checkpoint is None:
-                return self._load_copy(worker, node, copy)
+            if node in self._copies and worker.tree.records[node].checkpoint is None:
+                return self._load_copy(worker, node)
         return super().checkout(where)
 
-    def _run(self, asked: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
+    def _run(self, request: CellRequest, events: CellEvents, stop: Stop, *, settles: bool = False) -> ExecResult:
         before = self._supervisor.live
         left = before.tree.present if before is not None else 0
-        result = super()._run(asked, stop, settles=settles)
+        result = super()._run(request, events, stop, settles=settles)
         if not result.rolled_back or not self._copies:
             return result
         with host_trouble(), self._supervisor.turn() as worker:
             if worker is not before:
                 return result
+            # The nearest copy, if it is nearer than the state that the rollback went to.
             line = worker.tree.line(left)
-            node = self._copies.nearest(line, worker.tree.present)
-            copy = self._copies.of(node) if node is not None else None
-            if node is None or copy is None:
+            newer = line[: line.index(worker.tree.present)] if worker.tree.present in line else line
+            node = next((node for node in newer if node in self._copies), None)
+            if node is None:
                 return result
             try:
-                found = self._load_copy(worker, node, copy, line.index(node)).notes
+                found = self._load_copy(worker, node, line.index(node)).notes
             except SessionError as error:
                 found = (notes.copy_not_loaded(str(worker.tree.records[node]), error),)
         return replace(result, notes=(*result.notes, *found))
 
-    def _load_copy(self, worker: JailedWorker, node: int, copy: StateCopy, cells: int = 0) -> ExecResult:
+    def _load_copy(self, worker: JailedWorker, node: int, cells: int = 0) -> ExecResult:
         """Go to the nearest living state before a node, and make the node's variables again from its copy."""
         tree = worker.tree
         where = str(tree.records[node])
@@ -203,7 +196,7 @@ class PythonSession(Session):
         assert start is not None, "the beginning lives, or nothing does"
         back = self._supervisor.go_to(worker, start, f"checkout of {where}")
         self._supervisor.settle(worker)
-        report = self._make_again(worker, copy.state, copy.recipes)
+        report = self._make_again(worker, self._copies[node])
         worker.on_gpu = True
         worker.recommit(node, by_cell=False)
         return self._supervisor.moved(notes.copy_loaded(where, cells, report.lost), back)
@@ -217,22 +210,24 @@ class PythonSession(Session):
             files: whether the files of its work folder come along.
 
         """
-        state, recipes, _ = other._take()
-        self._restore(state if files else replace(state, folder=FolderState()), recipes)
+        state = other._take_now()
+        self._restore(state if files else replace(state, folder=FolderState()))
 
     def load(self, saved: SavedSession) -> None:
         """Begin with a saved state; called once, before the first cell. Closes the session when that fails."""
+        header = saved.header
         try:
-            self._restore(State(saved.memory, 0.0, folder=saved.header.folder(saved.files)), saved.header.recipes)
+            self._restore(State(saved.memory, folder=header.folder(saved.files), recipes=header.recipes))
         except SandboxError as error:
             self.close()
             raise InvalidRequest(f"{saved.path!r} cannot be loaded: {error}") from None
 
-    def _take(self, stop: Stop | None = None) -> tuple[State, dict[str, str], SaveReport]:
-        """Return the state, the cells that make what it lacks, and the report. ``interrupt`` ends it."""
-        if stop is None:
-            with contextlib.closing(Stop()) as own, self._stoppable(own):
-                return self._take(own)
+    def _take_now(self) -> State:
+        with contextlib.closing(Stop()) as stop, self._stoppable(stop):
+            return self._take(stop)[0]
+
+    def _take(self, stop: Stop) -> tuple[State, SaveReport]:
+        """Return the state, with the cells that make what it lacks, and the report. ``interrupt`` ends it."""
         with self._supervisor.turn() as worker:
             worker.look_at_variables()
             folder = self._supervisor.files.state(worker)
@@ -249,53 +244,50 @@ class PythonSession(Session):
                     # What the same cell made may refer to it, so it comes from the same run of the cell.
                     recipes.update(dict.fromkeys(made.names, made.code))
         left = {name: why for name, why in found.lost.items() if name not in remade}
-        return (
-            replace(state, folder=folder),
-            recipes,
-            replace(found, recomputed=tuple(remade), lost=left, files=folder.left_out),
-        )
+        report = replace(found, recomputed=tuple(remade), lost=left, files=folder.left_out)
+        return replace(state, folder=folder, recipes=recipes), report
 
-    def _restore(self, state: State, recipes: Mapping[str, str]) -> None:
+    def _restore(self, state: State) -> None:
         with self._supervisor.turn() as worker:
-            found = self._make_again(worker, state, recipes)
+            found = self._make_again(worker, state)
             worker.begin_again()
         self.restored = found
 
-    def _make_again(self, worker: JailedWorker, state: State, recipes: Mapping[str, str]) -> SaveReport:
+    def _make_again(self, worker: JailedWorker, state: State) -> SaveReport:
         """Put the files of a state into the work folder and let the worker make its variables again."""
         self._supervisor.files.before_loading(worker)
         with Rooted(worker.jail.box_fd) as box:
             files = {**state.folder.left_out, **put_folder(state.folder, box)}
         if state.folder.is_layer and not self._supervisor.files.here(worker):
             files["."] = _NOT_HERE
-        order = json.dumps({"recipes": dict(recipes), "cloudpickle": cloudpickle_source()})
+        order = json.dumps({"recipes": dict(state.recipes), "cloudpickle": cloudpickle_source()})
         answer = worker.ask("load", order, 0, _LOAD_S, state.memory.fileno()).answer
         if not isinstance(answer.get("report"), dict):
             raise SessionError(f"its variables could not be made again: {one_line(str(answer.get('problem')), 300)}")
         return replace(_report(answer["report"]), files=files)
 
 
-def _report(found: object) -> SaveReport:
-    """Return a report of the worker as a value; what is no name is left out."""
-    told = found if isinstance(found, dict) else {}
+def _report(told: Mapping[str, object]) -> SaveReport:
+    """Return a report of the worker as a value; what is no name of a variable, module or setting is left out."""
+
+    def names(kind: str) -> tuple[str, ...]:
+        found = told.get(kind)
+        listed = found[:_MOST_NAMES] if isinstance(found, list) else ()
+        return tuple(name for name in listed if _is_dotted(name) and "." not in name)
+
+    def reasons(kind: str) -> dict[str, str]:
+        found = told.get(kind)
+        listed = found.items() if isinstance(found, dict) else ()
+        named = [(name, one_line(str(why), 300)) for name, why in listed if _is_dotted(name)]
+        return dict(named[:_MOST_NAMES])
+
     return SaveReport(
-        stored=_names(told.get("stored")),
-        recomputed=_names(told.get("recomputed")),
-        lost=_reasons(told.get("lost")),
-        changed=_reasons(told.get("changed")),
+        stored=names("stored"), recomputed=names("recomputed"), lost=reasons("lost"), changed=reasons("changed")
     )
 
 
-def _reasons(found: object) -> dict[str, str]:
-    """Return the reasons in a report of the worker by the names of variables, modules and settings."""
-    if not isinstance(found, dict):
-        return {}
-    named = [(name, why) for name, why in found.items() if len(name) <= _MOST_NAME and _is_dotted(name)]
-    return {name: one_line(str(why), 300) for name, why in named[:_MOST_NAMES]}
-
-
-def _is_dotted(name: str) -> bool:
-    return all(part.isidentifier() for part in name.split("."))
+def _is_dotted(name: object) -> bool:
+    return isinstance(name, str) and len(name) <= _MOST_NAME and all(part.isidentifier() for part in name.split("."))
 
 
 def read_python(path: str | os.PathLike[str], memory_mb: int) -> SavedSession | None:
@@ -330,14 +322,3 @@ def file_name(path: str | os.PathLike[str]) -> str:
     if not isinstance(name, str) or not name or "\0" in name:
         raise InvalidRequest(f"a session is saved to a path, got {quoted(path)}")
     return name
-
-
-def _names(found: object) -> tuple[str, ...]:
-    """Return the names of variables in a report of the worker; what is no name is left out."""
-    if not isinstance(found, list):
-        return ()
-    return tuple(
-        name
-        for name in found[:_MOST_NAMES]
-        if isinstance(name, str) and len(name) <= _MOST_NAME and name.isidentifier()
-    )

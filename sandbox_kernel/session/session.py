@@ -25,11 +25,10 @@ from sandbox_kernel.model import ExecResult, Language, OnInput, OnOutput
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.network_rule import parse_rule
 from sandbox_kernel.session import code_answers
-from sandbox_kernel.session.cell.request import CellExtras, CellRequest, SessionSpec
+from sandbox_kernel.session.cell.request import CellEvents, CellExtras, CellRequest, SessionSpec
 from sandbox_kernel.session.cell.run_cell import ListenerFailed
-from sandbox_kernel.session.present_worker import StillBusy
 from sandbox_kernel.session.session_rights import SessionRights, asked_rights
-from sandbox_kernel.session.supervisor import WorkerSupervisor
+from sandbox_kernel.session.supervisor import StillBusy, WorkerSupervisor
 from sandbox_kernel.session.tree.time_travel import TimeTravel
 from sandbox_kernel.session.worker.messages import What
 from sandbox_kernel.session.worker.worker import JailedWorker
@@ -146,13 +145,13 @@ class Session(TimeTravel):
             SessionError: the session is closed, or a worker could not be started.
 
         """
-        request = self._spec.request(code, timeout, on_output, on_input, **more)
+        request, events = self._spec.request(code, timeout, **more), CellEvents.of(on_output, on_input, more)
         with host_trouble():
             stop = Stop()
         with contextlib.closing(stop):
-            return self._run(request, stop)
+            return self._run(request, events, stop)
 
-    def _run(self, request: CellRequest, stop: Stop, *, settles: bool = False) -> ExecResult:
+    def _run(self, request: CellRequest, events: CellEvents, stop: Stop, *, settles: bool = False) -> ExecResult:
         """Run one cell on the calling thread until it ends; ``stop`` interrupts it, before it began too.
 
         With ``settles``, the caller calls the supervisor's ``make_ready`` when the result has been delivered.
@@ -162,7 +161,7 @@ class Session(TimeTravel):
             with host_trouble(), self._supervisor.turn(settles=settles) as worker, self._stoppable(stop):
                 # A message to a widget is no step of the history.
                 again = None if request.comm is None else worker.tree.present
-                return self._supervisor.run(worker, request, stop, again, settles=settles)
+                return self._supervisor.run(worker, request, events, stop, again, settles=settles)
         except ListenerFailed as error:
             raise error.reason from None
 
@@ -198,14 +197,15 @@ class Session(TimeTravel):
         self._supervisor.refuse_if_closed()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-session")
-        request = self._spec.request(code, timeout, on_output, on_this_loop(on_input), **more)
+        request = self._spec.request(code, timeout, **more)
+        events = replace(CellEvents.of(on_output, on_this_loop(on_input), more), loop=loop)
 
         def work(bridge: LoopBridge) -> ExecResult:
-            events = replace(request.events, loop=loop)
+            heard = events
             if not off_loop:
                 shown = bridge.on_loop(events.on_display)
-                events = replace(events, on_output=bridge.on_loop(events.on_output), on_display=shown)
-            return self._run(replace(request, events=events), bridge.stop, settles=True)
+                heard = replace(events, on_output=bridge.on_loop(events.on_output), on_display=shown)
+            return self._run(request, heard, bridge.stop, settles=True)
 
         try:
             return await in_thread(work, cancel, self._threads)
@@ -234,14 +234,13 @@ class Session(TimeTravel):
 
         Call ``keep_state`` when the page has the answer.
         """
-        request = replace(self._spec.request("pass", timeout, on_output, **more), comm=message)
+        request = self._spec.request("pass", timeout, message, **more)
         with contextlib.closing(Stop()) as stop:
-            return self._run(request, stop, settles=True)
+            return self._run(request, CellEvents.of(on_output, None, more), stop, settles=True)
 
     def keep_state(self) -> None:
         """Make the checkpoint of what ``deliver`` has changed; without this call the next cell waits for it."""
-        if not self._supervisor.closed:
-            self._supervisor.make_ready()
+        self._supervisor.make_ready()
 
     def interrupt(self) -> bool:
         """Interrupt the running cell, as Ctrl-C does; if it does not end soon, kill it and roll back.

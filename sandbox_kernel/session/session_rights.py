@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.jail.late_grants import check_late, check_mount, listen_late, mount_late, unmount_late
-from sandbox_kernel.limits import check_memory_mb, quoted
+from sandbox_kernel.limits import MIB, check_memory_mb, quoted
 from sandbox_kernel.model import Language, Note, check_env
 from sandbox_kernel.policy import Mount, SandboxPolicy
 from sandbox_kernel.policy.network_rule import NetworkRule, parse_rule
@@ -91,8 +91,9 @@ class SessionRights:
         if asked.env:
             self._env.update(asked.env)
             self._set_env(supervisor, live, asked.env)
-        if asked.memory_mb is not None:
-            supervisor.raise_memory(live, asked.memory_mb)
+        if asked.memory_mb is not None and asked.memory_mb > supervisor.memory_mb:
+            live.limit_memory(asked.memory_mb * MIB)
+            supervisor.memory_mb = asked.memory_mb
         policy = self.policy
         if asked.mount is not None:
             policy = policy.mount(asked.mount.host, asked.mount.guest, asked.mount.writable)

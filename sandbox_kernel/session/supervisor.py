@@ -1,16 +1,15 @@
 """Keeps one worker ready for a session: starts it, runs cells in it, and replaces it when it ends.
 
-``WorkerSupervisor`` belongs to one ``Session`` and lets one thread at a time use the worker. After a cell that had to
-be ended it rolls the session back to a checkpoint. Without a checkpoint it starts a new worker, and the result says
-that the state is lost.
+``WorkerSupervisor`` belongs to one ``Session`` and lets one thread at a time use the worker, by a lock (the *turn*).
+After a cell that had to be ended it rolls the session back to a checkpoint. Without a checkpoint it starts a new
+worker, and the result says that the state is lost.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import cached_property
+import threading
+from collections.abc import Callable, Iterator
 
 from sandbox_kernel.errors import CheckpointGone, SandboxError, SessionError
 from sandbox_kernel.jail.ending import Ending
@@ -18,12 +17,16 @@ from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import ExecResult, FsChange, Note, notes
 from sandbox_kernel.session.background import BackgroundListener
-from sandbox_kernel.session.cell.request import CellRequest
+from sandbox_kernel.session.cell.request import CellEvents, CellRequest, SessionSpec
 from sandbox_kernel.session.cell.result import CellEnd, make_result
 from sandbox_kernel.session.cell.run_cell import Cell
-from sandbox_kernel.session.present_worker import PresentWorker
+from sandbox_kernel.session.files import HereFiles, WorkFiles
+from sandbox_kernel.session.session_rights import SessionRights
+from sandbox_kernel.session.tree.state_tree import StateTree
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.worker import JailedWorker, RolledBack
+from sandbox_kernel.workspace.box_folder import FolderLink
+from sandbox_kernel.workspace.overlay.session_layer import HereLink
 
 _GONE = "its sandbox was ended"
 #: How long a line of ours may take.
@@ -32,12 +35,111 @@ QUIET_S = 10.0
 _READY_S = 1.0
 
 
-class WorkerSupervisor(PresentWorker):
-    """Runs cells in the current worker, and replaces a worker that dies."""
+class StillBusy(SessionError):
+    """Raised when the turn did not come in the time that the caller would wait."""
 
-    @cached_property
-    def _background(self) -> BackgroundListener:
-        return BackgroundListener(self)
+
+class WorkerSupervisor:
+    """Holds the worker that a session has now, runs cells in it, and replaces a worker that dies."""
+
+    def __init__(
+        self,
+        spec: SessionSpec,
+        begin: Callable[[], JailedWorker],
+        share: FolderLink | None = None,
+        rights: SessionRights | None = None,
+    ) -> None:
+        self.spec = spec
+        self.files = HereFiles(share) if isinstance(share, HereLink) else WorkFiles(share)
+        self.rights = rights
+        #: Whether the last cell was rolled back.
+        self.just_rolled_back = False
+        self.closed = False
+        self.memory_mb = spec.memory_mb
+        self.live: JailedWorker | None = begin()
+        self._start = begin
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        #: Notes for the result of the next cell.
+        self._pending_notes: list[Note] = []
+        #: The history of the worker before this one.
+        self._past: StateTree | None = None
+        #: A worker that could not be made ready between cells, and why; the next turn deals with it.
+        self._unready: tuple[JailedWorker, SessionError | GateLost] | None = None
+        self._background = BackgroundListener(self)
+
+    # The worker, and the turn to use it.
+
+    def _begin(self) -> JailedWorker:
+        worker = self._start()
+        if self._past is not None:
+            worker.take_history(self._past)
+        worker.limit_memory(self.memory_mb * MIB)
+        return worker
+
+    def end(self) -> None:
+        """End the present worker. May be called twice, and without the turn: garbage collection calls it."""
+        worker, self.live = self.live, None
+        if worker is not None:
+            worker.destroy()
+
+    def forget(self) -> None:
+        """Close the descriptors and end nothing; called in a forked child of the host."""
+        self.closed = True
+        worker, self.live = self.live, None
+        if worker is not None:
+            worker.jail.forget()
+
+    def again(self, *, forget: bool = False) -> None:
+        """End the worker and start a new one. If the start fails, the next turn tries again and raises the reason.
+
+        The history stays unless ``forget``; of its states only the beginning lives, and its cells can be run again.
+        """
+        if forget:
+            self._past = None
+        elif self.live is not None:
+            self._past = self.live.tree
+        self.end()
+        self._pending_notes = []
+        if not self.closed:
+            with contextlib.suppress(SandboxError):
+                self.live = self._begin()
+
+    @contextlib.contextmanager
+    def lock(self, patience_s: float | None = None) -> Iterator[None]:
+        """Wait for the turn and hold it; raises ``SessionError`` on the thread that already has it.
+
+        With ``patience_s``, raises ``StillBusy`` when the turn has not come after that time, or cannot come.
+        """
+        if self._owner == threading.get_ident():
+            if patience_s is not None:
+                raise StillBusy(f"session {self.spec.name!r} runs a cell on this thread")
+            raise SessionError(
+                f"session {self.spec.name!r} is already running a cell on this thread; wait for its result first"
+            )
+        if not self._lock.acquire(timeout=-1 if patience_s is None else patience_s):
+            raise StillBusy(f"session {self.spec.name!r} runs a cell; ask again when it has ended")
+        try:
+            self._owner = threading.get_ident()
+            yield
+        finally:
+            self._owner = None
+            self._lock.release()
+
+    @contextlib.contextmanager
+    def lock_after_kill(self) -> Iterator[None]:
+        """Kill the jail, so that a running cell ends and gives up the turn, then hold the turn; from any thread."""
+        worker = self.live
+        if worker is not None:
+            worker.jail.kill()
+        with self.lock():
+            yield
+
+    def refuse_if_closed(self) -> None:
+        """Raise ``SessionError`` if the session is closed."""
+        if self.closed:
+            name, language = self.spec.name, str(self.spec.language)
+            raise SessionError(f"session {name!r} is closed; open a new one with box.session({language!r})")
 
     @contextlib.contextmanager
     def turn(self, patience_s: float | None = None, *, settles: bool = False) -> Iterator[JailedWorker]:
@@ -58,35 +160,56 @@ class WorkerSupervisor(PresentWorker):
                 yield live
             finally:
                 if not settles:
-                    self._listen()
-
-    def _listen(self) -> None:
-        if self.live is not None and self.live.background.listens:
-            self._background.idle()
-
-    #: A worker that could not be made ready between cells, and why; the next turn deals with it.
-    _unready: tuple[JailedWorker, SessionError | GateLost] | None = None
+                    self._background.idle()
 
     def make_ready(self) -> None:
         """Keep the state after the last cell, now that nobody waits; the next turn raises what went wrong.
 
-        Does nothing when another thread keeps the turn: that one makes the worker ready itself.
+        Does nothing in a closed session, and when another thread keeps the turn: that one makes the worker ready.
         """
-        if not self._lock.acquire(timeout=_READY_S):
-            return
-        try:
+        with contextlib.suppress(StillBusy), self.lock(_READY_S):
             live = self.live
             if live is not None and not self.closed and self._unready is None:
                 try:
                     live.prepare()
                 except (SessionError, GateLost) as error:
                     self._unready = live, error
-                self._listen()
-        finally:
-            self._lock.release()
+                self._background.idle()
+
+    def settle(self, live: JailedWorker) -> None:
+        """Wait until the worker is ready for a cell; raises ``SessionError`` when it is not any more."""
+        if self._ready(live) is not live:
+            raise SessionError(_GONE)
+
+    def _ready(self, live: JailedWorker) -> JailedWorker:
+        """A worker that waits for a cell. One that died between cells is brought back."""
+        try:
+            unready, self._unready = self._unready, None
+            if unready is not None and unready[0] is live:
+                raise unready[1]
+            live.prepare()
+            code = live.gate.gone
+            if code is None:
+                return live
+            problem = f"ended with {f'exit code {code}' if code >= 0 else f'signal {-code}'}"
+        except SessionError as error:
+            problem = str(error)
+        except GateLost:
+            problem = ""
+        self.refuse_if_closed()
+        return self._bring_back(live, problem)
+
+    # Cells.
 
     def run(
-        self, live: JailedWorker, request: CellRequest, stop: Stop, again: int | None = None, *, settles: bool = False
+        self,
+        live: JailedWorker,
+        request: CellRequest,
+        events: CellEvents,
+        stop: Stop,
+        again: int | None = None,
+        *,
+        settles: bool = False,
     ) -> ExecResult:
         """Run a cell, keep it or roll it back, and say what happened; ``ListenerFailed`` is the caller's own.
 
@@ -99,33 +222,37 @@ class WorkerSupervisor(PresentWorker):
             self.memory_mb = memory_mb
             self._pending_notes.append(notes.more_memory(memory_mb))
         try:
-            return self._run(live, request, memory_mb, stop, again, settles)
+            with contextlib.suppress(GateLost):  # the cell finds out, and says so
+                self._pending_notes += self.files.bring(live)
+            cell = Cell(live, request, events, stop, self.spec.grace_s, live.tree.next if again is None else again)
+            result, kept = self._finish(live, cell, cell.watch(), memory_mb, again)
+            if kept and not settles:
+                # Last: the gate begins at once, and would take the processor from what makes the result.
+                with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
+                    live.keep_state()
+            return result
         finally:
             if self.live is live and live.jail.alive:
                 live.limit_memory(self.memory_mb * MIB)
 
-    def _run(
-        self,
-        live: JailedWorker,
-        request: CellRequest,
-        memory_mb: int,
-        stop: Stop,
-        again: int | None,
-        later: bool,
-    ) -> ExecResult:
-        with contextlib.suppress(GateLost):  # the cell finds out, and says so
-            self._pending_notes += self.files.bring(live)
-        cell = Cell(live, request, stop, self.spec.grace_s, live.tree.next if again is None else again)
-        end = cell.watch()
+    def _finish(
+        self, live: JailedWorker, cell: Cell, end: CellEnd, memory_mb: int, again: int | None
+    ) -> tuple[ExecResult, bool]:
+        """Keep the state after a cell or roll it back. Returns the result, and whether the state was kept."""
         told, self._pending_notes = self._pending_notes, []
         if end.done is not None:
             if end.done.accelerator and not live.on_gpu:
                 told.append(notes.state_on_gpu())
             live.on_gpu, live.on_card = end.done.accelerator, end.done.on_card
+        # A cell that ran out of memory and lived on is taken back all the same, if the state before it is there. Where
+        # the kernel counts memory it kills such a cell, where it limits what can be asked for the cell gets an error:
+        # the promise is the same.
+        nearest = live.tree.nearest()
+        too_large = end.ran_out_of_memory and nearest is not None and nearest.node == live.tree.present
         back: RolledBack | None = None
-        kept = end.how is Ending.DONE and not self._must_go_back(live, end)
+        kept = end.how is Ending.DONE and not too_large
         if kept and again is None:
-            live.commit(request, ended_well=end.ended_well)
+            live.commit(cell.request, ended_well=end.ended_well)
         elif kept and again is not None:
             live.recommit(again)
         else:
@@ -143,37 +270,24 @@ class WorkerSupervisor(PresentWorker):
         told += live.proxy.take_failures() if live.proxy is not None else ()
         if back is None and not kept:
             self.again()
-        output = cell.output()
+        if cell.failure is not None:
+            raise cell.failure
         self.just_rolled_back = back is not None
-        spec = self.spec
-        if self.rights is not None:
-            spec = replace(spec, network_notes=self.rights.network_notes)
         result = make_result(
-            spec,
-            request,
+            self.spec,
+            cell.request,
             memory_mb,
             end,
-            output,
+            cell.streams,
+            cell.displays,
             rolled_back=back is not None,
             told=told,
             violations=violations,
             changes=changes,
             here=self.files.here(live),
+            network_notes=self.spec.network_notes if self.rights is None else self.rights.network_notes,
         )
-        if kept and not later:
-            # Last: the gate begins at once, and would take the processor from what makes the result.
-            with contextlib.suppress(GateLost):  # the next turn notices and says so; this cell has its result
-                live.keep_state()
-        return result
-
-    def _must_go_back(self, live: JailedWorker, end: CellEnd) -> bool:
-        """Whether a cell that lived on is taken back all the same: it ran out of memory, and the state before is there.
-
-        Where the kernel counts memory it kills such a cell, where it limits what can be asked for the cell gets an
-        error: the promise is the same.
-        """
-        nearest = live.tree.nearest()
-        return end.ran_out_of_memory and nearest is not None and nearest.node == live.tree.present
+        return result, kept
 
     def _changes(
         self, live: JailedWorker, kept: bool, back: RolledBack | None
@@ -189,10 +303,21 @@ class WorkerSupervisor(PresentWorker):
             return (), [notes.changes_unknown(error)]
         return (), []
 
-    def settle(self, live: JailedWorker) -> None:
-        """Wait until the worker is ready for a cell; raises ``SessionError`` when it is not any more."""
-        if self._ready(live) is not live:
-            raise SessionError(_GONE)
+    def quietly(self, live: JailedWorker, code: str) -> None:
+        """Run a line of ours as part of the present state: it is no cell, and undo does not count it."""
+        live.prepare()
+        with contextlib.closing(Stop()) as stop:
+            request = self.spec.request(code, QUIET_S)
+            cell = Cell(live, request, CellEvents(), stop, self.spec.grace_s, live.tree.present)
+            end = cell.watch()
+            if end.how is not Ending.DONE:
+                self._roll_back(live, end, for_memory=False)
+                raise SessionError("the session did not take the change; it is as it was before")
+            live.recommit(live.tree.present)
+            cell.settle()
+            live.prepare()
+
+    # Going back, and bringing back.
 
     def go_to(self, live: JailedWorker, node: int, asked: str) -> RolledBack:
         """Make a living state of the tree the present one; raises ``CheckpointGone`` when it lives no more.
@@ -232,25 +357,6 @@ class WorkerSupervisor(PresentWorker):
             notes=(note, *back.losses()),
         )
 
-    def raise_memory(self, live: JailedWorker, memory_mb: int) -> None:
-        """Let the session use more memory from now on; less is left as it is."""
-        if memory_mb > self.memory_mb:
-            live.limit_memory(memory_mb * MIB)
-            self.memory_mb = memory_mb
-
-    def quietly(self, live: JailedWorker, code: str) -> None:
-        """Run a line of ours as part of the present state: it is no cell, and undo does not count it."""
-        live.prepare()
-        with contextlib.closing(Stop()) as stop:
-            cell = Cell(live, self.spec.request(code, QUIET_S), stop, self.spec.grace_s, live.tree.present)
-            end = cell.watch()
-            if end.how is not Ending.DONE:
-                self._roll_back(live, end, for_memory=False)
-                raise SessionError("the session did not take the change; it is as it was before")
-            live.recommit(live.tree.present)
-            cell.settle()
-            live.prepare()
-
     def revive(self, live: JailedWorker) -> None:
         """A worker that did not answer a question is replaced by its newest checkpoint, which has the same state."""
         try:
@@ -259,23 +365,6 @@ class WorkerSupervisor(PresentWorker):
                 self.again()
         except (GateLost, SessionError):
             self.again()
-
-    def _ready(self, live: JailedWorker) -> JailedWorker:
-        """A worker that waits for a cell. One that died between cells is brought back."""
-        try:
-            unready, self._unready = self._unready, None
-            if unready is not None and unready[0] is live:
-                raise unready[1]
-            live.prepare()
-            if live.gate.gone is None:
-                return live
-            problem = f"ended with {_describe(live.gate.gone)}"
-        except SessionError as error:
-            problem = str(error)
-        except GateLost:
-            problem = ""
-        self.refuse_if_closed()
-        return self._bring_back(live, problem)
 
     def _bring_back(self, live: JailedWorker, problem: str) -> JailedWorker:
         before = live.cell
@@ -341,7 +430,3 @@ class WorkerSupervisor(PresentWorker):
             except GateLost:
                 lost = _GONE
         return None, [*why, notes.state_lost(lost)]
-
-
-def _describe(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"

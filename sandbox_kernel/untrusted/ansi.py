@@ -6,8 +6,8 @@ colour of its ground. A page makes an element for each, so their number is bound
 chunks is held back until its end arrives. At most ``_LONGEST`` characters of an unfinished sequence are removed, so
 that it cannot hide the rest of the output.
 
-Plain text can cost a page much too: marks on one letter, returns in long lines, changes of the direction of writing.
-These are bounded (``_Layout``).
+Plain text can cost a page much too: lines, marks on one letter, returns in long lines, changes of direction. These are
+bounded (``_Layout``).
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ MAX_RETURNS, _RETURN = 20_000_000, 100
 #: Most stretches of letters that are written from right to left, of one text: Chromium takes time for them that grows
 #: with their square, whatever lines they stand in (0.8 s for these, minutes for a hundred thousand).
 MAX_TURNS = 5000
+#: Most lines of one output, or of one stream of a cell: Chromium lays out 300 000 in 8 s.
+MAX_LINES = 100_000
 #: Ends all colours.
 END = "\x1b[0m"
 #: Every escape sequence that is not a colour, and every lone escape; many in a row are one match.
@@ -159,10 +161,10 @@ class _Layout:
 
     def __init__(self) -> None:
         self._marks = ""
-        self._column = self._width = self._returns = self._turns = 0
+        self._column = self._width = self._returns = self._turns = self._lines = 0
 
     def bounded(self, text: str) -> str:
-        """Return the text without too many marks in a row and changes of direction, too many returns as new lines."""
+        """Return the text without what is too much: marks in a row, changes of direction, returns, lines."""
         if self._marks or not (text.isascii() or _marks()[0].isdisjoint(text)):
             marks = _marks()[1]
             text = marks.sub(lambda found: found[0][:MAX_MARKS], self._marks + text)[len(self._marks) :]
@@ -171,11 +173,18 @@ class _Layout:
         if not text.isascii():
             text = _STRETCH.sub(self._turned, text)
         if "\r" in text or "\b" in text:
-            return "".join(map(self._part, re.split("([\r\n])", text)))
-        last = text.rfind("\n") + 1
-        self._column = len(text) - last + (0 if last else self._column)
-        self._width = self._column if last else max(self._width, self._column)
-        return text
+            text = "".join(map(self._part, re.split("([\r\n])", text)))
+        else:
+            last = text.rfind("\n") + 1
+            self._column = len(text) - last + (0 if last else self._column)
+            self._width = self._column if last else max(self._width, self._column)
+        before, self._lines = self._lines, self._lines + text.count("\n")
+        if self._lines <= MAX_LINES:
+            return text
+        if before > MAX_LINES:
+            return ""
+        kept = [f"{line}\n" for line in text.split("\n", MAX_LINES - before)[:-1]]
+        return "".join(kept) + f"[… more than {MAX_LINES} lines: the rest is not shown]\n"
 
     def _turned(self, stretch: re.Match[str]) -> str:
         self._turns += 1

@@ -12,33 +12,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
 from html import unescape
 
 import nh3
 
 from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.ansi import MAX_LINES
 from sandbox_kernel.untrusted.css import HTML_PROPERTIES, TABLE_STYLE, clean_style
-from sandbox_kernel.untrusted.html_reader import HtmlReader
+from sandbox_kernel.untrusted.html_reader import HtmlReader, names
 from sandbox_kernel.untrusted.media import check_data_url
 from sandbox_kernel.untrusted.tex import MAX_LATEX, TAG, as_html, may_be_typeset
 
 MAX_HTML = 4 << 20
-MAX_ELEMENTS = 50_000
 #: Most places that the cells and columns of tables span together.
 MAX_SPANNED = 100_000
 
-_TAG_NAMES = (
+TAGS = names(
     "a abbr b bdi bdo blockquote br caption center cite code col colgroup dd del details dfn div dl dt em figcaption "
     "figure h1 h2 h3 h4 h5 h6 hr i img ins kbd li mark ol p pre progress q s samp section small span strong sub "
     "summary sup table tbody td tfoot th thead tr tt u ul var"
 )
-_GONE_WITH_CONTENT_NAMES = (
+_GONE_WITH_CONTENT = names(
     "script style iframe frameset noframes noscript noembed template title textarea xmp plaintext svg math object "
     "applet select datalist audio video canvas head"
 )
-TAGS = frozenset(_TAG_NAMES.split())
-GONE_WITH_CONTENT = frozenset(_GONE_WITH_CONTENT_NAMES.split())
 ATTRIBUTES = {
     "*": {"style", "title", "dir", "lang", "align", "valign"},
     "a": {"href"},
@@ -76,86 +73,49 @@ _KINDS = {
     "drawings inside HTML (display them as SVG)": "svg",
     "MathML formulas": "math",
     "canvases": "canvas",
-    "its start by itself (press play)": "autoplay",
     "reactions to events": "on",
     "pictures from elsewhere": "img",
 }
 _KIND_OF = {tag: kind for kind, tags in _KINDS.items() for tag in tags.split()}
 #: Elements that are removed without a note, because their content is still shown.
-_QUIET_NAMES = (
+_QUIET = names(
     "html body head article main header footer nav aside hgroup address font wbr optgroup big nobr time data output "
     "ruby rb rt rp rtc strike acronym dir title meta picture search meter"
 )
-QUIET = frozenset(_QUIET_NAMES.split())
 _MOST_WORDS = 8
 
 
 def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
-    """Return clean HTML, and the kinds of things that were removed."""
-    cleaner = HtmlCleaner(TAGS, GONE_WITH_CONTENT, ATTRIBUTES, clean_attribute)
-    return cleaner.clean(TABLE_STYLE.sub("", markup)), in_words(cleaner.removed)
+    """Return clean HTML, and the kinds of things that were removed.
 
+    Raises ``ContentRefused`` for markup that is too large, or too much work for a page.
+    """
+    if len(markup) > MAX_HTML:
+        raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
+    reader = HtmlReader({tag: ATTRIBUTES["*"] | ATTRIBUTES.get(tag, set()) for tag in TAGS}, _GONE_WITH_CONTENT)
 
-def in_words(removed: Iterable[str]) -> tuple[str, ...]:
-    """Return the kinds of removed elements, sorted, at most ``_MOST_WORDS``."""
-    return tuple(sorted({_KIND_OF.get(tag, f"<{tag}>") for tag in removed if tag not in QUIET})[:_MOST_WORDS])
-
-
-class HtmlCleaner:
-    """Cleans one markup by lists: elements, elements that go with their content, attributes, and values of these."""
-
-    def __init__(
-        self,
-        tags: frozenset[str],
-        gone: frozenset[str],
-        attributes: Mapping[str, Set[str]],
-        attribute: Callable[[str, str, str], str | None],
-        see: Callable[[str, dict[str, str]], None] = lambda name, attributes: None,
-    ) -> None:
-        self._tags = tags
-        self._gone = gone
-        self._attributes = {tag: set(names) for tag, names in attributes.items()}
-        self._attribute = attribute
-        self._reader = HtmlReader({tag: attributes["*"] | attributes.get(tag, set()) for tag in tags}, gone, see)
-        #: The names of elements that were left out, and words for other things.
-        self.removed = self._reader.removed
-        #: The texts of style elements.
-        self.sheets = self._reader.sheets
-
-    def clean(self, markup: str) -> str:
-        """Return clean HTML. Raises ``ContentRefused`` for markup that is too large, or too much work for a page."""
-        if len(markup) > MAX_HTML:
-            raise ContentRefused(f"it is larger than {MAX_HTML >> 20} MB")
-        written = _ELSEWHERE.sub(self._instead, self._reader.read(markup))
-        cleaned = nh3.clean(
-            written,
-            tags=set(self._tags),
-            clean_content_tags=set(self._gone),
-            attributes=self._attributes,
-            attribute_filter=self._value,
-            url_schemes={"http", "https", "mailto", "data"},
-            url_relative="deny",
-            link_rel="noopener noreferrer nofollow",
-            strip_comments=True,
-        )
-        if cleaned.count("<") > 2 * MAX_ELEMENTS or len(cleaned) > 2 * MAX_HTML:
-            raise ContentRefused(f"it has more than {MAX_ELEMENTS} elements once its tags are closed")
-        if _spanned(cleaned) > MAX_SPANNED:
-            raise ContentRefused(f"the cells of its tables span more than {MAX_SPANNED} places")
-        return _with_formulas(cleaned)
-
-    def _value(self, tag: str, name: str, value: str) -> str | None:
-        if name == "rel":  # of nh3 itself
-            return value
-        try:
-            return self._attribute(tag, name, value)
-        except Exception:  # nh3 keeps the value of a function that raises
-            return None
-
-    def _instead(self, picture: re.Match[str]) -> str:
-        self.removed.add("img")
+    def in_place(picture: re.Match[str]) -> str:
+        reader.removed.add("img")
         alt = _ALT.search(picture[0])
         return f"[{alt[1] if alt and alt[1] else 'picture'}]"
+
+    cleaned = nh3.clean(
+        _ELSEWHERE.sub(in_place, reader.read(TABLE_STYLE.sub("", markup))),
+        tags=set(TAGS),
+        clean_content_tags=set(_GONE_WITH_CONTENT),
+        attributes=ATTRIBUTES,
+        attribute_filter=_value,
+        url_schemes={"http", "https", "mailto", "data"},
+        url_relative="deny",
+        link_rel="noopener noreferrer nofollow",
+        strip_comments=True,
+    )
+    if cleaned.count("\n") > MAX_LINES:
+        raise ContentRefused(f"it has more than {MAX_LINES} lines")
+    if _spanned(cleaned) > MAX_SPANNED:
+        raise ContentRefused(f"the cells of its tables span more than {MAX_SPANNED} places")
+    kinds = {_KIND_OF.get(tag, f"<{tag}>") for tag in reader.removed if tag not in _QUIET}
+    return _with_formulas(cleaned), tuple(sorted(kinds)[:_MOST_WORDS])
 
 
 def _spanned(cleaned: str) -> int:
@@ -179,14 +139,23 @@ def _with_formulas(cleaned: str) -> str:
     return "".join(pieces)
 
 
-def clean_attribute(tag: str, name: str, value: str) -> str | None:
+def _value(tag: str, name: str, value: str) -> str | None:
     """Return the value of an allowed attribute, None if it is left out."""
+    if name == "rel":  # of nh3 itself
+        return value
+    try:
+        return _clean_value(tag, name, value)
+    except Exception:  # nh3 keeps the value of a function that raises
+        return None
+
+
+def _clean_value(tag: str, name: str, value: str) -> str | None:
     if name == "class":
         return " ".join(dict.fromkeys(word for word in value.split() if word in CLASSES[tag])) or None
     if name == "style":
         return clean_style(value, HTML_PROPERTIES)
     if name == "src":
-        return check_data_url(value, "image")
+        return check_data_url(value)
     if name == "href":
         return value.strip() if _LINK.match(value.strip()) else None
     if name in _SPANS:

@@ -1,14 +1,15 @@
-"""Reads HTML in one pass, in time linear in its length, and writes its allowed tags anew in their plainest form.
+"""Reads HTML in one pass, in time linear in its length, and writes its allowed tags anew, with all end tags.
 
 ``nh3``, a full HTML parser, decides what is shown. But it takes long for hostile input (0.3.7: 12 s for 90 000
 attributes of one tag, 7 s for 40 000 nested elements, gigabytes for formatting elements that are left open before many
-paragraphs). So it gets only what was counted here, and no tag that would be read otherwise than it was counted.
+paragraphs). So it gets only what was counted here, and no tag that would be read otherwise than it was counted. Tags
+close where a browser closes them, but formatting ends with the block that it began in.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from html import escape, unescape
 
 from sandbox_kernel.untrusted import ContentRefused
@@ -17,8 +18,6 @@ from sandbox_kernel.untrusted import ContentRefused
 MAX_PARTS = 40_000
 MAX_ATTRIBUTES = 64
 MAX_DEPTH = 128
-#: Most formatting elements that a parser has to repeat: each that is open is opened again in every paragraph.
-MAX_REPEATED = 200_000
 #: Most words and tags between the cells of tables: a parser moves each of them before its table, past all others.
 MAX_MOVED = 2000
 
@@ -32,54 +31,54 @@ _COMMENT_END = re.compile(r"--!?>")
 _HANDLER = re.compile(r"on[A-Za-z]+\Z")
 
 
-def _names(text: str) -> frozenset[str]:
+def names(text: str) -> frozenset[str]:
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
 #: Elements whose content is not markup; only their own end tag ends it.
-_RAW = _names("script style textarea title xmp iframe noembed noframes noscript plaintext")
-_VOID = _names("br col hr img input source")
-_FORMATTING = _names("a b code em i s small strong tt u")
-#: Elements that end without an end tag, so that they nest only inside of others.
-_ENDED = _names("p li dt dd")
-_CELLS = _names("td th caption")
-_TABLE_PARTS = _CELLS | _names("thead tbody tfoot tr colgroup col")
-#: End tags of these also close the blocks inside; end tags of others do not reach across a block.
-_BLOCKS = _names("blockquote center details div dl figcaption figure h1 h2 h3 h4 h5 h6 ol pre section summary table ul")
+_RAW = names("script style textarea title xmp iframe noembed noframes noscript plaintext")
+_VOID = names("br col hr img")
+_HEADINGS = names("h1 h2 h3 h4 h5 h6")
+_LISTS = names("ol ul")
+_BLOCKS = _HEADINGS | _LISTS | names("blockquote center details dl figcaption figure pre section summary table")
+_ITEMS = names("li dt dd")
+#: A start tag of these ends an open paragraph.
+_ENDS_PARAGRAPH = _BLOCKS | _ITEMS | names("div hr p")
+#: What a start tag ends besides: the nearest of these, unless one of those stands between.
+_ENDS = {
+    "li": (names("li"), _BLOCKS | names("dt dd")),
+    "dt": (names("dt dd"), _BLOCKS | names("li")),
+    "dd": (names("dt dd"), _BLOCKS | names("li")),
+    "a": (names("a"), frozenset[str]()),
+}
+_CELLS = names("td th caption")
+_SECTIONS = names("thead tbody tfoot")
+#: What the parts of tables stand in.
+_PARENTS = {
+    **dict.fromkeys(("td", "th"), _SECTIONS | names("tr table")),
+    "tr": _SECTIONS | names("table"),
+    "col": names("colgroup table"),
+    **dict.fromkeys(("caption", "colgroup", *_SECTIONS), names("table")),
+}
+_BETWEEN_CELLS = _SECTIONS | names("table tr colgroup")
+_SCOPE = _CELLS | names("table")
 
 
 class HtmlReader:
-    """Reads one markup.
+    """Reads one markup: keeps the attributes of the ``allowed`` elements; those that are ``gone`` go with content."""
 
-    Args:
-        allowed: The attributes that are kept of each allowed element; they are not checked here.
-        gone: Elements that are left out with their content.
-        see: Gets the name and the attributes of each start tag; may change these.
-
-    """
-
-    def __init__(
-        self,
-        allowed: Mapping[str, Set[str]],
-        gone: Set[str],
-        see: Callable[[str, dict[str, str]], None] = lambda name, attributes: None,
-    ) -> None:
+    def __init__(self, allowed: Mapping[str, Set[str]], gone: Set[str]) -> None:
         self._allowed = allowed
         self._gone = gone
-        self._see = see
         #: The names of elements that were left out, ``on`` for reactions to events, ``img`` for pictures elsewhere.
         self.removed: set[str] = set()
-        #: The texts of style elements.
-        self.sheets: list[str] = []
         self._written: list[str] = []
         self._markup = ""
-        self._at = self._parts = 0
+        self._at = self._parts = self._moved = 0
         self._skipped, self._skip_depth = "", 0
-        #: The open elements with the number of tables and cells around each: their end tags do not reach across these.
-        self._open: list[tuple[str, int]] = []
-        #: The cell that is open in each open table; empty between cells.
-        self._tables: list[str] = []
-        self._formatting = self._repeated = self._moved = 0
+        #: The open elements.
+        self._open: list[str] = []
 
     def read(self, markup: str) -> str:
         """Return the allowed tags and all texts. Raises ``ContentRefused`` when it has too much of something."""
@@ -90,6 +89,7 @@ class HtmlReader:
             self._at = found.end()
             self._tag()
         self._text(markup[self._at :])
+        self._close(0)
         return "".join(self._written)
 
     # -- tokens ------------------------------------------------------------------------------------------------------
@@ -108,8 +108,6 @@ class HtmlReader:
         name = found[0].lower()
         if any(map(_HANDLER.match, attributes)):
             self.removed.add("on")
-        if not is_end:
-            self._see(name, attributes)
         if self._skipped:
             self._skip_depth += (-1 if is_end else 1) if name == self._skipped else 0
             self._skipped = self._skipped if self._skip_depth else ""
@@ -151,8 +149,6 @@ class HtmlReader:
 
     def _skip_raw(self, name: str) -> None:
         end = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(self._markup, self._at)
-        if name == "style":
-            self.sheets.append(self._markup[self._at : end.start() if end else None])
         if end is None or name == "plaintext":
             self._at = len(self._markup)
             return
@@ -169,83 +165,58 @@ class HtmlReader:
 
     def _text(self, text: str) -> None:
         if text and not self._skipped:
-            self._place(is_space=not text.strip(" \t\n\r\f"))
+            self._note_moved(is_space=not text.strip(" \t\n\r\f"))
             self._written.append(escape(_resolved(text), quote=False))
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
-        if name == "table":
-            if self._tables and not self._tables[-1]:  # between cells, it ends the open table
-                self._close_all(len(self._tables))
-            else:
-                self._tables.append("")
-            self._tables[-1] = ""
-        elif name in _TABLE_PARTS:
-            if not self._tables:
+        parents = _PARENTS.get(name)
+        if parents is not None:
+            if "table" not in self._open:
                 return
-            self._close_all(len(self._tables))
-            self._tables[-1] = name if name in _CELLS else ""
+            while self._open[-1] not in parents:
+                self._close(len(self._open) - 1)
+        elif name == "table" and self._open and self._open[-1] in _BETWEEN_CELLS:
+            self._close_nearest(names("table"), frozenset())  # there, it ends the open table
         else:
-            self._place()
-        if name not in _VOID and name not in _ENDED and name not in _TABLE_PARTS and name != "table":
-            self._open.append((name, self._scope()))
-            self._formatting += name in _FORMATTING
-            if len(self._open) + len(self._tables) > MAX_DEPTH:
-                raise ContentRefused(f"it is nested deeper than {MAX_DEPTH} elements")
+            self._note_moved()
+            if name in _HEADINGS and self._open and self._open[-1] in _HEADINGS:
+                self._close(len(self._open) - 1)
+            if name in _ENDS:
+                self._close_nearest(_ENDS[name][0], _SCOPE | _ENDS[name][1])
+            if name in _ENDS_PARAGRAPH:
+                self._close_nearest(names("p"), _SCOPE)
         kept = self._allowed[name]
         pairs = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items() if key in kept)
         self._written.append(f"<{name}{pairs}>")
+        if name not in _VOID:
+            self._open.append(name)
+            if len(self._open) > MAX_DEPTH:
+                raise ContentRefused(f"it is nested deeper than {MAX_DEPTH} elements")
 
     def _end(self, name: str) -> None:
-        """Write an end tag unless a parser would not let it close an element that was counted."""
-        if name == "table" and self._tables:
-            self._close_all(len(self._tables))
-            self._tables.pop()
-        elif name in _TABLE_PARTS and self._tables and self._ends_cell(name):
-            self._close_all(len(self._tables))
-            self._tables[-1] = ""
-        elif name in _ENDED:
-            self._place()  # without a start tag, </p> is a paragraph
-        elif name == "table" or name in _TABLE_PARTS or not self._close(name):
-            return
-        self._written.append(f"</{name}>")
+        is_of_table = name == "table" or name in _PARENTS
+        stops = names("table") if is_of_table else _SCOPE | _LISTS if name == "li" else _SCOPE
+        self._close_nearest({name}, stops)
 
-    def _ends_cell(self, name: str) -> bool:
-        cell = self._tables[-1]
-        return name == cell if name in _CELLS else cell != "caption"
-
-    def _scope(self) -> int:
-        return len(self._tables) - (self._tables[-1:] == [""])
-
-    def _place(self, *, is_space: bool = False) -> None:
-        """Count what a parser has to do for text or an element at this place."""
-        self._repeated += self._formatting
-        self._moved += self._tables[-1:] == [""] and not is_space
-        if self._repeated > MAX_REPEATED:
-            raise ContentRefused("many of its formatting elements have no end")
+    def _note_moved(self, *, is_space: bool = False) -> None:
+        """Count what a parser moves because it stands between the cells of a table."""
+        self._moved += bool(self._open) and self._open[-1] in _BETWEEN_CELLS and not is_space
         if self._moved > MAX_MOVED:
             raise ContentRefused(f"it has more than {MAX_MOVED} words between the cells of its tables")
 
-    def _close_all(self, scope: int) -> None:
-        """Forget all elements of a cell."""
-        while self._open and self._open[-1][1] >= scope:
-            self._formatting -= self._open.pop()[0] in _FORMATTING
-
-    def _close(self, name: str) -> bool:
-        """Close the nearest open element of this name, with those inside; False if a parser would not find it."""
-        scope = self._scope()
+    def _close_nearest(self, names: Set[str], stops: Set[str]) -> None:
+        """Close the nearest open element of these names, unless one of ``stops`` stands between."""
         for at in range(len(self._open) - 1, -1, -1):
-            found, level = self._open[at]
-            if level < scope:
-                return False
-            if found == name:
-                inside = self._open[at + 1 :]
-                # A parser opens formatting elements again that were closed by another end tag.
-                self._open[at:] = inside if name in _FORMATTING else [each for each in inside if each[0] in _FORMATTING]
-                self._formatting -= name in _FORMATTING
-                return True
-            if found in _BLOCKS and name not in _BLOCKS and name not in _FORMATTING:
-                return False
-        return False
+            if self._open[at] in names:
+                self._close(at)
+                return
+            if self._open[at] in stops:
+                return
+
+    def _close(self, at: int) -> None:
+        """Close an open element and all that are open inside of it."""
+        self._written += [f"</{name}>" for name in reversed(self._open[at:])]
+        del self._open[at:]
 
 
 def _resolved(text: str) -> str:

@@ -21,10 +21,11 @@ from sandbox_kernel.untrusted.html import clean_html
 from sandbox_kernel.untrusted.tex import may_be_typeset
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from markdown_it.renderer import RendererHTML
+    from markdown_it.ruler import RuleOptionsType
     from markdown_it.rules_block import StateBlock
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
@@ -96,37 +97,29 @@ def _parser() -> MarkdownIt:
     parser.validateLink = lambda url: True  # type: ignore[method-assign]
     parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
     parser.normalizeLinkText = lambda link: link  # type: ignore[method-assign]
+
+    def near(parse: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda text, at, end, *rest: parse(text, at, min(end, at + _MAX_ADDRESS), *rest)
+
     parser.helpers = SimpleNamespace(  # type: ignore[assignment]
         parseLinkLabel=helpers.parseLinkLabel,
-        parseLinkDestination=lambda text, at, end: helpers.parseLinkDestination(text, at, min(end, at + _MAX_ADDRESS)),
-        parseLinkTitle=lambda text, at, end, *rest: helpers.parseLinkTitle(
-            text, at, min(end, at + _MAX_ADDRESS), *rest
-        ),
+        parseLinkDestination=near(helpers.parseLinkDestination),
+        parseLinkTitle=near(helpers.parseLinkTitle),
     )
-    parser.inline.ruler.before("text", "steps", _count_inline)
+    inside: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    parser.inline.ruler.before("text", "steps", _count)
     parser.inline.ruler.before("escape", "formula", _inline_formula)
-    parser.block.ruler.before("code", "steps", _count_block, {"alt": ["paragraph", "reference", "blockquote", "list"]})
-    parser.block.ruler.before(
-        "fence", "formula", _block_formula, {"alt": ["paragraph", "reference", "blockquote", "list"]}
-    )
+    parser.block.ruler.before("code", "steps", _count, inside)
+    parser.block.ruler.before("fence", "formula", _block_formula, inside)
     for name, rule in (("formula", _show_formula), ("formula_block", _show_block), ("image", _show_picture)):
         parser.add_render_rule(name, rule)
     return parser
 
 
-def _count(environment: MutableMapping[str, Any]) -> None:
-    environment["steps"] += 1
-    if environment["steps"] > MAX_STEPS:
+def _count(state: StateInline | StateBlock, *_: object) -> bool:
+    state.env["steps"] += 1
+    if state.env["steps"] > MAX_STEPS:
         raise ContentRefused(f"its parser needs more than {MAX_STEPS} steps")
-
-
-def _count_inline(state: StateInline, silent: bool) -> bool:
-    _count(state.env)
-    return False
-
-
-def _count_block(state: StateBlock, line: int, last: int, silent: bool) -> bool:
-    _count(state.env)
     return False
 
 
@@ -156,7 +149,7 @@ def _block_formula(state: StateBlock, line: int, last: int, silent: bool) -> boo
         return False
     closing = "$$" if opening[1] is None else f"\\end{{{opening[1]}}}"
     for number in range(line, last):
-        _count(state.env)
+        _count(state)
         begin = opening.end() if number == line else state.bMarks[number]
         text = state.src[begin : state.eMarks[number]].rstrip()
         if text.endswith(closing):
@@ -172,25 +165,17 @@ def _block_formula(state: StateBlock, line: int, last: int, silent: bool) -> boo
     return True
 
 
-def _show_formula(
-    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, environment: object
-) -> str:
+def _show_formula(_renderer: RendererHTML, tokens: Sequence[Token], index: int, *_: object) -> str:
     content = tokens[index].content
     return "<span>$</span>" if content == "\\$" else escape(content)
 
 
-def _show_block(
-    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, environment: object
-) -> str:
+def _show_block(_renderer: RendererHTML, tokens: Sequence[Token], index: int, *_: object) -> str:
     return f"<p>{escape(tokens[index].content)}</p>\n"
 
 
 def _show_picture(
-    renderer: RendererHTML,
-    tokens: Sequence[Token],
-    index: int,
-    options: OptionsDict,
-    environment: MutableMapping[str, Any],
+    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, environment: dict[str, Any]
 ) -> str:
     token = tokens[index]
     words = renderer.renderInlineAsText(token.children, options, environment) if token.children else ""

@@ -1,9 +1,7 @@
-"""Checks pictures, sound and video: base64 data of the format that the MIME type names, of a size that a page can draw.
+"""Checks pictures: base64 data of the format that the MIME type names, of a size that a page can draw.
 
 The browser decodes them. Their content must match their MIME type, so that the browser does not guess another one. They
-must not be large in bytes, and pictures not in pixels (a few kB of PNG can unpack to gigabytes). A playlist, which lets
-a browser load from elsewhere, is no container, and neither is QuickTime, which may refer to other files. Only headers
-are read here; nothing is decoded.
+must not be large in bytes or in pixels (a few kB of PNG can unpack to gigabytes). Only headers are read here.
 """
 
 from __future__ import annotations
@@ -16,19 +14,23 @@ from collections.abc import Callable
 from sandbox_kernel.untrusted import ContentRefused
 
 MAX_IMAGE_BYTES = 16 << 20
-MAX_MEDIA_BYTES = 12 << 20
 MAX_SIDE = 16384
 MAX_PIXELS = 50_000_000
 #: Most segments and padding bytes before the frame header of a JPEG; cameras write a few dozen.
 _MAX_SEGMENTS = 2000
-#: Most tracks of an MP4 file.
-_MOST_REFERENCES = 64
-_DATA_URL = re.compile(r"data:((image|audio|video)/[a-z0-9.+-]{1,20});base64,([A-Za-z0-9+/=\s]*)\Z")
+_DATA_URL = re.compile(r"data:(image/[a-z]{1,20});base64,([A-Za-z0-9+/=\s]*)\Z")
 
 
 def check_image(mime: str, encoded: str) -> str:
     """Return the picture as canonical base64, or raise ``ContentRefused``."""
-    data = _decoded(encoded, MAX_IMAGE_BYTES)
+    if len(encoded) > MAX_IMAGE_BYTES * 3 // 2:
+        raise ContentRefused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
+    try:
+        data = base64.b64decode(re.sub(r"\s+", "", encoded), validate=True)
+    except (binascii.Error, ValueError):
+        raise ContentRefused("it is not base64") from None
+    if len(data) > MAX_IMAGE_BYTES:
+        raise ContentRefused(f"it is larger than {MAX_IMAGE_BYTES >> 20} MB")
     size = _PICTURES[mime](data)
     if size is None:
         raise ContentRefused(f"its content is not {mime}")
@@ -38,33 +40,15 @@ def check_image(mime: str, encoded: str) -> str:
     return base64.b64encode(data).decode()
 
 
-def check_data_url(url: str, *kinds: str) -> str | None:
-    """Return a ``data:`` URL of an ``image``, ``audio`` or ``video``, canonical; None for every other URL."""
+def check_data_url(url: str) -> str | None:
+    """Return a ``data:`` URL of a picture, canonical; None for every other URL."""
     match = _DATA_URL.match(url) if len(url) <= MAX_IMAGE_BYTES * 3 // 2 else None
-    if match is None or match[2] not in kinds:
+    if match is None or match[1] not in IMAGE_TYPES:
         return None
-    mime, encoded = match[1], match[3]
     try:
-        if mime in IMAGE_TYPES:
-            return f"data:{mime};base64,{check_image(mime, encoded)}"
-        data = _decoded(encoded, MAX_MEDIA_BYTES)
+        return f"data:{match[1]};base64,{check_image(match[1], match[2])}"
     except ContentRefused:
         return None
-    if mime not in _CONTAINERS or not _CONTAINERS[mime](data):
-        return None
-    return f"data:{mime};base64,{base64.b64encode(data).decode()}"
-
-
-def _decoded(encoded: str, most: int) -> bytes:
-    if len(encoded) > most * 3 // 2:
-        raise ContentRefused(f"it is larger than {most >> 20} MB")
-    try:
-        data = base64.b64decode(re.sub(r"\s+", "", encoded), validate=True)
-    except (binascii.Error, ValueError):
-        raise ContentRefused("it is not base64") from None
-    if len(data) > most:
-        raise ContentRefused(f"it is larger than {most >> 20} MB")
-    return data
 
 
 def _png(data: bytes) -> tuple[int, int] | None:
@@ -92,9 +76,8 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
             position += 1
             continue
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return int.from_bytes(data[position + 7 : position + 9], "big"), int.from_bytes(
-                data[position + 5 : position + 7], "big"
-            )
+            height, width = data[position + 5 : position + 7], data[position + 7 : position + 9]
+            return int.from_bytes(width, "big"), int.from_bytes(height, "big")
         if marker in (0xD8, 0xD9, 0xDA) or marker < 0xC0:
             return None
         length = int.from_bytes(data[position + 2 : position + 4], "big")
@@ -125,41 +108,3 @@ _PICTURES: dict[str, Callable[[bytes], tuple[int, int] | None]] = {
     "image/webp": _webp,
 }
 IMAGE_TYPES = frozenset(_PICTURES)
-
-
-def _wav(data: bytes) -> bool:
-    return data[:4] == b"RIFF" and data[8:12] == b"WAVE"
-
-
-def _mpeg(data: bytes) -> bool:
-    """MP3 and AAC begin with a tag of theirs, or with the eleven set bits of a frame."""
-    return data[:3] == b"ID3" or (len(data) > 4 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0)
-
-
-def _mp4(data: bytes) -> bool:
-    if data[4:8] != b"ftyp" or data[8:12] == b"qt  ":
-        return False
-    return _is_self_contained(data)
-
-
-def _is_self_contained(data: bytes) -> bool:
-    """Whether no track of an MP4 file says that its samples are in another file."""
-    at = data.find(b"dref")
-    for _ in range(_MOST_REFERENCES):
-        if at < 0:
-            return True
-        # One entry, an address, with the flag for "in this file".
-        if (data[at + 8 : at + 12], data[at + 16 : at + 20], data[at + 23 : at + 24]) != (b"\0\0\0\1", b"url ", b"\1"):
-            return False
-        at = data.find(b"dref", at + 4)
-    return False
-
-
-_CONTAINERS: dict[str, Callable[[bytes], bool]] = {
-    **dict.fromkeys(("audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave"), _wav),
-    **dict.fromkeys(("audio/mpeg", "audio/mp3", "audio/aac"), _mpeg),
-    **dict.fromkeys(("audio/ogg", "video/ogg"), lambda data: data[:4] == b"OggS"),
-    **dict.fromkeys(("audio/flac", "audio/x-flac"), lambda data: data[:4] == b"fLaC"),
-    **dict.fromkeys(("audio/webm", "video/webm"), lambda data: data[:4] == b"\x1a\x45\xdf\xa3"),
-    **dict.fromkeys(("audio/mp4", "audio/x-m4a", "video/mp4"), _mp4),
-}

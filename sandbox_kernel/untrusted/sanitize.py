@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.ansi import MAX_TURNS, only_colours, turns
-from sandbox_kernel.untrusted.css import TABLE_STYLE
+from sandbox_kernel.untrusted.ansi import MAX_LINES, MAX_TURNS, only_colours, turns
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.tex import MAX_LATEX, check_latex, letters_of_formulas
@@ -54,13 +53,7 @@ _NEVER = {
     "application/x-javascript": ("JavaScript", _SCRIPTS),
     "application/vnd.jupyter.widget-view+json": ("a widget", _PAGE),
     "application/vnd.jupyter.widget-state+json": ("the state of widgets", _PAGE),
-    "application/vnd.plotly.v1+json": ("an interactive Plotly figure", _OTHER),
-    "application/vnd.bokehjs_exec.v0+json": ("an interactive Bokeh figure", _OTHER),
-    "application/vnd.bokehjs_load.v0+json": ("an interactive Bokeh figure", _OTHER),
-    "application/pdf": ("a PDF document", _OTHER),
 }
-_VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*\+json\Z")
-_MAY_BE_SCOPED = re.compile(r"<(?:style|audio|video)[\s/>]", re.IGNORECASE)
 #: Tags between which text is a block of its own.
 _BLOCK = re.compile(r"</?(?:p|div|td|th|li|dt|dd|h[1-6]|pre|blockquote|caption|table|ul|ol|dl)\b[^>]*>")
 #: The text that IPython sends for objects without a text form.
@@ -108,15 +101,15 @@ def sanitize_bundle(data: object, metadata: object) -> SanitizedBundle:
             if name not in _READABLE or "text/html" not in data:
                 # Beside HTML a page shows neither LaTeX nor Markdown; R sends all three for every value.
                 removed.append(f"{_in_words(name)} was not shown: {reason}")
-            if name in _READABLE and isinstance(value, str):
-                _show_source(kept, value)
+            if name in _READABLE and isinstance(value, str) and _says_nothing(kept.get("text/plain")):
+                kept["text/plain"] = safe_text(value)  # its source
             continue
         if taken:
             removed.append(f"{_in_words(name)} was shown without {', '.join(taken)}")
         if name == "text/markdown":
             # If the output has HTML too, that is kept: a page would prefer it to Markdown.
             kept.setdefault("text/html", clean)
-        elif not (name == "text/plain" and _is_source(kept, clean)):
+        elif not (name == "text/plain" and name in kept and _says_nothing(clean)):
             kept[name] = clean
     if not kept and data:
         kept = {"text/plain": f"[{'; '.join(removed)}]"}
@@ -138,26 +131,21 @@ _READABLE = frozenset(("text/markdown", "text/latex"))
 _NO_BUNDLE = ("an output was not shown: it is no MIME bundle",)
 
 
-def _show_source(kept: dict[str, object], source: str) -> None:
-    """Use the source of refused Markdown or LaTeX as the plain text of an output that has none."""
-    if _NO_TEXT.match(str(kept.get("text/plain", "<IPython.core.display.None object>"))[:200]):
-        kept["text/plain"] = safe_text(source)
-
-
-def _is_source(kept: Mapping[str, object], text: object) -> bool:
-    return "text/plain" in kept and bool(_NO_TEXT.match(str(text)[:200]))
+def _says_nothing(text: object) -> bool:
+    return text is None or bool(_NO_TEXT.match(str(text)[:200]))
 
 
 def _in_words(mime: str) -> str:
-    if _VEGA.match(mime):
-        return "an interactive Vega chart"
     return _NEVER[mime][0] if mime in _NEVER else _NAMES.get(mime, mime)
 
 
 def safe_text(text: object, limit: int = MAX_TEXT) -> str:
-    """Clean plain text: keep colours, remove other escape sequences and our mark; cut it at ``limit`` characters."""
+    """Clean plain text: keep colours, remove other escape sequences and our mark, cut what is too long."""
     if not isinstance(text, str):
         raise ContentRefused(f"it is {type(text).__name__}, not text")
+    if (more := text.count("\n") - MAX_LINES) > 0:
+        *kept, _ = text.split("\n", MAX_LINES)
+        text = "\n".join([*kept, f"[… {more} more lines are not shown]"])
     if len(text) > limit:
         text = f"{text[:limit]}\n[… {len(text) - limit} more characters are not shown]"
     return unmarked(only_colours(encodable(text)))
@@ -204,24 +192,9 @@ def _turned(mime: str, text: str) -> int:
 
 
 def _html(text: str) -> tuple[str, tuple[str, ...]]:
-    # nh3 and tinycss2 are loaded by the first cell that needs them.
-    from sandbox_kernel.untrusted.html import clean_html
+    from sandbox_kernel.untrusted.html import clean_html  # nh3 is loaded by the first cell that needs it
 
-    return in_page(text) or clean_html(text)
-
-
-def in_page(markup: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return markup with styles, sound or video as a page may show it; None if it has none, or they cannot be kept."""
-    if not _MAY_BE_SCOPED.search(TABLE_STYLE.sub("", markup)):
-        return None
-    from sandbox_kernel.untrusted.scoped_html import scoped_html
-    from sandbox_kernel.untrusted.style_sheet import NotScoped
-
-    try:
-        shown, taken = scoped_html(markup)
-        return unmarked(shown), taken
-    except (NotScoped, ContentRefused, RecursionError):
-        return None
+    return clean_html(text)
 
 
 def _svg(text: str) -> tuple[str, tuple[str, ...]]:

@@ -204,7 +204,7 @@ class _Writer:
         for key, value in attributes.items():
             name = key.rpartition(":")[2]
             if name == "href" and key in ("href", "xlink:href") and tag in _REFERENCING:
-                clean = check_data_url(value, "image") if tag == "image" else value if _FRAGMENT.match(value) else None
+                clean = check_data_url(value) if tag == "image" else value if _FRAGMENT.match(value) else None
                 key = "xlink:href"
             elif key in _ATTRIBUTES and (key not in SVG_PROPERTIES or key in properties):
                 clean = clean_style(value, properties) if key == "style" else _filter(value)

@@ -4,7 +4,7 @@ JupyterLab passes every formula of an output, in ``text/latex`` and in HTML text
 There ``\href`` makes links, ``\class`` and ``\style`` use the page's styles, ``\fcolorbox`` writes CSS, ``\def`` and
 ``\definecolor`` change the user's formulas further down, and ``\raise`` draws over other cells. nbconvert copies
 ``text/latex`` into LaTeX documents, where ``\input`` reads files. So a formula may use only the names below: commands
-of MathJax's packages base, ams, boldsymbol, braket, cancel, extpfeil, mathtools and textcomp that do not link, style,
+of MathJax's packages base, ams, boldsymbol, braket, cancel, extpfeil and mathtools that do not link, style,
 name, count, load, define, or move things out of their place. One with any other name is shown as its source.
 """
 
@@ -82,24 +82,6 @@ _SYMBOLS = (
     "lgroup rgroup arrowvert Arrowvert bracevert Vert vert uparrow downarrow updownarrow Uparrow Downarrow "
     "Updownarrow rangle langle rbrace lbrace rceil lceil rfloor lfloor lbrack rbrack "
 )
-_TEXT_SYMBOLS = (
-    "textasciicircum textasciitilde textasteriskcentered textbackslash textbar textbraceleft textbraceright "
-    "textbullet textdagger textdaggerdbl textellipsis textemdash textendash textexclamdown textgreater textless "
-    "textordfeminine textordmasculine textparagraph textperiodcentered textquestiondown textquotedblleft "
-    "textquotedblright textquoteleft textquoteright textsection textunderscore textvisiblespace textacutedbl "
-    "textasciiacute textasciibreve textasciicaron textasciidieresis textasciimacron textgravedbl texttildelow "
-    "textbaht textcent textcolonmonetary textcurrency textdollar textdong texteuro textflorin textguarani textlira "
-    "textnaira textpeso textsterling textwon textyen textcircledP textcompwordmark textcopyleft textcopyright "
-    "textregistered textservicemark texttrademark textbardbl textbigcircle textblank textbrokenbar textdiscount "
-    "textestimated textinterrobang textinterrobangdown textmusicalnote textnumero textopenbullet textpertenthousand "
-    "textperthousand textrecipe textreferencemark textlangle textrangle textlbrackdbl textrbrackdbl textlquill "
-    "textrquill textcelsius textdegree textdiv textdownarrow textfractionsolidus textleftarrow textlnot textmho "
-    "textminus textmu textohm textonehalf textonequarter textonesuperior textpm textrightarrow textsurd "
-    "textthreequarters textthreesuperior texttimes texttwosuperior textuparrow textborn textdied textdivorced "
-    "textmarried textcentoldstyle textdollaroldstyle textzerooldstyle textoneoldstyle texttwooldstyle "
-    "textthreeoldstyle textfouroldstyle textfiveoldstyle textsixoldstyle textsevenoldstyle texteightoldstyle "
-    "textnineoldstyle "
-)
 _ENVIRONMENTS = (
     "Bmatrix Bmatrix* Bsmallmatrix Bsmallmatrix* Vmatrix Vmatrix* Vsmallmatrix Vsmallmatrix* align align* alignat "
     "alignat* aligned alignedat array bmatrix bmatrix* bsmallmatrix bsmallmatrix* cases cases* dcases dcases* drcases "
@@ -108,7 +90,7 @@ _ENVIRONMENTS = (
     "smallmatrix* split subarray vmatrix vmatrix* vsmallmatrix vsmallmatrix* xalignat xalignat* xxalignat "
 )
 
-COMMANDS = frozenset(f"{_STRUCTURE}{_EXTRAS}{_SYMBOLS}{_TEXT_SYMBOLS}".split())
+COMMANDS = frozenset(f"{_STRUCTURE}{_EXTRAS}{_SYMBOLS}".split())
 ENVIRONMENTS = frozenset(_ENVIRONMENTS.split())
 
 

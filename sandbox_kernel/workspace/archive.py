@@ -6,14 +6,13 @@ so that even a bug in the checks could not write outside.
 
 Python's ``tarfile`` only writes. To read, it supports more formats than are needed here, at a cost: it recurses for
 each extension header, copies all global headers for each member, and searches them in quadratic time in many releases.
-``read_headers`` works in one pass, in time linear in the size of the file, keeps no state from one member to the next,
-and raises ``ValueError`` for anything unclear.
+``read_headers`` reads what ``save`` writes, POSIX headers with an extended one for a long name, in one pass, in time
+linear in the size of the file, keeps no state from one member to the next, and raises ``ValueError`` for the rest.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import stat
 import tarfile
@@ -24,7 +23,7 @@ from sandbox_kernel.errors import InvalidRequest, PathTraversal
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.workspace.transfer import Skipped, kept_time, pack_files
-from sandbox_kernel.workspace.tree.paths import Names, explained, names_beneath, shown
+from sandbox_kernel.workspace.tree.paths import explained, names_beneath, shown
 from sandbox_kernel.workspace.tree.rooted import Rooted, copy_sparsely
 from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FILE, Entry, WalkLimits, type_name
 
@@ -38,13 +37,7 @@ _BLOCK = 512
 #: A deeper tree could not be copied into a sandbox.
 _MAX_DEPTH = WalkLimits().depth
 
-_FILE_TYPES = (b"0", b"\0", b"7")
-_FOLDER_TYPE = b"5"
-_PAX, _PAX_GLOBAL, _LONG_NAME, _LONG_LINK = (b"x", b"X"), b"g", b"L", b"K"
-#: Keys that a global header must not have, because they would apply to every member.
-_OF_ONE_MEMBER = (b"path", b"size", b"linkpath")
-_SECONDS = re.compile(rb"(-?[0-9]{1,19})(?:\.([0-9]{0,20}))?")
-_SPARSE = b"GNU.sparse."
+_FILE_TYPES, _FOLDER_TYPE, _EXTENDED = (b"0", b"\0"), b"5", b"x"
 
 #: A member: what it is, by the name that the archive gives it, and where its content begins in the archive.
 Member = tuple[Entry, int]
@@ -101,20 +94,18 @@ def restore(
     with _at_host("restored from", path):
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        unpack(fd, rooted, max_bytes=max_bytes, max_files=max_files)
+        for entry, offset in _members(fd, max_bytes, max_files):
+            if entry.is_dir:
+                rooted.make_folder(entry.names, entry.mode)
+                continue
+            with rooted.replacing(entry.names, entry.mode | 0o600) as target, explained("restore", entry.names):
+                copy_sparsely(_content(fd, entry, offset), target)
+                os.utime(target, ns=(entry.mtime_ns, entry.mtime_ns))
     finally:
         os.close(fd)
 
 
-def unpack(
-    fd: int,
-    rooted: Rooted,
-    *,
-    into: Names = (),
-    max_bytes: int = MAX_ARCHIVE_BYTES,
-    max_files: int = MAX_ARCHIVE_FILES,
-) -> None:
-    """Unpack an open tar beneath the root, or beneath its folder ``into``."""
+def _members(fd: int, max_bytes: int, max_files: int) -> list[Member]:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise InvalidRequest(f"the archive is a {type_name(status.st_mode)}, not a regular file; give a tar file")
@@ -126,16 +117,7 @@ def unpack(
             raise InvalidRequest("the archive is cut short or damaged after its last readable member; save it again")
     except (OSError, ValueError, OverflowError) as error:
         raise InvalidRequest(f"the archive is damaged or no tar file: {error}; save it again") from error
-    if into:
-        rooted.make_folder(into)
-    for entry, offset in members:
-        names = into + entry.names
-        if entry.is_dir:
-            rooted.make_folder(names, entry.mode)
-            continue
-        with rooted.replacing(names, entry.mode | 0o600) as target, explained("restore", names):
-            copy_sparsely(_content(fd, entry, offset), target)
-            os.utime(target, ns=(entry.mtime_ns, entry.mtime_ns))
+    return members
 
 
 def _checked(found: Iterable[Member], max_bytes: int, max_files: int, archive_size: int) -> list[Member]:
@@ -220,23 +202,16 @@ def read_headers(fd: int) -> Iterator[Member]:
             if records:
                 raise ValueError("it ends between a header and the member that it describes")
             return
-        summed = block[:148] + b" " * 8 + block[156:]
-        # Old programs added signed bytes to the checksum.
-        sums = sum(summed), sum(summed) - 256 * sum(byte > 127 for byte in summed)
-        if len(block) < _BLOCK or _number(block[148:156]) not in sums:
+        if len(block) < _BLOCK or _octal(block[148:156]) != sum(block[:148] + b" " * 8 + block[156:]):
             raise ValueError(f"there is no header at byte {position}")
         position += _BLOCK
-        kind, size = block[156:157], _number(block[124:136])
-        if kind in _PAX or kind in (_PAX_GLOBAL, _LONG_NAME, _LONG_LINK):
-            extension = _extension(fd, position, size)
+        if block[156:157] == _EXTENDED:
+            size = _octal(block[124:136])
+            content = os.pread(fd, min(size, MAX_EXTENSION_BYTES), position)
+            if len(content) < size:
+                raise ValueError(f"it ends within a header, or a header claims too much: {size} bytes")
+            records |= _records(content)
             position += _whole_blocks(size)
-            if kind in _PAX:
-                records |= _records(extension)
-            elif kind == _PAX_GLOBAL:
-                if any(key in _OF_ONE_MEMBER or key.startswith(_SPARSE) for key in _records(extension)):
-                    raise ValueError("a global header names a path or a size, which would be that of every member")
-            elif kind == _LONG_NAME:
-                records[b"path"] = extension.partition(b"\0")[0]
             continue
         entry = _described(block, records)
         records = {}
@@ -245,57 +220,31 @@ def read_headers(fd: int) -> Iterator[Member]:
 
 
 def _described(block: bytes, records: dict[bytes, bytes]) -> Entry:
-    name = records.get(b"path") or _name(block)
     kind, type_ = block[156:157], DEVICE
-    if kind == _FOLDER_TYPE or (kind == b"\0" and name.endswith(b"/")):
+    if kind == _FOLDER_TYPE:
         type_ = DIRECTORY
-    elif kind in _FILE_TYPES and not any(key.startswith(_SPARSE) for key in records):
+    elif kind in _FILE_TYPES and not any(key.startswith(b"GNU.sparse.") for key in records):
         type_ = FILE
-    size = _decimal(records[b"size"]) if b"size" in records else _number(block[124:136])
-    written = records.get(b"mtime")
-    if written is None:
-        mtime_ns = _number(block[136:148], least=None) * 10**9
-    elif found := _SECONDS.fullmatch(written):
-        mtime_ns = int(found[1] + (found[2] or b"")[:9].ljust(9, b"0"))
-    else:
-        raise ValueError("a time in a header is not a number")
-    mode = _number(block[100:108]) & 0o7777
-    return Entry(os.fsdecode(name), type_, size if type_ == FILE else 0, mode, mtime_ns=mtime_ns)
+    name, prefix = (part.partition(b"\0")[0] for part in (block[:100], block[345:500]))
+    if prefix and block[257:263] == b"ustar\0":
+        name = prefix + b"/" + name
+    size = _decimal(records[b"size"]) if b"size" in records else _octal(block[124:136])
+    mode, seconds = _octal(block[100:108]) & 0o7777, _octal(block[136:148])
+    path = os.fsdecode(records.get(b"path") or name)
+    return Entry(path, type_, size if type_ == FILE else 0, mode, mtime_ns=seconds * 10**9)
 
 
-def _name(block: bytes) -> bytes:
-    name = block[:100].partition(b"\0")[0]
-    prefix = block[345:500].partition(b"\0")[0] if block[257:263] == b"ustar\0" else b""
-    return prefix + b"/" + name if prefix else name
-
-
-def _number(field: bytes, least: int | None = 0) -> int:
-    """Parse octal digits, or a binary number if the first byte marks one. ``least=None`` allows negative numbers."""
-    if field[0] in (0x80, 0xFF):
-        value = int.from_bytes(field[1:], "big") - (256 ** (len(field) - 1) if field[0] == 0xFF else 0)
-    else:
-        digits = field.partition(b"\0")[0].strip(b" ")
-        if digits.strip(b"01234567"):
-            raise ValueError("a number in a header is not octal")
-        value = int(digits or b"0", 8)
-    if least is not None and value < least:
-        raise ValueError("a number in a header is negative")
-    return value
+def _octal(field: bytes) -> int:
+    digits = field.partition(b"\0")[0].strip(b" ")
+    if digits.strip(b"01234567"):
+        raise ValueError("a number in a header is not octal")
+    return int(digits or b"0", 8)
 
 
 def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > 20:
         raise ValueError("a size in a header is not a number")
     return int(text)
-
-
-def _extension(fd: int, position: int, size: int) -> bytes:
-    if size > MAX_EXTENSION_BYTES:
-        raise ValueError(f"a header claims {size} bytes")
-    content = os.pread(fd, size, position)
-    if len(content) < size:
-        raise ValueError("it ends within a header")
-    return content
 
 
 def _records(content: bytes) -> dict[bytes, bytes]:

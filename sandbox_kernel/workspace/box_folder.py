@@ -20,14 +20,14 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
 from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.changes import Snapshot, compare, merged, snapshot
+from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, Skipped, collect, pack_files
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder
 from sandbox_kernel.workspace.tree.paths import display_name
@@ -210,28 +210,6 @@ class _OthersFile:
     replaced: Entry | None = None
 
 
-@dataclass(frozen=True)
-class PutAgain:
-    """What was put in again after an undo, by path.
-
-    ``hold``: what the others changed still holds. ``anew``: the session had changed it in between, so that it is to be
-    kept anew. ``waiting``: the session gets it before its next cell.
-    """
-
-    hold: frozenset[str]
-    anew: frozenset[str]
-    waiting: frozenset[str]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was written into the session's folder."""
-        return not self.hold and not self.anew
-
-    def is_others(self, path: str) -> bool:
-        """Whether what stands at a path is no change of the session."""
-        return path in self.hold or path in self.waiting
-
-
 class FolderLink:
     """Links the work folder of one session to a ``BoxFolder``. Used only by the call that has the session's turn."""
 
@@ -309,16 +287,9 @@ class FolderLink:
             now = snapshot(root, since=self._look)
             alone = self._seen == folder.generation
             folder.generation += 1
+            self._look = now if alone else self._look.taking(now, paths.__contains__)
             if alone:
-                self._look, self._seen = now, folder.generation
-            else:
-                old, is_own = self._look, paths.__contains__
-                self._look = Snapshot(
-                    merged(old.entries, now.entries, is_own),
-                    merged(old.digests, now.digests, is_own),
-                    {**old.unseen, **now.unseen},
-                    old.taken_ns or now.taken_ns,
-                )
+                self._seen = folder.generation
         large = [change.path for change in changes if _is_large(change)]
         lost: list[Note] = []
         if self.large is not None:
@@ -327,13 +298,21 @@ class FolderLink:
         stays = [notes.large_file_not_shared(display_name(path), most_mb) for path in large[:_NAMED]]
         return stays + _notes(left, "is not shared with other runs") + lost
 
-    def put_again(self, box: Rooted, node: int, written: Mapping[str, int] | None = None) -> PutAgain:
-        """Put in again what others changed after a state that the session went back to; not what is waiting.
+    def undo(
+        self,
+        box: Rooted,
+        node: int,
+        written: Mapping[str, int] | None,
+        keep: Callable[[Callable[[str], bool]], object],
+    ) -> bool:
+        """Put in again what others changed after a state that the session went back to; returns whether there was any.
 
+        ``keep`` then keeps the session's own changes; its argument says whether what stands at a path is others'.
         ``written``: the state was made by cells that ran again and wrote these paths, each with the state of its cell;
         what is newer than that cell is put over them.
         """
         with self._folder.lock:
+            # The session gets these before its next cell.
             waiting = self.waiting()
             newer = {
                 path: known
@@ -341,6 +320,8 @@ class FolderLink:
                 if path not in waiting
                 and (node in known.older if written is None else written.get(path, known.newest + 1) <= known.newest)
             }
+            # Paths at which the others' version still holds; and at which the session had changed it in between, so
+            # that it is to be kept anew.
             hold: set[str] = set()
             anew: set[str] = set()
             # Where nothing is kept of a path something may have to go: the content of a folder before the folder.
@@ -357,15 +338,16 @@ class FolderLink:
                     elif known.replaced is not None:
                         box.put(known.replaced, in_place=True)
                         anew.add(path)
-            return PutAgain(frozenset(hold), frozenset(anew), frozenset(waiting))
-
-    def now_in(self, node: int, put: PutAgain) -> None:
-        """Note that the copy of a state, and the sandbox's folder, have what was put in again."""
-        with self._folder.lock:
+            self.put_in(hold | anew)
+            keep(lambda path: path in hold or path in waiting)
             for path, known in list(self._others.items()):
-                if path in put.anew:
+                if path in anew:
                     known = replace(known, stamp=self.stamp(path), replaced=None)
                 self._others[path] = replace(known, older=known.older - {node})
+            return bool(hold or anew)
+
+    def put_in(self, paths: Collection[str]) -> None:
+        """Called when these paths were put into the session's folder by an undo, before its changes are looked for."""
 
     def _came(self, paths: Iterable[str], states: OlderStates) -> None:
         """Note that these paths are now as others have them."""

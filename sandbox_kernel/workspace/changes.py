@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
 from typing import NamedTuple, TypeVar
@@ -91,6 +91,17 @@ class Snapshot:
     def is_young(self, entry: Entry) -> bool:
         """Return whether the entry could have changed after this snapshot without new times."""
         return entry.ctime_ns > self.taken_ns - TICK_NS
+
+    def taking(self, now: Snapshot, is_taken: Callable[[str], bool]) -> Snapshot:
+        """Return this snapshot with what a later one has at the paths that ``is_taken`` chooses."""
+        return Snapshot(
+            merged(self.entries, now.entries, is_taken),
+            merged(self.digests, now.digests, is_taken),
+            {**self.unseen, **now.unseen},
+            self.taken_ns or now.taken_ns,
+            self.open | now.open,
+            self.unasked | now.unasked,
+        )
 
     def knows(self, path: str) -> bool:
         """Return whether this snapshot shows if ``path`` existed."""
@@ -250,7 +261,7 @@ def _differs(old: Entry, new: Entry, old_digest: bytes | None, new_digest: bytes
     return (old.inode, old.mtime_ns, old.ctime_ns) != (new.inode, new.mtime_ns, new.ctime_ns)
 
 
-def displayed(changes: tuple[FsChange, ...]) -> tuple[FsChange, ...]:
+def displayed(changes: Iterable[FsChange]) -> tuple[FsChange, ...]:
     """Return the changes with names that are safe to show (``display_name``), for results.
 
     ``collect`` needs the exact names that ``compare`` returns.
@@ -276,6 +287,18 @@ class Left(NamedTuple):
     notes: tuple[Note, ...] = ()
     here: str = ""
 
+    @classmethod
+    def of(
+        cls, changes: Sequence[FsChange], truncated: bool, keep: Callable[[], Sequence[Note]] | None, *, kept: bool
+    ) -> Left:
+        """Tell these changes, and keep them unless the run was stopped (``kept`` is False)."""
+        told = incomplete(truncated, len(changes))
+        if keep is not None and kept:
+            told += keep()
+        elif keep is not None and changes:
+            told.append(notes.stopped_run_keeps_no_files())
+        return cls(displayed(changes[:MAX_CHANGES]), tuple(told))
+
 
 def leaves_files(status: Status, limit: Limit | None) -> bool:
     """Whether the files of a run are kept: a run is a transaction, so one that was stopped leaves nothing."""
@@ -295,10 +318,8 @@ def files_left(box_fd: int, given: Mapping[str, bytes | str], keep: Keep | None,
         walk = box.walk()
         now = {entry.path: entry for entry in walk}
         found = compare(Snapshot(_before(box, given, now)), Snapshot(now, {}, walk.unseen))
-        changes, told = found[:MAX_CHANGES], incomplete(is_cut(walk.unseen), len(found))
-        if keep is not None and changes:
-            told += keep(box, changes) if kept else [notes.stopped_run_keeps_no_files()]
-    return Left(displayed(changes), tuple(told))
+        taken = None if keep is None or not found else lambda: keep(box, found[:MAX_CHANGES])
+        return Left.of(found, is_cut(walk.unseen), taken, kept=kept)
 
 
 def _before(box: Rooted, given: Mapping[str, bytes | str], now: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -338,14 +359,16 @@ def _digest(box: Rooted, entry: Entry) -> bytes:
     return b""
 
 
-def same_file(one: Rooted, other: Rooted, path: str) -> bool:
-    """Whether a path is a file with the same content and mode in both, or the same link."""
+def same_entry(one: Rooted, other: Rooted, path: str) -> bool:
+    """Whether a path is a file with the same content and mode in both, a folder of the same mode, or the same link."""
     names = tuple(path.split("/"))
     mine, theirs = one.look(names), other.look(names)
     if mine is None or theirs is None or mine.type != theirs.type:
         return False
     if mine.type == SYMLINK:
         return mine.target == theirs.target
+    if mine.is_dir:
+        return mine.bits == theirs.bits
     if not mine.is_file or (mine.size, mine.bits) != (theirs.size, theirs.bits):
         return False
     return _digest(one, mine) == _digest(other, theirs) != b""

@@ -1,106 +1,29 @@
-"""Private folders of the host that one process has at a time, and ``KeptWork``: the one of a notebook's files.
+"""``KeptWork``: where the files of one notebook stay when its kernel ends or is killed.
 
-``KeptWork`` is where the files of one notebook stay when its kernel ends or is killed: the work folder, files of
-sessions that are too large to be shared, and changes to the user's folder that were not applied. One folder for each
-notebook, by the notebook's path. One kernel at a time uses it; a second kernel of the same notebook has a work folder
-of its own. The oldest ones are removed. Nothing in it is imported or executed, and no link in it is followed.
+The work folder, files of sessions that are too large to be shared, and changes to the user's folder that were not
+applied. One folder for each notebook, by the notebook's path. One kernel at a time uses it; a second kernel of the same
+notebook has a work folder of its own. Nothing in it is imported or executed, and no link in it is followed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterable
-from typing import Self
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground.own_folder import make_own_folder, state_root
-from sandbox_kernel.limits import MIB
+from sandbox_kernel.ground.own_folder import LockedFolder, make_own_folder, remove_oldest
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import WalkLimits
 
-#: Folders of one kind that are kept, and the bytes of all together; the longest unused go first.
-MOST_KEPT = 20
-MOST_BYTES = 1024 * MIB
-#: The file whose lock says that a process has the folder. The folder itself cannot be locked on NFS.
-_LOCK = "lock"
 _FILES, _COPIES, _NAME = "files", "copies", "notebook"
 _LARGE, _HERE = "large", "here"
 #: Ends the name of the file, beside a place of changes, with the options under which they are there again.
 _OPTIONS = ".options"
 _MOST_LIST = 1 << 20
 _LIMITS = WalkLimits(seconds=2.0)
-
-
-class LockedFolder:
-    """A private folder of the host that one process has at a time: until ``close``, or until the process ends."""
-
-    def __init__(self, path: str, lock_fd: int) -> None:
-        self.path = path
-        self._lock_fd = lock_fd
-
-    @staticmethod
-    def root(kind: str) -> str:
-        """Return the folder that holds all folders of one kind."""
-        return os.path.join(state_root(), "sandbox-kernel", kind)
-
-    @classmethod
-    def claim(cls, path: str) -> Self | None:
-        """Take a folder, which is made if need be; None while another process has it.
-
-        Raises ``OSError`` where there can be none that no other user can change.
-        """
-        make_own_folder(path)
-        return cls.take(path, make=True)
-
-    @classmethod
-    def take(cls, path: str, *, make: bool = False) -> Self | None:
-        """Take a folder that is there; None while another process has it, and when it is gone."""
-        lock = os.path.join(path, _LOCK)
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if make else 0)
-        try:
-            fd = os.open(lock, flags, 0o600)
-        except OSError:
-            return None
-        with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Its owner may have removed it meanwhile.
-            if os.path.samestat(os.fstat(fd), os.stat(lock)):
-                return cls(path, fd)
-        os.close(fd)
-        return None
-
-    def remove(self) -> None:
-        """Remove the folder with everything in it."""
-        with contextlib.suppress(OSError, SandboxError):
-            with Rooted.at(self.path) as own:
-                own.clear()
-            os.rmdir(self.path)
-        self.close()
-
-    def close(self) -> None:
-        """Let another process have the folder; may be called twice."""
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
-
-
-def remove_oldest(root: str, keep: str) -> None:
-    """Remove what is beyond the limits and in no use, the longest unused first."""
-    with contextlib.suppress(OSError, SandboxError):
-        with os.scandir(root) as scan:
-            known = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.path) for entry in scan if entry.is_dir()]
-        held = 0
-        for number, (_, path) in enumerate(sorted(known, reverse=True), 1):
-            with Rooted.at(path) as own:
-                held += sum(entry.size for entry in own.walk(_LIMITS) if entry.is_file)
-            if path != keep and (number > MOST_KEPT or held > MOST_BYTES):
-                taken = LockedFolder.take(path, make=True)
-                if taken is not None:
-                    taken.remove()
 
 
 class KeptWork(LockedFolder):

@@ -1,7 +1,6 @@
-"""What a work folder holds at the start: the files, folders and archives of a manifest, and copies of the user's files.
+"""What a work folder holds at the start: the files and folders of a manifest, and copies of the user's files.
 
-A manifest may come from an agent. Every path in it is checked before anything is written, and archives are read only
-from the folder that the caller names for them.
+A manifest may come from an agent: every path in it is checked before anything is written.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.wire import BadMessage, check
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.archive import unpack
 from sandbox_kernel.workspace.box_folder import MAX_SHARED_BYTES, MAX_SHARED_FILES
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.transfer import collect
@@ -24,11 +22,8 @@ from sandbox_kernel.workspace.tree.paths import names_beneath
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, Entry, WalkLimits
 
-#: The type of what a tar file holds; its path is in the folder of archives, its target the folder that receives it.
-ARCHIVE = "archive"
 _FORMS = (
-    '{"type": "file", "path": …, "content": …} (or "base64" instead of "content"), '
-    '{"type": "directory", "path": …} or {"type": "archive", "path": …, "into": …}'
+    '{"type": "file", "path": …, "content": …} (or "base64" instead of "content") or {"type": "directory", "path": …}'
 )
 _COPIED = WalkLimits(entries=MAX_SHARED_FILES + 1, seconds=5.0)
 
@@ -43,18 +38,13 @@ class _Folder(Struct, tag_field="type", tag=DIRECTORY, forbid_unknown_fields=Tru
     path: str
 
 
-class _Archive(Struct, tag_field="type", tag=ARCHIVE, forbid_unknown_fields=True):
-    path: str
-    into: str = "."
-
-
 class _Document(Struct, forbid_unknown_fields=True):
-    entries: list[_File | _Folder | _Archive]
+    entries: list[_File | _Folder]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The initial content of a work folder: files with their ``data``, folders and archives, in the order of writing.
+    """The initial content of a work folder: files with their ``data`` and folders, in the order of writing.
 
     A later entry may replace a file of an earlier one.
     """
@@ -64,7 +54,6 @@ class Manifest:
     def __post_init__(self) -> None:
         for entry in self.entries:
             names_beneath(entry.path, folder=entry.is_dir)
-            names_beneath("." if entry.target is None else entry.target, folder=True)
 
     @classmethod
     def from_document(cls, document: object) -> Manifest:
@@ -75,28 +64,18 @@ class Manifest:
             raise InvalidRequest(f"a manifest is a list of entries like {_FORMS}; {str(error)[:200]}") from None
         return cls(tuple(map(_entry, read.entries)))
 
-    def provision(self, rooted: Rooted, archives: Rooted | None = None) -> None:
-        """Write all entries beneath a root. ``archives`` is the folder of the tar files; None allows no archives."""
+    def provision(self, rooted: Rooted) -> None:
+        """Write all entries beneath a root."""
         for entry in self.entries:
-            if entry.type == ARCHIVE and archives is None:
-                raise InvalidRequest(
-                    f"the manifest asks for archive {entry.path!r}, and no folder of archives was given"
-                )
-        for entry in self.entries:
-            if entry.is_file:
-                rooted.write(entry.path, entry.data or b"")
-            elif entry.is_dir:
+            if entry.is_dir:
                 rooted.make_folder(entry.path)
-            elif archives is not None:
-                with archives.reading(entry.path) as fd:
-                    unpack(fd, rooted, into=names_beneath(entry.target or ".", folder=True))
+            else:
+                rooted.write(entry.path, entry.data or b"")
 
 
-def _entry(read: _File | _Folder | _Archive) -> Entry:
+def _entry(read: _File | _Folder) -> Entry:
     if isinstance(read, _Folder):
         return Entry(read.path, DIRECTORY)
-    if isinstance(read, _Archive):
-        return Entry(read.path, ARCHIVE, target=read.into)
     content = read.content if read.base64 is None else read.base64
     if not isinstance(content, str | bytes) or None not in (read.content, read.base64):
         raise InvalidRequest(f"a file of a manifest has a text or bytes as content, or base64: {read.path[:100]!r}")

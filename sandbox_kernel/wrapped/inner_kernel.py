@@ -25,7 +25,7 @@ from sandbox_kernel.jail.enforcer import start_jail
 from sandbox_kernel.jail.gate_messages import JobFile, Step, receive_with_files
 from sandbox_kernel.jail.interpreter import find_python, runtime_grants
 from sandbox_kernel.jail.jail import Jail
-from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, JobOutcome, run_job
+from sandbox_kernel.jail.run_job import OWN_PROCESSES, Job, run_job
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.jail.walls import LANDLOCK, Places, Walls, sizes, with_gpu
 from sandbox_kernel.languages.interpreters import shell
@@ -78,10 +78,7 @@ class WayOut:
     def take(self) -> tuple[str, socket.socket] | None:
         """Return a channel's name and a socket connected to it; None when there is none now.
 
-        Raises:
-            EOFError: the jail ended.
-            EnforcerFailed: something else came.
-
+        Raises ``EOFError`` when the jail ended, ``EnforcerFailed`` when something else came.
         """
         try:
             data, descriptors = receive_with_files(self._channel, 1, 4)
@@ -137,19 +134,6 @@ class WayOut:
         return None
 
 
-def connection_facts(enforcer: str, places: Places, key: str) -> dict[str, object]:
-    """Return the content of the kernel's own connection file."""
-    transport, ip = ("ipc", socket_prefix(places)) if enforcer == LANDLOCK else ("tcp", "127.0.0.1")
-    return {
-        "transport": transport,
-        "ip": ip,
-        "signature_scheme": "hmac-sha256",
-        "key": key,
-        "kernel_name": "",
-        **{f"{channel}_port": port for channel, port in zip(CHANNELS, PORTS, strict=True)},
-    }
-
-
 def socket_prefix(places: Places) -> str:
     """Return the path of the kernel's unix sockets up to their number, as Jupyter's protocol names them."""
     prefix = f"{places.tmp}/{_SOCKET_NAME}"
@@ -193,7 +177,11 @@ class InnerKernel:
         self._enforcer = self._backend.enforcer.name
         self._files = needed_files(options.command, options.env, options.resource_dir)
         #: The user's folder that the kernel works on; None for none.
-        self.folder = _work_on(options) if options.here else None
+        self.folder: KernelFolder | None = None
+        if options.here:
+            from sandbox_kernel.wrapped.kernel_folder import KernelFolder  # most kernels work on no folder of the user
+
+            self.folder = KernelFolder(options)
         self.key = secrets.token_hex(32)
         self._stop = Stop()
         self._at_limit = False
@@ -253,31 +241,28 @@ class InnerKernel:
         return with_gpu(walls, self._backend.policy.gpu)
 
     def _run(self) -> None:
-        jail, job = self._jail, None
+        jail = self._jail
         assert jail is not None
         try:
             with self._backend.egress() as proxy:
                 job = self._job(jail.places)
                 listen = proxy.start if proxy is not None else None
                 outcome = run_job(jail, job, Events(on_output=self._log), on_listener=listen, stop=self._stop)
-            self.end = _end(outcome, job)
+            code = outcome.exits[-1].code if outcome.exits and outcome.stopped_by is None else None
+            self.end = KernelEnd(verdict=judge_run(outcome, job), exit_code=code)
         except SandboxError as error:
             self.end = KernelEnd(failure=str(error))
         finally:
-            self._leave_folder()
+            if self.folder is not None:
+                # Keep the files of a kernel that ended by itself or was asked to; a limit leaves no half cell.
+                verdict = self.end.verdict
+                try:
+                    self.folder.leave(keep=verdict is not None and verdict.limit is None and not self._at_limit)
+                except (SandboxError, OSError) as error:
+                    self._log("stderr", f"changes since the last cell could not be kept: {error}\n")
             jail.destroy()
             jail.forget()
             os.eventfd_write(self.done, 1)
-
-    def _leave_folder(self) -> None:
-        """Keep the files of a kernel that ended by itself or was asked to; a limit leaves no half cell."""
-        if self.folder is None:
-            return
-        verdict = self.end.verdict
-        try:
-            self.folder.leave(keep=verdict is not None and verdict.limit is None and not self._at_limit)
-        except (SandboxError, OSError) as error:
-            self._log("stderr", f"changes since the last cell could not be kept: {error}\n")
 
     @property
     def last_words(self) -> str:
@@ -292,7 +277,15 @@ class InnerKernel:
         sys.stderr.flush()
 
     def _job(self, places: Places) -> Job:
-        connection = connection_facts(self._enforcer, places, self.key)
+        sockets = socket_prefix(places) if self._enforcer == LANDLOCK else ""
+        connection = {
+            "transport": "ipc" if sockets else "tcp",
+            "ip": sockets or "127.0.0.1",
+            "signature_scheme": "hmac-sha256",
+            "key": self.key,
+            "kernel_name": "",
+            **{f"{channel}_port": port for channel, port in zip(CHANNELS, PORTS, strict=True)},
+        }
         files = [JobFile(root=places.cell, name=_CONNECTION_FILE, data=json.dumps(connection).encode(), mode=0o600)]
         # Also for kernels without IPython: which kernel reads it is not known before.
         files.append(JobFile(root=places.tmp, name=f"{_STARTUP}/00-sandbox.py", data=_startup(places)))
@@ -302,13 +295,14 @@ class InnerKernel:
         program = self._backend.step_filter()
         if program is not None:
             files.append(JobFile(root=places.cell, name=_FILTER, data=program))
-        command = [self._files.program, *(self._filled(word, places) for word in self.options.command[1:])]
+        own_file = f"{places.cell}/{_CONNECTION_FILE}"
+        command = [self._files.program, *(word.replace(INNER_FILE, own_file) for word in self.options.command[1:])]
         step = Step(
             kind="python",
             argv=[
                 "run_kernel",
                 ",".join(map(str, PORTS)),
-                socket_prefix(places) if self._enforcer == LANDLOCK else "",
+                sockets,
                 f"{places.cell}/{_FILTER}" if program is not None else "",
                 *command,
             ],
@@ -333,10 +327,6 @@ class InnerKernel:
             processes=LIMITS.processes,
             output_bytes=LIMITS.output_bytes,
         )
-
-    def _filled(self, word: str, places: Places) -> str:
-        """Return a word of the command with the paths of the jail in it."""
-        return word.replace(INNER_FILE, f"{places.cell}/{_CONNECTION_FILE}")
 
     def _folder(self, places: Places) -> str:
         """Return the working directory: the notebook's folder if the kernel sees it, else the work folder."""
@@ -364,14 +354,12 @@ class InnerKernel:
         }
         # The kernelspec's own variables, and those that lead the program to its packages.
         wanted = {**self.options.env, **self._files.env}
-        given = {name: _expanded(value, own) for name, value in wanted.items()}
+        given: dict[str, str] = {}
+        for name, value in wanted.items():
+            for known, path in own.items():  # as Jupyter does outside
+                value = value.replace(f"${{{known}}}", path)
+            given[name] = value
         return {**own, **self._backend.network_env(), **given, **self._backend.policy.env}
-
-
-def _work_on(options: WrapOptions) -> KernelFolder:
-    from sandbox_kernel.wrapped.kernel_folder import KernelFolder  # most kernels work on no folder of the user
-
-    return KernelFolder(options)
 
 
 def _startup(places: Places) -> bytes:
@@ -382,15 +370,3 @@ def _startup(places: Places) -> bytes:
         "from sandbox_guest.python.interactive import in_ipykernel; in_ipykernel.install(shell)"
     )
     return f"exec({code!r}, {{'shell': get_ipython()}})\n".encode()
-
-
-def _expanded(value: str, env: dict[str, str]) -> str:
-    """Return a variable of a kernelspec with ``${NAME}`` replaced by the value inside, as Jupyter does outside."""
-    for name, known in env.items():
-        value = value.replace(f"${{{name}}}", known)
-    return value
-
-
-def _end(outcome: JobOutcome, job: Job) -> KernelEnd:
-    code = outcome.exits[-1].code if outcome.exits and outcome.stopped_by is None else None
-    return KernelEnd(verdict=judge_run(outcome, job), exit_code=code)

@@ -21,15 +21,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from sandbox_kernel.box.files import here_folder
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown, SandboxError
+from sandbox_kernel.ground.own_folder import LockedFolder, remove_oldest
 from sandbox_kernel.ground.wire import Frames, frame
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.kept_work import LockedFolder, remove_oldest
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.patch import MOST_PATCH
 from sandbox_kernel.workspace.overlay.selection import select
@@ -65,15 +66,14 @@ class ChangesPlace:
     @property
     def shown(self) -> str:
         """The digest of the changes of which the user was shown the diff; empty for none."""
-        with contextlib.suppress(OSError), open(os.path.join(self.path, _SHOWN), encoding="utf-8") as file:
-            return file.read(_MOST_ABOUT)
+        with contextlib.suppress(OSError):
+            return Path(self.path, _SHOWN).read_text(encoding="utf-8")[:_MOST_ABOUT]
         return ""
 
     def note_shown(self, digest: str) -> None:
         """Write down what the user knows, for the command that applies it."""
-        place = os.path.join(self.path, _SHOWN)
-        with contextlib.suppress(FileNotFoundError), open(place, "w", encoding="utf-8", opener=_private) as file:
-            file.write(digest)
+        with contextlib.suppress(FileNotFoundError):
+            _write(os.path.join(self.path, _SHOWN), digest)
 
     def take(self) -> bool:
         """Take the place for this process; False while another one has it, or when it is gone."""
@@ -83,10 +83,8 @@ class ChangesPlace:
     def close(self, *, empty: bool) -> None:
         """Let another process have the place; an empty one is removed. May be called twice."""
         held, self._held = self._held, None
-        if held is not None and empty:
-            held.remove()
-        elif held is not None:
-            held.close()
+        if held is not None:
+            (held.remove if empty else held.close)()
 
     @contextlib.contextmanager
     def socket(self) -> Iterator[str]:
@@ -101,13 +99,8 @@ class ChangesPlace:
 def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
     """Return the place of a kernel; the changes of an earlier one with the same facts and rights are in it.
 
-    Args:
-        facts: The folder, the notebook, the program.
-        rights: What the kernel may touch beside the folder: changes made under other rights have another place.
-
-    Raises:
-        BackendUnavailable: there can be no folder that only this user can change.
-
+    ``rights`` are what the kernel may touch beside the folder: changes made under others have another place. Raises
+    ``BackendUnavailable`` where there can be no folder that only this user can change.
     """
     words = "\0".join((facts.folder, facts.notebook, *rights))
     name = hashlib.sha256(os.fsencode(words)).hexdigest()[:10]
@@ -117,8 +110,7 @@ def claim(facts: PlaceFacts, rights: Sequence[str]) -> ChangesPlace:
             held = LockedFolder.claim(path)
             if held is None:
                 continue
-            with open(os.path.join(path, _ABOUT), "w", encoding="utf-8", opener=_private) as file:
-                json.dump(asdict(facts), file)
+            _write(os.path.join(path, _ABOUT), json.dumps(asdict(facts)))
             os.utime(path)
             remove_oldest(_root(), keep=path)
             return ChangesPlace(path, facts, held)
@@ -148,8 +140,10 @@ def _root() -> str:
     return LockedFolder.root("wrapped")
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 #: The longest question and answer, in bytes; and how long a user's command may take to write or read one, in seconds.
@@ -204,19 +198,19 @@ class ChangesAnswer:
 
 def answer(folder: HereFolder, asked: ChangesAsked) -> ChangesAnswer:
     """Answer a question about the changes to a folder. Raises ``SandboxError``."""
-    paths = asked.paths or None
-    digest = folder.digest()
-    if asked.wish is Wish.PATCH:
-        patch = folder.patch(paths)
-        # One that is cut is longer than half: the part that did not fit is small.
-        whole = paths is None and len(patch) < MOST_PATCH // 2
-        return ChangesAnswer(patch=patch, digest=digest if whole else "")
-    if asked.wish is Wish.DISCARD:
-        dropped = folder.discard(paths)
-        return ChangesAnswer(dropped, digest=folder.digest() if asked.shown == digest else "")
-    if asked.wish is Wish.APPLY:
-        written = folder.apply(paths, shown=asked.shown or None)
-        return ChangesAnswer(written, left_out=folder.left_out(), digest=folder.digest() if asked.shown else "")
+    paths, digest = asked.paths or None, folder.digest()
+    match asked.wish:
+        case Wish.PATCH:
+            patch = folder.patch(paths)
+            # One that is cut is longer than half: the part that did not fit is small.
+            whole = paths is None and len(patch) < MOST_PATCH // 2
+            return ChangesAnswer(patch=patch, digest=digest if whole else "")
+        case Wish.DISCARD:
+            dropped = folder.discard(paths)
+            return ChangesAnswer(dropped, digest=folder.digest() if asked.shown == digest else "")
+        case Wish.APPLY:
+            written = folder.apply(paths, shown=asked.shown or None)
+            return ChangesAnswer(written, left_out=folder.left_out(), digest=folder.digest() if asked.shown else "")
     listed = folder.diff()
     if paths is not None:
         chosen = select(folder.kept.entries, paths)
@@ -229,7 +223,11 @@ def ask(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
     until = time.monotonic() + _PATIENCE_S
     while not place.take():
         try:
-            said = _ask_launcher(place, asked)
+            with socket.socket(socket.AF_UNIX) as sock, place.socket() as path:
+                sock.settimeout(_ANSWER_S)
+                sock.connect(path)
+                _send(sock, asked)
+                said = _receive(sock, ChangesAnswer, _MOST_ANSWER)
         except (OSError, ValueError) as error:
             # One that is starting or ending does not listen: soon it answers, or the place is free.
             if not isinstance(error, ConnectionError | FileNotFoundError) or time.monotonic() > until:
@@ -254,14 +252,6 @@ def ask(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
             return answer(folder, asked)
         finally:
             place.close(empty=not folder.diff())
-
-
-def _ask_launcher(place: ChangesPlace, asked: ChangesAsked) -> ChangesAnswer:
-    with socket.socket(socket.AF_UNIX) as sock, place.socket() as path:
-        sock.settimeout(_ANSWER_S)
-        sock.connect(path)
-        _send(sock, asked)
-        return _receive(sock, ChangesAnswer, _MOST_ANSWER)
 
 
 class AskedServer:
@@ -291,17 +281,15 @@ class AskedServer:
                 return
             with asking, contextlib.suppress(OSError):
                 asking.settimeout(_PATIENCE_S)
-                _send(asking, self._answer(asking))
-
-    def _answer(self, asking: socket.socket) -> ChangesAnswer:
-        try:
-            return self._respond(_receive(asking, ChangesAsked, _MOST_ASKED))
-        except NotAsShown:
-            return ChangesAnswer(stale=True)
-        except (SandboxError, OSError) as error:
-            return ChangesAnswer(error=str(error))
-        except ValueError:
-            return ChangesAnswer(error="the question could not be read; is the launcher of another version?")
+                try:
+                    said = self._respond(_receive(asking, ChangesAsked, _MOST_ASKED))
+                except NotAsShown:
+                    said = ChangesAnswer(stale=True)
+                except (SandboxError, OSError) as error:
+                    said = ChangesAnswer(error=str(error))
+                except ValueError:
+                    said = ChangesAnswer(error="the question could not be read; is the launcher of another version?")
+                _send(asking, said)
 
 
 def _send(sock: socket.socket, message: ChangesAsked | ChangesAnswer) -> None:

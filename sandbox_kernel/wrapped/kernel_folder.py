@@ -20,7 +20,7 @@ from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.template import NoLayer, Templates
 from sandbox_kernel.jail.walls import Places, Walls
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.changes import Snapshot, compare, displayed, snapshot
+from sandbox_kernel.workspace.changes import displayed
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.overlay.session_layer import HereLink, SessionLayer
@@ -52,17 +52,22 @@ class KernelFolder:
     """See the module. Used by the relay's thread and the thread of the kernel's job; a lock keeps them apart."""
 
     def __init__(self, options: WrapOptions, environment: Mapping[str, str] = os.environ) -> None:
-        started = _started_in()
+        try:
+            started = os.getcwd()
+        except OSError:
+            raise InvalidRequest(
+                "the folder in which the kernel is started was removed; open the notebook anew"
+            ) from None
         wanted = os.path.normpath(os.path.join(started, options.here))
         project = ProjectFolder(wanted).path
         facts = PlaceFacts(project, environment.get(_NOTEBOOK, ""), os.path.basename(options.command[0]))
-        self._place: ChangesPlace = claim(facts, (options.policy, *options.mounts, *options.domains))
-        self._folder: HereFolder = here_folder(project, self._place.changes)
+        #: Where its changes stay.
+        self.place: ChangesPlace = claim(facts, (options.policy, *options.mounts, *options.domains))
+        self._folder: HereFolder = here_folder(project, self.place.changes)
         self._link = HereLink(self._folder)
         self._lock = threading.RLock()
         self._jail: Jail | None = None
         self._layer: SessionLayer | None = None
-        self._copy = Snapshot()
         #: What was changed between two cells: the next cell's reply tells it.
         self._early = CellChanges()
         #: What the first cell says.
@@ -70,43 +75,28 @@ class KernelFolder:
         inside = os.path.realpath(started)
         self._below = os.path.relpath(inside, project) if inside.startswith(f"{project}/") else ""
 
-    @property
-    def path(self) -> str:
-        """The real path of the user's folder."""
-        return self._folder.path
-
-    @property
-    def place(self) -> ChangesPlace:
-        """Where its changes stay."""
-        return self._place
-
     def start_jail(self, walls: Walls) -> Jail:
         """Start the jail of the kernel with the folder in it."""
         try:
             if walls.enforcer != bubblewrap.NAME:
                 raise NoLayer("only bubblewrap's walls have file systems of their own")
-            jail = Templates().fork_over(replace(walls, here=self.path, here_id=self._folder.identity()))
+            jail = Templates().fork_over(replace(walls, here=self._folder.path, here_id=self._folder.identity()))
         except NoLayer as error:
             self._unsaid.append(notes.folder_copied(str(error)))
             jail = start_jail(walls)
             jail.wait_ready()
         try:
-            self._fill(jail)
+            if jail.layer_fd >= 0:
+                self._layer = SessionLayer(self._folder, jail.box_fd, jail.layer_fd, jail.settings_fd)
+            with Rooted(jail.box_fd) as box:
+                self._unsaid += self._link.begin_over(self._layer, box)
+                self._link.bring_in(box, lambda: None)
+            self._link.look.settle()
         except BaseException:
             jail.destroy()
             raise
         self._jail = jail
         return jail
-
-    def _fill(self, jail: Jail) -> None:
-        if jail.layer_fd >= 0:
-            self._layer = SessionLayer(self._folder, jail.box_fd, jail.layer_fd, jail.settings_fd)
-        self._link.begin_over(self._layer)
-        with Rooted(jail.box_fd) as box:
-            if self._layer is None:
-                self._unsaid += self._link.copy_in(box)
-            self._link.bring_in(box, lambda: None)
-            self._settle(box)
 
     def start_folder(self, places: Places) -> str:
         """Return the kernel's working directory: the notebook's folder inside, if it is in the folder."""
@@ -120,10 +110,8 @@ class KernelFolder:
                 return said
             with Rooted(self._jail.box_fd) as box:
                 written, _ = self._link.bring_in(box, self._keep_early)
-                if written and self._layer is not None:
-                    self._layer.look.settle(written)
-                elif written:
-                    self._settle(box)
+                if written:
+                    self._link.look.settle(written)
             return said
 
     def _keep_early(self) -> None:
@@ -137,19 +125,12 @@ class KernelFolder:
             if self._jail is None:
                 return CellChanges()
             early, self._early = self._early, CellChanges()
-            if self._layer is not None:
-                seen = self._layer.look.changes()
-                changes = seen.changes
-                found = self._link.keep_changes(self._layer.look.layer, seen)
-            else:
-                with Rooted(self._jail.box_fd) as box:
-                    before, self._copy = self._copy, snapshot(box, since=self._copy, shared=True)
-                    changes = compare(before, self._copy)
-                    found = self._link.pull(box, changes)
-            missing = [*found, *self._folder.project.git_notes(changes)]
-            told = {change.path for change in displayed(changes)}
+            seen = self._link.look.changes()
+            missing = [*self._link.keep_changes(seen), *self._folder.project.git_notes(seen.changes)]
+            changes = displayed(seen.changes)
+            told = {change.path for change in changes}
             rest = (change for change in early.changes if change.path not in told)
-            return CellChanges((*rest, *displayed(changes)), (*early.missing, *missing))
+            return CellChanges((*rest, *changes), (*early.missing, *missing))
 
     def leave(self, *, keep: bool) -> None:
         """The kernel has ended and its jail is about to: keep what changed since the last cell, or not."""
@@ -163,7 +144,7 @@ class KernelFolder:
         with self._lock:
             empty = not self._folder.diff()
             self._folder.close()
-            self._place.close(empty=empty)
+            self.place.close(empty=empty)
 
     def answer(self, asked: ChangesAsked) -> ChangesAnswer:
         """Answer a question of the user's. The kernel sees at once what was dropped.
@@ -176,16 +157,3 @@ class KernelFolder:
             said = answer(self._folder, asked)
             self._unsaid += self.before_cell()
             return said
-
-    def _settle(self, box: Rooted) -> None:
-        if self._layer is not None:
-            self._layer.look.settle()
-        else:
-            self._copy = snapshot(box, since=self._copy, shared=True)
-
-
-def _started_in() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        raise InvalidRequest("the folder in which the kernel is started was removed; open the notebook anew") from None

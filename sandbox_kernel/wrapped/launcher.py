@@ -5,6 +5,7 @@ It is trusted and lives as long as the kernel. When it ends, however it ends, th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -18,7 +19,6 @@ from sandbox_kernel.wrapped.inner_kernel import InnerKernel
 from sandbox_kernel.wrapped.wrap_options import from_arguments
 
 if TYPE_CHECKING:
-    from sandbox_kernel.wrapped.kept_changes import AskedServer
     from sandbox_kernel.wrapped.relaying.relay import Relay
 
 #: The most memory of this process. What the kernel sends is bounded already; this holds if a bound is missing.
@@ -31,21 +31,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = _Wanted()
     try:
         kernel = InnerKernel(options, make_policy(options.policy or None, options.mounts, options.domains))
-        _limit_memory()
+        # Only the soft limit: processes of the jail get limits of their own.
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = _OWN_MEMORY if hard == resource.RLIM_INFINITY else min(_OWN_MEMORY, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
         wanted.kernel = kernel
         way_out = kernel.start()
     except (SandboxError, OSError) as error:
         return _refuse(connection_file, str(error), wanted)
     # Imported while the kernel starts.
-    from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address
+    from sandbox_kernel.wrapped.relaying.outside import Outside, read_address
     from sandbox_kernel.wrapped.relaying.relay import Relay
 
     try:
-        outside = OutsideSockets(read_address(connection_file))
+        outside = Outside(read_address(connection_file))
     except (SandboxError, OSError) as error:
         _say(str(error))
         return 2
-    asked = _answer_questions(kernel)
+    asked = None
+    if kernel.folder is not None:
+        from sandbox_kernel.wrapped.kept_changes import AskedServer
+
+        try:
+            asked = AskedServer(kernel.folder.place, kernel.folder.answer)
+        except OSError as error:
+            _say(f"sandbox-kernel changes cannot ask this kernel while it lives: {error}")
     relay = Relay(outside, kernel, way_out)
     try:
         relay.run(wanted.still)
@@ -57,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             asked.close()
         kernel.join()
         relay.dropped["not read by a front end"] += outside.waiting.dropped
-        _record(kernel, relay)  # whatever ended the relay
+        if options.record:  # whatever ended the relay
+            _record(kernel, relay)
     if sum(relay.dropped.values()):
         counts = ", ".join(f"{count} {reason}" for reason, count in relay.dropped.items() if count)
         _say(f"messages of the kernel that were dropped: {counts}")
@@ -72,12 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refuse(connection_file: str, why: str, wanted: _Wanted, last_words: str = "") -> int:
     """Let every cell say why the kernel did not come up, until the front end ends it."""
     from sandbox_kernel.wrapped import kernel_words
-    from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, read_address, refuse
+    from sandbox_kernel.wrapped.relaying.outside import Outside, read_address, refuse
 
     error = kernel_words.no_start(why, last_words)
     _say(str(error["evalue"]))
     try:
-        outside = OutsideSockets(read_address(connection_file))
+        outside = Outside(read_address(connection_file))
     except (SandboxError, OSError) as problem:
         _say(str(problem))
         return 2
@@ -88,39 +99,19 @@ def _refuse(connection_file: str, why: str, wanted: _Wanted, last_words: str = "
     return 2
 
 
-def _answer_questions(kernel: InnerKernel) -> AskedServer | None:
-    """Let ``sandbox-kernel changes`` ask about the folder of this kernel, if it works on one."""
-    folder = kernel.folder
-    if folder is None:
-        return None
-    from sandbox_kernel.wrapped.kept_changes import AskedServer
-
-    try:
-        return AskedServer(folder.place, folder.answer)
-    except OSError as error:
-        _say(f"sandbox-kernel changes cannot ask this kernel while it lives: {error}")
-        return None
-
-
 def _record(kernel: InnerKernel, relay: Relay) -> None:
-    """Add what this kernel did to the record, if one was asked for."""
-    verdict = kernel.end.verdict
-    if not kernel.options.record:
-        return
+    """Add what this kernel did to the record."""
     from sandbox_kernel.wrapped import record
 
-    made = relay.recorder.finish(_here(), verdict.limit if verdict is not None else None, sum(relay.dropped.values()))
+    made, verdict = relay.recorder.record, kernel.end.verdict
+    made.limit = verdict.limit.value if verdict is not None and verdict.limit is not None else ""
+    made.dropped = sum(relay.dropped.values())
+    with contextlib.suppress(OSError):  # the folder was removed
+        made.folder = os.getcwd()
     try:
         record.append(kernel.options.record, made)
     except SandboxError as error:
         _say(str(error))
-
-
-def _here() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # the folder was removed
-        return ""
 
 
 class _Wanted:
@@ -150,10 +141,3 @@ class _Wanted:
 def _say(text: str) -> None:
     """Write a line to the log of the front end."""
     sys.stderr.write(f"sandbox-kernel: {text}\n")
-
-
-def _limit_memory() -> None:
-    """Bound this process's memory. Only the soft limit: processes of the jail get limits of their own."""
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    most = _OWN_MEMORY if hard == resource.RLIM_INFINITY else min(_OWN_MEMORY, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))

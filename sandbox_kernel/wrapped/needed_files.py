@@ -47,20 +47,18 @@ class NeededFiles:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Paths that a program reads, and the variables that lead it there.
-_Found = tuple[tuple[str, ...], Mapping[str, str]]
-
-
 def needed_files(command: Sequence[str], env: Mapping[str, str], resource_dir: str) -> NeededFiles:
-    """Return what a kernel needs. Raises ``BackendUnavailable`` when its program is not there.
+    """Return what a kernel needs, by its command and the variables and folder of its kernelspec.
 
-    Args:
-        command: The kernel's command.
-        env: The variables of its kernelspec.
-        resource_dir: The folder of its kernelspec; empty for none.
-
+    Raises ``BackendUnavailable`` when its program is not there.
     """
-    program = _find(command[0], env)
+    found = shutil.which(command[0], path=env.get("PATH") or os.environ.get("PATH"))
+    if found is None:
+        raise BackendUnavailable(
+            f"the kernel's program {command[0]!r} was not found; install it, or correct the argv of the kernelspec "
+            "('jupyter kernelspec list' shows where it is)"
+        )
+    program = os.path.abspath(found)
     own, led = _of_program(program, env)
     paths = [*own, *_of_words(command[1:]), *_of_words(env.values())]
     if resource_dir and os.path.isdir(resource_dir):
@@ -68,56 +66,32 @@ def needed_files(command: Sequence[str], env: Mapping[str, str], resource_dir: s
     return NeededFiles(program, runtime_grants([path for path in paths if os.path.exists(path)]), led)
 
 
-def _find(name: str, env: Mapping[str, str]) -> str:
-    found = shutil.which(name, path=env.get("PATH") or os.environ.get("PATH"))
-    if found is None:
-        raise BackendUnavailable(
-            f"the kernel's program {name!r} was not found; install it, or correct the argv of the kernelspec "
-            "('jupyter kernelspec list' shows where it is)"
-        )
-    return os.path.abspath(found)
-
-
-def _of_program(program: str, env: Mapping[str, str]) -> _Found:
-    """Return what a program of this name reads: asks Python and R, knows Julia's and Conda's folders."""
+def _of_program(program: str, env: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Return the paths that a program of this name reads, and the variables that lead it there."""
     name = os.path.basename(program)
-    own = (program, *_prefix(program))
+    own = [program, *_prefix(program)]
     if _PYTHON.match(name):
-        return _of_python(program, own, env)
+        python = find_python(program)
+        base, *packages = _packages(python.executable)
+        led = {"PYTHONUSERBASE": base} if base and "PYTHONUSERBASE" not in env else {}
+        return [*own, *(grant.target for grant in python.runtime), *packages], led
     if name in ("R", "Rscript"):
-        return _of_r(program, own, env)
+        # Conda's R is asked by the program beside it, not by one of the system.
+        beside = os.path.join(os.path.dirname(program), "Rscript")
+        asked = beside if os.path.exists(beside) else shutil.which("Rscript") or "Rscript"
+        home, *libraries = _lines([asked, "-e", _R_PATHS], env) or [""]
+        libraries = [path for path in libraries if path.startswith("/")]
+        folders = [folder for folder in (home, *libraries) if folder.startswith("/")]
+        linked = [target for folder in folders for target in _linked(f"{folder}/etc")]
+        led = {"R_LIBS": ":".join(libraries)} if libraries and "R_LIBS" not in env else {}
+        return [*own, *folders, *linked], led
     if name.startswith("julia"):
-        return _of_julia(own, env)
+        # The empty part at the end stands for the depots of the installation.
+        given = env.get("JULIA_DEPOT_PATH") or f"{os.path.expanduser(_JULIA_DEPOT)}:"
+        return [*own, *_of_words([given])], {"JULIA_DEPOT_PATH": f"{_JULIA_OWN}:{given}"}
     interpreter = _interpreter(program)
-    if interpreter:
-        paths, led = _of_program(interpreter, env)
-        return (*own, *paths), led
-    return own, {}
-
-
-def _of_python(program: str, own: Sequence[str], env: Mapping[str, str]) -> _Found:
-    python = find_python(program)
-    base, *packages = _packages(python.executable)
-    paths = (*own, *(grant.target for grant in python.runtime), *packages)
-    return paths, {"PYTHONUSERBASE": base} if base and "PYTHONUSERBASE" not in env else {}
-
-
-def _of_r(program: str, own: Sequence[str], env: Mapping[str, str]) -> _Found:
-    # Conda's R is asked by the program beside it, not by one of the system.
-    beside = os.path.join(os.path.dirname(program), "Rscript")
-    asked = beside if os.path.exists(beside) else shutil.which("Rscript") or "Rscript"
-    home, *libraries = _lines([asked, "-e", _R_PATHS], env) or [""]
-    libraries = [path for path in libraries if path.startswith("/")]
-    folders = [folder for folder in (home, *libraries) if folder.startswith("/")]
-    linked = [target for folder in folders for target in _linked(f"{folder}/etc")]
-    led = {"R_LIBS": ":".join(libraries)} if libraries and "R_LIBS" not in env else {}
-    return (*own, *folders, *linked), led
-
-
-def _of_julia(own: Sequence[str], env: Mapping[str, str]) -> _Found:
-    # The empty part at the end stands for the depots of the installation.
-    given = env.get("JULIA_DEPOT_PATH") or f"{os.path.expanduser(_JULIA_DEPOT)}:"
-    return (*own, *_of_words([given])), {"JULIA_DEPOT_PATH": f"{_JULIA_OWN}:{given}"}
+    paths, led = _of_program(interpreter, env) if interpreter else ([], {})
+    return [*own, *paths], led
 
 
 def _prefix(program: str) -> list[str]:

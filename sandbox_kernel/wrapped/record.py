@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.wire import BadMessage, decode
-from sandbox_kernel.model import Limit
 from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.wrapped.relaying.clean_outputs import line
 
@@ -37,83 +36,56 @@ class CellFailure:
     out_of_time: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class KernelRecord:
-    """What one wrapped kernel did.
+    """What one wrapped kernel did."""
 
-    Attributes:
-        folder: The folder in which a front end started it: that of its notebook.
-        cells: How many cells it was sent.
-        failures: The cells that failed, the first ones.
-        ended: Why it ended, as the name of an error; empty when a front end asked for it.
-        words: The sentence for ``ended``.
-        limit: The limit that it met, whether that ended it or not; empty for none.
-        removed: How many outputs lost a part that a page must not get.
-        dropped: How many messages were dropped because the protocol does not allow them.
-
-    """
-
+    #: The folder in which a front end started it: that of its notebook.
     folder: str
+    #: How many cells it was sent, and the first ones that failed.
     cells: int
-    failures: tuple[CellFailure, ...] = ()
+    failures: list[CellFailure] = field(default_factory=list)
+    #: Why it ended, as the name of an error and a sentence; empty when a front end asked for it.
     ended: str = ""
     words: str = ""
+    #: The limit that it met, whether that ended it or not; empty for none.
     limit: str = ""
+    #: How many outputs lost a part that a page must not get, and how many messages the protocol does not allow.
     removed: int = 0
     dropped: int = 0
 
 
 class KernelRecorder:
-    """Collects the record of one kernel while it lives. Its size is bounded."""
+    """Fills the record of one kernel while it lives. Its size is bounded."""
 
     def __init__(self) -> None:
+        self.record = KernelRecord(folder="", cells=0)
         self._numbers: dict[str, int] = {}
-        self._cells = 0
-        self._failures: list[CellFailure] = []
         self._out_of_time: set[int] = set()
-        self._ended = ("", "")
-        self.removed = 0
 
     def sent(self, message_id: str) -> None:
         """A front end sent a cell."""
-        self._cells += 1
+        self.record.cells += 1
         if len(self._numbers) < _MOST_CELLS:
-            self._numbers[message_id] = self._cells
+            self._numbers[message_id] = self.record.cells
 
     def interrupted(self, message_id: str) -> None:
         """A cell was interrupted because its time was over; it may catch that, and is listed all the same."""
         number = self._numbers.get(message_id, 0)
         self._out_of_time.add(number)
-        if len(self._failures) < MOST_FAILURES:
-            self._failures.append(CellFailure(cell=number, name="", words="", out_of_time=True))
+        if len(self.record.failures) < MOST_FAILURES:
+            self.record.failures.append(CellFailure(cell=number, name="", words="", out_of_time=True))
 
     def failed(self, message_id: str, error: Mapping[str, object]) -> None:
         """A cell failed with an error that was cleaned already."""
-        number = self._numbers.get(message_id)
-        if number is not None and len(self._failures) < MOST_FAILURES:
+        number, failures = self._numbers.get(message_id), self.record.failures
+        if number is not None and len(failures) < MOST_FAILURES:
             name, words = line(error.get("ename")), line(error.get("evalue"), _MOST_WORDS)
-            late = number in self._out_of_time
             bare = CellFailure(cell=number, name="", words="", out_of_time=True)
-            self._failures = [each for each in self._failures if each != bare]
-            self._failures.append(CellFailure(cell=number, name=name, words=words, out_of_time=late))
-
-    def ended(self, name: str, words: str) -> None:
-        """The kernel ended, and no front end had asked for it."""
-        self._ended = (name, words)
-
-    def finish(self, folder: str, limit: Limit | None, dropped: int) -> KernelRecord:
-        """Return the record."""
-        name, words = self._ended
-        return KernelRecord(
-            folder=folder,
-            cells=self._cells,
-            failures=tuple(self._failures),
-            ended=name,
-            words=words,
-            limit=limit.value if limit is not None else "",
-            removed=self.removed,
-            dropped=dropped,
-        )
+            if bare in failures:
+                failures.remove(bare)
+            late = number in self._out_of_time
+            failures.append(CellFailure(cell=number, name=name, words=words, out_of_time=late))
 
 
 def append(path: str, record: KernelRecord) -> None:

@@ -26,24 +26,9 @@ LEAST_MEMORY_MB = 64
 
 @dataclass(frozen=True, kw_only=True)
 class WrapOptions:
-    """How one kernel is started inside a jail.
+    """How one kernel is started inside a jail; ``_OPTIONS`` says what each field means."""
 
-    Args:
-        command: The kernel's own command; ``INNER_FILE`` in it stands for the path of its connection file inside.
-        env: Variables of the kernelspec.
-        resource_dir: The folder of the kernelspec, which the command may use; empty for none.
-        interrupt: How the kernel is interrupted: by ``signal`` or by ``message``.
-        policy: The name of a preset or the path of a policy file; empty for the preset ``standard``.
-        mounts: More host paths to show, as ``HOST:GUEST[:rw]``.
-        domains: Domains that the kernel may reach, as ``DOMAIN[:PORT]``.
-        memory_mb: The memory limit of the kernel and all its processes.
-        timeout_s: The time limit of one cell; None for no limit.
-        enforcer: The tool that builds the walls: ``auto``, ``bubblewrap`` or ``landlock``.
-        record: The file to which what the kernel did is added at its end; empty for none.
-        here: The folder that the kernel works on, copy-on-write; ``.`` is the one it is started in, empty is none.
-
-    """
-
+    #: The kernel's own command; ``INNER_FILE`` in it stands for the path of its connection file inside.
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     resource_dir: str = ""
@@ -87,14 +72,14 @@ class WrapOptions:
 _OPTIONS: dict[str, tuple[str, type | None, str]] = {
     "memory_mb": ("--memory-mb", int, "memory limit of the kernel"),
     "interrupt": ("--interrupt", str, "how the kernel is interrupted: by signal or message"),
-    "timeout_s": ("--timeout-s", float, "time limit of one cell"),
-    "policy": ("--policy", str, "policy file or preset"),
+    "timeout_s": ("--timeout-s", float, "time limit of one cell; none without it"),
+    "policy": ("--policy", str, "policy file or preset; standard without it"),
     "enforcer": ("--enforcer", str, "auto, bubblewrap or landlock"),
     "record": ("--record", str, "the file to which what the kernel did is added"),
-    "here": ("--here", str, "the folder that the kernel works on, copy-on-write"),
+    "here": ("--here", str, "the folder that the kernel works on, copy-on-write; . is the one it is started in"),
     "resource_dir": ("--resource-dir", str, "the folder of the kernelspec"),
-    "mounts": ("--mount", None, "show a host path inside"),
-    "domains": ("--allow-net", None, "let the kernel reach a domain"),
+    "mounts": ("--mount", None, "show a host path inside, as HOST:GUEST[:rw]"),
+    "domains": ("--allow-net", None, "let the kernel reach a domain, as DOMAIN[:PORT]"),
     "env": ("--env", None, "a variable of the kernelspec"),
 }
 

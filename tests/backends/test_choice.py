@@ -33,13 +33,13 @@ def test_another_python_or_checked_types_are_a_backend_of_their_own() -> None:
     assert other is not own.process
     assert other.config.python_path == "/opt/other/python"  # type: ignore[union-attr]
     assert own.choose(request("typescript"), None, check=True).config.check_types  # type: ignore[union-attr]
-    assert own.wasm(check=True) is not own.wasm()
 
 
 @pytest.mark.parametrize(
     ("language", "options", "told"),
     [
         ("python", {"check": True}, "check is for typescript"),
+        ("typescript", {"backend": "wasm", "check": True}, "types are checked by deno"),
         ("command", {"python": "python3.12"}, "is for python, not for command"),
         ("python", {"backend": "wasm", "python": "python3.12"}, "an interpreter of the host"),
         ("python", {"backend": "cloud"}, "unknown backend 'cloud'"),

@@ -45,8 +45,6 @@ def test_a_program_that_is_not_there_is_an_error_and_nothing_runs(
     ) as error:
         box.exec("frobnicate", ["--help"])
     assert error.value.code == "code.sandbox_command_not_found"
-    with pytest.raises(CommandNotFound, match="did you mean 'printenv'"):
-        box.exec("pritenv")
     with pytest.raises(CommandNotFound, match="/opt/none/tool"):
         box.exec("/opt/none/tool")
     with pytest.raises(CommandNotFound, match="'grep' is in no folder"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
 from pathlib import Path
 
@@ -20,21 +19,11 @@ def test_all_files_of_a_sandbox_are_one_mapping() -> None:
         _ = box.files
 
 
-def test_a_sandbox_takes_a_manifest(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "data.tar", "w") as tar:
-        member = tarfile.TarInfo("rows.csv")
-        member.size = 4
-        tar.addfile(member, io.BytesIO(b"1,2\n"))
-    entries = [
-        {"type": "file", "path": "src/a.txt", "content": "hello"},
-        {"type": "directory", "path": "empty"},
-        {"type": "archive", "path": "data.tar", "into": "data"},
-    ]
+def test_a_sandbox_takes_a_manifest() -> None:
     with Sandbox() as box:
-        box.provision(entries, archives=tmp_path)
-        result = box.run("import os; print(open('src/a.txt').read(), open('data/rows.csv').read().strip())")
-        assert result.stdout == "hello 1,2\n", result.stderr
-        assert [entry.name for entry in box.list_dir()] == ["data", "empty", "src"]
+        box.provision([{"type": "file", "path": "src/a.txt", "content": "hi"}, {"type": "directory", "path": "empty"}])
+        assert box.run("print(open('src/a.txt').read())").stdout == "hi\n"
+        assert [entry.name for entry in box.list_dir()] == ["empty", "src"]
         box.provision(Manifest.from_document([{"type": "file", "path": "b", "base64": "AP8="}]))
         assert box.read_file("b") == b"\x00\xff"
         with pytest.raises(PathTraversal):

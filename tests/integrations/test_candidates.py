@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox_kernel.integrations.candidates import Candidates
-from sandbox_kernel.integrations.machine import SandboxMachine
+from sandbox_kernel.integrations.machine import Candidates, SandboxMachine
 
 
 @pytest.fixture

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 
 from sandbox_kernel.jail.rules.seccomp import (
     ALLOW,
+    LOAD_WORD,
+    OFFSET_NUMBER,
     Code,
     give,
     host_arch,
+    instruction,
     load_argument,
-    load_number,
     refuse,
     when_any_bit,
     when_equal,
@@ -73,7 +75,7 @@ CONTAINERS = (
 
 def docker_profile() -> bytes:
     """Return a filter of the shape of Docker's default profile, for a container without CAP_SYS_ADMIN."""
-    code: list[Code] = [load_number()]
+    code: list[Code] = [(instruction(LOAD_WORD, OFFSET_NUMBER),)]
     for name in _REFUSED:
         call = number(name, host_arch())
         if call is not None:

@@ -12,12 +12,14 @@ import sandbox_kernel
 from sandbox_kernel.jail.guest_programs import memory_file
 from sandbox_kernel.jail.rules.seccomp import (
     ALLOW,
+    LOAD_WORD,
+    OFFSET_NUMBER,
     Code,
     build_filter,
     give,
     host_arch,
+    instruction,
     load_argument,
-    load_number,
     refuse,
     when_equal,
 )
@@ -46,13 +48,15 @@ def no_namespaces() -> bytes:
 
 def no_landlock() -> bytes:
     """As on a kernel without it, or one that was booted without it."""
-    return _program(*load_number(), *when_equal(444, refuse(_ENOSYS)))
+    return _program(instruction(LOAD_WORD, OFFSET_NUMBER), *when_equal(444, refuse(_ENOSYS)))
 
 
 def no_seccomp() -> bytes:
     """As on a kernel that cannot filter calls; both ways to ask for it."""
     by_prctl = (*load_argument(0), *when_equal(_PR_SET_SECCOMP, refuse(_EINVAL)), *give(ALLOW))
-    return _program(*load_number(), *when_equal(_SECCOMP, refuse(_ENOSYS)), *when_equal(_PRCTL, by_prctl))
+    return _program(
+        instruction(LOAD_WORD, OFFSET_NUMBER), *when_equal(_SECCOMP, refuse(_ENOSYS)), *when_equal(_PRCTL, by_prctl)
+    )
 
 
 def _program(*code: bytes) -> bytes:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.jail.ending import LIMITS, STOPPED, Ending, Evidence, gave_up_near, judge, survived_limit
+from sandbox_kernel.jail.ending import LIMITS, STOPPED, Ending, gave_up_near, judge, survived_limit
 from sandbox_kernel.model import Limit, Status
 
 NOTHING = {"kills": False, "forks_refused": False, "said": (), "disk_full": False, "truncated": False}
 
 
 def test_memory_counts_before_what_the_host_stopped_it_for_and_that_before_its_own_word() -> None:
-    both = Evidence(out_of_memory=True, stopped_by=Ending.TIMEOUT, own=Status.OK, survived=Limit.DISK)
-    assert judge(both) == (Status.MEMORY_EXCEEDED, "memory")
-    assert judge(Evidence(stopped_by=Ending.TIMEOUT, own=Status.OK, survived=Limit.DISK)) == (Status.TIMEOUT, "timeout")
-    assert judge(Evidence(own=Status.OK, survived=Limit.DISK)) == (Status.OK, "disk")
-    assert judge(Evidence()) == (Status.KILLED, None)
+    both = judge(out_of_memory=True, stopped_by=Ending.TIMEOUT, own=Status.OK, survived=Limit.DISK)
+    assert both == (Status.MEMORY_EXCEEDED, "memory")
+    assert judge(stopped_by=Ending.TIMEOUT, own=Status.OK, survived=Limit.DISK) == (Status.TIMEOUT, "timeout")
+    assert judge(own=Status.OK, survived=Limit.DISK) == (Status.OK, "disk")
+    assert judge() == (Status.KILLED, None)
 
 
 @pytest.mark.parametrize("ending", [end for end in Ending if end in STOPPED])
 def test_everything_that_the_host_stops_has_a_status_and_a_limit_when_it_is_one(ending: Ending) -> None:
-    status, limit = judge(Evidence(stopped_by=ending))
+    status, limit = judge(stopped_by=ending)
     assert (status, limit) == (STOPPED[ending], ending.value if ending in LIMITS else None)
 
 
@@ -34,7 +34,7 @@ def test_everything_that_the_host_stops_has_a_status_and_a_limit_when_it_is_one(
     ],
 )
 def test_a_status_that_names_a_limit_has_that_limit(own: Status, limit: str) -> None:
-    assert judge(Evidence(own=own, survived=Limit.OUTPUT)) == (own, limit)
+    assert judge(own=own, survived=Limit.OUTPUT) == (own, limit)
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,6 @@ def test_the_rest_is_done_on_another_thread() -> None:
     assert seen[0] is not threading.current_thread()
 
 
-def test_the_next_rest_finds_the_thread_still_there() -> None:
-    undertaker, seen, done = Reaper(linger_s=120), [], threading.Event()
-    for _ in range(2):
-        undertaker.take(lambda: (seen.append(threading.current_thread()), done.set())[0])
-        assert done.wait(60)
-        done.clear()
-    assert seen[0] is seen[1]
-    assert undertaker.wait()
-    assert not seen[0].is_alive()
-
-
 def test_one_too_many_is_done_by_whoever_brings_it() -> None:
     undertaker, gate, seen = Reaper(), threading.Event(), []
     for _ in range(MOST):
@@ -59,11 +48,3 @@ def test_waiting_tells_when_it_took_too_long() -> None:
     assert not undertaker.wait(0.01)
     gate.set()
     assert undertaker.wait()
-
-
-def test_no_thread_is_left_when_nothing_is() -> None:
-    undertaker = Reaper()
-    for _ in range(3):
-        undertaker.take(lambda: None)
-        assert undertaker.wait()
-        assert undertaker._thread is None

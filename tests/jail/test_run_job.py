@@ -7,7 +7,6 @@ import os
 import pytest
 
 from sandbox_kernel import EnforcerFailed, ExecRequest, Language, ProcessBackend, ProcessConfig
-from sandbox_kernel.jail.accounting.meter import own_leaves
 from sandbox_kernel.jail.accounting.processes import living, tree
 from sandbox_kernel.jail.enforcer import start_jail
 from sandbox_kernel.jail.gate_messages import MAX_REPORT, JobFile, Step
@@ -15,6 +14,7 @@ from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.run_job import Job, JobOutcome, run_job
 from sandbox_kernel.jail.spawner import wait_buried
 from sandbox_kernel.jail.walls import WORK, Walls
+from tests.conftest import cgroup_leaves
 
 
 def test_a_gate_that_fails_before_the_program_begins_is_an_error_and_no_result(nothing_left: None) -> None:
@@ -88,7 +88,7 @@ def test_a_step_that_dies_without_a_report_is_still_waited_for() -> None:
 
 def test_a_jail_that_reported_is_killed_at_once_and_gone_soon_with_its_group() -> None:
     """Nobody waits for its end, but it ends: everything inside, and what was the host's of it."""
-    before = own_leaves()
+    before = cgroup_leaves()
     python = find_python("python3")
     jail = start_jail(Walls(python.executable, python.runtime, (), 8 * MIB, 8 * MIB, 8 * MIB))
     jail.wait_ready()
@@ -102,7 +102,7 @@ def test_a_jail_that_reported_is_killed_at_once_and_gone_soon_with_its_group() -
     assert os.listdir(jail.box_fd) == ["kept"]
     assert wait_buried()
     assert living(inside) == {}
-    assert own_leaves() <= before
+    assert cgroup_leaves() <= before
     jail.destroy()
     jail.forget()
 

@@ -421,7 +421,7 @@ def test_a_package_that_is_installed_makes_a_template_old_for_good(monkeypatch: 
         template.wait_ready()
         monkeypatch.setattr("sandbox_kernel.jail.template.LOOK_S", -1.0)
         assert template.current
-        monkeypatch.setattr("sandbox_kernel.jail.template._changed_at", lambda path: 1)
+        monkeypatch.setattr("sandbox_kernel.jail.template.system", lambda walls: ())
         assert not template.current
         monkeypatch.undo()
         assert not template.current

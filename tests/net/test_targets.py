@@ -29,30 +29,14 @@ def test_a_plain_https_url_is_taken():
     assert target.authority == "example.org"
 
 
-def test_rejects_credentials():
+def test_a_user_name_is_refused_with_what_to_do():
     with pytest.raises(FetchError, match="user name"):
         parse_url("https://example.org:443@evil.org/")
-    assert rule_of("https://user:pass@example.org/") == "invalid_url"
-    assert rule_of("https://user@example.org/") == "invalid_url"
-    assert rule_of("https://@example.org/") == "invalid_url"
 
 
-def test_rejects_data():
-    assert rule_of("data:text/plain,hello") == "scheme_not_allowed"
-
-
-def test_rejects_file():
-    assert rule_of("file:///etc/passwd") == "scheme_not_allowed"
-
-
-def test_normalizes_host_case():
-    assert parse_url("https://EXAMPLE.Org/").host == "example.org"
-
-
-def test_strips_trailing_dot():
-    assert parse_url("https://example.org./").host == "example.org"
-    assert rule_of("https://example.org../") == "invalid_url"
-    assert rule_of("https://./") == "invalid_url"
+def test_a_host_has_one_spelling():
+    assert parse_url("https://EXAMPLE.Org/").host == parse_url("https://example.org./").host == "example.org"
+    assert parse_url("http://93.184.216.34/").host == "93.184.216.34"
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0x7f.1", "127.0.0.1."])
@@ -62,18 +46,17 @@ def test_url_parser_normalizes_encoded_ips(host: str):
     assert target.address is not None
 
 
-def test_allows_normal_dotted_ip():
-    assert parse_url("http://93.184.216.34/").host == "93.184.216.34"
-
-
-def test_a_url_without_a_host_is_refused():
-    for url in ("http:///path", "http://", "http://:80/", "http:example.org", "http:/example.org", "//example.org", ""):
-        assert rule_of(url) == "invalid_url", url
+@pytest.mark.parametrize("url", ["data:text/plain,hello", "file:///etc/passwd", "ftp://example.org/"])
+def test_only_web_addresses_are_taken(url: str):
+    assert rule_of(url) == "scheme_not_allowed"
 
 
 @pytest.mark.parametrize(
     "url",
     [
+        "http:///path", "http://", "http://:80/", "http:example.org", "http:/example.org", "//example.org", "",
+        "https://user:pass@example.org/", "https://user@example.org/", "https://@example.org/",
+        "https://example.org../", "https://./",
         "http://exa mple.org/",
         "http://example.org\r\nX: y/",
         "http://example.org/\r\nHost: evil",
@@ -100,7 +83,7 @@ def test_a_url_without_a_host_is_refused():
         "http://example.org/\udcff",
         "http://example.org/" + "a" * MAX_URL_CHARS,
     ],
-)
+)  # fmt: skip
 def test_a_url_that_two_parsers_could_read_differently_is_refused(url: str):
     assert rule_of(url) == "invalid_url"
 
@@ -152,111 +135,30 @@ def test_an_endpoint_needs_a_port():
             parse_endpoint(text)
 
 
-def refuses(*texts: str) -> None:
-    for text in texts:
-        assert why_not_public(ip_address(text)) is not None, text
-
-
-def allows(*texts: str) -> None:
-    for text in texts:
-        assert why_not_public(ip_address(text)) is None, text
-
-
-def test_loopback_v4_is_refused():
-    refuses("127.0.0.1", "127.0.0.2", "127.255.255.255")
-
-
-def test_private_ranges_v4_are_refused():
-    refuses("10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255")
-
-
-def test_link_local_v4_and_its_metadata_service_are_refused():
-    refuses("169.254.0.1", "169.254.169.254")
-
-
-def test_unspecified_and_broadcast_are_refused():
-    refuses("0.0.0.0", "255.255.255.255")
-
-
-def test_multicast_v4_is_refused():
-    refuses("224.0.0.1", "239.255.255.255")
-
-
-def test_reserved_v4_and_carrier_grade_nat_are_refused():
-    refuses("240.0.0.1", "100.64.0.1", "100.127.255.255", "192.0.2.1", "198.51.100.1", "203.0.113.1")
-
-
-def test_public_v4_is_allowed():
-    allows("8.8.8.8", "1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "9.255.255.255", "11.0.0.0")
-
-
-def test_loopback_v6_is_refused():
-    refuses("::1")
-
-
-def test_unspecified_v6_is_refused():
-    refuses("::")
-
-
-def test_link_local_v6_is_refused():
-    refuses("fe80::1", "febf::1")
-
-
-def test_unique_local_v6_is_refused():
-    refuses("fc00::1", "fd00::1", "fdff::1")
-
-
-def test_ec2_metadata_v6_is_refused():
-    refuses("fd00:ec2::254")
-
-
-def test_multicast_v6_is_refused():
-    refuses("ff02::1", "ff0e::1")
-
-
-def test_ipv4_mapped_v6_of_a_private_address_is_refused():
-    refuses("::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254")
-
-
-def test_ipv4_mapped_v6_of_a_public_address_is_allowed():
-    allows("::ffff:8.8.8.8")
-
-
-def test_public_v6_is_allowed():
-    allows("2606:4700:4700::1111", "2001:4860:4860::8888", "2a00:1450:4001:830::200e")
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "127.0.0.2", "127.255.255.255", "10.0.0.1", "10.255.255.255", "172.16.0.1", "172.31.255.255",
+        "192.168.0.1", "192.168.255.255", "169.254.0.1", "169.254.169.254", "0.0.0.0", "255.255.255.255", "224.0.0.1",
+        "239.255.255.255", "240.0.0.1", "100.64.0.1", "100.127.255.255", "192.0.2.1", "198.51.100.1", "203.0.113.1",
+        "::1", "::", "fe80::1", "febf::1", "fc00::1", "fd00::1", "fdff::1", "fd00:ec2::254", "ff02::1", "ff0e::1",
+        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "0.1.2.3", "192.0.0.8", "192.0.0.170",
+        "198.18.0.1", "198.19.255.255", "192.88.99.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::808:808",
+        "2002:7f00:1::1", "2002:808:808::1", "2001:0:808:808::1", "::8.8.8.8", "::127.0.0.1", "fec0::1", "2001:db8::1",
+        "3fff::1", "5f00::1", "100::1", "4000::1",
+    ],
+)  # fmt: skip
+def test_an_address_of_no_public_host_is_refused(address: str):
+    assert why_not_public(ip_address(address)) is not None
 
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "0.1.2.3",
-        "192.0.0.8",
-        "192.0.0.170",
-        "198.18.0.1",
-        "198.19.255.255",
-        "192.88.99.1",
-        "64:ff9b::7f00:1",
-        "64:ff9b::a9fe:a9fe",
-        "64:ff9b:1::808:808",
-        "2002:7f00:1::1",
-        "2002:808:808::1",
-        "2001:0:808:808::1",
-        "::8.8.8.8",
-        "::127.0.0.1",
-        "fec0::1",
-        "2001:db8::1",
-        "3fff::1",
-        "5f00::1",
-        "100::1",
-        "4000::1",
-    ],
-)
-def test_the_less_known_ranges_are_refused(address: str):
-    refuses(address)
-
-
-def test_nat64_of_a_public_address_is_judged_by_the_address_inside():
-    allows("64:ff9b::808:808")
+    ["8.8.8.8", "1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "9.255.255.255", "11.0.0.0",
+     "::ffff:8.8.8.8", "2606:4700:4700::1111", "2001:4860:4860::8888", "2a00:1450:4001:830::200e", "64:ff9b::808:808"],
+)  # fmt: skip
+def test_a_public_address_is_allowed_also_inside_ipv6(address: str):
+    assert why_not_public(ip_address(address)) is None
 
 
 @pytest.mark.attack("N06", "network")
@@ -277,7 +179,7 @@ def test_nat64_of_a_public_address_is_judged_by_the_address_inside():
 )
 def test_cloud_metadata_addresses_are_known_even_when_they_are_public_or_wrapped(address: str):
     assert is_metadata(ip_address(address))
-    refuses(address)
+    assert why_not_public(ip_address(address)) is not None
 
 
 def test_every_embedded_ipv4_form_is_unwrapped():

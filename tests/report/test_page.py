@@ -48,16 +48,6 @@ def test_languages_have_version_origin_and_remedy() -> None:
     assert "names of processes can be seen" in page
 
 
-def test_only_what_is_missing_can_be_shown() -> None:
-    page = report_page(DOCUMENT, open_only=True)
-    assert "ENOENT" not in page
-    assert "/usr/bin/python3" not in page
-    assert "connected" in page
-    assert "no go" in page
-    all_well = {**DOCUMENT, "lines": DOCUMENT["lines"][:2]}  # type: ignore[index]
-    assert "Everything that was tried was stopped" in report_page(all_well, open_only=True)
-
-
 def test_nothing_in_it_depends_on_the_time() -> None:
     later = {**DOCUMENT, "measured_at": 999.0, "lines": [{**row, "milliseconds": 7.7} for row in DOCUMENT["lines"]]}  # type: ignore[attr-defined]
     assert report_page(later) == report_page(DOCUMENT)

@@ -93,14 +93,15 @@ HOST = """
 CLOSED = """
     import gc, os, select
     from sandbox_kernel.backends.process import ProcessBackend
-    from sandbox_kernel.jail.accounting.meter import own_leaves
+    from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
     from sandbox_kernel.jail.accounting.processes import tree
     from sandbox_kernel.backends.process import ProcessConfig
     from sandbox_kernel.session.open_session import open_session
 
     def held():
         gc.collect()
-        return len(os.listdir("/proc/self/fd")), own_leaves()
+        where = find_hierarchies()
+        return len(os.listdir("/proc/self/fd")), where and os.listdir(where.memory)
 
     backend = ProcessBackend(ProcessConfig(pool_size=0, templates=False))
     open_session(backend).close()

@@ -15,6 +15,7 @@ from sandbox_kernel.untrusted.ansi import (
     plain,
     turns,
 )
+from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 
 
 @pytest.mark.attack("O02", "kernel")
@@ -146,7 +147,7 @@ def test_returns_are_bounded_by_the_width_of_their_lines() -> None:
     for text, most in (
         ("x" * 500_000 + "\ry" * 1000, 40),
         ("x" * 300_000 + "y\b" * 1000, 0),
-        ("\ry" * 400_000, 200_000),
+        ("\ry" * 290_000, 200_000),
     ):
         shown = only_colours(text)
         assert shown.count("\r") + shown.count("\b") <= most and shown.count("y") == text.count("y")
@@ -174,3 +175,15 @@ def test_prose_in_a_language_that_is_written_from_right_to_left_stays_as_it_is()
     prose = "\u05e9\u05dc\u05d5\u05dd, \u05e2\u05d5\u05dc\u05dd! " * 100 + "\n"
     assert only_colours(prose * 100) == prose * 100
     assert turns(prose * 100) == 100
+
+
+def test_lines_that_a_page_would_lay_out_for_seconds_are_left_out_and_counted() -> None:
+    text = "".join(f"{number % 100}\n" for number in range(300_000))
+    shown = sanitize_bundle({"text/plain": text, "text/html": f"<pre>{text}</pre>"}, {})
+    lines = str(shown.data["text/plain"]).split("\n")
+    assert (len(lines), lines[-1]) == (100_001, "[… 200000 more lines are not shown]")
+    assert shown.removed == ("HTML was not shown: it has more than 100000 lines",)
+    stream = ColourFilter()
+    parts = "".join(stream.feed(text[at : at + 65_536]) for at in range(0, len(text), 65_536)) + stream.close()
+    assert parts.count("\n") == 100_001
+    assert parts.endswith("\n99\n[… more than 100000 lines: the rest is not shown]\n")

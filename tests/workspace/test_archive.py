@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import os
 import stat
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +30,7 @@ def member(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, **fie
 def tar(tmp_path: Path) -> Callable[..., Path]:
     def make(*members: Members) -> Path:
         path = tmp_path / "hostile.tar"
-        with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+        with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
             for info, content in (pair for group in members for pair in group):
                 archive.addfile(info, io.BytesIO(content))
         return path
@@ -117,7 +116,7 @@ def test_zip_slip_a_member_that_leads_out_is_a_traversal_and_nothing_is_written(
 
 @pytest.mark.parametrize(
     "kind",
-    [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, b"Z"],
+    [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, b"g", b"L", b"Z"],
 )
 def test_links_devices_and_unknown_members_are_refused_and_nothing_is_written(
     rooted: Rooted, folder: Path, tar: Callable[..., Path], outside: Path, kind: bytes
@@ -180,7 +179,7 @@ def _with_size(header: bytes, field: bytes) -> bytes:
     return header[:148] + b"%06o\0 " % checksum + header[156:]
 
 
-@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE])
 @pytest.mark.parametrize(
     "size",
     [b"\xff" * 10 + b"\xfe\x00", b"\xff" * 11 + b"\xff", b"\x80" + b"\x7f" * 11, b"77777777777", b"00100000000"],
@@ -271,14 +270,11 @@ def record(key: bytes, value: bytes) -> bytes:
 
 
 @given(
-    st.lists(st.tuples(paths, st.binary(max_size=1500), st.integers(0, 0o777), st.integers(0, 1 << 34)), max_size=4),
-    st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    st.lists(st.tuples(paths, st.binary(max_size=1500), st.integers(0, 0o777), st.integers(0, 1 << 32)), max_size=4),
 )
-def test_what_tarfile_writes_is_understood_as_it_understands_it(
-    files: list[tuple[str, bytes, int, int]], form: int
-) -> None:
+def test_what_tarfile_writes_is_understood_as_it_understands_it(files: list[tuple[str, bytes, int, int]]) -> None:
     made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w", format=form) as tar:
+    with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, content, mode, mtime in files:
             info = tarfile.TarInfo(name)
             info.size, info.mode, info.mtime = len(content), mode, mtime
@@ -305,8 +301,6 @@ def test_any_bytes_are_headers_or_a_value_error(data: bytes) -> None:
     [
         pytest.param(extended(b"7" * 300_000) + header() + END, id="digits"),
         pytest.param(extended(record(b"path", b"a")) + END, id="no member"),
-        pytest.param(extended(record(b"path", b"a"), b"g") + header() + END, id="one path for all"),
-        pytest.param(extended(record(b"size", b"0"), b"g") + header() + END, id="one size for all"),
         pytest.param(extended(b"99999999999999999999 a=b\n") + header() + END, id="length"),
         pytest.param(extended(b"0 a=b\n") + header() + END, id="length zero"),
         pytest.param(extended(record(b"size", b"-5")) + header() + END, id="negative size"),
@@ -330,33 +324,6 @@ def restored(tmp_path: Path, data: bytes) -> Callable[[], None]:
             restore(archive, root)
 
     return act
-
-
-def steps(act: Callable[[], None]) -> int:
-    """How many lines of Python something takes: the same on every machine, unlike its time."""
-    count = 0
-
-    def trace(frame: object, event: str, argument: object) -> object:
-        nonlocal count
-        count += 1
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        act()
-    finally:
-        sys.settrace(before)
-    return count
-
-
-def test_a_global_header_is_not_copied_for_each_member(tmp_path: Path) -> None:
-    told = extended(b"".join(record(b"%x" % number, b"") for number in range(1000)), b"g")
-    members = b"".join(header(f"d{number}/", kind=b"5") for number in range(20))
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "told").mkdir()
-    plain = steps(restored(tmp_path / "plain", members + END))
-    assert steps(restored(tmp_path / "told", told + members + END)) < plain + 20 * 1000
 
 
 def test_thousands_of_headers_before_a_header_fill_no_stack(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.workspace import kept_work
+from sandbox_kernel.ground import own_folder
 from sandbox_kernel.workspace.kept_work import KeptWork
 
 
@@ -104,7 +104,7 @@ def test_a_folder_that_others_could_change_is_not_used(state: Path) -> None:
 
 
 def test_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch, state: Path) -> None:
-    monkeypatch.setattr(kept_work, "MOST_KEPT", 2)
+    monkeypatch.setattr(own_folder, "MOST_KEPT", 2)
     used = claimed("/used.ipynb")
     os.utime(used.path, (1, 1))
     for number in range(4):
@@ -114,7 +114,7 @@ def test_the_longest_unused_go_first(monkeypatch: pytest.MonkeyPatch, state: Pat
     claimed("/last.ipynb").close()
     assert KeptWork.exists("/used.ipynb"), "a kernel uses it"
     assert [KeptWork.exists(f"/{number}.ipynb") for number in range(4)] == [False, False, False, True]
-    monkeypatch.setattr(kept_work, "MOST_BYTES", 100)
+    monkeypatch.setattr(own_folder, "MOST_BYTES", 100)
     (Path(used.path) / "large").write_bytes(bytes(200))
     used.close()
     claimed("/last.ipynb").close()

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal
-from sandbox_kernel.workspace.archive import save
-from sandbox_kernel.workspace.manifest import ARCHIVE, Manifest
+from sandbox_kernel.workspace.manifest import Manifest
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, Entry
 
@@ -33,38 +32,11 @@ def test_files_and_folders_of_a_manifest_are_provisioned_in_order(rooted: Rooted
 
 @pytest.mark.parametrize("path", ["../up", "/etc/passwd", "a/../../up", "", "C:\\x", "\\x"])
 def test_provision_rejects_path_traversal_and_absolute_paths_before_anything_is_written(path: str) -> None:
-    for kind in (FILE, DIRECTORY, ARCHIVE):
+    for kind in (FILE, DIRECTORY):
         with pytest.raises(PathTraversal):
             Manifest((Entry(path, kind),))
     with pytest.raises(PathTraversal):
-        Manifest((Entry("a.tar", ARCHIVE, target=path),))
-    with pytest.raises(PathTraversal):
         Manifest.from_document([{"type": "file", "path": "ok", "content": ""}, {"type": "directory", "path": path}])
-
-
-def test_an_archive_is_taken_from_the_folder_of_archives_only(
-    rooted: Rooted, folder: Path, tmp_path: Path, outside: Path
-) -> None:
-    rooted.write("x/y", b"1")
-    save(rooted, tmp_path / "t.tar")
-    rooted.clear()
-    (tmp_path / "tars").mkdir()
-    (tmp_path / "t.tar").rename(tmp_path / "tars" / "t.tar")
-    (tmp_path / "tars" / "link.tar").symlink_to(outside / "secret.txt")
-    document = [{"type": "archive", "path": "t.tar", "into": "base"}, {"type": "archive", "path": "t.tar"}]
-    with Rooted.at(tmp_path / "tars") as archives:
-        Manifest.from_document(document).provision(rooted, archives)
-        with pytest.raises(PathTraversal):
-            Manifest((Entry("link.tar", ARCHIVE),)).provision(rooted, archives)
-    assert (folder / "base/x/y").read_bytes() == (folder / "x/y").read_bytes() == b"1"
-
-
-def test_an_archive_without_a_folder_of_archives_is_refused_before_anything_is_written(
-    rooted: Rooted, folder: Path
-) -> None:
-    with pytest.raises(InvalidRequest, match=r"t\.tar"):
-        Manifest((Entry("a", FILE, data=b""), Entry("t.tar", ARCHIVE))).provision(rooted)
-    assert os.listdir(folder) == []
 
 
 def test_the_json_form_takes_text_bytes_and_base64(rooted: Rooted) -> None:

@@ -7,6 +7,7 @@ import pytest
 from sandbox_kernel.model import FsChange
 from sandbox_kernel.untrusted.frames.frame_output import FRAME
 from sandbox_kernel.wrapped import kernel_words, record
+from sandbox_kernel.wrapped.kernel_folder import CellChanges
 from tests.wrapped.conftest import WrappedClient
 
 SEND = """
@@ -49,7 +50,7 @@ def test_a_remark_of_ours_stands_on_a_line_of_its_own_without_the_colours_of_the
     hidden = "import sys; print('\\x1b[8;37mx\\x1b[37mwhite', end='', file=sys.stderr, flush=True)"
     _, outputs = kernel.run(f"{hidden}; display({{'application/pdf': 'x'}}, raw=True)")
     said = "".join(content["text"] for kind, content in outputs if kind == "stream")
-    assert "x\x1b[37mwhite\x1b[0m\n\u25a3 a PDF document was not shown" in said, outputs
+    assert "x\x1b[37mwhite\x1b[0m\n\u25a3 application/pdf was not shown" in said, outputs
 
 
 @pytest.mark.slow
@@ -134,7 +135,7 @@ FORGED = "x\n\u25a3 all is written\x1b[8m\u202e"
     "line",
     [
         kernel_words.remark(f"HTML was shown without <{FORGED}>"),
-        *map(kernel_words.remark, kernel_words.changed([FsChange(path=FORGED, kind="created")], [])),
+        *map(kernel_words.remark, kernel_words.changed(CellChanges((FsChange(path=FORGED, kind="created"),)))),
         str(kernel_words.no_start("it broke", FORGED)["traceback"][0]) + "\n",  # type: ignore[index]
     ],
 )

@@ -9,7 +9,6 @@ scheduler and workers are trusted. Programs that run there are not.
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import tempfile
 import threading
@@ -104,22 +103,29 @@ class DaskBackend(BlockingBackend):
         name = f"sandbox-{uuid.uuid4().hex}"
         events = _OutputEvents(on_output)
         self.client.subscribe_topic(name, events.receive)
-        done = os.eventfd(0, os.EFD_CLOEXEC)
+        done = Stop()
         try:
             future = self.client.submit(
                 run_on_worker, self._setup, request, name, on_output is not None, keep is not None, folder, pure=False
             )
-            future.add_done_callback(lambda _: _tell(done))
+            future.add_done_callback(lambda _: done.set())
             if not self._wait(name, request, events, done, stop):
                 future.cancel()
-                return _unanswered(request, context.chosen)
+                return ExecResult(
+                    status=Status.INTERRUPTED,
+                    language=str(request.language),
+                    backend=self.name,
+                    timeout=request.timeout,
+                    memory_limit_mb=request.memory_mb,
+                    notes=(notes.output_lost(STOP_S),),
+                    chosen=context.chosen,
+                )
             delivery = _answer(future, Delivery)
             if on_output is not None:
                 events.wait_for(delivery.pieces)
         finally:
             self.client.unsubscribe_topic(name)
-            with _closing:
-                os.close(done)
+            done.close()
         result = delivery.result
         missing: Sequence[Note] = ()
         if here is not None and delivery.changed:
@@ -141,17 +147,17 @@ class DaskBackend(BlockingBackend):
             chosen=context.chosen,
         )
 
-    def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: int, stop: Stop | None) -> bool:
+    def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: Stop, stop: Stop | None) -> bool:
         """Wait until the run is over. Returns False when it was stopped and its worker does not answer.
 
         Raises ``BackendUnavailable`` when the run began and takes longer than its limit allows.
         """
         either = select.poll()
-        for fd in (done,) if stop is None else (done, stop.fileno()):
-            either.register(fd, select.POLLIN)
+        for one in (done,) if stop is None else (done, stop):
+            either.register(one, select.POLLIN)
         asked_at: float | None = None
         asking: threading.Thread | None = None
-        while done not in (ready := dict(either.poll(_LOOK_MS))):
+        while done.fileno() not in (ready := dict(either.poll(_LOOK_MS))):
             now = time.monotonic()
             if ready:
                 asked_at = asked_at or now
@@ -159,7 +165,7 @@ class DaskBackend(BlockingBackend):
                 if asking is None or not asking.is_alive():
                     asking = threading.Thread(target=self._stop_everywhere, args=(name,), daemon=True)
                     asking.start()
-                if readable(done, 0.2):
+                if readable(done.fileno(), 0.2):
                     return True
                 if now > asked_at + STOP_S:
                     return False
@@ -174,28 +180,6 @@ class DaskBackend(BlockingBackend):
         """Ask every worker to stop a run, in another thread: a worker that hangs would block this one."""
         with contextlib.suppress(Exception):
             self.client.run(stop_on_worker, name, on_error="ignore")
-
-
-#: Held while a descriptor is closed, because another thread may be about to write to it.
-_closing = threading.Lock()
-
-
-def _tell(done: int) -> None:
-    with _closing, contextlib.suppress(OSError):
-        os.eventfd_write(done, 1)
-
-
-def _unanswered(request: ExecRequest, chosen: str) -> ExecResult:
-    """Return the result of a run that was stopped and whose worker did not answer."""
-    return ExecResult(
-        status=Status.INTERRUPTED,
-        language=str(request.language),
-        backend=DaskBackend.name,
-        timeout=request.timeout,
-        memory_limit_mb=request.memory_mb,
-        notes=(notes.output_lost(STOP_S),),
-        chosen=chosen,
-    )
 
 
 def connected_client() -> Client:

@@ -68,13 +68,7 @@ def wasm_python_files() -> Mapping[str, bytes]:
 def served(
     functions: HostFunctions | None, loop: asyncio.AbstractEventLoop | None = None
 ) -> Iterator[CallServer | None]:
-    """Serve the calls of one run inside the block; None without functions.
-
-    Args:
-        functions: The functions that the program may call.
-        loop: Where coroutine functions run; None for a loop of our own.
-
-    """
+    """Serve the calls of one run inside the block; None without functions. Coroutines run on ``loop``, or on ours."""
     if functions is None:
         yield None
         return

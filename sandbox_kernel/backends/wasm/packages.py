@@ -5,22 +5,19 @@ No code of a package runs here: its archive is hashed, and plain files are read 
 
 from __future__ import annotations
 
-import configparser
 import contextlib
-import fnmatch
 import hashlib
 import importlib.util
 import io
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from urllib.parse import urlsplit
+from collections.abc import Mapping
 
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore
 from sandbox_kernel.errors import BackendUnavailable, install_line
@@ -113,32 +110,15 @@ def find_npm() -> list[str]:
 
 
 def take_files(archive: bytes, wanted: Mapping[str, str]) -> dict[str, bytes]:
-    """Return the content of these members of an archive. Links, folders and oversized members are refused.
-
-    A pattern (``lib/*.d.ts``) returns all matching text files as one JSON object by name.
-    """
+    """Return the content of these members of an archive. Links, folders and oversized members are refused."""
     try:
         if zipfile.is_zipfile(io.BytesIO(archive)):
             with zipfile.ZipFile(io.BytesIO(archive)) as zipped:
-                return _taken(wanted, zipped.namelist(), lambda member: _unzipped(zipped, member))
+                return {name: _unzipped(zipped, member) for name, member in wanted.items()}
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
-            return _taken(wanted, tar.getnames(), lambda member: _member(tar, member))
+            return {name: _member(tar, member) for name, member in wanted.items()}
     except (KeyError, tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as error:
         raise BackendUnavailable(f"the archive does not hold what is expected of it: {error}") from None
-
-
-def _taken(wanted: Mapping[str, str], members: Sequence[str], read: Callable[[str], bytes]) -> dict[str, bytes]:
-    taken = {}
-    for name, member in wanted.items():
-        if "*" not in member:
-            taken[name] = read(member)
-            continue
-        fitting = sorted(fnmatch.filter(members, member))
-        if not fitting:
-            raise KeyError(f"nothing like {member}")
-        texts = {os.path.basename(one): read(one).decode("utf-8", "replace") for one in fitting}
-        taken[name] = json.dumps(texts).encode()
-    return taken
 
 
 def _member(tar: tarfile.TarFile, name: str) -> bytes:
@@ -162,63 +142,33 @@ def _failure(package: Package, words: str) -> str:
     )
 
 
-#: The options, in the order in which their addresses are asked.
-_OPTIONS = ("index-url", "extra-index-url")
-_SECTIONS = ("global", "install")
+_OPEN_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^/@:\[\]]+)(:\d+)?(/.*)?\Z")
 
 
 def usual_indexes() -> list[str]:
-    """Return the addresses of the simple indexes; empty when pip is told to use none, or is not installed.
+    """Return the addresses of the simple indexes of pip here; empty when it is told to use none, or is not installed.
 
     An address with a user name or password is left out: it is a secret of the host, and no program inside gets it.
     """
-    settings = read_settings(configuration_files(os.environ), os.environ)
-    if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
-        return []
-    first, *more = (settings.get(option, "").split() for option in _OPTIONS)
-    found = [*(first or _default()), *(address for addresses in more for address in addresses)]
-    return [address for address in found if _is_open(address)]
-
-
-def configuration_files(environment: Mapping[str, str]) -> list[str]:
-    """Return the names of pip's configuration files; later ones win."""
-    named = environment.get("PIP_CONFIG_FILE", "")
-    if named == os.devnull:
-        return []
-    home = os.path.expanduser("~")
-    shared = environment.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")
-    own = environment.get("XDG_CONFIG_HOME") or f"{home}/.config"
-    files = [f"{folder}/pip/pip.conf" for folder in shared if folder] + ["/etc/pip.conf", f"{home}/.pip/pip.conf"]
-    files += [f"{own}/pip/pip.conf", f"{sys.prefix}/pip.conf"]
-    return [*files, *([named] if named else [])]
-
-
-def read_settings(files: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of ``pip install``; what the environment says wins. A file that is damaged says nothing."""
-    found: dict[str, str] = {}
-    for path in files:
-        parser = configparser.RawConfigParser()
-        with contextlib.suppress(configparser.Error, UnicodeDecodeError):
-            parser.read(path, encoding="utf-8")
-            for section in _SECTIONS:
-                found.update(parser.items(section) if parser.has_section(section) else ())
-    for option in (*_OPTIONS, "no-index"):
-        if value := environment.get(f"PIP_{option.upper().replace('-', '_')}"):
-            found[option] = value
-    return found
-
-
-def _default() -> list[str]:
     try:
+        from pip._internal.configuration import Configuration  # slow to import, and few sessions have a network
+        from pip._internal.exceptions import ConfigurationError
         from pip._internal.models.index import PyPI
     except ImportError:
         return []
-    return [str(PyPI.simple_url)]
+    settings = Configuration(isolated=False)
 
+    def words(option: str) -> list[str]:
+        for section in (":env:", "install", "global"):
+            with contextlib.suppress(ConfigurationError):
+                return str(settings.get_value(f"{section}.{option}")).split()
+        return []
 
-def _is_open(address: str) -> bool:
     try:
-        parts = urlsplit(address)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and "@" not in parts.netloc
+        settings.load()
+    except ConfigurationError:  # a damaged file, with which pip does nothing either
+        return []
+    if words("no-index") and words("no-index")[0].lower() in ("1", "true", "yes", "on"):
+        return []
+    found = [*(words("index-url") or [str(PyPI.simple_url)]), *words("extra-index-url")]
+    return [address for address in found if _OPEN_ADDRESS.match(address)]

@@ -4,8 +4,8 @@ A compiled module is native code, so only entries that this program made are use
 over the hashes of its files, with a key that stays in the folder. An entry that is damaged, has no valid seal, belongs
 to another user or has a second hard link is removed and counts as missing; the caller makes it again.
 
-An entry is a folder with its files, which may be in folders of their own, and its seal. It is made under a temporary
-name and renamed. When two processes make the same entry, the first one is kept and both use it.
+An entry is a folder with its files and its seal. It is made under a temporary name and renamed. When two processes make
+the same entry, the first one is kept and both use it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ SEAL = "seal.json"
 _KEY = "key"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,180}\Z")
 _CHUNK = 1 << 20
-#: The largest seal: it lists the files of all wheels of a sandbox.
-_MOST_SEAL_BYTES = 16 << 20
+_MOST_SEAL_BYTES = 1 << 20
 
 
 def default_folder() -> str:
@@ -94,10 +93,6 @@ class WasmStore:
             self._verified[key] = (mark, entry)
         return entry
 
-    def has(self, key: str) -> bool:
-        """Return whether an entry of this name exists, without verifying it."""
-        return os.path.isdir(self._path(key))
-
     def add(self, key: str, files: Mapping[str, bytes]) -> StoreEntry:
         """Add an entry. If another process added it first, returns that one."""
         path = self._path(key)
@@ -109,8 +104,7 @@ class WasmStore:
         try:
             hashes = {}
             for name, data in files.items():
-                self._make_parents(aside, self._checked_file(name))
-                self._write(os.path.join(aside, name), data)
+                self._write(os.path.join(aside, self._checked_file(name)), data)
                 hashes[name] = hashlib.sha256(data).hexdigest()
             seal = json.dumps({"files": hashes, "seal": self._seal(key, hashes)}, sort_keys=True)
             self._write(os.path.join(aside, SEAL), seal.encode())
@@ -146,9 +140,7 @@ class WasmStore:
             if key.startswith(prefix):
                 with contextlib.suppress(OSError):
                     folder = self._path(key)
-                    size = sum(
-                        os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(folder) for name in names
-                    )
+                    size = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
                     seen.append((os.stat(folder).st_mtime, size, key))
         total = sum(size for _, size, _ in seen)
         for _, size, key in sorted(seen):
@@ -163,28 +155,15 @@ class WasmStore:
             os.utime(self._path(key))
 
     def _path(self, key: str) -> str:
-        return os.path.join(self.folder, self._checked(key))
-
-    @staticmethod
-    def _checked(name: str) -> str:
-        if not _NAME.match(name) or name == _KEY:
-            raise ValueError(f"{name!r} is no name for the store")
-        return name
+        if not _NAME.match(key) or key == _KEY:
+            raise ValueError(f"{key!r} is no name for the store")
+        return os.path.join(self.folder, key)
 
     @staticmethod
     def _checked_file(name: str) -> str:
-        if "\0" in name or name == SEAL or {"", ".", ".."} & set(name.split("/")):
+        if name in ("", ".", "..", SEAL) or "/" in name or "\0" in name:
             raise ValueError(f"{name!r} is no name for a file of the store")
         return name
-
-    @staticmethod
-    def _make_parents(root: str, name: str) -> None:
-        folder = root
-        for part in name.split("/")[:-1]:
-            folder = os.path.join(folder, part)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(folder)
-                os.chmod(folder, 0o755)
 
     def _make_folder(self) -> None:
         another = "name another one in the environment variable SANDBOX_KERNEL_CACHE"
@@ -244,7 +223,7 @@ class WasmStore:
             hashes = document["files"]
             if not hmac.compare_digest(str(document["seal"]), self._seal(key, hashes)):
                 return None
-            if _files_below(path) != {SEAL, *hashes}:
+            if set(os.listdir(path)) != {SEAL, *hashes}:
                 return None
             for name, wanted in hashes.items():
                 with open(self._own(os.path.join(path, self._checked_file(name))), "rb") as file:
@@ -271,12 +250,3 @@ class WasmStore:
             os.fchmod(descriptor, mode)
             for start in range(0, len(data), _CHUNK):
                 file.write(data[start : start + _CHUNK])
-
-
-def _files_below(path: str) -> set[str]:
-    """Return the files below a folder, by their relative paths; a link to a folder counts as a file."""
-    found = set[str]()
-    for folder, folders, names in os.walk(path):
-        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-        found.update(os.path.relpath(os.path.join(folder, name), path) for name in (*names, *links))
-    return found

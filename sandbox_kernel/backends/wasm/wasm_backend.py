@@ -13,7 +13,6 @@ import binascii
 import contextlib
 import hashlib
 import importlib.resources
-import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, EnforcedLimits, RunContext
 from sandbox_kernel.backends.checks import Listener, check_files_fit, check_request, host_trouble, unless_terminal
-from sandbox_kernel.backends.functions.inside import served, typescript_files, wasm_python_files, with_functions
+from sandbox_kernel.backends.functions.inside import served, wasm_python_files, with_functions
 from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.outcome import NetworkSigns, make_result, network_notes
 from sandbox_kernel.backends.process import shared_pool
@@ -36,28 +35,27 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     FACTS,
     MOST_COMPILED_BYTES,
     RUNTIME_MB,
+    WHEELS,
     EngineSwitches,
     GuestEnd,
     GuestRun,
     check_mounts,
-    check_place_is_free,
-    compile_job,
     make_walls,
+    making_job,
     read_file,
     read_report,
     run_job_of,
     unfinished,
     wasm_facts,
-    why_not_image,
 )
-from sandbox_kernel.backends.wasm.wheels import PLACE, LoadedWheels, Wheels, load_wheels
+from sandbox_kernel.backends.wasm.wheels import Wheels, kept_wheels
 from sandbox_kernel.errors import BackendUnavailable, EnforcerFailed, InvalidRequest
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.enforcer import get_enforcer
+from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run_job import JobOutcome, SpareGone, run_job
 from sandbox_kernel.jail.sealed_memory import SealedMemory
-from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.jail.walls import CELL, Walls
 from sandbox_kernel.languages.guest_catalogue import WasmLanguage
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, MIB, Limits
@@ -90,7 +88,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         enforcer: The tool that builds the walls around the engine: ``auto``, ``bubblewrap`` or ``landlock``.
         store: Folder of compiled modules; None for the store of the user.
         pool_size: Number of spare jails that wait for runs.
-        check_types: Check the types of TypeScript before a run.
         on_progress: Called with the progress of a preparation, on the thread that waits for it.
         proxy: Function that makes the proxy of a run for a ``FetchPolicy``; None for ``EgressProxy``.
         wheels: Packages that Python programs can import, loaded in advance; None for none.
@@ -108,7 +105,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         enforcer: str = "auto",
         store: WasmStore | None = None,
         pool_size: int = 2,
-        check_types: bool = False,
         on_progress: OnProgress | None = None,
         proxy: Callable[[FetchPolicy], EgressProxy] | None = None,
         wheels: Wheels | None = None,
@@ -119,13 +115,10 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self.grants = grants if grants is not None else GivenGrants(self.policy)
         self.enforcer = get_enforcer(enforcer)
         own = store if store is not None else WasmStore()
-        super().__init__(own, self.enforcer.name, check_types=check_types, on_progress=on_progress)
+        super().__init__(own, self.enforcer.name, on_progress)
         self._proxy = proxy
         self.wheels = wheels
-        if wheels is not None:
-            check_place_is_free(self.policy, PLACE, "the files of wheels=…")
         self.pool: Pool = shared_pool(pool_size)
-        self._modules = CellModules(self.store, self.pool, self.enforcer.name)
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; each limit is measured once."""
@@ -171,7 +164,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if request.language is Language.WASM:
             return self._run_module(run, read_source(request.code), "cell.wasm")
         guest = self._guest(request.language)
-        check_mounts(self.policy, guest)
+        self.check_mounts(guest)
         if request.memory_mb < guest.memory_mb:
             raise InvalidRequest(
                 f"a memory limit of {request.memory_mb} MB is below what {request.language} in WebAssembly needs to "
@@ -180,31 +173,22 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         if guest.is_compiled:
             return self._run_compiled(run, guest)
         switches = switches_of(guest, fuel=request.limits.fuel is not None)
-        why = self._why_not_image(request, guest)
-        if why is not None and self.wheels is not None and request.language is Language.PYTHON:
-            raise InvalidRequest(f"{why}, and wheels are part of an image of Python that has started; leave out one")
-        guest = replace(guest, image={}) if why is not None else guest
-        entry = self.ready(guest, switches)
-        program = self._interpreter(request, guest, switches, entry)
+        program = self._interpreter(request, guest, switches, self.ready(guest, switches))
         if calls is not None and request.language is Language.PYTHON:
             program = replace(program, files={**program.files, **wasm_python_files()})
-        if calls is not None and self.check_types and request.language is Language.TYPESCRIPT:
-            program = replace(program, files={**program.files, **typescript_files(calls.functions)})
-        told = (not_booted(str(guest.language), why),) if why else ()
+        unread = [name for name in program.env if name.startswith("PYTHON") and name != "PYTHONPATH"]
+        told = (not_booted(", ".join(unread)),) if unread and guest.image else ()
         return self._run_guest(replace(run, notes=told), program)
 
-    def _why_not_image(self, request: ExecRequest, guest: WasmLanguage) -> str | None:
-        """Return why a request needs its interpreter to start from nothing; None when it need not."""
-        if not guest.image:
-            return None
-        env = {**self.policy.env, **request.env}
-        return why_not_image(self.grants.now(root=True), (*guest.argv, *request.args), env)
+    def check_mounts(self, guest: WasmLanguage) -> None:
+        """Raise ``PolicyViolation`` for mounts of the policy that a language cannot have."""
+        check_mounts(self.policy, self.grants.now(root=True), guest, wheels=self.wheels is not None)
 
-    def loaded_wheels(self, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry) -> LoadedWheels | None:
-        """Return the wheels of this backend, loaded into the image of a Python; None for another guest."""
+    def wheels_for(self, guest: WasmLanguage) -> list[StoreEntry]:
+        """Return the files of the wheels of this backend for a Python that is an image; nothing for other guests."""
         if self.wheels is None or guest.language is not Language.PYTHON or not guest.image:
-            return None
-        return load_wheels(self.store, self.enforcer.name, self.wheels, entry, switches)
+            return []
+        return [kept_wheels(self.store, self.wheels)]
 
     def check_network(self) -> None:
         """Raise ``PolicyViolation`` when the enforcer cannot enforce the network rules of the policy."""
@@ -223,50 +207,95 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         self, request: ExecRequest, guest: WasmLanguage, switches: EngineSwitches, entry: StoreEntry
     ) -> GuestRun:
         """Return the run of an interpreter with the program as a file."""
-        wheels = self.loaded_wheels(guest, switches, entry)
         folder = importlib.resources.files("sandbox_kernel") / "guest"
         helpers = {name: (folder / ours).read_bytes() for name, ours in guest.helpers.items()}
-        image = guest.entry == "quickjs"
+        argv, env = (*guest.argv, *request.args), {**guest.env, **self.policy.env, **request.env}
+        entered: dict[str, object] = {"booted": bool(guest.image)}
+        if guest.entry == "quickjs":
+            argv = ("quickjs", *request.args)
+            entered = {"program": f"{CELL}/{guest.script}", "facts": entry.file(FACTS), "translate": guest.translate}
+        wheels = self.wheels_for(guest)
         return GuestRun(
             module=entry.file(COMPILED),
-            argv=(*(("quickjs",) if image else guest.argv), *request.args),
-            env={**guest.env, **self.policy.env, **request.env},
+            argv=argv,
+            env=env,
             switches=switches,
             files={guest.script: request.source, **helpers},
             sees_cell=True,
-            runtime=tuple(Grant(path, path, False) for path in (entry.path, *(wheels.paths if wheels else ()))),
-            memory=wheels.memory if wheels is not None else None,
-            folder=wheels.preopen if wheels is not None else None,
-            program=f"{CELL}/{guest.script}" if image else None,
-            facts=entry.file(FACTS) if FACTS in entry.files else None,
-            translate=guest.translate,
-            memory_exit=guest.memory_exit,
+            runtime=[Grant(found.path, found.path, False) for found in (entry, *wheels)],
+            folders=[{"host": found.path, "guest": WHEELS, "writable": False} for found in wheels],
+            entered=entered,
         )
 
     def _run_compiled(self, run: _WasmRun, guest: WasmLanguage) -> ExecResult:
         request, context = run.request, run.context
         find_toolchain(request.language).runtime()
-        built = build(request, guest.script, self.pool, self.enforcer.name, context.stop, context.here)
-        if isinstance(built, ExecResult):
-            return run.ended_early(built)
-        source = WasmSource(built.module, text=False)
-        return self._run_module(replace(run, spent_s=built.seconds, messages=built.messages), source, guest.argv[0])
+        found = build(request, guest.script, self.pool, self.enforcer.name, context.stop, context.here)
+        if isinstance(found, ExecResult):
+            return run.ended_early(found)
+        built, seconds = found
+        source = WasmSource(built.program, text=False)
+        return self._run_module(replace(run, spent_s=seconds, messages=built.messages), source, guest.argv[0])
 
     def _run_module(self, run: _WasmRun, source: WasmSource, name: str) -> ExecResult:
         request = run.request
-        switches = EngineSwitches(fuel=request.limits.fuel is not None)
+        switches: EngineSwitches = {"fuel": request.limits.fuel is not None}
         if run.left_s <= 0:
             return run.ended_early(unfinished(request, Status.TIMEOUT, Limit.TIMEOUT, 0.0))
-        made = self._modules.get(request, source, switches, run.left_s, run.context.stop)
+        made = self._compiled(run, source, switches)
         if isinstance(made, ExecResult):
             return run.ended_early(made)
+        code, seconds = made
         guest = GuestRun(
             argv=(name, *request.args),
             env={**self.policy.env, **request.env},
             switches=switches,
-            module=SealedMemory(made.code),
+            module=SealedMemory(code),
         )
-        return self._run_guest(replace(run, spent_s=run.spent_s + made.seconds), guest)
+        return self._run_guest(replace(run, spent_s=run.spent_s + seconds), guest)
+
+    def _compiled(
+        self, run: _WasmRun, source: WasmSource, switches: EngineSwitches
+    ) -> tuple[bytes, float] | ExecResult:
+        """Return the machine code of a module, from the store or compiled now, and the seconds that this took.
+
+        Returns the result of the run when compiling met a limit or was interrupted.
+        """
+        kind = b"wat\0" if source.text else b"wasm\0"
+        key = compiled_name(_CELL, hashlib.sha256(kind + source.data).hexdigest(), switches)
+        entry = self.store.find(key)
+        if entry is not None:
+            self.store.touch(key)
+            return entry.read(COMPILED), 0.0
+        jail = self.pool.take(make_walls(Limits(), DEFAULT_MEMORY_MB, SandboxPolicy(), self.enforcer.name))
+        try:
+            plan = {
+                "task": "compile",
+                "source": f"{jail.places.cell}/module",
+                "out": f"{jail.places.work}/{COMPILED}",
+                "text": source.text,
+                "memory_bytes": run.request.memory_mb * MIB,
+                "switches": switches,
+            }
+            given = [JobFile(root=jail.places.cell, name="module", data=source.data)]
+            job = making_job(
+                jail, plan, given, timeout_s=run.left_s, memory_mb=COMPILE_MEMORY_MB, cpu_seconds=COMPILE_CPU_S
+            )
+            outcome = run_job(jail, job, stop=run.context.stop)
+            failed = _failure(run.request, outcome)
+            if failed is not None:
+                return failed
+            code = read_file(jail.box_fd, COMPILED)
+        finally:
+            jail.destroy()
+            jail.forget()
+        if len(code) > MOST_COMPILED_BYTES:
+            raise InvalidRequest(
+                f"the module compiles to {len(code)} bytes of machine code; at most {MOST_COMPILED_BYTES} are run"
+            )
+        self.store.prune(_CELL, _DISK_BYTES)
+        self.store.add(key, {COMPILED: code})
+        return code, outcome.duration_s
 
     def _run_guest(self, run: _WasmRun, guest: GuestRun) -> ExecResult:
         request = run.request
@@ -286,7 +315,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
             jail = self.pool.take(walls)
             try:
                 began_ns = time.time_ns()
-                look = here.fill_copy(jail.box_fd, request.files, walls.box_bytes) if here is not None else None
+                look = here.fill(jail.box_fd, -1, request.files, walls.box_bytes) if here is not None else None
                 given = request if look is None else replace(request, files={})
                 job = run_job_of(given, guest, jail, run.left_s, asks=context.on_input is not None)
                 job = replace(job, stdin_from=context.stdin_from, preamble=run.messages)
@@ -295,7 +324,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 listen = proxy.start if proxy is not None else None
                 outcome = run_job(jail, job, context, on_listener=listen, stop=context.stop)
                 facts = wasm_facts(outcome, job, context.chosen)
-                facts.spent_s = facts.compile_s = run.spent_s
+                facts.compile_duration = run.spent_s
                 told = [*facts.notes, *run.notes]
                 if run.calls is not None:
                     facts.calls = run.calls.finish()
@@ -308,7 +337,7 @@ class WasmBackend(WasmLanguages, BlockingBackend):
                 else:
                     left = files_left(jail.box_fd, request.files, context.keep, kept=kept)
                 facts.changes, facts.here, facts.notes = left.changes, left.here, (*told, *left.notes)
-                return make_result(request, outcome, facts)
+                return make_result(request, outcome, facts, spent_s=run.spent_s)
             finally:
                 jail.destroy()
                 jail.forget()
@@ -343,7 +372,6 @@ class _WasmRun:
 
 MAGIC = b"\0asm"
 _ELF = b"\x7fELF"
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}\Z")
 _ACCEPTED = "give WAT text beginning with '(', the bytes of a .wasm file, or those bytes as base64"
 
 
@@ -358,40 +386,30 @@ class WasmSource:
 def read_source(code: str | bytes) -> WasmSource:
     """Recognise the form of ``code``; the content of a file is given as bytes."""
     if isinstance(code, bytes):
-        return _from_bytes(code)
+        if code.startswith(MAGIC):
+            return WasmSource(code, text=False)
+        if code.startswith(_ELF):
+            raise InvalidRequest(
+                "this is native code (a precompiled .cwasm or an ELF program), which is never loaded from outside; "
+                "give the .wasm it was made from"
+            )
+        begin = code[:4].hex(" ")
+        try:
+            code = code.decode()
+        except UnicodeDecodeError:
+            code = "\0"
+        if "\0" in code:
+            raise InvalidRequest(f"bytes that begin with {begin} are not WebAssembly: {_ACCEPTED}")
     stripped = code.strip()
     # WAT may begin with a comment: ;; or (; …
     if stripped.startswith(("(", ";;")):
         return WasmSource(code.encode(), text=True)
     compact = "".join(stripped.removeprefix("data:application/wasm;base64,").split())
-    if compact.startswith("AGFzb") and _BASE64.match(compact):
-        return WasmSource(_decode(compact), text=False)
-    if compact.startswith("AGFzb"):
-        raise InvalidRequest(f"the base64 of the module holds characters that base64 does not have; {_ACCEPTED}")
-    raise InvalidRequest(f"{stripped[:40]!r}… is not WebAssembly: {_ACCEPTED}")
-
-
-def _from_bytes(code: bytes) -> WasmSource:
-    if code.startswith(MAGIC):
-        return WasmSource(code, text=False)
-    if code.startswith(_ELF):
-        raise InvalidRequest(
-            "this is native code (a precompiled .cwasm or an ELF program), which is never loaded from outside; "
-            "give the .wasm it was made from"
-        )
-    try:
-        text = code.decode()
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are not WebAssembly: {_ACCEPTED}") from None
-    if "\0" in text:
-        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are not WebAssembly: {_ACCEPTED}")
-    return read_source(text)
-
-
-def _decode(compact: str) -> bytes:
+    if not compact.startswith("AGFzb"):
+        raise InvalidRequest(f"{stripped[:40]!r}… is not WebAssembly: {_ACCEPTED}")
     plain = compact.translate(str.maketrans("-_", "+/")).rstrip("=")
     try:
-        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+        return WasmSource(base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True), text=False)
     except (binascii.Error, ValueError) as error:
         raise InvalidRequest(f"the base64 of the module is damaged: {error}; encode the file again") from None
 
@@ -399,60 +417,6 @@ def _decode(compact: str) -> bytes:
 #: Most bytes of compiled cell modules in the store.
 _DISK_BYTES = 512 << 20
 _CELL = "cell-"
-
-
-@dataclass(frozen=True)
-class CompiledModule:
-    """Machine code of a module, and the seconds that this compilation took."""
-
-    code: bytes
-    seconds: float
-
-
-class CellModules:
-    """The compiled modules of cells: from the store, or compiled in a jail within the time limit of the request."""
-
-    def __init__(self, store: WasmStore, pool: Pool, enforcer: str) -> None:
-        self._store = store
-        self._pool = pool
-        self._enforcer = enforcer
-
-    def get(
-        self, request: ExecRequest, source: WasmSource, switches: EngineSwitches, timeout_s: float, stop: Stop | None
-    ) -> CompiledModule | ExecResult:
-        """Return the compiled module, or the result of the run when compiling met a limit or was interrupted."""
-        kind = b"wat\0" if source.text else b"wasm\0"
-        key = compiled_name(_CELL, hashlib.sha256(kind + source.data).hexdigest(), switches)
-        entry = self._store.find(key)
-        if entry is not None:
-            self._store.touch(key)
-            return CompiledModule(entry.read(COMPILED), 0.0)
-        walls = make_walls(Limits(), DEFAULT_MEMORY_MB, SandboxPolicy(), self._enforcer)
-        jail = self._pool.take(walls)
-        try:
-            job = compile_job(
-                jail,
-                source.data,
-                text=source.text,
-                switches=switches,
-                timeout_s=timeout_s,
-                memory_bytes=request.memory_mb * MIB,
-            )
-            outcome = run_job(jail, job, stop=stop)
-            failed = _failure(request, outcome)
-            if failed is not None:
-                return failed
-            code = read_file(jail.box_fd, COMPILED)
-        finally:
-            jail.destroy()
-            jail.forget()
-        if len(code) > MOST_COMPILED_BYTES:
-            raise InvalidRequest(
-                f"the module compiles to {len(code)} bytes of machine code; at most {MOST_COMPILED_BYTES} are run"
-            )
-        self._store.prune(_CELL, _DISK_BYTES)
-        self._store.add(key, {COMPILED: code})
-        return CompiledModule(code, outcome.duration_s)
 
 
 def _failure(request: ExecRequest, outcome: JobOutcome) -> ExecResult | None:

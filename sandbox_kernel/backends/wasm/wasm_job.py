@@ -10,14 +10,14 @@ import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from sandbox_kernel.backends.outcome import RunFacts, run_facts
 from sandbox_kernel.errors import EnforcerFailed, InvalidRequest, PolicyViolation
 from sandbox_kernel.ground.wire import BadMessage, decode
 from sandbox_kernel.jail import ending
-from sandbox_kernel.jail.ending import Evidence, Verdict
+from sandbox_kernel.jail.ending import Verdict
 from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step, readable_text
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.jail import Jail
@@ -30,7 +30,7 @@ from sandbox_kernel.languages.recipe import ProgramPlan, rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy
-from sandbox_kernel.policy.places import ROOT
+from sandbox_kernel.policy.sandbox_policy import ROOT
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 #: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.
@@ -46,57 +46,40 @@ _OWN_FILES = 32
 #: Largest compiled module that fits into the cell folder.
 MOST_COMPILED_BYTES = 60 << 20
 
-MODULE, COMPILED = "module", "module.cwasm"
+COMPILED = "module.cwasm"
 #: The file of an image that says how it is entered.
 FACTS = "image.json"
-#: The folders of every run of an interpreter, in the order of their descriptors.
-PLACES = (WORK, ".", "/", CELL)
-#: What fits into an image: mounts, bytes of a mount's name, bytes of the arguments and the environment.
-MOST_MOUNTS, MOST_NAME_BYTES, MOST_TEXT_BYTES = 24, 255, 1 << 20
-#: Variables of the environment that an image honours. CPython reads the others when it starts.
-_HONOURED = ("PYTHONPATH",)
+#: What fits into an image: mounts, and bytes of a mount's name; ``guest/wasm/python_image.py`` has them too.
+MOST_MOUNTS, MOST_NAME_BYTES = 24, 255
+#: Where programs see the files of wheels; ``guest/wasm/inside/image_boot.py`` has it too.
+WHEELS = "/wheels"
 #: Where a jail has the folder that a policy mounts as the root of a program.
 _ROOT_PLACE = "/mounted-root"
 #: Guest program that waits in each jail for a plan.
 _WAITING = "sandbox_guest.wasm.run"
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineSwitches:
-    """Settings of the engine for a module; ``guest/wasm/engine.py`` reads the same fields."""
-
-    fuel: bool = False
-    stack_bytes: int = 1 << 20
-    exceptions: bool = False
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the settings as a dictionary for a plan."""
-        return asdict(self)
-
-
-PLAIN = EngineSwitches()
+#: Settings of the engine for a module; ``guest/wasm/engine.py`` has their defaults.
+EngineSwitches = dict[str, bool | int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuestRun:
-    """A compiled module and its arguments; see ``guest/wasm/plan.py``."""
+    """A compiled module and its arguments."""
 
     #: The compiled module: a store file that the jail sees, or memory that is passed to it.
     module: str | SealedMemory
     argv: Sequence[str]
     env: Mapping[str, str]
-    switches: EngineSwitches = PLAIN
+    switches: EngineSwitches
     #: Files for the cell folder, which the guest can read as /cell when ``sees_cell`` is true.
     files: Mapping[str, bytes] = field(default_factory=dict)
     sees_cell: bool = False
+    #: Paths of the store that the jail sees, and more folders of the guest.
     runtime: Sequence[Grant] = ()
-    program: str | None = None
-    facts: str | None = None
-    translate: str | None = None
-    memory_exit: int | None = None
-    #: A file of the store that is mapped as the guest's memory, and one more folder of the guest.
-    memory: str | None = None
-    folder: Mapping[str, object] | None = None
+    folders: Sequence[Mapping[str, object]] = ()
+    #: How an interpreter is entered: other fields of ``RunPlan`` (``guest/wasm/plan.py``).
+    entered: Mapping[str, object] = field(default_factory=dict)
 
 
 def make_walls(
@@ -129,7 +112,7 @@ def make_walls(
     rlimits = tuple(embedder_rlimits(limits, memory_mb + RUNTIME_MB, enforcer).items())
     # A guest that escapes from the engine still cannot start a process.
     no_spawn = seccomp.build_step_filter(seccomp.host_arch(), may_spawn=False, memory_is_watched=False)
-    loaded = () if ahead is None else (ahead[0], json.dumps(ahead[1].to_dict()))
+    loaded = () if ahead is None else (ahead[0], json.dumps(ahead[1]))
     warm = Warm((_WAITING, *loaded), rlimits, no_spawn)
     preload = ("site", _WAITING)
     return Walls(python.executable, together, grants, box, tmp, shm, preload, warm, enforcer=enforcer)
@@ -143,60 +126,29 @@ def embedder_rlimits(limits: Limits, memory_mb: int, enforcer: str) -> dict[str,
 
 def _step(jail: Jail, plan: Mapping[str, object], *, compiles: bool = False) -> Step:
     """Return the step for the embedder that waits in a jail with these walls; its limits were set when it started."""
-    return Step(
-        kind="warm",
-        argv=[json.dumps(plan), str(REPORT_FD)],
-        env={},
-        rlimits={},
-        cwd=jail.places.work,
-        compiles=compiles,
-        reports=True,
-    )
+    argv = [json.dumps(plan), str(REPORT_FD)]
+    return Step(kind="warm", argv=argv, env={}, rlimits={}, cwd=jail.places.work, compiles=compiles, reports=True)
 
 
-def compile_job(
-    jail: Jail, data: bytes, *, text: bool, switches: EngineSwitches, timeout_s: float, memory_bytes: int | None
+def making_job(
+    jail: Jail,
+    plan: Mapping[str, object],
+    files: Sequence[JobFile] = (),
+    *,
+    timeout_s: float,
+    memory_mb: int,
+    cpu_seconds: float | None = None,
 ) -> Job:
-    """Return the job that checks and compiles a module; the result is ``module.cwasm`` in the work folder."""
-    plan = {
-        "task": "compile",
-        "source": f"{jail.places.cell}/{MODULE}",
-        "out": f"{jail.places.work}/{COMPILED}",
-        "text": text,
-        "memory_bytes": memory_bytes,
-        "switches": switches.to_dict(),
-    }
+    """Return the job that compiles a module or makes an image."""
     return Job(
         steps=(_step(jail, plan, compiles=True),),
-        files=(JobFile(root=jail.places.cell, name=MODULE, data=data),),
+        files=files,
         timeout_s=timeout_s,
-        memory_bytes=COMPILE_MEMORY_MB * MIB,
+        memory_bytes=memory_mb * MIB,
         processes=_PROCESSES,
-        cpu_seconds=COMPILE_CPU_S,
+        cpu_seconds=cpu_seconds,
         output_bytes=1 << 16,
     )
-
-
-def prepare_job(jail: Jail, plan: Mapping[str, object], timeout_s: float = PREPARE_S) -> Job:
-    """Return a job that makes files of the store, with higher limits than a compilation of a cell."""
-    return Job(
-        steps=(_step(jail, plan, compiles=True),),
-        timeout_s=timeout_s,
-        memory_bytes=PREPARE_MEMORY_MB * MIB,
-        processes=_PROCESSES,
-        output_bytes=1 << 16,
-    )
-
-
-def boot_fields(guest: WasmLanguage) -> dict[str, object]:
-    """Return the fields of the plan that makes the image of a language."""
-    return {
-        "programs": dict(guest.image),
-        "places": list(PLACES),
-        "spares": MOST_MOUNTS,
-        "spare_bytes": MOST_NAME_BYTES,
-        "buffer_bytes": MOST_TEXT_BYTES,
-    }
 
 
 def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
@@ -210,29 +162,6 @@ def preopens(jail: Jail, *, sees_cell: bool) -> list[dict[str, object]]:
     return [{"host": host, "guest": name, "writable": writable} for host, name, writable in folders]
 
 
-def run_plan(request: ExecRequest, guest: GuestRun, jail: Jail, *, asks: bool) -> dict[str, object]:
-    """Return the plan for ``guest/wasm/run.py``; relative paths of the guest are in the work folder."""
-    return {
-        "task": "run",
-        "module": guest.module if isinstance(guest.module, str) else "",
-        "program": guest.program,
-        "facts": guest.facts,
-        "translate": guest.translate,
-        "memory_exit": guest.memory_exit,
-        "argv": list(guest.argv),
-        "env": dict(guest.env),
-        "memory": guest.memory,
-        "preopens": [*preopens(jail, sees_cell=guest.sees_cell), *([guest.folder] if guest.folder else [])],
-        "memory_bytes": request.memory_mb * MIB,
-        "fuel": request.limits.fuel,
-        "deadline_s": request.timeout,
-        "asks": asks,
-        "clock_ns": _repeatable(guest.env, "SANDBOX_TIME", 10**9),
-        "seed": _repeatable(guest.env, "SANDBOX_SEED", 1),
-        "switches": guest.switches.to_dict(),
-    }
-
-
 def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: float, *, asks: bool = False) -> Job:
     """Return the job that runs a compiled module; with ``asks``, its standard input comes from ``on_input``."""
     given = [JobFile(root=jail.places.cell, name=name, data=data) for name, data in guest.files.items()]
@@ -240,8 +169,23 @@ def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: flo
         JobFile(root=jail.places.work, name=name, data=data.encode() if isinstance(data, str) else data)
         for name, data in request.files.items()
     ]
+    plan = {
+        "task": "run",
+        "module": guest.module if isinstance(guest.module, str) else "",
+        "argv": list(guest.argv),
+        "env": dict(guest.env),
+        "preopens": [*preopens(jail, sees_cell=guest.sees_cell), *guest.folders],
+        "memory_bytes": request.memory_mb * MIB,
+        "fuel": request.limits.fuel,
+        "deadline_s": request.timeout,
+        "asks": asks,
+        "clock_ns": _repeatable(guest.env, "SANDBOX_TIME", 10**9),
+        "seed": _repeatable(guest.env, "SANDBOX_SEED", 1),
+        "switches": guest.switches,
+        **guest.entered,
+    }
     return Job(
-        steps=(_step(jail, run_plan(request, guest, jail, asks=asks)),),
+        steps=(_step(jail, plan),),
         files=given,
         descriptors=(guest.module.fileno(),) if isinstance(guest.module, SealedMemory) else (),
         stdin=request.stdin_bytes,
@@ -254,50 +198,36 @@ def run_job_of(request: ExecRequest, guest: GuestRun, jail: Jail, timeout_s: flo
     )
 
 
-def check_mounts(policy: SandboxPolicy, guest: WasmLanguage) -> None:
-    """Raise ``PolicyViolation`` when a folder is mounted where a language has something of its own."""
-    if guest.entry not in ("command", "zig", "rustc") and any(mount.guest == ROOT for mount in policy.mounts):
-        raise PolicyViolation(
-            f"{guest.language} in WebAssembly has a root of its own, so nothing can be mounted at '/'; mount it "
-            "elsewhere: policy.mount(…, '/data')"
-        )
-
-
-def check_place_is_free(policy: SandboxPolicy, place: str, owner: str) -> None:
-    """Raise ``PolicyViolation`` when a folder is mounted at a place, or beneath it, that has something of ours."""
-    for mount in policy.mounts:
-        if f"{mount.guest}/".startswith(f"{place}/"):
-            raise PolicyViolation(
-                f"{place} is the place of {owner}, so nothing can be mounted at {mount.guest!r}; mount it elsewhere: "
-                "policy.mount(…, '/data')"
-            )
-
-
-def why_not_image(grants: Sequence[Grant], argv: Sequence[str], env: Mapping[str, str]) -> str | None:
-    """Return why a run cannot use an image; None when it can."""
-    read_at_start = [name for name in env if name.startswith("PYTHON") and name not in _HONOURED]
-    if read_at_start:
-        return f"CPython reads {read_at_start[0]} when it starts"
-    if len(grants) > MOST_MOUNTS or any(len(grant.target.encode()) > MOST_NAME_BYTES for grant in grants):
-        return f"an image has room for {MOST_MOUNTS} mounts with names of {MOST_NAME_BYTES} bytes"
-    # As the embedder writes them: JSON, in which a character may take six bytes.
-    if len(json.dumps([list(argv), dict(env)])) > MOST_TEXT_BYTES - 1024:
-        return f"an image has room for {MOST_TEXT_BYTES} bytes of arguments and environment"
-    return None
-
-
 def _repeatable(env: Mapping[str, str], name: str, unit: int) -> int | None:
     """Read ``SANDBOX_TIME`` (seconds since 1970) and ``SANDBOX_SEED``, which make a run repeatable."""
     text = env.get(name)
     if text is None:
         return None
-    try:
-        value = int(text)
-    except ValueError:
-        value = -1
-    if not 0 <= value < 1 << 62 or value * unit >= 1 << 63:
+    value = int(text) * unit if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not 0 <= value < 1 << 62:
         raise InvalidRequest(f"{name} must be a whole number from 0 up, got {text!r}; for example {name}=1700000000")
-    return value * unit
+    return value
+
+
+def check_mounts(policy: SandboxPolicy, grants: Sequence[Grant], guest: WasmLanguage, *, wheels: bool) -> None:
+    """Raise ``PolicyViolation`` for mounts that a language has no room for, or where it has something of its own."""
+    elsewhere = "mount it elsewhere: policy.mount(…, '/data')"
+    if guest.entry not in ("command", "zig", "rustc") and any(mount.guest == ROOT for mount in policy.mounts):
+        raise PolicyViolation(
+            f"{guest.language} in WebAssembly has a root of its own, so nothing can be mounted at '/'; {elsewhere}"
+        )
+    taken = [mount.guest for mount in policy.mounts if wheels and f"{mount.guest}/".startswith(f"{WHEELS}/")]
+    if taken:
+        raise PolicyViolation(
+            f"{WHEELS} is the place of the files of wheels=…, so nothing can be mounted at {taken[0]!r}; {elsewhere}"
+        )
+    long = any(len(grant.target.encode()) > MOST_NAME_BYTES for grant in grants)
+    if guest.image and (len(grants) + wheels > MOST_MOUNTS or long):
+        raise PolicyViolation(
+            f"{guest.language} in WebAssembly has room for {MOST_MOUNTS} mounts with names of {MOST_NAME_BYTES} bytes, "
+            f"and {len(grants) + wheels} were given; mount a folder that holds several of them, or use "
+            "backend='process'"
+        )
 
 
 class GuestEnd(StrEnum):
@@ -359,7 +289,7 @@ def judge_guest(report: WasmEnding, otherwise: Limit | None) -> Verdict:
     own = _OWN_STATUS.get(report.end, Status.FAILED)
     if report.end is GuestEnd.EXIT and report.code == 0:
         own = Status.OK
-    return ending.judge(Evidence(own=own, survived=Limit.MEMORY if report.refused else otherwise))
+    return ending.judge(own=own, survived=Limit.MEMORY if report.refused else otherwise)
 
 
 def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
@@ -370,7 +300,7 @@ def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
     if report is None:
         return facts
     if outcome.stopped_by is not None or outcome.reading.memory_exceeded:
-        facts.peak_bytes = report.memory_bytes
+        facts.peak_memory_bytes = report.memory_bytes
         return facts
     facts.status, facts.limit = judge_guest(report, facts.limit)
     has_code = report.end in (GuestEnd.EXIT, GuestEnd.UNTRANSLATED)
@@ -378,7 +308,7 @@ def wasm_facts(outcome: JobOutcome, job: Job, chosen: str) -> RunFacts:
     facts.exit_code = TRAPPED if report.end is GuestEnd.TRAP else report.code if has_code else None
     facts.fuel_used = report.fuel_used
     if report.memory_bytes is not None:
-        facts.peak_bytes = report.memory_bytes
+        facts.peak_memory_bytes = report.memory_bytes
     return facts
 
 

@@ -1,7 +1,4 @@
-"""Lists running processes, for gates that end them. ``jail/accounting/processes.py`` does the same for the host.
-
-Runs inside the jail: standard library only, Python 3.8 or later.
-"""
+"""Lists running processes, for gates that end them. ``jail/accounting/processes.py`` does the same for the host."""
 
 from __future__ import annotations
 
@@ -43,10 +40,10 @@ def look(pid: int) -> SeenProcess:
     return SeenProcess(fields)
 
 
-def thread_ticks(pid: int) -> int:
-    """Return the CPU time of a process's main thread in clock ticks; 0 when there is none."""
+def ticks(who: object) -> int:
+    """Return the CPU time in clock ticks of a process, or of a thread given as PID/task/ID; 0 when there is none."""
     try:
-        fields = read_short(f"/proc/{pid}/task/{pid}/stat").rpartition(b")")[2].split()
+        fields = read_short(f"/proc/{who}/stat").rpartition(b")")[2].split()
         return int(fields[11]) + int(fields[12])
     except (OSError, IndexError):
         return 0

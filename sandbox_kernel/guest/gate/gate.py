@@ -7,8 +7,6 @@ gate reports its end with the real signal and resource usage (bubblewrap's exit 
 Trust: until the first step starts, only our code has run here. From then on the program has our uid but not our
 descriptors: every child closes the control socket, and the gate is not dumpable. The gate is the init of the namespace:
 no signal from inside reaches it, orphans become its children, and when it ends the kernel ends everything in the jail.
-
-Standard library only, Python 3.8 or later: the interpreter that the user chose runs this file.
 """
 
 from __future__ import annotations
@@ -23,12 +21,11 @@ import mmap
 import os
 import resource
 import stat
-import struct
 import sys
 
 from . import lockdown, python_once, steps
 from .steps import Ahead, Waiting
-from .wire import plain_json, receive_order, send
+from .wire import framed, receive_order, send, send_descriptors
 
 TYPE_CHECKING = False  # importing typing would cost more than all the rest
 if TYPE_CHECKING:
@@ -40,23 +37,6 @@ MAX_KEPT = 32 << 20
 #: The kinds of steps that a ``Waiting`` program can run.
 WAITED_FOR = ("warm", "session")
 F_ADD_SEALS, ALL_SEALS = 1033, 0xF
-
-
-def put_file(root: str, name: str, data: bytes, mode: int) -> None:
-    """Write one file of the order into a folder of this jail; no program has run here yet."""
-    path = os.path.join(root, name)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(data)
-    os.chmod(path, mode)
-
-
-def open_listener() -> socket.socket:
-    """Open a listening socket in this network namespace; the host's proxy accepts its connections."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(64)
-    return listener
 
 
 def run_step(
@@ -155,25 +135,12 @@ def hand_over(paths: List[str], control: socket.socket) -> None:
                 while size:
                     size -= os.sendfile(copies[-1], file.fileno(), None, size) or size
             fcntl.fcntl(copies[-1], F_ADD_SEALS, ALL_SEALS)
-        message = plain_json({"op": "kept"}).encode()
-        handed = struct.pack(f"{len(copies)}i", *copies)
-        frame = struct.pack(">I", len(message)) + message
-        control.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handed)])
+        send_descriptors(control, copies, framed({"op": "kept"}))
     except OSError:
         pass  # the program is compiled again next time
     finally:
         for fd in copies:
             os.close(fd)
-
-
-def low_number(fd: int) -> int:
-    """Return a duplicate of a descriptor with the lowest free number, and close the original.
-
-    A host with a thousand open files passes numbers that are too high for ``select`` and for limits on open files.
-    """
-    low = os.dup(fd)
-    os.close(fd)
-    return low
 
 
 def main() -> None:
@@ -182,10 +149,13 @@ def main() -> None:
         # We are the init of new namespaces, started by bubblewrap. Do this before anything is imported or started.
         lockdown.take_shares()
         lockdown.give_up_rights()
-    number, channel = (low_number(int(given)) for given in sys.argv[1:3])
-    control = socket.socket(fileno=number)
+    # A host with a thousand open files passes numbers that are too high for ``select`` and for limits on open files.
+    low = []
+    for given in map(int, sys.argv[1:3]):
+        low.append(os.dup(given))
+        os.close(given)
     settle_in(sys.argv[3:])
-    serve(control, channel)
+    serve(socket.socket(fileno=low[0]), low[1])
 
 
 def settle_in(preload: List[str], *, rehearse: bool = False) -> None:
@@ -223,12 +193,19 @@ def serve(control: socket.socket, channel: int) -> None:
         return
     if waiting is not None and not any(step["kind"] in WAITED_FOR for step in order["steps"]):
         waiting.dismiss()
-    for file in order["files"]:
-        put_file(file["root"], file["name"], blobs[file["blob"]], file["mode"])
+    # No program has run here yet, so no link leads out of these folders.
+    for given in order["files"]:
+        path = os.path.join(given["root"], given["name"])
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(blobs[given["blob"]])
+        os.chmod(path, given["mode"])
     if order["listener"]:
-        listener = open_listener()
-        handed = struct.pack("i", listener.fileno())
-        control.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, handed)])
+        # In this network namespace; the host's proxy accepts its connections.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        send_descriptors(control, [listener.fileno()])
         proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
         listener.close()
         for step in order["steps"]:

@@ -309,7 +309,7 @@ def _failure(step: str) -> OSError:
 # capabilities in it, so the gate does it before it gives these up.
 #
 # Resources that namespaces do not divide are limited with ``setrlimit`` (``languages/recipe.py``) or refused
-# (``jail/rules/seccomp.py``). Runs inside the jail: standard library only, Python 3.8 or later.
+# (``jail/rules/seccomp.py``).
 
 #: Files in /proc/sys/user and their values. A user usually has 128 inotify instances and 8192 watches or more; the
 #: syscall filter refuses the calls behind the others.

@@ -2,8 +2,6 @@
 
 ``template.py`` uses it in the fork that becomes a gate, and calls the functions in the order of this file. Every
 failure is an ``OSError`` that names the step; the caller must then end the process.
-
-Runs inside the jail: standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from . import lockdown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable
+    from typing import Iterable, List
 
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC, _MS_BIND, _MS_REC = 2, 4, 8, 4096, 16384
@@ -97,17 +95,6 @@ def be_user(uid: int) -> None:
     lockdown.set_dumpable(False)
 
 
-def mount(kind: str, target: str, flags: int, options: str) -> None:
-    """Mount a new file system of this kind at ``target``."""
-    _mount(kind, target, kind, flags, options)
-
-
-def mount_settings(target: str) -> int:
-    """Return a descriptor of the settings of the file system at ``target``; negative where the kernel has none."""
-    number: int = _held.syscall(_FSPICK, _AT_FDCWD, target.encode(), _FSPICK_CLOEXEC)
-    return number
-
-
 def show_again(tree: int, target: str) -> None:
     """Bind a tree at its path again, after a file system was mounted over it; a read-only tree stays read-only."""
     if os.path.isdir(f"/proc/self/fd/{tree}"):
@@ -115,10 +102,12 @@ def show_again(tree: int, target: str) -> None:
     else:
         os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
-    _mount(f"/proc/self/fd/{tree}", target, "", _MS_BIND | _MS_REC, "")
+    mount("", target, _MS_BIND | _MS_REC, "", f"/proc/self/fd/{tree}")
 
 
-def _mount(source: str, target: str, kind: str, flags: int, options: str) -> None:
+def mount(kind: str, target: str, flags: int, options: str, source: str = "") -> None:
+    """Mount a new file system of this kind at ``target``, or a source."""
+    source = source or kind
     answer = _held.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode())
     if answer < 0:
         code = ctypes.get_errno()
@@ -151,16 +140,10 @@ def write(path: str, text: str) -> None:
 # The layer lies in the sized memory file system of the work folder and is mounted over it, so that no path leads to it
 # any more; neither does one to the folder of the host. The host gets a descriptor of the layer and reads from it what
 # the program changed. Called in a fork of a template that may still mount (``template.py``).
-#
-# Standard library only, Python 3.8 or later.
 
 #: The work folder, and where the template's root shows the folder of the host: as in ``jail/walls.py``.
 WORK, HERE = "/box", "/here"
 UPPER, SCRATCH = "/box/upper", "/box/work"
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import List
 
 
 def mount_layer() -> List[int]:
@@ -184,5 +167,5 @@ def mount_layer() -> List[int]:
     options = f"lowerdir={HERE},upperdir={UPPER},workdir={SCRATCH},userxattr"
     mount("overlay", WORK, MS_NOSUID | MS_NODEV, options)
     mount("tmpfs", HERE, MS_NOSUID | MS_NODEV, "mode=0555,size=4k")
-    settings = mount_settings(WORK)
+    settings: int = _held.syscall(_FSPICK, _AT_FDCWD, WORK.encode(), _FSPICK_CLOEXEC)
     return [layer, settings] if settings >= 0 else [layer]

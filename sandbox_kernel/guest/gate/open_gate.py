@@ -5,7 +5,6 @@ It runs outside the walls, as a separate user if the host is root. Each step bui
 becomes the program; if a wall cannot be built, the step ends, so no program ever runs without them.
 
 Its arguments are SPEC-FD CONTROL-FD CHANNEL-FD [MODULE ...]; ``jail/rules/landlock.py`` writes the spec.
-Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -35,13 +34,8 @@ def children() -> List[int]:
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
-    except OSError:
-        return children_by_parent()
-
-
-def children_by_parent() -> List[int]:
-    """Do the same as ``children`` on a kernel without the file that lists them."""
-    return [pid for pid, seen in alive.all_processes().items() if seen.parent == os.getpid()]
+    except OSError:  # some kernels are built without this file
+        return [pid for pid, seen in alive.all_processes().items() if seen.parent == os.getpid()]
 
 
 def end_everything() -> None:

@@ -1,6 +1,6 @@
 """Runs one Python program as ``python cell.py`` would, in an interpreter that was started in advance.
 
-The gate calls it in a forked child. Standard library only, Python 3.8 or later, few imports (see ``gate.py``).
+The gate calls it in a forked child.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One step of an order: how a child of the gate sets its limits and walls and becomes the step's program.
 
-Everything here except ``move_up`` and ``prepare`` runs in the child. Standard library only, Python 3.8 or later.
+Everything here except ``move_up`` and ``prepare`` runs in the child.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import resource
 import struct
 import sys
 
-from . import lockdown, python_once
-from .wire import receive, receive_descriptors, send_frame
+from . import alive, lockdown, python_once
+from .wire import receive, receive_descriptors, send_descriptors, send_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,16 +32,6 @@ HATCH_FD = 14
 HATCH_VARIABLE = "HOST_HATCH"
 #: The variable that asks for a connection, and gets its descriptor.
 LINE_VARIABLE = "HOST_LINE"
-
-
-def raise_oom_score(score: int) -> None:
-    """Raise this process's ``oom_score_adj``, so that the kernel kills it before the host when memory runs out."""
-    fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        if int(os.read(fd, 16)) < score:
-            os.pwrite(fd, str(score).encode(), 0)
-    finally:
-        os.close(fd)
 
 
 def prepare(step: Dict[str, Any]) -> None:
@@ -71,7 +61,13 @@ def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> int:
 
     Returns the descriptor of the filter's listener, for a step that asks before it forks; -1 for all others.
     """
-    raise_oom_score(step.get("oom_score_adj", 500))
+    # The kernel kills this process before the host when memory runs out.
+    score, fd = step.get("oom_score_adj", 500), os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if int(os.read(fd, 16)) < score:
+            os.pwrite(fd, str(score).encode(), 0)
+    finally:
+        os.close(fd)
     lockdown.set_rlimits(step["rlimits"])
     put_up_walls()
     if step.get("seccomp") is not None:
@@ -83,18 +79,17 @@ def hand_over(listener: int, channel: int) -> None:
     """Send the filter's listener to the host, as the first byte of the channel; the byte comes without one too."""
     sock = socket.socket(fileno=channel)
     try:
-        rights = struct.pack("i", listener) if listener >= 0 else b""
-        sock.sendmsg([b"F"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if rights else [])
+        if listener >= 0:
+            send_descriptors(sock, [listener], b"F")
+            os.close(listener)
+        else:
+            sock.send(b"F")
     finally:
         sock.detach()
-    if listener >= 0:
-        os.close(listener)
 
 
 def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
     """Call the ``wait`` function of one of our modules with the order's descriptor and its arguments; never returns."""
-    import importlib
-
     if order == REPORT_FD:
         order = os.dup(order)
     os.dup2(channel, REPORT_FD, inheritable=False)
@@ -102,12 +97,7 @@ def wait_as_guest(argv: List[str], order: int, channel: int) -> None:
         os.close(channel)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        importlib.import_module(argv[0]).wait(order, argv[1:])
-    except BaseException as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-    finally:
-        os._exit(125)
+    run_guest(argv, "wait", order)
 
 
 def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: int, hatch: int) -> None:
@@ -139,7 +129,7 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
 
         host_module.install(hatch, step["functions"])
     if step["kind"] == "session":
-        run_session(step["argv"], channel)
+        run_guest(step["argv"], "main", channel)
     python_once.run(blobs[step["source"]], step["argv"], flags)
 
 
@@ -183,7 +173,7 @@ def open_line(hatch: int) -> int:
     """Open a connection for calls and return its descriptor, for a program that cannot send descriptors itself."""
     ours, theirs = socket.socketpair()
     knock = socket.socket(fileno=os.dup(hatch))
-    knock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", theirs.fileno()))])
+    send_descriptors(knock, [theirs.fileno()])
     knock.close()
     theirs.close()
     line = fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, HATCH_FD)
@@ -191,12 +181,12 @@ def open_line(hatch: int) -> int:
     return line
 
 
-def run_session(argv: List[str], channel: int) -> None:
-    """Run the guest module of a session with the channel to the host; never returns."""
+def run_guest(argv: List[str], function: str, fd: int) -> None:
+    """Call a function of one of our modules with a descriptor and its arguments; never returns."""
     import importlib
 
     try:
-        importlib.import_module(argv[0]).main(channel, argv[1:])
+        getattr(importlib.import_module(argv[0]), function)(fd, argv[1:])
     except BaseException as error:
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
@@ -212,8 +202,6 @@ def move_up(fd: int) -> int:
 
 
 # Processes that a gate starts before its order comes, so that the run starts faster.
-#
-# Standard library only, Python 3.8 or later.
 
 
 class Waiting:
@@ -257,7 +245,7 @@ class Waiting:
         """
         descriptors = descriptors if hatch < 0 else [*descriptors, hatch]
         if step["kind"] == "warm":  # a session does not need this: the CPU time of each cell is measured by itself
-            self.spent = cpu_seconds(self.pid)
+            self.spent = alive.ticks(self.pid) / os.sysconf("SC_CLK_TCK")
         order = {"argv": step["argv"], "cwd": step["cwd"], "env": step["env"], "descriptors": len(descriptors)}
         order["hatch"] = hatch >= 0
         order["functions"] = step.get("functions") or []
@@ -305,19 +293,3 @@ class Ahead:
         hatchs = [hatch] if hatch >= 0 else []
         send_frame(self.socket, marshal.dumps((step, needed, len(hatchs))), hatchs)
         return self.pid
-
-    def dismiss(self) -> None:
-        """End the process: the order is for another kind of step."""
-        self.socket.close()
-        os.close(self.problem_read)
-        os.waitpid(self.pid, 0)
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process so far, in seconds; 0 when it cannot be read."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return 0.0

@@ -15,7 +15,6 @@ the layer if the program works on a folder of the host (``namespaces.py``), then
 cannot build its walls, it writes the reason to its stderr and ends.
 
 Its arguments are ORDERS-FD CHANNEL-FD SPEC-FD [MODULE ...]; ``jail/template.py`` writes the spec.
-Standard library only, Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ import sys
 from . import gate, lockdown, namespaces
 from .namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID
 from .steps import move_up
-from .wire import send
+from .wire import send, send_descriptors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,11 +112,9 @@ def be_gate(sizes: Tuple[int, ...], given: List[int], spec: Dict[str, Any], left
             # Sent first: while we build the walls, the host finds this process and starts its meter.
             control.send(b"!")
             changed = build_walls(sizes, spec)
-            if changed:
-                packed = struct.pack(f"{len(changed)}i", *changed)
-                control.sendmsg([b"L"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)])
-                for fd in changed:
-                    os.close(fd)
+            send_descriptors(control, changed, b"L")
+            for fd in changed:
+                os.close(fd)
             put_back(left)
             reseed()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

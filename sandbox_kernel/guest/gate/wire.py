@@ -1,7 +1,4 @@
-"""The wire format between a gate and the host: orders come in ``marshal`` format, answers go out as JSON.
-
-Standard library only, Python 3.8 or later.
-"""
+"""The wire format between a gate and the host: orders come in ``marshal`` format, answers go out as JSON."""
 
 from __future__ import annotations
 
@@ -50,17 +47,22 @@ def receive_descriptors(sock: socket.socket, count: int) -> List[int]:
     return found
 
 
-def send_descriptors(sock: socket.socket, descriptors: List[int]) -> None:
-    """Send descriptors along with one byte; sends nothing when there are none."""
+def send_descriptors(sock: socket.socket, descriptors: Sequence[int], data: bytes = b"\0") -> None:
+    """Send descriptors along with one byte, or other data; sends nothing when there are none."""
     if descriptors:
         packed = struct.pack(f"{len(descriptors)}i", *descriptors)
-        sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)])
+        sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)])
 
 
 def send(sock: socket.socket, message: Dict[str, Any]) -> None:
-    """Send one message to the host. The host checks it as if we were hostile, so it is small and plain."""
+    """Send one message to the host."""
+    sock.sendall(framed(message))
+
+
+def framed(message: Dict[str, Any]) -> bytes:
+    """Return a message to the host, which checks it as if we were hostile, so it is small and plain."""
     data = plain_json(message).encode()
-    sock.sendall(struct.pack(">I", len(data)) + data)
+    return struct.pack(">I", len(data)) + data
 
 
 def plain_json(value: object) -> str:
@@ -84,7 +86,7 @@ def send_frame(sock: socket.socket, data: bytes, descriptors: Sequence[int] = ()
     """Send one frame to a waiting program of ours and close the socket; if the program died, its exit code tells."""
     try:
         sock.sendall(struct.pack(">I", len(data)) + data)
-        send_descriptors(sock, list(descriptors))
+        send_descriptors(sock, descriptors)
     except OSError:
         pass
     sock.close()

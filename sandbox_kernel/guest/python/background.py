@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import functools
 import io
 import os
+import selectors
 import signal
 import sys
 import threading
 import traceback
+from asyncio import base_events
+from concurrent.futures import ThreadPoolExecutor
 
 from IPython.core import async_helpers
 
@@ -31,16 +35,17 @@ _MAIN = threading.main_thread().ident
 
 
 class CellStream(io.TextIOWrapper):
-    """One stream. ``late`` sends text to its cell; ``running`` returns whose text is for the pipe.
+    """One stream. ``_late`` sends text to its cell; ``_running`` returns whose text is for the pipe.
 
-    ``running`` returns the running cell, minus the last cell between cells, and 0 when all text is for the pipe:
+    ``_running`` returns the running cell, minus the last cell between cells, and 0 when all text is for the pipe:
     without a front end, and in a forked process. Text of threads is always sent: their cell may end between two writes.
     """
 
-    def follow(self, name: str, running: Callable[[], int], late: Callable[[str, int, str], None]) -> None:
-        """Begin to tell cells apart; called once."""
-        self._name, self._running, self._late = name, running, late
-        self._waiting = threading.local()
+    _name: str
+    _running: Callable[[], int]
+    _late: Callable[[str, int, str], None]
+    _waiting: threading.local
+    _pid = 0
 
     def write(self, text: str) -> int:
         """Write text to the place that it belongs to."""
@@ -74,8 +79,6 @@ class CellStream(io.TextIOWrapper):
         """Whether this is the session's process; programs written for ipykernel ask this."""
         return os.getpid() == self._pid
 
-    _pid = 0
-
 
 def replace_streams(pid: int, running: Callable[[], int], late: Callable[[str, int, str], None]) -> None:
     """Put a ``CellStream`` in the place of each standard stream."""
@@ -89,8 +92,8 @@ def replace_streams(pid: int, running: Callable[[], int], late: Callable[[str, i
             line_buffering=old.line_buffering,
             write_through=old.write_through,
         )
-        new._pid = pid
-        new.follow(name, running, late)
+        new._name, new._running, new._late, new._pid = name, running, late, pid
+        new._waiting = threading.local()
         setattr(sys, name, new)
 
 
@@ -112,37 +115,29 @@ def current() -> int:
 def follow_threads() -> None:
     """Let threads and calls in thread pools belong to the cell that started them. Called once, at the beginning."""
     start = threading.Thread.start
+    submit: Any = ThreadPoolExecutor.submit
 
+    @functools.wraps(start)
     def start_of_cell(self: threading.Thread) -> None:
         if not hasattr(self, _NOTED):
             setattr(self, _NOTED, current())
         start(self)
 
-    start_of_cell.__name__, start_of_cell.__doc__ = "start", start.__doc__
-    threading.Thread.start = start_of_cell  # type: ignore[method-assign]
-    from concurrent.futures import ThreadPoolExecutor
-
-    submit = ThreadPoolExecutor.submit
-
+    @functools.wraps(submit)
     def submit_of_cell(self: Any, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
-        return submit(self, _Call(function, current()), *args, **named)
+        return submit(self, functools.partial(_for_cell, current(), function), *args, **named)
 
-    submit_of_cell.__name__, submit_of_cell.__doc__ = "submit", submit.__doc__
+    threading.Thread.start = start_of_cell  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = submit_of_cell  # type: ignore[method-assign]
 
 
-class _Call:
-    """A call that a thread of a pool makes for a cell."""
-
-    def __init__(self, function: Callable[..., Any], cell: int) -> None:
-        self.function, self.cell = function, cell
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        token = CELL.set(self.cell)
-        try:
-            return self.function(*args, **named)
-        finally:
-            CELL.reset(token)
+def _for_cell(cell: int, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+    """Make a call in a thread of a pool for a cell."""
+    token = CELL.set(cell)
+    try:
+        return function(*args, **named)
+    finally:
+        CELL.reset(token)
 
 
 def parent() -> Dict[str, Any]:
@@ -171,27 +166,29 @@ def the_loop() -> Any:
     """Return the session's loop; None where IPython does not expose it (before version 8)."""
     if not hasattr(async_helpers, "get_asyncio_loop"):
         return None
-    import asyncio
-
-    loop = getattr(async_helpers, "_asyncio_event_loop", None)
-    if loop is not None and not loop.is_closed():
+    loop = open_loop()
+    if loop is not None:
         return loop
     # An interrupt in the middle would leave half a loop, whose end prints an error.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with stepped_out(asyncio):
+        with stepped_out():
             return async_helpers.get_asyncio_loop()  # type: ignore[no-untyped-call]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextlib.contextmanager
-def counts_as_running() -> Iterator[None]:
-    """Let the session's loop be the running one, for a cell."""
-    import asyncio
+def open_loop() -> Any:
+    """Return the session's loop if there is one already."""
+    loop = getattr(async_helpers, "_asyncio_event_loop", None)
+    return None if loop is None or loop.is_closed() else loop
 
-    loop = the_loop()
-    asyncio._set_running_loop(loop)
+
+@contextlib.contextmanager
+def as_cell(cell: int) -> Iterator[None]:
+    """Let what the main thread does belong to a cell, and the session's loop be the running one."""
+    CELL.set(cell)
+    asyncio._set_running_loop(the_loop())
     try:
         yield
     finally:
@@ -199,7 +196,7 @@ def counts_as_running() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stepped_out(asyncio: Any) -> Iterator[None]:
+def stepped_out() -> Iterator[None]:
     """Let no loop be the running one, if the one that is only counts as running."""
     loop = asyncio._get_running_loop()
     pretended = loop is not None and not loop.is_running()
@@ -214,13 +211,11 @@ def stepped_out(asyncio: Any) -> Iterator[None]:
 
 def allow_own_loops() -> None:
     """Let programs run loops of their own in a plain cell. Called once, before the first cell."""
-    import asyncio
-    from asyncio import base_events
 
     def free(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **named: Any) -> Any:
-            with stepped_out(asyncio):
+            with stepped_out():
                 return function(*args, **named)
 
         return call
@@ -237,8 +232,8 @@ def allow_own_loops() -> None:
 
 def run_until_readable(fd: int) -> None:
     """Run the loop until a descriptor is readable; returns at once when the loop has nothing to do."""
-    loop = getattr(async_helpers, "_asyncio_event_loop", None)
-    if loop is None or loop.is_closed() or loop.is_running() or is_idle(loop):
+    loop = open_loop()
+    if loop is None or loop.is_running() or is_idle(loop):
         return
     try:
         loop.add_reader(fd, loop.stop)
@@ -263,11 +258,9 @@ def renew() -> None:
     The selector and the pipe that wakes it are shared with the process that was ended, and with other checkpoints. They
     are closed first: the cells may have used up all descriptors.
     """
-    import selectors
-
-    loop = getattr(async_helpers, "_asyncio_event_loop", None)
+    loop = open_loop()
     old = getattr(loop, "_selector", None)
-    if loop is None or loop.is_closed() or old is None:
+    if loop is None or old is None:
         return
     own = loop._ssock.fileno()
     others = [key for key in old.get_map().values() if key.fd != own]
@@ -288,43 +281,32 @@ def renew() -> None:
 # would run in the next cell that awaits.
 
 
-def run_to_end(cell: CoroutineType[Any, Any, Any]) -> Any:
-    """Run a cell's coroutine to its end; cancels it when it is interrupted. Replaces IPython's own function."""
-    import asyncio
+class CellRunner:
+    """Runs a cell's coroutine to its end. Replaces IPython's own function."""
 
-    __tracebackhide__ = True
-    loop = the_loop()
-    task = loop.create_task(cell)
-    try:
-        return loop.run_until_complete(task)
-    except KeyboardInterrupt as interrupt:
-        if task.done():
-            raise
-        if interrupt_where_it_waits(task):
+    def __call__(self, cell: CoroutineType[Any, Any, Any]) -> Any:
+        """Run it; cancels it when it is interrupted."""
+        __tracebackhide__ = True
+        loop = the_loop()
+        task = loop.create_task(cell)
+        try:
             return loop.run_until_complete(task)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            loop.run_until_complete(task)
-        # The frames of the loop say nothing to the user, and take long to format.
-        raise interrupt.with_traceback(None) from None
-    except BaseException:
-        if not task.done():
+        except BaseException as error:
+            if task.done():
+                raise
+            interrupted = isinstance(error, KeyboardInterrupt)
+            if interrupted and interrupt_where_it_waits(task):
+                return loop.run_until_complete(task)
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 loop.run_until_complete(task)
-        raise
-
-
-class NamedRunner:
-    """``run_to_end`` with the name that ``%autoawait`` shows."""
-
-    def __call__(self, cell: CoroutineType[Any, Any, Any]) -> Any:
-        """Run a cell's coroutine."""
-        __tracebackhide__ = True
-        return run_to_end(cell)
+            if interrupted:
+                # The frames of the loop say nothing to the user, and take long to format.
+                raise error.with_traceback(None) from None
+            raise
 
     def __str__(self) -> str:
-        """As IPython's own."""
+        """As IPython's own; ``%autoawait`` shows it."""
         return "asyncio"
 
 
@@ -338,10 +320,3 @@ def interrupt_where_it_waits(task: Any) -> bool:
     except RuntimeError:  # another task
         return False
     return True
-
-
-def watch_over(shell: Any) -> None:
-    """Make a shell use ``run_to_end``. IPython before version 8 does not expose its loop and is left as it is."""
-    if hasattr(async_helpers, "get_asyncio_loop"):
-        shell.loop_runner_map["asyncio"] = (NamedRunner(), True)
-        shell.loop_runner = "asyncio"

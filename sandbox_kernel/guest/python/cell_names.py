@@ -1,34 +1,36 @@
-"""The names under which a debugger knows cells: a path that JupyterLab computes from the text of a cell.
+"""The name under which a cell is compiled, as in ipykernel: a path that JupyterLab computes from the text of the cell.
 
-No such file exists. A dumped cell is kept in memory, so a debugger reads no file of a cell, and a cell's text cannot be
-exchanged for another one.
+Warnings, syntax errors and ``co_filename`` show it, libraries (joblib, for one) know code of a notebook by names of
+this form, and a debugger knows a cell by it. No such file exists: a dumped cell is kept in memory, so a debugger reads
+no file of a cell, and a cell's text cannot be exchanged for another one.
 """
 
 from __future__ import annotations
 
 import binascii
-import os
 from collections import OrderedDict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-
-# The name under which a cell is compiled, as in ipykernel: warnings, syntax errors and ``co_filename`` show it.
-#
-# No such file exists. Libraries (joblib, for one) know code of a notebook by names of this form.
-
-CELL_FILES = "/tmp/ipykernel_"
-SEED = 0xC70F6907
-#: Longer cells, in bytes, get a number that is cheaper to compute than ipykernel's.
+#: The same as on the host (``session/debug_link.py``).
+CELL_FOLDER, CELL_SUFFIX, SEED = "/tmp/ipykernel_1/", ".py", 0xC70F6907
+#: Longer cells, in bytes, get a number that is cheaper to compute than JupyterLab's, unless they are debugged.
 _LONG = 8192
+#: How many texts are kept for a debugger, and how long one may be in characters.
+MAX_TEXTS, MAX_TEXT = 1000, 1 << 20
 
 
-def cell_file(raw_code: str, code: str, number: int) -> str:
-    """Return the name for a cell: the same for the same text, as long as the session's process is the same."""
+def cell_file(raw_code: str, code: str = "", number: int = 0) -> str:
+    """Return the name for a cell; IPython gives three arguments."""
     data = raw_code.encode("utf-8", "surrogatepass")
-    return f"{CELL_FILES}{os.getpid()}/{murmur2(data, SEED) if len(data) <= _LONG else binascii.crc32(data)}.py"
+    return f"{CELL_FOLDER}{murmur2(data, SEED) if len(data) <= _LONG else binascii.crc32(data)}{CELL_SUFFIX}"
+
+
+def path_of(code: str) -> str:
+    """Return the path by which a debugger knows a cell with this text."""
+    return f"{CELL_FOLDER}{murmur2(code.encode('utf-8', 'surrogatepass'), SEED)}{CELL_SUFFIX}"
 
 
 def murmur2(data: bytes, seed: int) -> int:
@@ -45,34 +47,12 @@ def murmur2(data: bytes, seed: int) -> int:
     return value ^ value >> 15
 
 
-#: The same as on the host (``session/debug_link.py``).
-CELL_FOLDER, CELL_SUFFIX = "/sandbox-cells/", ".py"
-#: How many texts are kept, and how long one may be in characters.
-MAX_TEXTS, MAX_TEXT = 1000, 1 << 20
-#: How many cells that ran before a debugger was attached can have breakpoints.
-MAX_EARLIER = 200
-
-
-def path_of(code: str) -> str:
-    """Return the path by which a debugger knows a cell with this text."""
-    return f"{CELL_FOLDER}{murmur2(code.encode('utf-8', 'surrogatepass'), SEED)}{CELL_SUFFIX}"
-
-
 class CellTexts:
-    """The texts of cells that ran or that a debugger has asked about, by path; the oldest go first."""
+    """The texts of cells that a debugger has asked about, and the paths of programs; the oldest go first."""
 
     def __init__(self) -> None:
-        self._texts: OrderedDict[str, str] = OrderedDict()
+        self.texts: OrderedDict[str, str] = OrderedDict()
         self._paths: OrderedDict[str, str] = OrderedDict()
-        #: By program: the name under which IPython has compiled it before a debugger was attached.
-        self.earlier: OrderedDict[str, str] = OrderedDict()
-
-    def find_earlier(self, shell: Any) -> None:
-        """Note the names of the cells that have run so far, so that breakpoints in their functions are found."""
-        cells = shell.history_manager.input_hist_raw
-        for name, number in list(shell.compile._filename_map.items())[-MAX_EARLIER:]:
-            if name.startswith(CELL_FILES) and number < len(cells) and cells[number]:
-                _keep(self.earlier, cells[number], name)
 
     def dump(self, code: str, program: str) -> str:
         """Keep the text of a cell, whose program the session will get, and return its path.
@@ -80,24 +60,16 @@ class CellTexts:
         They differ when the cell has ``%sandbox`` lines or begins with an empty line; line numbers are the same.
         """
         path = path_of(code)
-        _keep(self._texts, path, code)
-        _keep(self._paths, program, path)
+        for kept, key, value in ((self.texts, path, code), (self._paths, program, path)):
+            if len(program) <= MAX_TEXT and len(code) <= MAX_TEXT:
+                kept[key] = value
+            while len(kept) > MAX_TEXTS:
+                kept.popitem(last=False)
         return path
 
-    def name(self, program: str) -> str:
-        """Return the name under which to compile a program that the session is about to run."""
-        return self.earlier.get(program) or self._paths.get(program) or self.dump(program, program)
-
-    def get(self, path: str) -> str | None:
-        """Return the text of a path; None when it is unknown."""
-        return self._texts.get(path)
-
-
-def _keep(kept: OrderedDict[str, str], key: str, value: str) -> None:
-    if len(key) <= MAX_TEXT and len(value) <= MAX_TEXT:
-        kept[key] = value
-    while len(kept) > MAX_TEXTS:
-        kept.popitem(last=False)
+    def name(self, program: str, code: str = "", number: int = 0) -> str:
+        """Return the name under which to compile a program that the session is about to run; see ``cell_file``."""
+        return self._paths.get(program) or self.dump(program, program)
 
 
 def name_cells(shell: Any, texts: CellTexts) -> Callable[[], None]:
@@ -109,12 +81,7 @@ def name_cells(shell: Any, texts: CellTexts) -> Callable[[], None]:
 
     compiler, transforms = shell.compile, shell.input_transformer_manager.cleanup_transforms
     before = list(transforms)
-    usual = compiler.get_code_name
-
-    def name_of(raw_code: str, code: str, number: int) -> str:
-        return texts.name(raw_code)
-
-    compiler.get_code_name = name_of
+    usual, compiler.get_code_name = compiler.get_code_name, texts.name
     transforms[:] = [step for step in transforms if step is not leading_empty_lines]
 
     def undo() -> None:

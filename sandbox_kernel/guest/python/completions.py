@@ -7,6 +7,7 @@ what it has so far; so ``AnswerAlarm`` remembers that it rang, and nothing is pr
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
 
@@ -33,7 +34,8 @@ class AnswerAlarm:
         self.rang = False
 
     def __enter__(self) -> AnswerAlarm:
-        self.hook, sys.excepthook = sys.excepthook, self.print_nothing
+        # A failure of an answer is no output of a cell.
+        self.hook, sys.excepthook = sys.excepthook, lambda *error: None
         self.before = signal.signal(signal.SIGALRM, self.ring)
         self.timer = signal.setitimer(signal.ITIMER_REAL, self.seconds)
         return self
@@ -56,53 +58,41 @@ class AnswerAlarm:
         self.rang = True
         raise TooSlow
 
-    @staticmethod
-    def print_nothing(*error: object) -> None:
-        """Takes the place of ``sys.excepthook``: a failure of an answer is no output of a cell."""
-
 
 def complete(shell: Any, code: str, position: int) -> Dict[str, Any]:
     """Return matches with their types, in Jupyter's form."""
-    found = in_time(shell, code, position) if shell.Completer.use_jedi else []
+    with_jedi = shell.Completer.use_jedi
+    found = in_time(shell, code, position) if with_jedi else []
     if not found:
-        before = shell.Completer.use_jedi
         shell.Completer.use_jedi = False
         try:
             found = in_time(shell, code, position)
         finally:
-            shell.Completer.use_jedi = before
-    start = found[0].start if found else position
-    end = found[0].end if found else position
-    matches = [item.text for item in found]
+            shell.Completer.use_jedi = with_jedi
+    start, end = (found[0].start, found[0].end) if found else (position, position)
     types = [
         {"start": item.start, "end": item.end, "text": item.text, "type": item.type, "signature": item.signature or ""}
         for item in found
     ]
+    matches = [item.text for item in found]
     return {"matches": matches, "cursor_start": start, "cursor_end": end, "metadata": {_TYPES: types}}
 
 
 def in_time(shell: Any, code: str, position: int) -> List[Any]:
-    """Return IPython's completions; none when they took too long, because they would not be complete."""
+    """Return IPython's completions, all for the same piece of text.
+
+    Returns none when they took too long, because they would not be complete.
+    """
+    from IPython.core.completer import provisionalcompleter, rectify_completions
+
     alarm = AnswerAlarm(PATIENCE_S)
     try:
-        with alarm:
-            found = completions(shell, code, position)
+        with alarm, provisionalcompleter():
+            every = rectify_completions(code, shell.Completer.completions(code, position))
+            found = list(itertools.islice(every, MAX_MATCHES))
     except TooSlow:
         return []
     return [] if alarm.rang else found
-
-
-def completions(shell: Any, code: str, position: int) -> List[Any]:
-    """Return IPython's completions, all for the same piece of text."""
-    from IPython.core.completer import provisionalcompleter, rectify_completions
-
-    found: List[Any] = []
-    with provisionalcompleter():
-        for item in rectify_completions(code, shell.Completer.completions(code, position)):
-            found.append(item)
-            if len(found) >= MAX_MATCHES:
-                break
-    return found
 
 
 def inspect(shell: Any, code: str, position: int, detail: int = 0) -> Dict[str, Any]:

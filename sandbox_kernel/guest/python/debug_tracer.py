@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 
-from .cell_names import CELL_FILES, CELL_FOLDER
+from .cell_names import CELL_FOLDER
 from .interactive.frame import bundle, plain
 
 TYPE_CHECKING = False
@@ -42,7 +42,7 @@ class Tracer:
         # JupyterLab calls the main thread 1, also when it is not the first debugger of this process.
         BaseSchema.initialize_ids_translation()
         on_disk = pydevd_file_utils.os_path_exists
-        pydevd_file_utils.exists = lambda path: path.startswith((CELL_FOLDER, CELL_FILES)) or on_disk(path)
+        pydevd_file_utils.exists = lambda path: path.startswith(CELL_FOLDER) or on_disk(path)
         self._pydevd: Any = pydevd
         self._hook = hook
         self.socket, theirs = socket.socketpair()
@@ -117,26 +117,11 @@ class Tracer:
 # Looks at values for a debugger: the variables between cells, and one value in the form in which a cell shows it.
 
 
-class _Code:
-    co_filename, co_name = "<module>", "<module>"
+class _Parts:
+    """Has what the tracer's classes need of a frame, of its code or of a debugger."""
 
-
-class _Frame:
-    """What the tracer's classes need of a frame; it stands for the variables of the session."""
-
-    def __init__(self, space: Dict[str, Any]) -> None:
-        self.f_code = _Code()
-        self.f_globals = self.f_locals = space
-        self.f_back = None
-
-
-class _Settings:
-    """What the tracer's classes need of a debugger."""
-
-    def __init__(self) -> None:
-        from _pydevd_bundle.pydevd_api import PyDevdAPI
-
-        self.variable_presentation = PyDevdAPI.VariablePresentation()
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__.update(parts)
 
 
 class Explorer:
@@ -144,11 +129,14 @@ class Explorer:
 
     def __init__(self, space: Dict[str, Any]) -> None:
         from _pydevd_bundle import pydevd_frame_utils
+        from _pydevd_bundle.pydevd_api import PyDevdAPI
         from _pydevd_bundle.pydevd_suspended_frames import SuspendedFramesManager, _FramesTracker
 
+        code = _Parts(co_filename="<module>", co_name="<module>")
+        self._frame = _Parts(f_code=code, f_globals=space, f_locals=space, f_back=None)
         self._frames = SuspendedFramesManager()
-        self._frame = _Frame(space)
-        self._tracker = _FramesTracker(self._frames, _Settings())
+        settings = _Parts(variable_presentation=PyDevdAPI.VariablePresentation())
+        self._tracker = _FramesTracker(self._frames, settings)
         self._tracker.track("thread1", pydevd_frame_utils.create_frames_list_from_frame(self._frame))
 
     def children(self, reference: int) -> List[Dict[str, Any]]:

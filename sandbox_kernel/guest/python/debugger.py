@@ -7,7 +7,9 @@ thread never waits for one of them: while an expression is evaluated, other requ
 
 from __future__ import annotations
 
+import ast
 import json
+import linecache
 import re
 import select
 import socket
@@ -47,7 +49,7 @@ class DebugServer:
         #: Whether the page has gone; the main thread calls ``finish`` then.
         self.over = False
         self._number = 0
-        self._asked: Dict[int, Callable[[Message], None]] = {}
+        self._asked: Dict[Any, Callable[[Message], None]] = {}
         self._stopped: set[Any] = set()
         #: The thread that a breakpoint or a step has stopped, and the main thread, as the tracer numbers them.
         self._standing: Any = None
@@ -59,7 +61,6 @@ class DebugServer:
         self._thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
         self._tracer = Tracer()
         self._dap = TracerStream(self._tracer.socket)
-        texts.find_earlier(shell)
         self._unname = name_cells(shell, texts)
         self._thread.start()
 
@@ -97,10 +98,12 @@ class DebugServer:
         try:
             while True:
                 ready, _, _ = select.select([self._host.socket, self._dap.socket], [], [])
-                if self._dap.socket in ready and not self._hear_tracer():
-                    return
-                if self._host.socket in ready and not self._hear_host():
-                    return
+                for stream in (self._dap, self._host):
+                    messages = stream.read() if stream.socket in ready else ()
+                    if messages is None:
+                        return
+                    for message in messages:
+                        self._hear(message)
         except (OSError, ValueError):
             return
         finally:
@@ -111,23 +114,25 @@ class DebugServer:
             except OSError:
                 pass
 
-    def _hear_tracer(self) -> bool:
-        messages = self._dap.read()
-        for message in messages or ():
-            if message.get("type") == "event":
-                self._event(message)
-            elif message.get("request_seq") in self._asked:
-                self._asked.pop(message["request_seq"])(message)
-        return messages is not None
+    def _hear(self, message: Message) -> None:
+        """Take an event or a response of the tracer, or a request of the host."""
+        if message.get("type") == "event":
+            self._event(message)
+        elif message.get("type") == "response":
+            then = self._asked.pop(message.get("request_seq"), None)
+            if then is not None:
+                then(message)
+        else:
+            self._begin(message)
 
-    def _hear_host(self) -> bool:
-        messages = self._host.read()
-        for message in messages or ():
-            self._begin(self._steps(message), message)
-        return messages is not None
-
-    def _begin(self, steps: Steps, request: Message) -> None:
+    def _begin(self, request: Message) -> None:
         """Carry out a request, from one question to the tracer to the next."""
+        command = str(request.get("command"))
+        if command in _REFUSED:
+            why = f"{command} is not possible in a sandbox: the kernel starts and ends it"
+            self._reply(request, {"success": False, "message": why})
+            return
+        steps = getattr(self, f"_on_{command}", self._forward)(request)
 
         def go_on(answer: Message | None) -> None:
             try:
@@ -176,16 +181,6 @@ class DebugServer:
 
     # -- the requests ------------------------------------------------------------------------------------------------
 
-    def _steps(self, request: Message) -> Steps:
-        command = str(request.get("command"))
-        if command in _REFUSED:
-            return self._refuse(command)
-        return getattr(self, f"_on_{command}", self._forward)(request)
-
-    def _refuse(self, command: str) -> Steps:
-        yield from ()
-        return {"success": False, "message": f"{command} is not possible in a sandbox: the kernel starts and ends it"}
-
     def _forward(self, request: Message) -> Steps:
         answer = yield {"command": request["command"], "arguments": request.get("arguments") or {}}
         return answer
@@ -214,17 +209,8 @@ class DebugServer:
             "rules": [{"path": folder, "include": False} for folder in folders],
         }
         answer = yield {"command": "attach", "arguments": arguments}
-        for program in list(self._texts.earlier):
-            yield self._mapping(self._texts.dump(program, program), program)
         yield {"command": "configurationDone"}
         return answer
-
-    def _mapping(self, path: str, program: str) -> Message:
-        """Tell the tracer that a page knows a cell by this path, which was compiled under another name."""
-        lines, name = program.count("\n") + 1, self._texts.earlier[program]
-        known = {"line": 1, "endLine": lines, "runtimeSource": {"path": name}, "runtimeLine": 1}
-        arguments = {"source": {"path": path}, "pydevdSourceMaps": [known]}
-        return {"command": "setPydevdSourceMap", "arguments": arguments}
 
     def _on_configurationDone(self, request: Message) -> Steps:  # noqa: N802 - the protocol's name
         yield from ()
@@ -235,11 +221,9 @@ class DebugServer:
         return answer
 
     def _on_dumpCell(self, request: Message) -> Steps:  # noqa: N802
+        yield from ()
         code, program = (str(request["arguments"][key]) for key in ("code", "program"))
-        path = self._texts.dump(code, program)
-        if code != program and program in self._texts.earlier:
-            yield self._mapping(path, program)
-        return {"body": {"sourcePath": path}}
+        return {"body": {"sourcePath": self._texts.dump(code, program)}}
 
     def _on_stackTrace(self, request: Message) -> Steps:  # noqa: N802
         """Leave out the frames below the cell: they are ours."""
@@ -252,18 +236,10 @@ class DebugServer:
         return answer
 
     def _on_source(self, request: Message) -> Steps:
-        path = str(request["arguments"]["source"]["path"])
         yield from ()
-        text = self._texts.get(path)
-        if text is None and path.endswith(".py"):
-            try:
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    text = file.read(1 << 20)
-            except OSError:
-                pass
-        if text is None:
-            return {"success": False, "message": "source unavailable"}
-        return {"body": {"content": text}}
+        path = str(request["arguments"]["source"]["path"])
+        text = self._texts.texts.get(path) or ("".join(linecache.getlines(path)) if path.endswith(".py") else "")
+        return {"body": {"content": text[: 1 << 20]}} if text else {"success": False, "message": "source unavailable"}
 
     def _on_variables(self, request: Message) -> Steps:
         if not self._stopped:
@@ -302,7 +278,9 @@ class DebugServer:
         answer = yield {"command": "evaluate", "arguments": asked}
         if not answer.get("success"):
             return {"success": False, "message": answer.get("message", ""), "body": nothing}
-        return {"body": _evaluated(answer["body"]["result"])}
+        # The JSON that ``rich`` made in the stopped frame; the tracer may quote it.
+        text = answer["body"]["result"]
+        return {"body": _loads(ast.literal_eval(text) if text[:1] in "'\"" else text)}
 
     def _on_copyToGlobals(self, request: Message) -> Steps:  # noqa: N802
         arguments = request["arguments"]
@@ -325,15 +303,6 @@ class DebugServer:
             if isinstance(path, str) and path.endswith(".py"):
                 found.append({"id": number, "name": module.__name__, "path": path})
         return {"body": {"modules": found, "totalModules": len(modules)}}
-
-
-def _evaluated(text: str) -> Message:
-    """Return the JSON that ``rich`` made in the stopped frame; the tracer may quote it."""
-    import ast
-    import json
-
-    found = json.loads(ast.literal_eval(text) if text[:1] in "'\"" else text)
-    return {"data": found["data"], "metadata": found["metadata"]}
 
 
 def _folders(*packages: str) -> List[str]:

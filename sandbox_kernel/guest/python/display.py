@@ -6,8 +6,6 @@ replaced by a sentence that says so.
 
 from __future__ import annotations
 
-import base64
-import re
 import sys
 
 from IPython.core.displayhook import DisplayHook
@@ -22,15 +20,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 
     Send = Callable[..., bool]
-
-NAME = re.compile(r"[^\x00-\x1f]{1,200}\Z")
-
-
-def identifier(name: str) -> str:
-    """Return a display id that the host accepts; different ids stay different."""
-    if NAME.match(name):
-        return name
-    return "x-" + base64.b16encode(name.encode("utf-8", "replace")[:90]).decode("ascii")
 
 
 class Screen:
@@ -62,7 +51,8 @@ class Screen:
         message = {
             "op": "display", "kind": kind, "data": bundle(converted(data)),
             "metadata": plain(metadata) if isinstance(metadata, dict) else {},
-            "display_id": display_id if display_id is None else identifier(display_id),
+            # The host accepts no control characters and no long names.
+            "display_id": display_id if display_id is None else (ascii(display_id)[1:-1] or "-")[-200:],
         }  # fmt: skip
         if not self.send(message, waits=waits):
             size = sum(len(str(value)) for value in message["data"].values())

@@ -7,7 +7,6 @@ addresses then say little.
 
 from __future__ import annotations
 
-import io
 import marshal
 import pickle
 import reprlib
@@ -37,18 +36,14 @@ class _TooLarge(Exception):
     """Raised to end the pickling of a value that is too large."""
 
 
-class _Checksum(io.RawIOBase):
+class _Checksum:
     """A file that keeps only a checksum of what is written to it."""
 
     def __init__(self) -> None:
         self.crc, self.size, self.buffers = 0, 0, 0
 
-    def writable(self) -> bool:
-        """See ``io``."""
-        return True
-
     def write(self, data: Any) -> int:
-        """See ``io``."""
+        """Add what ``pickle`` writes."""
         self.crc = zlib.crc32(data, self.crc)
         length = len(data)
         self.size += length

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import fnmatch
+import functools
 import importlib
 import os
 import select
@@ -19,8 +20,6 @@ from IPython.core.error import UsageError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List, Tuple
-
-    from IPython.core.interactiveshell import InteractiveShell
 
     Entry = Tuple[int, int, Any]
 
@@ -44,40 +43,35 @@ _NOT_PIP = "%{tool} cannot install here: the environment is read-only; %pip inst
 _PLACES = ("-t", "--target", "--user", "--prefix", "--root", "--dry-run", "-h", "--help")
 
 
-class Installer:
-    """One of the magics; IPython calls it with the rest of its line."""
+def add_installers(shell: Any) -> None:
+    """Give a shell the magics that install packages, or say why that is not possible."""
 
-    def __init__(self, shell: InteractiveShell, tool: str) -> None:
-        self._shell = shell
-        self._tool = tool
-        self.__doc__ = f"%{tool}: packages for this session, where it may reach a package index."
+    def pip(words: str) -> None:
+        shell.system(f"{shlex.quote(sys.executable)} -m pip {words}")
 
-    def __call__(self, line: str) -> None:
-        """Run the line, or raise ``UsageError``, which says why that is not possible."""
+    def install(tool: str, line: str) -> None:
         words = line.split()
-        if self._tool == "pip" and words[:1] != ["install"]:
-            self._pip(line)
+        if tool == "pip" and words[:1] != ["install"]:
+            pip(line)
             return
-        what = " ".join(words[1:] if words[:1] == ["install"] else words) or "PACKAGE"
         if "https_proxy" not in os.environ:
+            what = " ".join(words[1:] if words[:1] == ["install"] else words) or "PACKAGE"
             allow = " ".join(f"--allow-net {host}" for host in _index_hosts())
             raise UsageError(_NO_NETWORK.format(allow=allow, what=what))
-        if self._tool != "pip":
-            raise UsageError(_NOT_PIP.format(tool=self._tool))
-        self._install(words[1:], line.partition("install")[2])
-
-    def _install(self, words: list[str], rest: str) -> None:
+        if tool != "pip":
+            raise UsageError(_NOT_PIP.format(tool=tool))
         folder = os.path.join(os.environ.get("HOME", os.getcwd()), FOLDER)
-        chosen = any(word.split("=")[0] in _PLACES for word in words)
+        chosen = any(word.split("=")[0] in _PLACES for word in words[1:])
         where = "" if chosen else f" --target {shlex.quote(folder)}"
         # No warnings about a newer pip, which cannot be installed here, or about scripts outside of PATH.
-        self._pip(f"install --disable-pip-version-check --no-warn-script-location{where}{rest}")
+        quiet = "--disable-pip-version-check --no-warn-script-location"
+        pip(f"install {quiet}{where}{line.partition('install')[2]}")
         if not chosen and folder not in sys.path:
             sys.path.insert(0, folder)
         importlib.invalidate_caches()
 
-    def _pip(self, words: str) -> None:
-        self._shell.system(f"{shlex.quote(sys.executable)} -m pip {words}")  # type: ignore[no-untyped-call]
+    for tool in TOOLS:
+        shell.register_magic_function(functools.partial(install, tool), "line", tool)
 
 
 def _index_hosts() -> list[str]:
@@ -101,17 +95,6 @@ _SAID = {
 }
 
 
-class Sentence:
-    """A magic that prints one sentence."""
-
-    def __init__(self, sentence: str) -> None:
-        self._sentence = self.__doc__ = sentence
-
-    def __call__(self, line: str) -> None:
-        """Print it, whatever the line says."""
-        print(self._sentence)
-
-
 def add_magics(shell: Any) -> None:
     """Give a shell the magics of ipykernel that IPython's own shell lacks or does otherwise."""
 
@@ -132,56 +115,41 @@ def add_magics(shell: Any) -> None:
         shell.system("clear")
 
     magics = {"less": less, "more": less, "man": man, "clear": clear}
-    said = {name: Sentence(sentence) for name, sentence in _SAID.items()}
-    for name, function in {**magics, **said, "ed": said["edit"]}.items():
+    for name, sentence in {**_SAID, "ed": _SAID["edit"]}.items():
+        magics[name] = lambda line, sentence=sentence: print(sentence)  # type: ignore[misc]
+    for name, function in magics.items():
         shell.register_magic_function(function, "line", name)
 
 
 # A session's cells for ``%history -g``, ``%rerun`` and ``%recall``: IPython asks its database, which is off here.
 
 
-class OwnHistory:
-    """Answers as IPython's history manager, from the cells of this session."""
+def keep_own_history(shell: Any) -> None:
+    """Let the history magics of a shell find the cells of its session."""
+    manager = shell.history_manager
 
-    def __init__(self, manager: Any) -> None:
-        self._manager = manager
+    def cells(raw: bool, output: bool) -> List[Entry]:
+        """The cells of this session; numbers that other sessions of the notebook took are left out."""
+        found = manager.get_range(0, 1, None, raw=raw, output=output)
+        return [cell for cell in found if (cell[2][0] if output else cell[2])]
 
     def get_tail(
-        self, n: int | None = 10, raw: bool = True, output: bool = False, include_latest: bool = False
+        n: int | None = 10, raw: bool = True, output: bool = False, include_latest: bool = False
     ) -> List[Entry]:
-        """The last ``n`` cells, without the present one."""
-        cells = self._cells(raw, output)
-        ended = cells if include_latest else cells[:-1]
-        count = 10 if n is None else n
-        return ended[-count:] if count > 0 else []
+        found = cells(raw, output)
+        return (found if include_latest else found[:-1])[-(10 if n is None else n) :] if n != 0 else []
 
     def search(
-        self,
-        pattern: str = "*",
-        raw: bool = True,
-        search_raw: bool = True,
-        output: bool = False,
-        n: int | None = None,
+        pattern: str = "*", raw: bool = True, search_raw: bool = True, output: bool = False, n: int | None = None,
         unique: bool = False,
-    ) -> List[Entry]:
-        """All cells that match a pattern with wildcards, or the last ``n`` of them."""
-        texts = {number: text for _, number, text in self._cells(search_raw, output=False)}
-        found = [cell for cell in self._cells(raw, output) if fnmatch.fnmatchcase(texts[cell[1]], pattern)]
+    ) -> List[Entry]:  # fmt: skip
+        texts = {number: text for _, number, text in cells(search_raw, output=False)}
+        found = [cell for cell in cells(raw, output) if fnmatch.fnmatchcase(texts[cell[1]], pattern)]
         if unique:
             found = sorted({texts[cell[1]]: cell for cell in found}.values(), key=lambda cell: cell[1])
         return found if n is None else found[len(found) - min(n, len(found)) :]
 
-    def _cells(self, raw: bool, output: bool) -> List[Entry]:
-        """The cells of this session; numbers that other sessions of the notebook took are left out."""
-        cells = self._manager.get_range(0, 1, None, raw=raw, output=output)
-        return [cell for cell in cells if (cell[2][0] if output else cell[2])]
-
-
-def keep_own_history(shell: Any) -> None:
-    """Let the history magics of a shell find the cells of its session."""
-    manager = shell.history_manager
-    own = OwnHistory(manager)
-    manager.get_tail, manager.search = own.get_tail, own.search
+    manager.get_tail, manager.search = get_tail, search
 
 
 # Runs ``!command`` on a terminal of its own, as ipykernel does: programs show columns, and each line at once.

@@ -53,43 +53,32 @@ def change_by_descriptor() -> None:
     Behind Landlock, without a user of its own, a program could change modes of every file of the user by its path, so
     the filter refuses that; a file that it can open it may change. ``shutil.copy`` and others name paths.
     """
-    real_chmod: Any = os.chmod
-    real_utime: Any = os.utime
     try:
-        real_chmod("", 0)
+        os.chmod("", 0)
     except OSError as error:
         if error.errno != errno.EPERM:
             return
 
-    def chmod(path: Any, mode: int, *, dir_fd: Any = None, follow_symlinks: bool = True) -> None:
-        try:
-            real_chmod(path, mode, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
-        except PermissionError:
-            if isinstance(path, int):
-                raise
-            fd = _opened(path, dir_fd, follow_symlinks)
+    def by_descriptor(real: Any) -> Any:
+        def change(path: Any, *args: Any, dir_fd: Any = None, follow_symlinks: bool = True, **more: Any) -> None:
             try:
-                os.fchmod(fd, mode)
-            finally:
-                os.close(fd)
+                real(path, *args, dir_fd=dir_fd, follow_symlinks=follow_symlinks, **more)
+            except PermissionError:
+                if isinstance(path, int):
+                    raise
+                fd = _opened(path, dir_fd, follow_symlinks)
+                try:
+                    real(fd, *args, **more)
+                finally:
+                    os.close(fd)
 
-    def utime(path: Any, times: Any = None, *, dir_fd: Any = None, follow_symlinks: bool = True, **more: Any) -> None:
-        try:
-            real_utime(path, times, dir_fd=dir_fd, follow_symlinks=follow_symlinks, **more)
-        except PermissionError:
-            if isinstance(path, int):
-                raise
-            fd = _opened(path, dir_fd, follow_symlinks)
-            try:
-                real_utime(fd, times, **more)
-            finally:
-                os.close(fd)
-
-    for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
-        for real, ours in ((real_chmod, chmod), (real_utime, utime)):
+        for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
             if real in able:
-                able.add(ours)
-    os.chmod, os.utime = chmod, utime
+                able.add(change)
+        change.__name__ = real.__name__
+        return change
+
+    os.chmod, os.utime = by_descriptor(os.chmod), by_descriptor(os.utime)
 
 
 def _opened(path: Any, dir_fd: Any, follow_symlinks: bool) -> int:

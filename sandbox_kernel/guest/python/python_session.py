@@ -20,9 +20,8 @@ from ..session.freeze import names_on_card, uses_accelerator
 from ..session.worker import CellEngine, Worker
 from . import completions, loading, look, os_patches, process_state, saving
 from .background import (
-    CELL,
     allow_own_loops,
-    counts_as_running,
+    as_cell,
     current,
     follow_threads,
     renew,
@@ -89,7 +88,17 @@ class PythonCells(CellEngine):
         self.listened = False
         follow_threads()
         allow_own_loops()
-        replace_streams(worker.pid, self.running_cell, self.send_late)
+
+        def running_cell() -> int:
+            """See ``CellStream``: the running cell, or minus the last one between cells."""
+            if not self.listened or os.getpid() != worker.pid:
+                return 0
+            return worker.cell if worker.unfinished else -worker.cell
+
+        def send_late(name: str, cell: int, text: str) -> None:
+            worker.channel.send({"op": "late", "id": cell, "name": name, "text": text})
+
+        replace_streams(worker.pid, running_cell, send_late)
         plain_children()
         os_patches.remember_names()
         os_patches.change_by_descriptor()
@@ -105,17 +114,8 @@ class PythonCells(CellEngine):
         sys.path[:] = ["", *(path for path in sys.path if path != "")]
         sys.argv = [""]
         process_state.note_beginning()
-        os.register_at_fork(after_in_child=self._forget_debugger)
-
-    def running_cell(self) -> int:
-        """See ``CellStream``: the running cell, or minus the last one between cells."""
-        if not self.listened or os.getpid() != self.worker.pid:
-            return 0
-        return self.worker.cell if self.worker.unfinished else -self.worker.cell
-
-    def send_late(self, name: str, cell: int, text: str) -> None:
-        """Send text of a cell that has ended."""
-        self.worker.channel.send({"op": "late", "id": cell, "name": name, "text": text})
+        # No fork is debugged, neither a checkpoint nor one of the user's code.
+        os.register_at_fork(after_in_child=lambda: self._end_debugger("forget"))
 
     def belongs(self) -> int:
         """See ``CellEngine``."""
@@ -139,19 +139,12 @@ class PythonCells(CellEngine):
         self._settle_debugger()
         os_patches.take_names()
         try:
-            with self.as_cell():
+            with as_cell(self.worker.cell):
                 end = self.run_cell(code, number)
         finally:
             self._settle_debugger()
         tried = os_patches.take_names()
         return {**end, "tried": tried} if tried else end
-
-    @contextlib.contextmanager
-    def as_cell(self) -> Iterator[None]:
-        """Let what the main thread does belong to the running cell."""
-        CELL.set(self.worker.cell)
-        with counts_as_running():
-            yield
 
     def run_cell(self, code: str, number: int | None) -> Dict[str, Any]:
         """Run a cell in IPython, and return how it ended."""
@@ -159,7 +152,10 @@ class PythonCells(CellEngine):
         shell.traceback, shell.display_error = [], None
         self._code = code
         if number is not None:
-            self.count_from(number)
+            # So that ``In[number]`` is this cell: other sessions of the notebook count too.
+            shell.execution_count, history = number, shell.history_manager
+            for cells in (history.input_hist_parsed, history.input_hist_raw):
+                cells.extend([""] * min(number - len(cells), 100_000))
         shell.payload_manager.clear_payload()
         result = shell.run_cell(code, store_history=True)
         error = result.error_before_exec or result.error_in_exec or shell.display_error
@@ -180,7 +176,7 @@ class PythonCells(CellEngine):
 
     def take_comm(self, message: Dict[str, Any]) -> Dict[str, Any]:
         """See ``CellEngine``: what a widget's callback raises is printed, and the session goes on."""
-        with self.as_cell(), self.shell.going_on():
+        with as_cell(self.worker.cell), self.shell.going_on():
             COMMS.receive(message)
         return {"status": "ok", "exit_code": 0}
 
@@ -189,40 +185,27 @@ class PythonCells(CellEngine):
         failure = {"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["KeyboardInterrupt"]}
         return {"status": "interrupted", "exit_code": 1, "error": failure}
 
-    def count_from(self, number: int) -> None:
-        """Set the execution count, so that ``In[number]`` is this cell: other sessions of the notebook count too."""
-        self.shell.execution_count = number
-        history: Any = self.shell.history_manager
-        for cells in (history.input_hist_parsed, history.input_hist_raw):
-            cells.extend([""] * min(number - len(cells), 100_000))
-
     def failed(self, error: BaseException) -> Dict[str, Any]:
-        """Return the fields of ``done`` for a cell that ended with an exception."""
+        """Return the fields of ``done`` for a cell that ended with an exception.
+
+        ``sys.exit`` ends with a program's exit code. In a notebook such a cell fails, whatever its code, so that the
+        cells after it are not run.
+        """
+        code = 1
         if isinstance(error, SystemExit):
-            return self.exited(error)
+            code = (error.code or 0) & 0xFF if error.code is None or isinstance(error.code, int) else 1
+            if self.expressions is None and code == 0:
+                return {"status": "ok", "exit_code": 0}
+            if self.expressions is None and not isinstance(error.code, int):
+                print(error.code, file=sys.stderr)
         lines = self.shell.traceback
         if not lines and self.expressions is None:
             lines = [line.rstrip("\n") for line in traceback.format_exception(type(error), error, error.__traceback__)]
+        if self.expressions is None and isinstance(error, SystemExit):
+            lines = [f"SystemExit: {error.code}"]
         failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": bounded(lines)}
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
-        return {"status": status, "exit_code": 1, "error": failure, "limit": limit_of(error)}
-
-    def exited(self, error: SystemExit) -> Dict[str, Any]:
-        """Return the fields of ``done`` for a cell that called ``sys.exit``, with a program's exit code.
-
-        In a notebook such a cell fails, whatever its code, so that the cells after it are not run.
-        """
-        code = error.code
-        number = (code or 0) & 0xFF if code is None or isinstance(code, int) else 1
-        if self.expressions is not None:
-            failure = {"ename": "SystemExit", "evalue": text_of(error), "traceback": self.shell.traceback}
-            return {"status": "error", "exit_code": number or 1, "error": failure}
-        if number == 1 and not isinstance(code, int):
-            print(code, file=sys.stderr)
-        if number == 0:
-            return {"status": "ok", "exit_code": 0}
-        failure = {"ename": "SystemExit", "evalue": str(code), "traceback": [f"SystemExit: {code}"]}
-        return {"status": "error", "exit_code": number, "error": failure}
+        return {"status": status, "exit_code": code or 1, "error": failure, "limit": limit_of(error)}
 
     def ask(self, what: str, code: str, position: int) -> Dict[str, Any]:
         """See ``CellEngine``."""
@@ -250,10 +233,10 @@ class PythonCells(CellEngine):
             return {"ok": False, "reason": f"this session's Python has no debugpy ({error}); install it there"}
         return {"ok": True}
 
-    def _end_debugger(self) -> None:
+    def _end_debugger(self, how: str = "finish") -> None:
         server, self._debugger = self._debugger, None
         if server is not None:
-            server.finish()
+            getattr(server, how)()
 
     def _settle_debugger(self) -> None:
         """End the debugger if its page has gone, and renew it if an interrupt has ended it; called between cells."""
@@ -262,30 +245,24 @@ class PythonCells(CellEngine):
         elif self._debugger is not None:
             self._debugger.renew()
 
-    def _forget_debugger(self) -> None:
-        """Called in each fork, of the session itself (a checkpoint) and of the user's code: it is not debugged."""
-        server, self._debugger = self._debugger, None
-        if server is not None:
-            server.forget()
-
     def _save(self, order: str) -> Dict[str, Any]:
         """Write the variables to the descriptor that came with the question; an interrupt of the host ends that."""
         into, signals = self.worker.channel.take_descriptor(), self.worker.signals
         if into is None:
             return {}
         signals.forget_interrupts()
-        held = {**self.variables(), **self._private()}
         history: Any = self.shell.history_manager
         cells = [text for text in history.input_hist_parsed if isinstance(text, str)]
         apart = not uses_accelerator()
-        return saving.save(held, into, order, signals.was_interrupted, cells=cells, apart=apart)
+        return saving.save(self._all_variables(), into, order, signals.was_interrupted, cells=cells, apart=apart)
 
     def _load(self, order: str) -> Dict[str, Any]:
-        source, before = self.worker.channel.take_descriptor(), {**self.variables(), **self._private()}
+        source, before = self.worker.channel.take_descriptor(), self._all_variables()
         return {} if source is None else loading.load(self.shell.user_ns, source, order, before)
 
-    def _private(self) -> Dict[str, Any]:
-        return saving.private_variables(self.shell.user_ns, self.shell.user_ns_hidden)
+    def _all_variables(self) -> Dict[str, Any]:
+        private = saving.private_variables(self.shell.user_ns, self.shell.user_ns_hidden)
+        return {**self.variables(), **private}
 
     def own_threads(self) -> int:
         """See ``CellEngine``."""
@@ -297,11 +274,10 @@ class PythonCells(CellEngine):
 
     def names_asleep(self) -> int | None:
         """See ``CellEngine``. A name that is no plain text has methods of the user's own."""
-        space, hidden, nothing = self.shell.user_ns, self.shell.user_ns_hidden, object()
+        space, hidden = self.shell.user_ns, self.shell.user_ns_hidden
         if type(space) is not dict or type(hidden) is not dict or any(type(name) is not str for name in space):
             return None
-        found: int = sum(name[:1] != "_" and value is not hidden.get(name, nothing) for name, value in space.items())
-        return found
+        return len(self.variables())
 
     def names_on_card(self) -> List[str]:
         """See ``CellEngine``."""

@@ -18,6 +18,7 @@ import io
 import json
 import os
 import pickle
+import re
 import select
 import signal
 import sys
@@ -40,27 +41,18 @@ DEEP = 20_000
 #: References taken before the first cell, because a cell may replace these functions.
 _fork, _exit, _dumps, _loads = os.fork, os._exit, json.dumps, json.loads
 
-#: Names, without their underscores, that IPython gives to what was typed and shown.
-_OF_IPYTHON = ("i", "ii", "iii", "ih", "oh", "dh", "exit_code")
-#: Names that every module has, or IPython's.
-_OF_MODULES = (
-    *("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtin__", "__builtins__", "__file__"),
-    *("__cached__", "__session__", "__warningregistry__"),
+#: Private names that are not saved: those of IPython, for what was typed and shown, and those that every module has.
+_NOT_SAVED = re.compile(
+    r"_*|_+(?:i{1,3}|[iod]h|i?\d+|exit_code)"
+    r"|__(?:name|doc|package|loader|spec|builtins?|file|cached|session|warningregistry)__"
 )
 
 
 def private_variables(space: Dict[str, Any], hidden: Dict[str, Any]) -> Dict[str, Any]:
     """Return the variables whose names begin with ``_``, which functions of cells may use; not those of IPython."""
     nothing = object()
-    found = {}
-    for name, value in space.items():
-        bare = name.lstrip("_") if type(name) is str else ""
-        if not bare or name[0] != "_" or name in _OF_MODULES or value is hidden.get(name, nothing):
-            continue
-        numbered = bare.isdigit() or (bare[0] == "i" and bare[1:].isdigit())
-        if not numbered and bare not in _OF_IPYTHON:
-            found[name] = value
-    return found
+    names = [name for name in space if type(name) is str and name[:1] == "_" and not _NOT_SAVED.fullmatch(name)]
+    return {name: space[name] for name in names if space[name] is not hidden.get(name, nothing)}
 
 
 def cloudpickle(source: str) -> Any:
@@ -190,20 +182,12 @@ def save(
 ) -> Dict[str, Any]:
     """Write the variables to a descriptor, which is closed afterwards.
 
-    Args:
-        variables: the variables.
-        into: the descriptor.
-        text: JSON: ``folder``, the work folder; ``lost``: variables that are not tried, each with the reason;
-            ``rights``: variables of the environment that are rights of this session, which are not saved; and
-            ``cloudpickle``, its program.
-        interrupted: whether the host has asked to give up.
-        cells: the texts of the cells.
-        apart: whether a fork writes them; it cannot read the memory of an accelerator.
+    ``text`` is JSON: ``folder``, the work folder; ``lost``, variables that are not tried, each with the reason;
+    ``rights``, variables of the environment that stay with this session; and ``cloudpickle``, its program. ``apart``: a
+    fork writes them; it cannot read the memory of an accelerator.
 
-    Returns:
-        How much was written, and the report; or ``problem``, why nothing was; or ``ended``: the variable that ended the
-        fork, with the reason, before anything was written. The others can be saved without it.
-
+    Returns how much was written, and the report; or ``problem``, why nothing was; or ``ended``: the variable that ended
+    the fork, with the reason, before anything was written. The others can be saved without it.
     """
     order, numbers = _loads(text), random_state()
 

@@ -19,22 +19,22 @@ from . import background
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any, Dict, Iterator, List
+    from typing import Any, ClassVar, Dict, Iterator, List
 
 
 os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
 
-from IPython.core import debugger  # noqa: E402
+from IPython.core import async_helpers, debugger  # noqa: E402
 from IPython.core.autocall import ZMQExitAutocall  # noqa: E402
 from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.events import EventManager  # noqa: E402
 from IPython.core.interactiveshell import InteractiveShell  # noqa: E402
 from traitlets.config import Config  # noqa: E402
 
-from .cell_names import CELL_FILES, CELL_FOLDER, cell_file  # noqa: E402
+from .cell_names import CELL_FOLDER, cell_file  # noqa: E402
 from .display import SCREEN, WorkerDisplayHook, WorkerPublisher  # noqa: E402
 from .interactive import renderers  # noqa: E402
-from .magics import TOOLS, Installer, add_magics, keep_own_history, run_command  # noqa: E402
+from .magics import add_installers, add_magics, keep_own_history, run_command  # noqa: E402
 
 #: The folder of all guest programs; tracebacks do not show frames from it.
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -93,13 +93,14 @@ class WorkerShell(InteractiveShell):
         """Return a stand-in for the message that the front end sent for the cell to which this code belongs."""
         return background.parent()
 
-    def set_parent(self, parent: Dict[str, Any]) -> None:
-        """Let this thread, and what it starts, belong to the cell of a parent that ``get_parent`` returned."""
-        background.belong_to(parent)
+    def set_parent(self, parent: Dict[str, Any]) -> Any:
+        """Let this thread, and what it starts, belong to the cell of a parent that ``get_parent`` returned.
 
-    def set_thread_parent(self, parent: Dict[str, Any]) -> Any:
-        """Do the same; returns a token for ``reset_thread_parent``."""
+        Returns a token for ``reset_thread_parent``.
+        """
         return background.belong_to(parent)
+
+    set_thread_parent = set_parent
 
     def reset_thread_parent(self, token: Any) -> None:
         """Let this thread belong to the cell that it belonged to before."""
@@ -156,7 +157,8 @@ class WorkerShell(InteractiveShell):
         try:
             if type(error).__name__ in ("ExceptionGroup", "BaseExceptionGroup") and error is not None:
                 trace = error.__traceback__
-                while trace is not None and trace.tb_next is not None and not from_cell(trace):
+                # It begins with the user's code.
+                while trace and trace.tb_next and not trace.tb_frame.f_code.co_filename.startswith(CELL_FOLDER):
                     trace = trace.tb_next
                 lines = traceback.format_exception(type(error), error, trace)
                 self._showtraceback(type(error), error, [line.rstrip("\n") for line in lines])
@@ -179,11 +181,6 @@ class WorkerShell(InteractiveShell):
 # Libraries (pandas, rich and many more) tell a notebook from a terminal by the name of the class that ipykernel has.
 WorkerShell.__name__ = WorkerShell.__qualname__ = "ZMQInteractiveShell"
 WorkerShell.__module__ = "ipykernel.zmqshell"
-
-
-def from_cell(trace: TracebackType) -> bool:
-    """Whether a frame belongs to the user's code, so that the traceback begins there."""
-    return trace.tb_frame.f_code.co_filename.startswith((CELL_FILES, CELL_FOLDER))
 
 
 def cut_our_frames(trace: TracebackType | None) -> None:
@@ -214,8 +211,7 @@ def make_shell() -> WorkerShell:
     exiter.set_ip(shell)  # type: ignore[no-untyped-call]
     keep_own_history(shell)
     shell.compile.get_code_name = cell_file  # type: ignore[method-assign, assignment]
-    for name in TOOLS:
-        shell.register_magic_function(Installer(shell, name), "line", name)  # type: ignore[arg-type]
+    add_installers(shell)
     add_magics(shell)
     # ``%store``; its database lies in the session's own /tmp.
     extensions: Any = shell.extension_manager
@@ -225,20 +221,19 @@ def make_shell() -> WorkerShell:
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
     # An interrupt may come before IPython awaits the cell.
     warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
-    background.watch_over(shell)
+    # IPython before version 8 does not expose its loop and is left as it is.
+    if hasattr(async_helpers, "get_asyncio_loop"):
+        shell.loop_runner_map["asyncio"] = (background.CellRunner(), True)
+        shell.loop_runner = "asyncio"
     # ``pdb.set_trace()`` and ``breakpoint()`` show colours and the lines around, as in ipykernel.
     pdb.Pdb, pdb.set_trace = debugger.Pdb, debugger.set_trace  # type: ignore[misc, assignment]
     renderers.install()
-    warm_up(shell)
-    return shell
-
-
-def warm_up(shell: WorkerShell) -> None:
-    """Run and format a trivial cell, so that the modules that the first cell needs are loaded."""
+    # Run and format a trivial cell, so that the modules that the first cell needs are loaded.
     shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
     if shell.display_formatter is not None:
         shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
     forget_all(shell)
+    return shell
 
 
 def forget_all(shell: WorkerShell) -> None:
@@ -260,24 +255,20 @@ def show_page(shell: Any, data: Any, start: int = 0, *args: object, **kwargs: ob
     SCREEN.show("display", shown, {})
 
 
-# ``get_ipython().kernel``: what libraries ask of a kernel. pandas takes a shell without one for a terminal.
-#
-# The real kernel runs outside the sandbox. This object has only names, and what this session itself has.
-
-
 class ShellKernel:
-    """The kernel, as far as libraries inside the session see it."""
+    """``get_ipython().kernel``: what libraries ask of a kernel. pandas takes a shell without one for a terminal.
+
+    The real kernel runs outside the sandbox. This object has only names, and what this session itself has.
+    """
 
     implementation = "ipython"
     language = "python"
+    language_info: ClassVar = {
+        "name": "python", "version": platform.python_version(), "mimetype": "text/x-python"
+    }  # fmt: skip
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
-
-    @property
-    def language_info(self) -> Dict[str, Any]:
-        """Name the language, as ipykernel does."""
-        return {"name": "python", "version": platform.python_version(), "mimetype": "text/x-python"}
 
     @property
     def comm_manager(self) -> Any:

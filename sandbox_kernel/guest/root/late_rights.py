@@ -24,16 +24,13 @@ import socket
 import stat
 import sys
 
-from .root_stage import id_map
+from . import root_stage as low
+from .root_stage import call, check, libc
 
-_OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 437, 442
-_AT_FDCWD, _EMPTY_PATH, _RECURSIVE, _CLOEXEC = -100, 0x1000, 0x8000, 0o2000000
-_RDONLY, _NOSUID, _NODEV, _IDMAP, _MS_PRIVATE = 1, 2, 4, 0x100000, 1 << 18
+_FSOPEN, _FSCONFIG, _FSMOUNT, _OPENAT2 = 430, 431, 432, 437
+_RDONLY, _NOSUID, _NODEV, _MS_PRIVATE = 1, 2, 4, 1 << 18
 _NEWNS, _NEWUSER, _NEWNET, _NS_GET_USERNS, _MNT_DETACH = 0x20000, 0x10000000, 0x40000000, 0xB701, 2
 _SET_FLAG, _SET_STRING, _SET_FD, _CREATE, _NO_SYMLINKS = 0, 1, 5, 6, 4
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.syscall.restype = ctypes.c_long
 
 
 def main() -> None:
@@ -80,7 +77,7 @@ def _mount(plan: dict[str, object]) -> list[int]:
         b"overlay", _NOSUID | _NODEV | _RDONLY, (_SET_FD, b"lowerdir+", None, _place(target)),
         (_SET_FD, b"upperdir", None, upper), (_SET_FD, b"workdir", None, work), (_SET_FLAG, b"userxattr", None, 0),
     )  # fmt: skip
-    _check("take the copy off", _libc.umount2(target.encode(), _MNT_DETACH))
+    check("take the copy off", libc.umount2(target.encode(), _MNT_DETACH))
     _move(made, at)
     return []
 
@@ -88,7 +85,7 @@ def _mount(plan: dict[str, object]) -> list[int]:
 def _unmount(plan: dict[str, object]) -> list[int]:
     """Succeeds only when nothing in the jail holds a file, folder or mapping of it."""
     _enter(plan, "mnt", _NEWNS)
-    _check("unmount", _libc.umount2(str(plan["target"]).encode(), 0))
+    check("unmount", libc.umount2(str(plan["target"]).encode(), 0))
     return []
 
 
@@ -106,12 +103,12 @@ _ACTS = {"mount": _mount, "unmount": _unmount, "listen": _listen}
 def _cloned(source: str, uid: object, flags: int) -> int:
     """Return a private copy of a mount, without those below it; root's files belong to the jail's user there."""
     if uid is not None:
-        return _clone(source, id_map(_libc, int(str(uid))), flags)
+        return _clone(source, low.id_map(int(str(uid))), flags)
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
         try:
-            _check("unshare", _libc.unshare(_NEWUSER | _NEWNS))
+            check("unshare", libc.unshare(_NEWUSER | _NEWNS))
             fds = array.array("i", [_clone(source, -1, flags)])
             theirs.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
         except OSError as error:
@@ -126,11 +123,11 @@ def _cloned(source: str, uid: object, flags: int) -> int:
 
 
 def _clone(source: str, map_fd: int, flags: int) -> int:
-    tree = _call(f"open {source}", _OPEN_TREE, _AT_FDCWD, os.fsencode(source), 1 | _CLOEXEC)
-    flags |= _NOSUID | _NODEV | (_IDMAP if map_fd >= 0 else 0)
+    tree = call(f"open {source}", low.OPEN_TREE, low.AT_FDCWD, os.fsencode(source), 1 | low.CLOEXEC)
+    flags |= _NOSUID | _NODEV | (low.ATTR_IDMAP if map_fd >= 0 else 0)
     # Private: else taking it off here would take the host's own mount off.
     attributes = (ctypes.c_uint64 * 4)(flags, 0, _MS_PRIVATE, max(map_fd, 0))
-    _call(f"copy {source}", _MOUNT_SETATTR, tree, b"", _EMPTY_PATH, attributes, 32)
+    call(f"copy {source}", low.MOUNT_SETATTR, tree, b"", low.EMPTY_PATH, attributes, 32)
     return tree
 
 
@@ -142,9 +139,9 @@ def _enter(plan: dict[str, object], name: str, kind: int) -> None:
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     space = os.open(f"/proc/{plan['pid']}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    owner = _check("ask for the owner", fcntl.ioctl(space, _NS_GET_USERNS))
-    _check("join the owner", _libc.setns(owner, _NEWUSER))
-    _check("join the jail", _libc.setns(space, kind))
+    owner = check("ask for the owner", fcntl.ioctl(space, _NS_GET_USERNS))
+    check("join the owner", libc.setns(owner, _NEWUSER))
+    check("join the jail", libc.setns(space, kind))
 
 
 def _make_shelf(shelf: str, covered: object) -> None:
@@ -154,7 +151,7 @@ def _make_shelf(shelf: str, covered: object) -> None:
         return
     assert isinstance(covered, tuple)
     copies = [
-        (path, _call(f"copy {path}", _OPEN_TREE, _AT_FDCWD, os.fsencode(path), 1 | _RECURSIVE | _CLOEXEC))
+        (path, call(f"copy {path}", low.OPEN_TREE, low.AT_FDCWD, os.fsencode(path), 1 | low.RECURSIVE | low.CLOEXEC))
         for path in covered
     ]
     _move(
@@ -169,7 +166,7 @@ def _on_shelf(shelf: str, target: str, is_file: bool) -> int:
     root = _place(shelf)
     for flags in ((0, _RDONLY), (_RDONLY, 0)):
         attributes = (ctypes.c_uint64 * 4)(*flags, 0, 0)
-        _call("make room for a mount", _MOUNT_SETATTR, root, b"", _EMPTY_PATH, attributes, 32)
+        call("make room for a mount", low.MOUNT_SETATTR, root, b"", low.EMPTY_PATH, attributes, 32)
         if flags[1]:
             _made(target, is_file)
     return _place(target)
@@ -194,27 +191,15 @@ def _made(path: str, is_file: bool) -> int:
 
 def _place(path: str) -> int:
     how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC, 0, _NO_SYMLINKS)
-    return _call(f"open {path}", _OPENAT2, _AT_FDCWD, path.encode(), how, 24)
+    return call(f"open {path}", _OPENAT2, low.AT_FDCWD, path.encode(), how, 24)
 
 
 def _fresh(kind: bytes, attributes: int, *options: tuple[int, bytes | None, bytes | None, int]) -> int:
-    context = _call("open a file system", _FSOPEN, kind, 1)
+    context = call("open a file system", _FSOPEN, kind, 1)
     for command, key, value, aux in (*options, (_CREATE, None, None, 0)):
-        _call(f"set up {kind.decode()}", _FSCONFIG, context, command, key, value, aux)
-    return _call(f"mount {kind.decode()}", _FSMOUNT, context, 1, attributes)
+        call(f"set up {kind.decode()}", _FSCONFIG, context, command, key, value, aux)
+    return call(f"mount {kind.decode()}", _FSMOUNT, context, 1, attributes)
 
 
 def _move(mount: int, target: int) -> None:
-    _call("attach", _MOVE_MOUNT, mount, b"", target, b"", 4 | 0x40)
-
-
-def _call(what: str, number: int, *given: object) -> int:
-    held = [ctypes.c_long(value) if isinstance(value, int) else value for value in given]
-    return _check(what, _libc.syscall(ctypes.c_long(number), *held))
-
-
-def _check(what: str, answer: int) -> int:
-    if answer < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
-    return answer
+    call("attach", low.MOVE_MOUNT, mount, b"", target, b"", 4 | 0x40)

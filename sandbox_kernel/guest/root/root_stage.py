@@ -23,11 +23,14 @@ PLACE = "/run"
 
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_SLAVE = 2, 4, 16384, 1 << 19
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x20000, 0x10000000
-_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442  # the same numbers on every architecture
-_AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
-_OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC, _MOVE_FROM_EMPTY = 1, 0o2000000, 4
-_ATTR_IDMAP = 0x00100000
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # the same numbers on every architecture
+AT_FDCWD, EMPTY_PATH, RECURSIVE, CLONE, CLOEXEC, FROM_EMPTY = -100, 0x1000, 0x8000, 1, 0o2000000, 4
+ATTR_IDMAP = 0x00100000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _SIGKILL = 1, 4, 9
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
 
 
 def main() -> None:
@@ -44,54 +47,29 @@ def main() -> None:
 
 
 def _stage(uid: int, binds: list[list[object]], identities: dict[object, object]) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def call(what: str, result: int) -> int:
-        if result < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"{what}: {os.strerror(number)}")
-        return result
-
-    call("unshare", libc.unshare(_CLONE_NEWNS))
-    call("make mounts private", libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None))
+    check("unshare", libc.unshare(_CLONE_NEWNS))
+    check("make mounts private", libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None))
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
     trees = []
     for source, target, mapped, with_mounts in binds:
         # Opened before /run is covered, because a source may be there.
-        tree = call(
-            f"open {source}",
-            libc.syscall(
-                ctypes.c_long(_OPEN_TREE), ctypes.c_long(_AT_FDCWD), os.fsencode(str(source)),
-                ctypes.c_long(_OPEN_TREE_CLONE | _OPEN_TREE_CLOEXEC | (_AT_RECURSIVE if with_mounts else 0)),
-            ),
-        )  # fmt: skip
+        how = CLONE | CLOEXEC | (RECURSIVE if with_mounts else 0)
+        tree = call(f"open {source}", OPEN_TREE, AT_FDCWD, os.fsencode(str(source)), how)
         found = os.fstat(tree)
         if identities.get(source) not in (None, (found.st_dev, found.st_ino)):
             raise OSError(f"{source} is not what the policy allowed: it was exchanged meanwhile")
         trees.append((tree, str(source), str(target), bool(mapped)))
-    call("mount stage", libc.mount(b"tmpfs", PLACE.encode(), b"tmpfs", flags, b"mode=0755"))
-    namespace = id_map(libc, uid) if any(mapped for *_, mapped in trees) else -1
+    check("mount stage", libc.mount(b"tmpfs", PLACE.encode(), b"tmpfs", flags, b"mode=0755"))
+    namespace = id_map(uid) if any(mapped for *_, mapped in trees) else -1
     for tree, source, target, mapped in trees:
         if stat.S_ISDIR(os.stat(source).st_mode if os.path.exists(source) else os.fstat(tree).st_mode):
             os.mkdir(target, 0o755)
         else:
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
         if mapped:
-            attributes = (ctypes.c_uint64 * 4)(_ATTR_IDMAP, 0, 0, namespace)
-            call(
-                f"map ids of {source}",
-                libc.syscall(
-                    ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(tree), b"",
-                    ctypes.c_long(_AT_EMPTY_PATH | _AT_RECURSIVE), attributes, ctypes.c_long(32),
-                ),
-            )  # fmt: skip
-        call(
-            f"show {source}",
-            libc.syscall(
-                ctypes.c_long(_MOVE_MOUNT), ctypes.c_long(tree), b"", ctypes.c_long(_AT_FDCWD), target.encode(),
-                ctypes.c_long(_MOVE_FROM_EMPTY),
-            ),
-        )  # fmt: skip
+            attributes = (ctypes.c_uint64 * 4)(ATTR_IDMAP, 0, 0, namespace)
+            call(f"map ids of {source}", MOUNT_SETATTR, tree, b"", EMPTY_PATH | RECURSIVE, attributes, 32)
+        call(f"show {source}", MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), FROM_EMPTY)
         os.close(tree)
     if namespace >= 0:
         os.close(namespace)
@@ -104,7 +82,21 @@ def _stage(uid: int, binds: list[list[object]], identities: dict[object, object]
     os.chdir("/")
 
 
-def id_map(libc: ctypes.CDLL, uid: int) -> int:
+def call(what: str, number: int, *given: object) -> int:
+    """Make a system call. Raises ``OSError`` that says what failed."""
+    held = [ctypes.c_long(value) if isinstance(value, int) else value for value in given]
+    return check(what, libc.syscall(ctypes.c_long(number), *held))
+
+
+def check(what: str, answer: int) -> int:
+    """Return the answer of a system call. Raises ``OSError`` that says what failed."""
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return answer
+
+
+def id_map(uid: int) -> int:
     """Return a descriptor of a user namespace that maps root's files to ``uid`` and leaves all others as they are."""
     ready_read, ready_write = os.pipe()
     child = os.fork()

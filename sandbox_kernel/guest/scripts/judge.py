@@ -28,19 +28,21 @@ sys.path[:] = [
     and (each.startswith(_OWN) or (os.path.isdir(each) and not os.access(each, os.W_OK)))
 ]
 
-import builtins  # noqa: E402
-import collections  # noqa: E402
-import copy  # noqa: E402
-import ctypes  # noqa: E402
-import datetime  # noqa: E402
-import decimal  # noqa: E402
-import fractions  # noqa: E402
-import functools  # noqa: E402
-import itertools  # noqa: E402
-import json  # noqa: E402
-import operator  # noqa: E402
-import signal  # noqa: E402
-import threading  # noqa: E402
+# ruff: noqa: E402, SIM905
+import ast
+import builtins
+import collections
+import copy
+import ctypes
+import datetime
+import decimal
+import fractions
+import functools
+import itertools
+import json
+import operator
+import signal
+import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,28 +137,13 @@ def _forwarded(action: str, turned: bool = False, pair: bool = False) -> Callabl
 
 
 for _name in (
-    *("len", "bool", "str", "repr", "iter", "next", "hash", "int", "float", "complex", "index", "round", "reversed"),
-    *("format", "abs", "neg", "pos", "invert", "getitem", "setitem", "delitem", "setattr", "delattr", "call", "enter"),
-    "copy",
-):
+    "len bool str repr iter next hash int float complex index round reversed format abs neg pos invert "
+    "getitem setitem delitem setattr delattr call enter copy"
+).split():
     setattr(Remote, f"__{_name}__", _forwarded(_name))
 for _name in ("lt", "le", "gt", "ge"):
     setattr(Remote, f"__{_name}__", _forwarded(_name, pair=True))
-for _name in (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
-):
+for _name in "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift".split():
     setattr(Remote, f"__{_name}__", _forwarded(_name, pair=True))
     setattr(Remote, f"__i{_name}__", _forwarded(f"i{_name}", pair=True))
     setattr(Remote, f"__r{_name}__", _forwarded(_name, turned=True, pair=True))
@@ -435,8 +422,6 @@ class TestNames(dict):  # type: ignore[type-arg]
 
 def _only_name(test: str) -> str:
     """Return the name that tests use when it is the only one that they do not define; else an empty text."""
-    import ast
-
     nodes = list(ast.walk(ast.parse(test)))
     used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     used -= {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
@@ -446,8 +431,6 @@ def _only_name(test: str) -> str:
 
 def _apart(test: str, names: Collection[str]) -> str:
     """Return for the verdict what a failed test may have taken for the candidate's."""
-    import ast
-
     try:
         nodes = list(ast.walk(ast.parse(test)))
     except (SyntaxError, ValueError, RecursionError):

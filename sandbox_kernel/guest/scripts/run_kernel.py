@@ -55,23 +55,13 @@ def start_kernel(argv: List[str], filter_path: str) -> int:
         os._exit(127)
 
 
-def connected(port: int) -> socket.socket | None:
-    """Return a socket that is connected to a port of this jail, or None while nothing listens there."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    if sock.connect_ex(("127.0.0.1", port)) == 0:
-        return sock
-    sock.close()
-    return None
-
-
 def pass_on(channel: socket.socket, missing: Dict[int, int]) -> None:
     """Try each port that is not connected yet; pass what connects to the host, with its number in the list of ports."""
     for number, port in list(missing.items()):
-        sock = connected(port)
-        if sock is not None:
-            socket.send_fds(channel, [bytes([number])], [sock.fileno()])
-            sock.close()
-            del missing[number]
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            if sock.connect_ex(("127.0.0.1", port)) == 0:
+                socket.send_fds(channel, [bytes([number])], [sock.fileno()])
+                del missing[number]
 
 
 def offer(channel: socket.socket, missing: Dict[int, int], prefix: str) -> bool:

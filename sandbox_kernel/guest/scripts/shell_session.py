@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -59,20 +60,17 @@ class ShellCells(CellEngine):
         """See ``CellEngine``. On an interrupt bash ends the cell; this process only notes it and waits for bash."""
         os.set_blocking(self.woken[1], False)
         signal.set_wakeup_fd(self.woken[1], warn_on_full_buffer=False)
-        signal.signal(signal.SIGINT, self.note_interrupt)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
 
-    def note_interrupt(self, *_: object) -> None:
-        """The signal handler. It must not raise: an exception as ``waitpid`` returns would lose the exit status."""
-        self.interrupted = True
+        def note_interrupt(*_: object) -> None:
+            # It must not raise: an exception as ``waitpid`` returns would lose the exit status.
+            self.interrupted = True
+
+        signal.signal(signal.SIGINT, note_interrupt)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def forget_interrupts(self) -> None:
         """See ``CellEngine``."""
         self.interrupted = False
-
-    def stopped_before(self) -> bool:
-        """Whether an interrupt came before bash was started."""
-        return self.interrupted
 
     def interrupted_end(self) -> Dict[str, Any]:
         """See ``CellEngine``."""
@@ -92,7 +90,8 @@ class ShellCells(CellEngine):
 
     def run(self, code: str, number: int | None) -> Dict[str, Any]:
         """See ``CellEngine``."""
-        if self.stopped_before():
+        before_bash = self.interrupted
+        if before_bash:
             return self.interrupted_end()
         try:
             with open(self.cell, "w") as file:
@@ -170,15 +169,15 @@ class ShellCells(CellEngine):
         if what == "inspect":
             tail = re.match(r"[^\s;|&()<>`\"'=]*", code[position:])
             name = text + (tail.group() if tail is not None else "")
-            shown = self.say(f"type -- {quoted(name)} && help -m {quoted(name)} 2>/dev/null") if name else ""
+            shown = self.say(f"type -- {shlex.quote(name)} && help -m {shlex.quote(name)} 2>/dev/null") if name else ""
             return {"data": {"text/plain": shown}} if shown else {}
         first = not code[: position - len(text)].strip() or code[: position - len(text)].rstrip()[-1] in ";|&("
         if text.startswith("$"):
-            found = self.say(f"compgen -P '$' -v -- {quoted(text[1:])}")
+            found = self.say(f"compgen -P '$' -v -- {shlex.quote(text[1:])}")
         elif first and "/" not in text:
-            found = self.say(f"compgen -c -- {quoted(text)}")
+            found = self.say(f"compgen -c -- {shlex.quote(text)}")
         else:
-            found = self.say(f"compgen -f -- {quoted(text)}")
+            found = self.say(f"compgen -f -- {shlex.quote(text)}")
         matches = sorted({line for line in found.splitlines() if "__sandbox_" not in line})[:1000]
         return {"matches": matches, "cursor_start": position - len(text), "cursor_end": position, "metadata": {}}
 
@@ -214,11 +213,6 @@ class ShellCells(CellEngine):
             return {"status": "incomplete" if open_line else "complete", "indent": ""}
         unended = "unexpected end of file" in said or "unexpected EOF" in said or "here-document" in said
         return {"status": "incomplete" if unended else "invalid", "indent": "  " if unended else ""}
-
-
-def quoted(text: str) -> str:
-    """Return a text quoted as one word of the shell."""
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def main(channel: int, arguments: List[str]) -> None:

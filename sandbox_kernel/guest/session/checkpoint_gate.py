@@ -25,13 +25,13 @@ import signal
 import time
 
 from ..gate.alive import descendants as processes
-from ..gate.alive import thread_ticks
+from ..gate.alive import ticks
 from .folder_copies import WorkFolder
-from .held import LAST_LOOK, LOOK, WAKE, Held, Refused, await_ends, await_no_signal, end_others, only_the_worker
+from .held import LOOK, WAKE, Held, Refused, await_ends, await_no_signal, end_others, only_the_worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Set
+    from typing import Any, Callable, Dict, List
 
 
 #: How long the gate waits for killed processes to be gone before it gives up.
@@ -55,8 +55,6 @@ class CheckpointGate:
         self.known: Dict[int, Dict[int, int]] = {}
         #: By cell: its checkpoint.
         self.held: Dict[int, Held] = {}
-        #: Cells whose checkpoints the host has given up: their end is no loss.
-        self.given_up: Set[int] = set()
         #: Whether we are the init of a pid namespace; then signals to pid -1 reach only processes of this session.
         self.alone = os.getpid() == 1
         #: The CPU time of the worker's main thread when it was last interrupted, in clock ticks.
@@ -109,11 +107,7 @@ class CheckpointGate:
         elif op == "look":
             for cell in order["cells"]:
                 if cell in self.held:
-                    self.held[cell].send(LAST_LOOK if order["last"] else LOOK)
-            return
-        elif op == "let_go":
-            self.forget(order["cells"])
-            self.given_up.update(order["cells"])
+                    self.held[cell].send(LOOK)
             return
         elif op == "compare":
             answer.update(self.folder.compare(order["before"], order["after"]))
@@ -129,7 +123,7 @@ class CheckpointGate:
         the signal that came just before it wakes nothing and the cell sleeps on: a second one ends the call. A worker
         whose main thread has computed since the first one has noticed it, and may be saving something.
         """
-        used = thread_ticks(self.worker)
+        used = ticks(f"{self.worker}/task/{self.worker}")
         if again:
             return used <= self.interrupted_at + 1 and signal_child(self.worker, signal.SIGINT)
         self.interrupted_at = used
@@ -143,7 +137,6 @@ class CheckpointGate:
         and everywhere it could be another checkpoint. The host does not wait for this order, so the next cell may
         already run: a process that started after ``before`` is refused.
         """
-        self.given_up.discard(cell)
         replaced = self.held.pop(cell, None)
         if replaced is not None:
             replaced.end()
@@ -163,30 +156,22 @@ class CheckpointGate:
             self.lose([cell for cell, held in self.held.items() if held.fd in ended])
 
     def lose(self, cells: List[int]) -> None:
-        """Drop the checkpoints of these cells and report them to the host as lost, if it still wants them."""
-        lost = [cell for cell in cells if cell not in self.given_up]
+        """Drop the checkpoints of these cells and report them to the host as lost."""
         for held in self.drop(cells):
             held.close()
-        if lost:
-            self.send({"op": "lost", "cells": lost})
+        self.send({"op": "lost", "cells": cells})
 
     def drop(self, cells: List[int]) -> List[Held]:
         """Kill the checkpoints of these cells and delete what was kept for them; the caller closes what is returned."""
-        self.forget(cells)
-        self.given_up.difference_update(cells)
         dropped = []
         for cell in cells:
+            self.known.pop(cell, None)
+            self.folder.forget(cell)
             held = self.held.pop(cell, None)
             if held is not None:
                 held.end()
                 dropped.append(held)
         return dropped
-
-    def forget(self, cells: List[int]) -> None:
-        """Delete what is kept for these cells beside their checkpoints."""
-        for cell in cells:
-            self.known.pop(cell, None)
-            self.folder.forget(cell)
 
     def reap(self) -> None:
         """Reap dead processes. Only the end of the worker is reported to the host."""

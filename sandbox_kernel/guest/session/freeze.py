@@ -135,11 +135,10 @@ class Freezer:
         """Fork a checkpoint. Returns its pid in the parent at once, and 0 in the checkpoint when the gate wakes it.
 
         The checkpoint calls ``look`` with the signal ``LOOK`` when the gate asks to look at the variables, and with
-        SIGCHLD when the process that looked has ended. Neither may leave a trace in the state. With ``LAST_LOOK`` it
-        looks itself and ends. When the gate wakes it, it calls
-        ``woken`` first, if this process has no other threads: before the state is set right. Then ``come_back``.
-        The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process, or when this one
-        uses an accelerator.
+        SIGCHLD when the process that looked has ended. Neither may leave a trace in the state. When the gate wakes it,
+        it calls ``woken`` first, if this process has no other threads: before the state is set right. Then
+        ``come_back``. The caller has blocked all signals. Raises ``OSError`` when the kernel refuses another process,
+        or when this one uses an accelerator.
         """
         self.reap()
         pid = -1

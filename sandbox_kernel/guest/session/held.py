@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 WAKE = signal.SIGUSR2
 #: The signal that makes a checkpoint look at its variables, in a fork.
 LOOK = signal.SIGUSR1
-#: The signal that makes a checkpoint look at its variables itself, because it is about to be dropped.
-LAST_LOOK = signal.SIGHUP
 #: Descriptors from this number on cannot be given to ``select``.
 MOST_WAITED_FOR = 1000
 #: How long to wait before a process is looked at again.

@@ -1,11 +1,9 @@
-"""Looks at the variables after a cell, in a fork of its checkpoint that ends when it has looked, or in the checkpoint
-itself when that is about to be dropped.
+"""Looks at the variables after a cell, in a fork of its checkpoint that ends when it has looked.
 
 Nothing is looked at until the host asks: a cell is not made slower. The process that looks runs the user's own code
-(``__reduce__``, ``__repr__``), so it must not be a checkpoint that is needed any more: whatever that code does to the
-variables is gone with the process.
-It writes what it finds into memory that it shares with the worker, step by step, so that something is known even when
-its time is over before it is done.
+(``__reduce__``, ``__repr__``), so it is not the checkpoint: whatever that code does to the variables is gone with the
+process. It writes what it finds into memory that it shares with the worker, step by step, so that something is known
+even when its time is over before it is done.
 """
 
 from __future__ import annotations
@@ -65,17 +63,6 @@ class Observer:
                 _look_and_write(area, look)
             finally:
                 _exit(0)
-
-    def look_here(self, cell: int, look: Look) -> None:
-        """Look, in this process, which is a checkpoint that nobody goes back to any more, and end it."""
-        area = self._areas.get(cell)
-        if area is None or _FRONT.unpack_from(area)[2]:
-            return
-        try:
-            _look_and_write(area, look)
-        finally:
-            self.ended(cell)
-            _exit(0)
 
     def ended(self, cell: int) -> None:
         """Note that nothing more will come from the look at a cell: its process has ended, in whatever way."""

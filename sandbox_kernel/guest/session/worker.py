@@ -13,7 +13,7 @@ import sys
 import threading
 
 from .freeze import Freezer, Marks, uses_accelerator
-from .held import LAST_LOOK, LOOK
+from .held import LOOK
 from .observer import Observer
 from .signals import SIG_UNBLOCK, Signals, set_mask
 from .worker_channel import HostChannel
@@ -252,8 +252,6 @@ class Worker:
             self.observer.ended(cell)
         elif number == LOOK and look is not None:
             self.observer.start(cell, look)
-        elif number == LAST_LOOK and look is not None:
-            self.observer.look_here(cell, look)
 
     def tell_early(self, cell: int, marks: Marks) -> None:
         """Tell the host that this checkpoint takes over, before the process is set right, which takes longer.

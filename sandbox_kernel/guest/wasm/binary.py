@@ -74,11 +74,6 @@ class Reader:
         self.position = start + count
         return start
 
-    def take(self, count: int) -> bytes:
-        """Return the next ``count`` bytes."""
-        start = self.skip(count)
-        return self.data[start : start + count]
-
     def unsigned(self, bits: int = 32) -> int:
         """Return an unsigned LEB128 number of at most ``bits`` bits."""
         start, value, shift = self.position, 0, 0
@@ -108,8 +103,9 @@ class Reader:
         size = self.unsigned()
         if size > longest:
             raise Malformed(f"name of {size} bytes at byte {start}; at most {longest} are accepted", TOO_LARGE)
+        text = self.data[self.skip(size) : self.position]
         try:
-            return self.take(size).decode()
+            return text.decode()
         except UnicodeDecodeError:
             raise Malformed(f"name at byte {start} is not UTF-8") from None
 
@@ -234,10 +230,7 @@ def _skip_operands(reader: Reader, opcode: int, offset: int) -> None:
     elif opcode == 0xFD:
         _skip_vector(reader, offset)
     else:
-        raise Malformed(
-            f"instruction 0x{opcode:02x} at byte {offset} belongs to a proposal that is switched off",
-            SWITCHED_OFF,
-        )
+        raise Malformed(f"instruction 0x{opcode:02x} at byte {offset} is of a proposal that is off", SWITCHED_OFF)
 
 
 def _skip_memory_argument(reader: Reader) -> None:
@@ -275,10 +268,7 @@ def _skip_vector(reader: Reader, offset: int) -> None:
         _skip_memory_argument(reader)
         reader.skip(1)
     elif number > 255:
-        raise Malformed(
-            f"relaxed vector instruction {number} at byte {offset} belongs to a proposal that is off",
-            SWITCHED_OFF,
-        )
+        raise Malformed(f"vector instruction {number} at byte {offset} is of a proposal that is off", SWITCHED_OFF)
 
 
 PAGE_BYTES = 65536

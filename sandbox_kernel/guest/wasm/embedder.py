@@ -37,10 +37,6 @@ class Interrupted(Exception):
     """Raised when code was interrupted; the engine can go on."""
 
 
-class Untranslated(Exception):
-    """Raised when a program could not be translated; the translator's message is on stderr."""
-
-
 class Exited(Exception):
     """Raised when the program called ``process.exit``; the engine can go on."""
 
@@ -68,13 +64,13 @@ class JavaScriptEmbedder:
 
     def begin(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Set the program's arguments and environment."""
-        self._free(self._driver("begin", json.dumps(list(argv)), json.dumps(dict(env))))
+        self.js.free(self._driver("begin", json.dumps(list(argv)), json.dumps(dict(env))))
 
     def offer(self, line: HostLine) -> None:
         """Let the program call host functions: makes the object ``host``."""
         self.host.line = line
         line.stop_by(lambda: self.host.stopped())
-        self._free(self._driver("offer", javascript_source()))
+        self.js.free(self._driver("offer", javascript_source()))
 
     def run(self, source: str, name: str) -> int:
         """Run a program to its end, timers included; returns its exit code."""
@@ -83,26 +79,21 @@ class JavaScriptEmbedder:
         except Exited as end:
             return end.code
         except JavaScriptError as error:
-            self.complain(error)
+            self.write(2, (self.describe(error.handle) + "\n").encode("utf-8", "replace"))
             return 1
         if value is None:
             self.write(2, b"the program ended while something was still awaited\n")
             return UNSETTLED
-        self._free(value)
+        self.js.free(value)
         return int(float(self.js.text(self._driver("exitCode"))))
 
-    def run_translated(self, source: str, name: str, translator: str | None, host_types: str = "") -> int:
-        """Translate a program with a function of the image, if one is given, and run it; returns its exit code.
-
-        ``host_types`` declares the host functions for a translator that checks types; empty for any functions.
-        """
-        if translator is None:
-            return self.run(source, name)
-        answer = json.loads(self._text(self._driver(translator, source, name, host_types)))
+    def translated(self, translator: str, source: str, name: str) -> str | None:
+        """Return a program as JavaScript, by a function of the image; None if it has errors, which are on stderr."""
+        answer = json.loads(self._text(self._driver(translator, source, name)))
         if answer.get("error"):
             self.write(2, (answer["error"] + "\n").encode("utf-8", "replace"))
-            raise Untranslated
-        return self.run(answer["source"], name)
+            return None
+        return str(answer["source"])
 
     def value_of(self, source: str, name: str, *, wait_for_timers: bool) -> int | None:
         """Evaluate code to its end; returns the handle of its value, None when it awaits something that never comes.
@@ -115,17 +106,13 @@ class JavaScriptEmbedder:
             code, self.host.exit_code = self.host.exit_code, None
             if code is None and not self.stop:
                 raise
-            self._free(error.handle)
+            self.js.free(error.handle)
             raise (Interrupted() if code is None else Exited(code)) from None
 
     @staticmethod
-    def is_module(source: str) -> bool:
-        """Whether code imports or exports, and so is a module."""
-        return _MODULE_SYNTAX.search(source) is not None
-
-    def eval_flags(self, source: str) -> int:
-        """Return the engine's evaluation flags for this code."""
-        return EVAL_MODULE if self.is_module(source) else EVAL_ASYNC
+    def eval_flags(source: str) -> int:
+        """Return the engine's evaluation flags for this code: what imports or exports is a module."""
+        return EVAL_MODULE if _MODULE_SYNTAX.search(source) is not None else EVAL_ASYNC
 
     def settle(self, promise: int, *, wait_for_timers: bool) -> int | None:
         """Run the event loop until a promise is settled; returns the handle of its result, None if it never will be.
@@ -134,11 +121,15 @@ class JavaScriptEmbedder:
         cell.
         """
         js = self.js
-        own = js.identity(promise)
+        own = js.ask("qjs_get_value_ptr", promise)
         while True:
             js.run_jobs()
-            self._look_for_rejections(own)
-            state = js.promise_state(promise)
+            for identity in list(js.rejected):
+                reason = js.rejected.pop(identity)
+                if identity != own:
+                    raise JavaScriptError(reason)
+                self.js.free(reason)
+            state = js.ask("qjs_promise_state", promise)
             if state == REJECTED:
                 raise JavaScriptError(js.promise_result(promise))
             if state == FULFILLED and not (wait_for_timers and self._number("timers")):
@@ -150,10 +141,6 @@ class JavaScriptEmbedder:
                 self.sleep(wait / 1000)
                 if self.stop:
                     raise Interrupted
-
-    def complain(self, error: JavaScriptError) -> None:
-        """Print a thrown value to stderr, as node does."""
-        self.write(2, (self.describe(error.handle) + "\n").encode("utf-8", "replace"))
 
     def describe(self, handle: int) -> str:
         """Return a thrown value with its stack, or only the value when memory is short."""
@@ -187,31 +174,21 @@ class JavaScriptEmbedder:
         """Return how many globals the user has made (without ``let`` and ``const``, which the global object lacks)."""
         return max(0, int(self._number("countNames")))
 
-    def _look_for_rejections(self, own: int) -> None:
-        for identity in list(self.js.rejected):
-            reason = self.js.rejected.pop(identity)
-            if identity != own:
-                raise JavaScriptError(reason)
-            self._free(reason)
-
     def _driver(self, name: str, *arguments: str) -> int:
         handles = [self.js.string(text) for text in arguments]
         try:
             return self.js.call(self.driver[name], *handles)
         finally:
             for handle in handles:
-                self._free(handle)
+                self.js.free(handle)
 
     def _number(self, name: str) -> float:
         return float(self._text(self._driver(name)))
 
     def _text(self, handle: int) -> str:
         text = self.js.text(handle)
-        self._free(handle)
-        return text
-
-    def _free(self, handle: int) -> None:
         self.js.free(handle)
+        return text
 
     def _module(self, name: str) -> str:
         """Return the source of an imported module: a file, or a built-in module."""

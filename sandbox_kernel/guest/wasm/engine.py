@@ -11,11 +11,11 @@ escapes them again.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Protocol
 
 import wasmtime
 from wasmtime import _ffi as ffi
@@ -25,7 +25,6 @@ from .guest_fetch import define_fetch
 WASI = "wasi_snapshot_preview1"
 _SUCCESS, _FAULT, _INVALID = 0, 21, 28
 _MOST_RANDOM_BYTES = 1 << 20
-_REALTIME = 0
 
 #: Proposals that are off for every guest: each is attack surface that programs compiled for WASI do not need.
 _OFF = (
@@ -158,16 +157,10 @@ def ending_of(error: GuestExit | wasmtime.Trap | wasmtime.WasmtimeError) -> Gues
     return GuestEnding(end="memory" if "exceeds memory limits" in message else "trap", message=message)
 
 
-class DefinesWasi(Protocol):
-    """WASI of our own (``wasi.py``)."""
-
-    def define(self, linker: wasmtime.Linker) -> None:
-        """Define its calls."""
-        ...
-
-
-def make_linker(engine: wasmtime.Engine, wasi: DefinesWasi | None = None) -> wasmtime.Linker:
-    """Make a linker for one guest, with the given WASI or the engine's own.
+def make_linker(
+    engine: wasmtime.Engine, define_wasi: Callable[[wasmtime.Linker], None] | None = None
+) -> wasmtime.Linker:
+    """Make a linker for one guest, with WASI of our own (``wasi.py``) or the engine's.
 
     A guest that sleeps or waits for input blocks inside the engine's calls, where the epoch cannot stop it. Then the
     embedder ends the whole process. The engine makes links too: it refuses absolute targets and read-only folders, and
@@ -175,69 +168,43 @@ def make_linker(engine: wasmtime.Engine, wasi: DefinesWasi | None = None) -> was
     """
     linker = wasmtime.Linker(engine)
     linker.allow_shadowing = True
-    if wasi is not None:
-        wasi.define(linker)
+    if define_wasi is not None:
+        define_wasi(linker)
     else:
         linker.define_wasi()
         # The engine's own proc_exit does not report exit codes of 126 and above.
-        _define(linker, "proc_exit", [wasmtime.ValType.i32()], 0, _proc_exit)
+        linker.define_func(WASI, "proc_exit", wasmtime.FuncType([wasmtime.ValType.i32()], []), _proc_exit)
     define_fetch(linker)
     return linker
 
 
-def make_repeatable(linker: wasmtime.Linker, clock_ns: int | None, seed: int | None) -> None:
-    """Replace the clock and the random numbers where a run fixes them."""
-    i32, i64 = wasmtime.ValType.i32(), wasmtime.ValType.i64()
-    if clock_ns is not None:
-        _define(linker, "clock_time_get", [i32, i64, i32], 1, _fixed_clock(clock_ns))
-    if seed is not None:
-        _define(linker, "random_get", [i32, i32], 1, _seeded_random(seed))
-
-
-def _define(
-    linker: wasmtime.Linker,
-    name: str,
-    parameters: list[wasmtime.ValType],
-    results: int,
-    function: Callable[..., object],
-) -> None:
-    kind = wasmtime.FuncType(parameters, [wasmtime.ValType.i32()] * results)
-    linker.define_func(WASI, name, kind, function, access_caller=True)
-
-
-def _proc_exit(_caller: wasmtime.Caller, code: int) -> None:
+def _proc_exit(code: int) -> None:
     raise GuestExit(code)
 
 
-def _write(caller: wasmtime.Caller, address: int, data: bytes) -> int:
-    memory = caller.get("memory")
-    start = address & 0xFFFFFFFF
-    if not isinstance(memory, wasmtime.Memory) or start + len(data) > memory.data_len(caller):
-        return _FAULT
-    memory.write(caller, data, start)
-    return _SUCCESS
+def make_repeatable(linker: wasmtime.Linker, clock_ns: int | None, seed: int | None) -> None:
+    """Replace the clock, which then advances by a microsecond at each call, and random numbers where they are fixed."""
+    ticks, source = itertools.count(1), random.Random(seed)  # noqa: S311 - asked for by name: the same at every run
+    i32, i64 = wasmtime.ValType.i32(), wasmtime.ValType.i64()
 
-
-def _fixed_clock(start_ns: int) -> Callable[..., int]:
-    """Return a clock that starts at ``start_ns`` and advances by one microsecond at each call, so it is repeatable."""
-    ticks = 0
+    def write(caller: wasmtime.Caller, address: int, data: bytes) -> int:
+        memory, start = caller.get("memory"), address & 0xFFFFFFFF
+        if not isinstance(memory, wasmtime.Memory) or start + len(data) > memory.data_len(caller):
+            return _FAULT
+        memory.write(caller, data, start)
+        return _SUCCESS
 
     def clock_time_get(caller: wasmtime.Caller, clock: int, _precision: int, address: int) -> int:
-        nonlocal ticks
-        ticks += 1
-        now = (start_ns if clock == _REALTIME else 0) + ticks * 1000
-        return _write(caller, address, (now & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little"))
-
-    return clock_time_get
-
-
-def _seeded_random(seed: int) -> Callable[..., int]:
-    source = random.Random(seed)  # noqa: S311 - asked for by name: the same numbers at every run
+        now = (0 if clock or clock_ns is None else clock_ns) + next(ticks) * 1000
+        return write(caller, address, (now & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little"))
 
     def random_get(caller: wasmtime.Caller, address: int, size: int) -> int:
-        size &= 0xFFFFFFFF
-        if size > _MOST_RANDOM_BYTES:
-            return _INVALID
-        return _write(caller, address, source.randbytes(size))
+        return write(caller, address, source.randbytes(size)) if 0 <= size <= _MOST_RANDOM_BYTES else _INVALID
 
-    return random_get
+    for fixed, function, parameters in (
+        (clock_ns, clock_time_get, [i32, i64, i32]),
+        (seed, random_get, [i32, i32]),
+    ):
+        if fixed is not None:
+            kind = wasmtime.FuncType(parameters, [i32])
+            linker.define_func(WASI, function.__name__, kind, function, access_caller=True)

@@ -115,14 +115,14 @@ _CHANNEL = 3
 def wait(order: int, arguments: list[str]) -> None:
     """Load the guest, wait for the plan of a session, and serve the session; never returns.
 
-    The arguments are the name of the engine's module, which has ``load`` and ``make``, and the argument of ``load``.
+    The arguments are the name of the engine's module and the plan of its guest.
     """
     from ..session.worker import Worker
 
     name, known = arguments
-    engine = importlib.import_module(name)
+    module = importlib.import_module(name)
     try:
-        loaded = engine.load(read_fields(GuestPlan, json.loads(known)))
+        engine = module.load(read_fields(GuestPlan, json.loads(known)))
         given = receive_order(order)
         nothing = os.open("/dev/null", os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -131,10 +131,10 @@ def wait(order: int, arguments: list[str]) -> None:
         os.environ.clear()
         os.environ.update(given.env)
         plan = read_fields(SessionPlan, json.loads(given.argv[0]))
-        made = engine.make(loaded, plan, given.descriptors[0] if given.descriptors else None)
+        engine.start(plan, given.descriptors[0] if given.descriptors else None)
         if given.line is not None:
-            made.offer(given.line)
+            engine.offer(given.line)
     except wasmtime.WasmtimeError as error:
         print(error, file=sys.stderr)
         os._exit(125)
-    Worker(_CHANNEL, made).serve()
+    Worker(_CHANNEL, engine).serve()

@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import time
-from dataclasses import dataclass
 
 import wasmtime
 
@@ -23,7 +22,7 @@ from .guest_files import Folders
 from .host_line import HostLine
 from .memory import map_memory, write_memory
 from .plan import GuestPlan, SessionPlan
-from .quickjs import EVAL_COMPILE, JavaScriptError, QuickJs
+from .quickjs import EVAL_COMPILE, EVAL_MODULE, JavaScriptError, QuickJs
 from .rewrite import REFUSED
 from .wasi import PlainWasi, write_all
 
@@ -42,29 +41,33 @@ _ENDED = re.compile(
 _WORD_AFTER = re.compile(r"[\w$]*")
 
 
-@dataclass(frozen=True)
-class LoadedJavaScript:
-    """An unused instance of the engine, and the handles of its functions."""
-
-    js: QuickJs
-    handles: dict[str, int]
-
-
 class WasmJavaScriptEngine(CellEngine):
-    """QuickJS as the engine of a session."""
+    """QuickJS as the engine of a session: loaded before the session is known, and then started with its plan."""
 
-    def __init__(self, loaded: LoadedJavaScript, plan: SessionPlan, image: int | None) -> None:
-        self.js = loaded.js
-        self.js.store.set_limits(memory_size=plan.memory_bytes, instances=1, tables=8, memories=1)
+    def __init__(self, plan: GuestPlan) -> None:
+        engine = make_engine(plan.switches)
+        store = wasmtime.Store(engine)
+        store.set_epoch_deadline(1)
+        wasi, linker = PlainWasi(), wasmtime.Linker(engine)
+        wasi.define(linker)
+        self.js = QuickJs(store, wasmtime.Module.deserialize_file(engine, plan.module), linker)
+        wasi.memory, wasi.store = self.js.memory, store
         self.refused = self.js.export.find(REFUSED)
-        if image is not None:
-            map_memory(self.js, image)
-        folders = Folders(plan.preopens)
-        self.guest = JavaScriptEmbedder(self.js, loaded.handles, folders)
-        self.guest.host.set_elapsed(plan.elapsed_s)
-        self.guest.sleep = self._sleep
         self.number = 0
-        if image is None:
+        with open(plan.facts or "", "rb") as file:
+            self.guest = JavaScriptEmbedder(self.js, json.load(file), Folders([]))
+        self.guest.sleep = self._sleep
+        # A first call loads the code that every session runs.
+        self.guest.count_names()
+
+    def start(self, plan: SessionPlan, image: int | None) -> None:
+        """Begin a session, or go on with one whose memory is in the file ``image``."""
+        self.js.store.set_limits(memory_size=plan.memory_bytes, instances=1, tables=8, memories=1)
+        self.guest.host.folders = Folders(plan.preopens)
+        self.guest.host.set_elapsed(plan.elapsed_s)
+        if image is not None:
+            map_memory(self.js.memory, self.js.store, image)
+        else:
             self.guest.begin(["quickjs", "session"], plan.env)
 
     def offer(self, line: HostLine) -> None:
@@ -100,8 +103,9 @@ class WasmJavaScriptEngine(CellEngine):
         except Interrupted:
             return {"status": "interrupted"}
         except JavaScriptError as error:
-            limit = {"limit": "memory"} if self._refusals() > before else {}
-            return {"status": "error", "error": self._error_fields(error), **limit}
+            name, message, text = self.guest.facts(error.handle)
+            told = {"ename": name, "evalue": message, "traceback": text.splitlines()[:50]}
+            return {"status": "error", "error": told, **({"limit": "memory"} if self._refusals() > before else {})}
         except Exception as error:
             # The engine stopped in the middle of a call and cannot go on: the host rolls back to a checkpoint.
             write_all(2, describe_torn(error).encode("utf-8", "replace") + b"\n")
@@ -110,24 +114,17 @@ class WasmJavaScriptEngine(CellEngine):
 
     def _evaluate(self, code: str) -> None:
         guest, js = self.guest, self.js
-        is_module = guest.is_module(code)
+        is_module = guest.eval_flags(code) == EVAL_MODULE
         value = guest.value_of(code, f"cell {self.number}", wait_for_timers=False)
         if value is None:
             raise JavaScriptError(js.evaluate("new Error('the cell awaits something that never comes')", "<cell>"))
         if not is_module:
             result = js.get(value, "value")
-            if not js.is_undefined(result):
-                self._show(guest.inspect(result))
+            if not js.ask("qjs_is_undefined", result):
+                shown = {"op": "display", "kind": "result", "data": {"text/plain": guest.inspect(result)}}
+                self.worker.show({**shown, "metadata": {}, "display_id": None})
             js.free(result)
         js.free(value)
-
-    def _show(self, text: str) -> None:
-        data = {"text/plain": text}
-        self.worker.show({"op": "display", "kind": "result", "data": data, "metadata": {}, "display_id": None})
-
-    def _error_fields(self, error: JavaScriptError) -> dict[str, Any]:
-        name, message, text = self.guest.facts(error.handle)
-        return {"ename": name, "evalue": message, "traceback": text.splitlines()[:50]}
 
     def _refusals(self) -> int:
         return int(self.refused.value(self.js.store)) if isinstance(self.refused, wasmtime.Global) else 0
@@ -137,10 +134,11 @@ class WasmJavaScriptEngine(CellEngine):
         return self.guest.count_names()
 
     def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
-        """See ``CellEngine``; ``image`` writes the session's memory to the file that ``code`` names."""
+        """See ``CellEngine``; ``image`` writes the session's memory to the descriptor that came with it."""
         self.guest.stop = False
         if what == "image":
-            return {**write_memory(self.js, code), "elapsed_s": self.guest.host.elapsed_s()}
+            target = self.worker.channel.take_descriptor()
+            return {**write_memory(self.js.memory, self.js.store, target), "elapsed_s": self.guest.host.elapsed_s()}
         if what == "is_complete":
             return self._is_complete(code)
         match = _CHAIN.search(code[:position])
@@ -164,21 +162,5 @@ class WasmJavaScriptEngine(CellEngine):
         return {"status": "complete", "indent": ""}
 
 
-def load(plan: GuestPlan) -> LoadedJavaScript:
-    """Load what does not depend on the plan of a session; called by ``host_line.py``."""
-    engine = make_engine(plan.switches)
-    store = wasmtime.Store(engine)
-    store.set_epoch_deadline(1)
-    module = wasmtime.Module.deserialize_file(engine, plan.module)
-    wasi, linker = PlainWasi(), wasmtime.Linker(engine)
-    wasi.define(linker)
-    js = QuickJs(store, module, linker)
-    wasi.memory, wasi.store = js.memory, store
-    with open(plan.facts or "", "rb") as file:
-        handles = json.load(file)
-    # A first call loads the code that every session runs.
-    JavaScriptEmbedder(js, handles, Folders([])).count_names()
-    return LoadedJavaScript(js, handles)
-
-
-make = WasmJavaScriptEngine
+#: Called by ``host_line.py``.
+load = WasmJavaScriptEngine

@@ -69,13 +69,9 @@ def install(
 ) -> dict[str, object]:
     """Install packages into a new folder; returns its name in the guest, and the names that were asked for.
 
-    Args:
-        letter: what the guest sent: the words of the line, its folder, markers, index and import paths.
-        folders: the folders of the guest.
-        scratch: a folder of the jail for files of pip itself.
-        indexes: the package indexes of a line that names none.
-        stopped: whether the cell was interrupted; called while pip runs.
-
+    ``letter`` is what the guest sent: the words of the line, its folder, markers, index and import paths. ``scratch``
+    is a folder of the jail for files of pip itself, ``indexes`` are the package indexes of a line that names none,
+    ``stopped`` says whether the cell was interrupted and is called while pip runs.
     """
     name = f"/box/.pip-{secrets.token_hex(8)}"
     aside, target = tempfile.mkdtemp(prefix="pip-", dir=scratch), folders.host_path("/box") + name.removeprefix("/box")
@@ -84,9 +80,9 @@ def install(
         if not isinstance(words, list) or not isinstance(there, list) or not isinstance(markers, dict):
             raise PipRefusal("the guest sent something else than a line of %pip")
         own = str(letter.get("index") or "").split()
-        asked = _Asked([str(word) for word in words], folders, str(letter.get("folder")))
-        arguments = [*_ALWAYS, "--python-version", str(markers.get("python_full_version")), "--target", target]
-        arguments += asked.arguments(own or list(indexes))
+        line = [str(word) for word in words]
+        asked, names = _read_line(line, folders, str(letter.get("folder")), own or list(indexes))
+        arguments = [*_ALWAYS, "--python-version", str(markers.get("python_full_version")), "--target", target, *asked]
         os.mkdir(target)
         _run(arguments, [_host_path(folders, str(path)) for path in there], markers, aside, stopped)
         _check(target)
@@ -95,80 +91,75 @@ def install(
         return {"error": str(error)[:_MOST_WORDS], "native": isinstance(error, PipRefusal) and error.native}
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return {"folder": name, "names": asked.names}
+    return {"folder": name, "names": names}
 
 
-class _Asked:
-    """The words of a line. Options that are not listed above are refused; paths are those of the guest."""
+def _read_line(words: list[str], folders: Folders, folder: str, usual: list[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments of pip for the words of a line, and the names that it asks for; paths are the guest's.
 
-    def __init__(self, words: list[str], folders: Folders, folder: str) -> None:
-        self.names: list[str] = []
-        self._folders, self._folder = folders, folder
-        self._flags: list[str] = []
-        self._indexes: list[str] = []
-        self._links: list[str] = []
-        while words:
-            word, given, value = words.pop(0).partition("=")
-            if not word.startswith("-"):
-                self.names.append(word + given + value)
-            elif word in _FLAGS and not given:
-                self._flags.append(word)
-            elif word in _VALUES and (given or words):
-                self._take(word, value if given else words.pop(0))
-            elif word not in _IGNORED or given:
-                known = " ".join(sorted((*_FLAGS, *_IGNORED, *_VALUES)))
-                raise PipRefusal(f"{word} cannot be used here; %pip install in WebAssembly knows: {known}")
-        if not self.names:
-            raise PipRefusal("%pip install needs the name of a package, for example %pip install six")
+    ``usual`` are the indexes of a line that names none. Options that are not listed above are refused.
+    """
+    names, flags, indexes, arguments = list[str](), list[str](), list[str](), list[str]()
 
-    def _take(self, option: str, value: str) -> None:
-        if option in _INDEXES:
-            self._indexes.append(value)
-        elif option in _LINKS:
-            if "://" in value or not os.path.isdir(place := _host_path(self._folders, self._path(value))):
+    def path(given: str) -> str:
+        return os.path.join(folder, re.sub(r"\A~(?=/|\Z)", "/box", given))
+
+    while words:
+        word, given, value = words.pop(0).partition("=")
+        if not word.startswith("-"):
+            names.append(word + given + value)
+            continue
+        if word in _FLAGS and not given:
+            flags.append(word)
+            continue
+        if word in _IGNORED and not given:
+            continue
+        if word not in _VALUES or not (given or words):
+            known = " ".join(sorted((*_FLAGS, *_IGNORED, *_VALUES)))
+            raise PipRefusal(f"{word} cannot be used here; %pip install in WebAssembly knows: {known}")
+        value = value if given else words.pop(0)
+        if word in _INDEXES:
+            indexes.append(value)
+        elif word in _LINKS:
+            if "://" in value or not os.path.isdir(place := _host_path(folders, path(value))):
                 raise PipRefusal(f"--find-links takes a folder that this sandbox can read, got {value[:200]!r}")
-            self._links.append(place)
-        elif option in _FILES:
-            for line in self._folders.read(self._path(value)).decode("utf-8", "replace").splitlines():
+            arguments += ["--find-links", place]
+        elif word in _FILES:
+            for line in folders.read(path(value)).decode("utf-8", "replace").splitlines():
                 name = re.sub(r"(^|\s)#.*", "", line).strip()
                 if name.startswith("-"):
                     raise PipRefusal(f"{value} has the line {name[:100]!r}; only names of packages are read")
-                self.names += [name] if name else []
+                names += [name] if name else []
+    if not names:
+        raise PipRefusal("%pip install needs the name of a package, for example %pip install six")
+    roots = [_checked_name(name, folders, path(name)) for name in names]
+    indexes = [] if "--no-index" in flags else indexes or usual
+    if not indexes and "--no-index" not in flags:
+        raise PipRefusal(_NO_INDEX)
+    for number, address in enumerate(indexes):
+        arguments += ["--extra-index-url" if number else "--index-url", address]
+        if address.startswith("http://"):  # the rules of the sandbox decide what is reached
+            arguments += ["--trusted-host", urlsplit(address).netloc]
+    return [*flags, *arguments, *roots], names
 
-    def _path(self, given: str) -> str:
-        return os.path.join(self._folder, re.sub(r"\A~(?=/|\Z)", "/box", given))
 
-    def arguments(self, usual: list[str]) -> list[str]:
-        """Return the arguments of pip; ``usual`` are the indexes of a line that names none."""
-        roots = [self._root(name) for name in self.names]
-        indexes = [] if "--no-index" in self._flags else self._indexes or usual
-        if not indexes and "--no-index" not in self._flags:
-            raise PipRefusal(_NO_INDEX)
-        found = [*self._flags]
-        for number, address in enumerate(indexes):
-            found += ["--extra-index-url" if number else "--index-url", address]
-            if address.startswith("http://"):  # the rules of the sandbox decide what is reached
-                found += ["--trusted-host", urlsplit(address).netloc]
-        for folder in self._links:
-            found += ["--find-links", folder]
-        return [*found, *roots]
-
-    def _root(self, name: str) -> str:
-        if name.endswith(".whl") and "://" not in name:
-            if not name.endswith("-none-any.whl"):
-                raise PipRefusal(f"{name[-200:]} is no wheel of pure Python; {_USE_NATIVE}", native=True)
-            path = _host_path(self._folders, self._path(name))
-            if not os.path.isfile(path):
-                raise PipRefusal(f"the wheel {name[-200:]} cannot be read")
-            return path
-        if "://" in name:
-            raise PipRefusal(f"{name[:200]!r} names an address; only packages of an index are installed")
-        if "/" in name or name.startswith("."):
-            raise PipRefusal(
-                f"{name[:200]} is no package or wheel; give a name, the path of a wheel, or a folder of wheels with "
-                "--find-links FOLDER"
-            )
-        return name
+def _checked_name(name: str, folders: Folders, path: str) -> str:
+    """Return the name of a package, or where its wheel is in the jail."""
+    if "://" in name:
+        raise PipRefusal(f"{name[:200]!r} names an address; only packages of an index are installed")
+    if name.endswith(".whl"):
+        if not name.endswith("-none-any.whl"):
+            raise PipRefusal(f"{name[-200:]} is no wheel of pure Python; {_USE_NATIVE}", native=True)
+        found = _host_path(folders, path)
+        if not os.path.isfile(found):
+            raise PipRefusal(f"the wheel {name[-200:]} cannot be read")
+        return found
+    if "/" in name or name.startswith("."):
+        raise PipRefusal(
+            f"{name[:200]} is no package or wheel; give a name, the path of a wheel, or a folder of wheels with "
+            "--find-links FOLDER"
+        )
+    return name
 
 
 def _host_path(folders: Folders, path: str) -> str:

@@ -30,19 +30,17 @@ class Preopen:
 class RunPlan:
     """Run a module; its stdin, stdout and stderr are the embedder's own.
 
-    A command is entered by ``_start``. With ``facts`` the module is an image: of the JavaScript engine if there is a
-    ``program`` (a file as the guest sees it), else of a CPython that has started.
+    A command is entered by ``_start``. With a ``program`` (a file as the guest sees it) the module is an image of the
+    JavaScript engine, and ``facts`` the handles of its functions.
     """
 
     module: str
     program: str | None = None
     facts: str | None = None
+    #: Whether the module is an image of a CPython that has started.
+    booted: bool = False
     #: The function of the image that first translates the program into JavaScript (TypeScript and bash have one).
     translate: str | None = None
-    #: The exit code that stands for "1, because memory ran out"; our code inside an interpreter uses it.
-    memory_exit: int | None = None
-    #: A file that is mapped as the memory of the module when it is instantiated; None for the module's own memory.
-    memory: str | None = None
     argv: Sequence[str] = ("guest",)
     env: Mapping[str, str] = field(default_factory=dict)
     preopens: Sequence[Preopen] = ()
@@ -52,9 +50,8 @@ class RunPlan:
     deadline_s: float = 10.0
     #: Whether the guest may ask the user for standard input, over the report's channel; the host then keeps the time.
     asks: bool = False
-    #: A fixed wall clock in nanoseconds, for repeatable runs; None uses the real one.
+    #: A fixed wall clock in nanoseconds and the seed of the random numbers, for repeatable runs; None for real ones.
     clock_ns: int | None = None
-    #: The seed of the guest's random numbers; None uses real randomness.
     seed: int | None = None
     #: The way to host functions, which comes beside the document; None for a guest that may call none.
     line: HostLine | None = None
@@ -81,8 +78,8 @@ class CompilePlan:
 class LibraryPlan:
     """A file that is read into an image: a path, or the name of a script beside this program.
 
-    ``kind`` is script, commonjs, module, or json and text, which are values and not code. A library with a ``name`` can
-    be imported by others; ``imports`` lists what a module imports, by name; ``patches`` are texts to replace.
+    ``kind`` is script, commonjs or module. A library with a ``name`` can be imported by others; ``imports`` lists what
+    a module imports, by name; ``patches`` are texts to replace.
     """
 
     path: str
@@ -109,36 +106,12 @@ class BakePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class BootPlan:
-    """Make an image of the CPython in ``source`` that has started; writes ``out`` and ``facts``."""
+    """Make an image of the CPython in ``source`` that has started; writes ``out``."""
 
     source: str
     out: str
-    facts: str
     #: Programs beside this one that become modules of the image, by their names there; ``_boot`` is one of them.
     programs: dict[str, str]
-    #: The names of the folders that every run has, in the order of their descriptors.
-    places: Sequence[str]
-    #: How many more folders a run may have, and how long their names may be.
-    spares: int
-    spare_bytes: int
-    #: Room for the arguments and the environment of a program.
-    buffer_bytes: int
-    switches: Switches = PLAIN
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackagesPlan:
-    """Import packages into the image of a started CPython; writes its memory to ``out``, and ``report``."""
-
-    #: The compiled image, and the file that says where its record is.
-    module: str
-    facts: str
-    #: The folders of the guest; ``path`` is the zip with the packages, as the guest sees it.
-    preopens: Sequence[Preopen]
-    path: str
-    modules: Sequence[str]
-    out: str
-    report: str
     switches: Switches = PLAIN
 
 
@@ -147,10 +120,10 @@ class GuestPlan:
     """Load the guest of a session, before the session is known."""
 
     module: str
-    #: The file that says how an image is entered; None for the large Python, which is none.
+    #: The handles of the functions of a JavaScript engine; None for Python.
     facts: str | None = None
-    #: A file that is mapped as the memory of the module when it is loaded; None for the module's own memory.
-    base: str | None = None
+    #: Whether the module is an image of a CPython that has started; the large Python is none.
+    booted: bool = False
     switches: Switches = PLAIN
 
 
@@ -163,18 +136,15 @@ class SessionPlan:
     #: A folder of the jail for files of ours.
     scratch: str
     env: Mapping[str, str]
-    #: The age of the session whose memory this one begins with, and whether only its changed pages are given.
+    #: The age of the session whose memory this one begins with.
     elapsed_s: float = 0.0
-    changes: bool = False
     #: The package indexes of ``%pip``.
     indexes: Sequence[str] = ()
 
 
 #: The plans of a jail, by the field ``task`` of their documents.
-Plan = RunPlan | CompilePlan | BakePlan | BootPlan | PackagesPlan
-_TASKS: dict[str, type[Plan]] = {
-    "run": RunPlan, "compile": CompilePlan, "bake": BakePlan, "boot": BootPlan, "packages": PackagesPlan,
-}  # fmt: skip
+Plan = RunPlan | CompilePlan | BakePlan | BootPlan
+_TASKS: dict[str, type[Plan]] = {"run": RunPlan, "compile": CompilePlan, "bake": BakePlan, "boot": BootPlan}
 _PARTS = {"preopens": Preopen, "libraries": LibraryPlan}
 
 

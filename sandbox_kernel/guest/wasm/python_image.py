@@ -1,7 +1,8 @@
 """How the image of a CPython that has started is entered; ``boot_python.py`` makes it.
 
-The memory of an image has a record of itself, also when it was saved: which C function calls Python functions, where
-our Python functions are, and where the names of mounts and the arguments of a program go.
+The numbers below are those of the one module in ``languages/guests.toml``, whose checksum is there. A memory has a
+record of what differs between two images, also when it was saved: where our Python functions are, and where the names
+of mounts and the arguments of a program go.
 """
 
 from __future__ import annotations
@@ -12,12 +13,26 @@ from typing import Any
 
 import wasmtime
 
-from .memory import HasMemory
-
-#: The folders of every run, before the mounts. The last one has the program, which sessions do not have.
-PLACES = 4
-#: Room for the record.
-RECORD_BYTES = 8192
+#: The place in the function table of the C function that calls Python functions; every one of them holds it.
+CALL = 580
+#: The words that CPython's signal handler sets to 1 for an interrupt: that this signal came, that one came, that one
+#: is to be handled, that the interpreter's loop must look. They are those that go from 0 to 1 every time that
+#: ``_thread.interrupt_main`` is called between two calls of the clock, which is ours.
+INTERRUPT = (3_825_048, 3_825_560, 3_825_796, 3_866_492)
+#: Where the record is, and the room for it: at the end of the stack of the boot, which nothing uses any more.
+RECORD, RECORD_BYTES = 516_096, 8192
+#: The folders of every run, by their descriptors. The last one has the program, and sessions have it for letters only.
+PLACES = ("/box", ".", "/", "/cell")
+#: The descriptor that is the letter box: the folder of the program, which can be neither read nor written otherwise.
+#: ``backends/functions/inside.py`` has it too.
+LETTER_BOX = 3 + len(PLACES) - 1
+#: Room for mounts, and for the bytes of a mount's name; ``backends/wasm/wasm_job.py`` has them too.
+MOST_MOUNTS, MOST_NAME_BYTES = 24, 255
+#: The exit code that stands for "1, because of a MemoryError": a list that no memory could hold is never asked for.
+#: ``inside/image_boot.py`` has it too.
+OUT_OF_MEMORY = 0x1000001
+#: Room for the arguments and the environment of a program.
+TEXT_BYTES = 2 << 20
 #: Makes modules of our programs in a CPython; ``{start}`` is what to do then.
 _BOOT = """import sys, types
 for name, source in {sources!r}.items():
@@ -41,32 +56,33 @@ def boot_source(programs: Mapping[str, str], post: int, start: str) -> str:
 class ImageEntry:
     """The record of an image, and calls by it. What a saved memory says of itself may be wrong: writes are bounded."""
 
-    def __init__(self, guest: HasMemory, table: object, facts: str) -> None:
-        self._guest = guest
-        with open(facts) as file:
-            place: int = json.load(file)["record"]
-        size = int.from_bytes(guest.memory.read(guest.store, place, place + 4), "little")
+    def __init__(self, memory: wasmtime.Memory, store: wasmtime.Store, table: object) -> None:
+        self._memory, self._store = memory, store
+        size = int.from_bytes(memory.read(store, RECORD, RECORD + 4), "little")
         if size > RECORD_BYTES:
             raise wasmtime.WasmtimeError("the memory of the session has no record")
-        self.record: dict[str, Any] = json.loads(bytes(guest.memory.read(guest.store, place + 4, place + 4 + size)))
+        self._record: dict[str, Any] = json.loads(bytes(memory.read(store, RECORD + 4, RECORD + 4 + size)))
         assert isinstance(table, wasmtime.Table)
-        function = table.get(guest.store, self.record["index"])
+        function = table.get(store, CALL)
         assert isinstance(function, wasmtime.Func)
         self._function = function
 
     def call(self, name: str) -> bool:
         """Call one of our Python functions, without arguments; returns False when it raised."""
-        return bool(self._function(self._guest.store, self.record["entries"][name], 0, 0, 0))
+        return bool(self._function(self._store, self._record["entries"][name], 0, 0, 0))
 
     def name_mounts(self, mounts: Sequence[str]) -> None:
         """Write the names of mounts to where libc has the names of the image's spare folders."""
-        for place, name in zip(self.record["spares"], mounts, strict=False):
-            self._guest.memory.write(self._guest.store, name[1:].encode() + b"\0", place)
+        if len(mounts) > len(self._record["spares"]):
+            raise wasmtime.WasmtimeError(f"the image has no room for {len(mounts)} mounts")
+        for place, name in zip(self._record["spares"], mounts, strict=False):
+            self._memory.write(self._store, name[1:].encode() + b"\0", place)
 
     def run_program(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Run the file that the second argument names; ends with ``GuestExit``."""
-        data = json.dumps({"argv": list(argv), "env": dict(env)}).encode()
-        if len(data) + 4 > self.record["buffer_bytes"]:
-            raise wasmtime.WasmtimeError("the arguments and the environment are too long for an image")
-        self._guest.memory.write(self._guest.store, len(data).to_bytes(4, "little") + data, self.record["buffer"])
+        words = [str(len(argv)), *argv, *(f"{name}={value}" for name, value in env.items())]
+        data = "\0".join(words).encode("utf-8", "surrogateescape")
+        if len(data) + 4 > TEXT_BYTES:
+            raise wasmtime.WasmtimeError(f"arguments and environment take more than {TEXT_BYTES} bytes")
+        self._memory.write(self._store, len(data).to_bytes(4, "little") + data, self._record["buffer"])
         self.call("program")

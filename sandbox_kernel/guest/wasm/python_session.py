@@ -2,9 +2,8 @@
 
 There are two guests. The small CPython is an image of one that has started (``boot_python.py``): its memory is entered
 through the function table. The large one, with the scientific packages, exports a function that runs source text. Both
-are entered in the same way after that: the guest asks for its order (``turn`` in ``inside/cell_boot.py``), carries it
-out, and sends letters. As for JavaScript (``js_session.py``), checkpoints are forks of the worker, and between two
-cells the guest's memory is the whole session.
+then ask for an order (``turn`` in ``inside/cell_boot.py``), carry it out, and send letters. As for JavaScript,
+checkpoints are forks of the worker, and between two cells the guest's memory is the whole session.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from ..session.worker import CellEngine, Worker
 from .engine import GuestExit, describe_torn, make_engine
 from .guest_files import Folders
 from .host_line import HostLine, failed, python_sources
-from .memory import apply_changes, changed_pages, map_memory, memory_base, write_changes, write_memory
+from .memory import map_memory, memory_base, write_memory
 from .pip_in_jail import install
 from .plan import GuestPlan, Preopen, SessionPlan
-from .python_image import PLACES, ImageEntry, boot_source
+from .python_image import INTERRUPT, LETTER_BOX, PLACES, ImageEntry, boot_source
 from .quickjs import Export
 from .rewrite import REFUSED, TABLE
 from .wasi import PlainWasi, write_all
@@ -43,9 +42,8 @@ _INSIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inside")
 _LIBRARY = "/usr/local/lib"
 _FIGURES = f"{_LIBRARY}/python315.zip/matplotlib/mpl-data"
 _ENV = {"TMPDIR": "/tmp", "HOME": "/box", "PYTHONTZPATH": "", "MPLBACKEND": "Agg", "MPLCONFIGDIR": "/tmp/matplotlib"}
-#: The letter boxes. That of an image is the folder with the program: its CPython has a file system of its own and knows
-#: its descriptors. The large one takes any number.
-_IMAGE_BOX, _LARGE_BOX = 3 + PLACES - 1, 1000
+#: The letter box of the large Python, which takes any number. The CPython of an image knows its descriptors.
+_LARGE_BOX = 1000
 _PROGRAMS = {"_site": f"{_INSIDE}/wasi_python_site.py", "_sandbox": f"{_INSIDE}/cell_boot.py"}
 _TURN = "__import__('_sandbox').turn()"
 #: What a letter begins with that is a call of a host function; ``cell_boot.py`` has it too.
@@ -58,20 +56,22 @@ _STACK_BYTES = 4 << 20
 _HEARD_S = 1.0
 
 
-class PythonGuest:
-    """A CPython that waits for orders. ``answer`` gets its letters; by default the last one is kept in ``told``."""
+class WasmPythonEngine(CellEngine):
+    """CPython as the engine of a session: loaded before the session is known, and then started with its plan."""
 
     def __init__(self, plan: GuestPlan) -> None:
-        self.is_image = plan.facts is not None
-        switches = replace(plan.switches, stack_bytes=_STACK_BYTES) if self.is_image else plan.switches
-        engine = make_engine(switches)
+        self.is_image = plan.booted
+        engine = make_engine(replace(plan.switches, stack_bytes=_STACK_BYTES) if self.is_image else plan.switches)
         self.store = wasmtime.Store(engine)
         self.store.set_epoch_deadline(1)
+        self.number = 0
+        self.line: HostLine | None = None
+        #: The last letter of the guest, and what it is given to do next.
         self.told: dict[str, Any] = {}
-        self.answer: Callable[[bytes], bytes] = self._keep
-        self.on_order: Callable[[str], None] = lambda _name: None
         self._order: dict[str, object] = {}
-        box = _IMAGE_BOX if self.is_image else _LARGE_BOX
+        self._interrupts: MemoryInterrupts | None = None
+        self._asking = False
+        box = LETTER_BOX if self.is_image else _LARGE_BOX
         self.wasi = PlainWasi(["python"], letter_box=box, letter=self._letter)
         linker = wasmtime.Linker(engine)
         self.wasi.define(linker)
@@ -81,111 +81,41 @@ class PythonGuest:
         self.export = Export(self.store, linker.instantiate(self.store, module))
         self.memory = self.export.memory()
         self.wasi.memory, self.wasi.store = self.memory, self.store
-        self._facts = plan.facts
         if self.is_image:
-            if plan.base is not None:
-                map_memory(self, os.open(plan.base, os.O_RDONLY | os.O_CLOEXEC))
-            self.read_record()
+            self._entry = ImageEntry(self.memory, self.store, self.export.find(TABLE))
             # A first call copies the pages of the memory that every cell writes to.
-            self.call("touch")
+            self._turn("touch")
 
-    def read_record(self) -> ImageEntry:
-        """Read how to enter an image from its memory, which may be another one than before."""
-        self._entry = ImageEntry(self, self.export.find(TABLE), self._facts or "")
-        return self._entry
-
-    def boot(self) -> None:
-        """Start our programs in a guest that is no image."""
-        if self._run(boot_source(_PROGRAMS, _LARGE_BOX, 'sys.modules["_sandbox"].begin()')):
+    def start(self, plan: SessionPlan, image: int | None) -> None:
+        """Begin a session, or go on with one whose memory is in the file ``image``."""
+        self.store.set_limits(memory_size=plan.memory_bytes, instances=1, tables=8, memories=1)
+        self.folders, self.scratch, self.indexes = Folders(plan.preopens), plan.scratch, plan.indexes
+        names = self.wasi.give(plan.preopens if self.is_image else self._large_folders(plan))
+        if image is not None:
+            map_memory(self.memory, self.store, image)
+        if self.is_image:
+            self._entry = ImageEntry(self.memory, self.store, self.export.find(TABLE))
+            self._entry.name_mounts(names[len(PLACES) :])
+            interrupts = self._interrupts = MemoryInterrupts(memory_base(self.memory, self.store), INTERRUPT)
+            self.wasi.stop = lambda: interrupts.came
+        if image is not None:
+            if not self.is_image:
+                self._unpack()
+            self._call("renew")
+        elif self.is_image:
+            self._call("begin", {"HOME": "/box", **plan.env})
+        elif self._run(boot_source(_PROGRAMS, _LARGE_BOX, 'sys.modules["_sandbox"].begin()')):
             raise wasmtime.WasmtimeError("the session's own program failed")
 
-    def call(self, name: str, *arguments: object) -> bool:
-        """Call a function of ``cell_boot.py``; returns False when it raised, which leaves the memory whole."""
-        self.told = {}
-        self._order = {"call": name, "arguments": list(arguments)}
-        if self.is_image:
-            return self._entry.call("turn")
-        return not self._run(_TURN)
-
-    def _run(self, code: str) -> int:
-        data = code.encode("utf-8", "surrogatepass")
-        place = self.export.function("host_alloc")(self.store, len(data)) & 0xFFFFFFFF
-        self.memory.write(self.store, data, place)
-        return int(self.export.function("turn")(self.store, place, len(data)))
-
-    def _letter(self, data: bytes) -> bytes:
-        if data == _NEXT:
-            self.on_order(str(self._order["call"]))
-            return json.dumps(self._order).encode()
-        return self.answer(data)
-
-    def _keep(self, data: bytes) -> bytes:
-        self.told = read_letter(data)
-        return b"{}"
-
-    def give(self, preopens: Sequence[Preopen]) -> list[str]:
-        """Give the guest these folders; returns the names of the mounts among them."""
-        return self.wasi.give(preopens)[PLACES:]
-
-
-def read_letter(data: bytes) -> dict[str, Any]:
-    """Parse a message of the guest, which may send anything; returns an empty one for what is none."""
-    try:
-        letter = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return letter if isinstance(letter, dict) else {}
-
-
-class WasmPythonEngine(CellEngine):
-    """CPython as the engine of a session."""
-
-    def __init__(self, guest: PythonGuest, plan: SessionPlan, image: int | None) -> None:
-        self.guest = guest
-        guest.store.set_limits(memory_size=plan.memory_bytes, instances=1, tables=8, memories=1)
-        guest.answer, guest.on_order = self._letter, self._ordered
-        self.folders, self.scratch, self.indexes = Folders(plan.preopens), plan.scratch, plan.indexes
-        self.number = 0
-        self.line: HostLine | None = None
-        #: Whether pages that were not written to are those that another new guest has too.
-        self._begun_alike = guest.is_image and (image is None or plan.changes)
-        self._interrupts: MemoryInterrupts | None = None
-        self._asking = False
-        if guest.is_image:
-            self._begin_image(plan, image)
-        else:
-            self._begin_large(plan, image)
-
-    def _begin_image(self, plan: SessionPlan, image: int | None) -> None:
-        guest = self.guest
-        mounts = guest.give(plan.preopens)
-        if image is not None:
-            (apply_changes if plan.changes else map_memory)(guest, image)
-        entry = guest.read_record()
-        entry.name_mounts(mounts)
-        size = guest.memory.data_len(guest.store)
-        interrupts = self._interrupts = MemoryInterrupts(memory_base(guest), size, entry.record["interrupt"])
-        guest.wasi.stop = lambda: interrupts.came
-        if image is None:
-            self._call("begin", {"HOME": "/box", **plan.env})
-        else:
-            self._call("renew")
-
-    def _begin_large(self, plan: SessionPlan, image: int | None) -> None:
+    def _large_folders(self, plan: SessionPlan) -> list[Preopen]:
         self.library = next(folder.host for folder in plan.preopens if folder.guest == _LIBRARY)
         self.figures, own = (os.path.join(plan.scratch, name) for name in ("matplotlib", "own"))
         for folder in (self.figures, own):
             os.makedirs(folder, exist_ok=True)
+        self.wasi.set_env({**_ENV, **plan.env})
         figures = Preopen(host=self.figures, guest=_FIGURES, writable=False)
         temporary = Preopen(host=own, guest="/tmp", writable=True)
-        self.guest.wasi.set_env({**_ENV, **plan.env})
-        self.guest.give([*plan.preopens[:2], figures, temporary, *plan.preopens[2:]])
-        if image is None:
-            self.guest.boot()
-        else:
-            map_memory(self.guest, image)
-            self._unpack()
-            self._call("renew")
+        return [*plan.preopens[:2], figures, temporary, *plan.preopens[2:]]
 
     def offer(self, line: HostLine) -> None:
         """Let cells call host functions; called before ``begin``."""
@@ -202,14 +132,27 @@ class WasmPythonEngine(CellEngine):
         if self._asking:
             raise KeyboardInterrupt
 
+    def _turn(self, name: str, *arguments: object) -> bool:
+        """Call a function of ``cell_boot.py``; returns False when it raised, which leaves the memory whole."""
+        self.told = {}
+        self._order = {"call": name, "arguments": list(arguments)}
+        return self._entry.call("turn") if self.is_image else not self._run(_TURN)
+
+    def _run(self, code: str) -> int:
+        """Run source text in the large Python; returns 0 unless it raised."""
+        data = code.encode("utf-8", "surrogatepass")
+        place = self.export.function("host_alloc")(self.store, len(data)) & 0xFFFFFFFF
+        self.memory.write(self.store, data, place)
+        return int(self.export.function("turn")(self.store, place, len(data)))
+
     def _call(self, name: str, *arguments: object) -> None:
-        """Call a function of ``cell_boot.py`` in the guest.
+        """Call a function of ``cell_boot.py``.
 
         Whatever leaves the guest in the middle of the call ends the worker: its memory cannot go on. The host rolls
         back to a checkpoint.
         """
         try:
-            returned = self.guest.call(name, *arguments)
+            returned = self._turn(name, *arguments)
         except BaseException as error:
             self._end(error)
         if not returned:
@@ -223,37 +166,34 @@ class WasmPythonEngine(CellEngine):
         write_all(2, describe_torn(error).encode("utf-8", "replace") + b"\n")
         os._exit(134)
 
-    def _ordered(self, name: str) -> None:
-        if name == "run" and self._interrupts is not None:
-            self._interrupts.arm()
-
     def _letter(self, data: bytes) -> bytes:
-        """Answer a message of the boot program. It comes from the guest, so everything in it is checked."""
+        """Answer a letter of the guest, which may send anything: what is none is an empty one."""
         if data.startswith(_CALL):
             # A call of a host function goes on as it came: reading it here would take a good part of its time.
             return self._called(data[len(_CALL) :])
-        letter = read_letter(data)
-        op = letter.pop("op", None)
+        if data == _NEXT:
+            if self._order["call"] == "run" and self._interrupts is not None:
+                self._interrupts.arm()
+            return json.dumps(self._order).encode()
+        try:
+            letter = json.loads(data)
+            op = letter.pop("op", None)
+        except (ValueError, RecursionError, AttributeError, TypeError):
+            return b"{}"
         if op == "input":
             return self._asked(str(letter.get("prompt", "")))
-        if op == "matplotlib" and not self.guest.is_image:
+        if op == "matplotlib" and not self.is_image:
             self._unpack()
         elif op == "ended":
             self._ended()
         elif op == "pip":
-            stopped = self.guest.wasi.stop
-            return json.dumps(install(letter, self.folders, self.scratch, self.indexes, stopped)).encode()
+            return json.dumps(install(letter, self.folders, self.scratch, self.indexes, self.wasi.stop)).encode()
         elif op == "show":
-            shown: dict[str, Any] = {
-                "op": "display",
-                "kind": letter.get("kind"),
-                "data": letter.get("data"),
-                "metadata": {},
-            }
-            self.worker.show({**shown, "display_id": None})
+            shown = {"op": "display", "kind": letter.get("kind"), "data": letter.get("data")}
+            self.worker.show({**shown, "metadata": {}, "display_id": None})
         elif op is not None:
             self._ended()
-            self.guest.told = letter
+            self.told = letter
         return b"{}"
 
     def _ended(self) -> None:
@@ -309,7 +249,7 @@ class WasmPythonEngine(CellEngine):
         before = self._refusals()
         with self._interrupts or contextlib.nullcontext():
             self._call_or_end("run", code, self.number)
-        told = self.guest.told
+        told = self.told
         if before is not None and self._refusals() == before:
             # The guest reports every MemoryError as the limit, also one that the program raised itself.
             told.pop("limit", None)
@@ -323,8 +263,8 @@ class WasmPythonEngine(CellEngine):
 
     def _refusals(self) -> int | None:
         """Return how often the guest's memory was refused to grow; None for a module that does not count it."""
-        counter = self.guest.export.find(REFUSED)
-        return int(counter.value(self.guest.store)) if isinstance(counter, wasmtime.Global) else None
+        counter = self.export.find(REFUSED)
+        return int(counter.value(self.store)) if isinstance(counter, wasmtime.Global) else None
 
     def touch(self) -> None:
         """See ``CellEngine``."""
@@ -333,42 +273,24 @@ class WasmPythonEngine(CellEngine):
     def names(self) -> int:
         """See ``CellEngine``."""
         self._call("names")
-        count = self.guest.told.get("count")
+        count = self.told.get("count")
         return count if isinstance(count, int) else 0
 
     def ask(self, what: str, code: str, position: int) -> dict[str, Any]:
-        """See ``CellEngine``. Two questions are about the state.
-
-        ``image`` writes the session's memory to the file that ``code`` names. ``changes`` writes its changed pages to
-        the descriptor that came with it; where these are not known the answer is empty, and the host asks for all.
-        """
+        """See ``CellEngine``; ``image`` writes the session's memory to the descriptor that came with it."""
         if what == "image":
-            return self._release() or {**write_memory(self.guest, code), "elapsed_s": 0.0}
-        if what == "changes":
-            return self._changes()
+            target = self.worker.channel.take_descriptor()
+            return self._release() or {**write_memory(self.memory, self.store, target), "elapsed_s": 0.0}
         self._call("ask", what, code, position)
-        answer = self.guest.told.get("answer")
+        answer = self.told.get("answer")
         return answer if isinstance(answer, dict) else {}
 
     def _release(self) -> dict[str, Any]:
         """Close files that only caches hold; returns those that are still open, which no memory has."""
-        if self.guest.is_image and self.guest.wasi.open_files():
+        if self.is_image and self.wasi.open_files():
             self._call("release")
-        opened = self.guest.wasi.open_files()
+        opened = self.wasi.open_files()
         return {"open_files": opened[:5]} if opened else {}
-
-    def _changes(self) -> dict[str, Any]:
-        target = self.worker.channel.take_descriptor()
-        if target is None:
-            return {}
-        try:
-            still_open = self._release()
-            pages = changed_pages(self.guest) if self._begun_alike else None
-            if pages is None or still_open:
-                return {}
-            return {**write_changes(self.guest, target, pages), "elapsed_s": 0.0}
-        finally:
-            os.close(target)
 
 
 class MemoryInterrupts:
@@ -383,15 +305,11 @@ class MemoryInterrupts:
 
     Args:
         base: where the memory of the guest begins.
-        size: its least size.
         words: the words of the memory that an interrupt sets.
 
     """
 
-    def __init__(self, base: int, size: int, words: Sequence[int]) -> None:
-        # A saved memory says itself where the words are; it may lie.
-        if any(not isinstance(word, int) or not 0 <= word <= size - 4 for word in words):
-            raise ValueError("the memory of the session has no place for an interrupt")
+    def __init__(self, base: int, words: Sequence[int]) -> None:
         self._words = [ctypes.c_int32.from_address(base + word) for word in words]
         self._lock = threading.Lock()
         self._armed = False
@@ -463,5 +381,5 @@ class MemoryInterrupts:
         self._written.set()
 
 
-#: Called by ``host_line.py``: what does not depend on the plan of a session, and the engine of one session.
-load, make = PythonGuest, WasmPythonEngine
+#: Called by ``host_line.py``.
+load = WasmPythonEngine

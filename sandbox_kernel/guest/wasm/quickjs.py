@@ -10,11 +10,12 @@ from the image in microseconds; loading the libraries takes seconds.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import wasmtime
 from wasmtime import _ffi as ffi
@@ -29,9 +30,6 @@ EVAL_MODULE, EVAL_COMPILE, EVAL_ASYNC = 1, 1 << 5, 1 << 7
 PENDING, FULFILLED, REJECTED = 0, 1, 2
 #: How much of the guest's stack JavaScript may use before it throws a RangeError.
 STACK_BYTES = 256 << 10
-
-HostCall = Callable[[list[str]], str]
-LoadModule = Callable[[str], str]
 
 
 class JavaScriptError(Exception):
@@ -83,9 +81,9 @@ class QuickJs:
 
     def __init__(self, store: wasmtime.Store, module: wasmtime.Module, linker: wasmtime.Linker) -> None:
         self.store = store
-        self.host: HostCall = lambda _request: "V"
+        self.host: Callable[[list[str]], str] = lambda _request: "V"
         self.interrupted: Callable[[], bool] = lambda: False
-        self.load_module: LoadModule = lambda name: ""
+        self.load_module: Callable[[str], str] = lambda name: ""
         #: Rejected promises without a handler: the handle of the reason, by the promise's identity.
         self.rejected: dict[int, int] = {}
         self._length_at = 0
@@ -95,60 +93,56 @@ class QuickJs:
 
     def boot(self) -> None:
         """Start the runtime in a new instance; an instance made from an image has it already."""
-        self._call("_initialize")
-        if self._call("qjs_init"):
+        self.ask("_initialize")
+        if self.ask("qjs_init"):
             raise RuntimeError("QuickJS did not start")
         for switch in ("interrupt_handler", "promise_rejection_handler", "module_loader"):
-            self._call(f"qjs_set_{switch}", 1)
-        self._call("qjs_set_max_stack_size", STACK_BYTES)
+            self.ask(f"qjs_set_{switch}", 1)
+        self.ask("qjs_set_max_stack_size", STACK_BYTES)
 
     def evaluate(self, source: str, name: str, flags: int = 0) -> int:
         """Evaluate code; returns the handle of its value, or of a promise if the code may await."""
-        code, size = self._put(source)
-        file, _ = self._put(name)
-        try:
-            return self._checked(self._call("qjs_eval", code, size, file, flags))
-        finally:
-            self.free_memory(code)
-            self.free_memory(file)
+        with self._texts(source, name) as ((code, size), (file, _)):
+            return self._checked(self.ask("qjs_eval", code, size, file, flags))
 
     def call(self, function: int, *arguments: int) -> int:
         """Call a function with these handles; returns the handle of its result."""
-        this = self._call("qjs_get_undefined")
+        this = self.ask("qjs_get_undefined")
         place = self._allocate(4 * len(arguments)) if arguments else 0
         if arguments:
             packed = b"".join(handle.to_bytes(4, "little") for handle in arguments)
             self.memory.write(self.store, packed, place)
         try:
-            return self._checked(self._call("qjs_call", function, this, len(arguments), place))
+            return self._checked(self.ask("qjs_call", function, this, len(arguments), place))
         finally:
             self.free(this)
             if place:
-                self.free_memory(place)
+                self.ask("wasm_free", place)
 
     def get(self, thing: int, name: str) -> int:
         """Return the handle of a property."""
-        place, _ = self._put(name)
-        try:
-            return self._checked(self._call("qjs_get_prop_string", thing, place))
-        finally:
-            self.free_memory(place)
+        with self._texts(name) as ((place, _),):
+            return self._checked(self.ask("qjs_get_prop_string", thing, place))
 
     def string(self, text: str) -> int:
         """Make a string and return its handle; the caller frees it."""
-        place, size = self._put(text)
-        try:
-            return self._checked(self._call("qjs_new_string", place, size))
-        finally:
-            self.free_memory(place)
+        with self._texts(text) as ((place, size),):
+            return self._checked(self.ask("qjs_new_string", place, size))
 
     def host_function(self, name: str = "host") -> int:
         """Return the handle of the function that calls the host, or that prints (``rewrite.py``)."""
-        place, size = self._put(name)
+        with self._texts(name) as ((place, size),):
+            return self._checked(self.ask("qjs_new_host_function", place, size, 0))
+
+    @contextlib.contextmanager
+    def _texts(self, *texts: str) -> Iterator[list[tuple[int, int]]]:
+        """Put texts into the guest's memory for one call; yields the address and size of each."""
+        places = [self._put(text) for text in texts]
         try:
-            return self._checked(self._call("qjs_new_host_function", place, size, 0))
+            yield places
         finally:
-            self.free_memory(place)
+            for place, _ in places:
+                self.ask("wasm_free", place)
 
     def text(self, handle: int, store: wasmtime.Store | wasmtime.Caller | None = None) -> str:
         """Return a value as a string."""
@@ -169,49 +163,30 @@ class QuickJs:
             raise IndexError(f"the guest names memory at {start} that it does not have")
         return ctypes.string_at(ctypes.addressof(self.memory.data_ptr(store).contents) + start, size)
 
-    def is_undefined(self, handle: int) -> bool:
-        """Whether a value is undefined."""
-        return bool(self._call("qjs_is_undefined", handle))
-
-    def promise_state(self, handle: int) -> int:
-        """Return PENDING, FULFILLED or REJECTED."""
-        return self._call("qjs_promise_state", handle)
-
     def promise_result(self, handle: int) -> int:
         """Return the value or the reason of a settled promise."""
-        return self._call("qjs_promise_result", handle)
-
-    def identity(self, handle: int) -> int:
-        """Return a number that is the same for every handle of the same object."""
-        return self._call("qjs_get_value_ptr", handle)
+        return self.ask("qjs_promise_result", handle)
 
     def run_jobs(self) -> None:
         """Run the pending jobs of promises; raises ``JavaScriptError`` if one throws."""
-        while self._call("qjs_is_job_pending"):
-            if self._call("qjs_execute_pending_job") < 0:
-                raise JavaScriptError(self._call("qjs_get_exception"))
-
-    def collect_garbage(self) -> None:
-        """Free unreachable objects, so that an image is small."""
-        self._call("qjs_run_gc")
+        while self.ask("qjs_is_job_pending"):
+            if self.ask("qjs_execute_pending_job") < 0:
+                raise JavaScriptError(self.ask("qjs_get_exception"))
 
     def free(self, handle: int) -> None:
         """Free a handle."""
-        self._call("qjs_free_value", handle)
+        self.ask("qjs_free_value", handle)
 
-    def free_memory(self, address: int, store: wasmtime.Store | wasmtime.Caller | None = None) -> None:
-        """Free memory of the guest that ``_put`` or ``_allocate`` allocated."""
-        self.export.function("wasm_free")(store if store is not None else self.store, address)
-
-    def _call(self, name: str, *arguments: int) -> int:
+    def ask(self, name: str, *arguments: int) -> int:
+        """Call a function of the module."""
         result = self.export.function(name)(self.store, *arguments)
         return result & 0xFFFFFFFF if isinstance(result, int) and result >= 0 else result or 0
 
     def _checked(self, handle: int) -> int:
         handle &= 0xFFFFFFFF
-        if self._call("qjs_is_exception", handle):
+        if self.ask("qjs_is_exception", handle):
             self.free(handle)
-            raise JavaScriptError(self._call("qjs_get_exception") & 0xFFFFFFFF)
+            raise JavaScriptError(self.ask("qjs_get_exception") & 0xFFFFFFFF)
         return handle
 
     def _allocate(self, size: int, store: wasmtime.Store | wasmtime.Caller | None = None) -> int:
@@ -248,7 +223,7 @@ class QuickJs:
         request = [self.text(int.from_bytes(handles[i : i + 4], "little"), caller) for i in range(0, len(handles), 4)]
         place, size = self._put(self.host(request), caller)
         handle = self.export.function("qjs_new_string")(caller, place, size)
-        self.free_memory(place, caller)
+        self.export.function("wasm_free")(caller, place)
         return int(handle)
 
     def _promise_rejection(self, caller: wasmtime.Caller, promise: int, reason: int, handled: int) -> None:
@@ -324,7 +299,7 @@ def make_image(plan: BakePlan) -> GuestEnding:
         store.set_wasi(config)
         js = QuickJs(store, wasmtime.Module(engine, ready), make_linker(engine))
         handles = _booted(js, plan)
-        js.collect_garbage()
+        js.ask("qjs_run_gc")
         memory = js.memory
         image = bake(ready, bytes(memory.read(store, 0, memory.data_len(store))))
         compiled = wasmtime.Module(engine, image).serialize()
@@ -373,17 +348,13 @@ def _loaded(js: QuickJs, library: LibraryPlan, folder: str) -> int | None:
     if library.kind == "script":
         js.free(js.evaluate(source, name))
         return None
-    if library.kind == "text":
-        return js.string(source)
-    if library.kind == "json":
-        return js.evaluate(f"JSON.parse({json.dumps(source)})", name)
     if library.kind == "commonjs":
         exported = js.evaluate(_COMMONJS.format(source), name)
     else:
         js.load_module = lambda wanted: _imported(wanted, library.imports)
         promise = js.evaluate(source, name, EVAL_MODULE)
         js.run_jobs()
-        if js.promise_state(promise) != FULFILLED:
+        if js.ask("qjs_promise_state", promise) != FULFILLED:
             raise JavaScriptError(js.promise_result(promise))
         exported = js.promise_result(promise)
     if library.name is None:

@@ -18,8 +18,8 @@ missing entry point.
 
 from __future__ import annotations
 
-import functools
 import os
+from collections.abc import Mapping, Sequence
 
 import wasmtime
 
@@ -59,85 +59,74 @@ def prepare(data: bytes, facts: ModuleFacts) -> bytes:
     """Return the module with counted growth and an exported start function; unchanged when it has neither."""
     if {REFUSED, START} & facts.exports.keys():
         raise binary.Malformed(f"the export names {REFUSED} and {START} are reserved; rename that export")
-    growing = _growing_bodies(data, facts)
-    if not growing and facts.start is None:
-        return data
-    exports: list[tuple[str, int, int]] = []
-    added: dict[int, bytes] = {}
-    if growing:
-        counter = facts.imported_globals + facts.globals
-        added[binary.TYPE] = bytes([0x60, 1, _I32, 1, _I32])
-        added[binary.FUNCTION] = unsigned(facts.types)
-        added[binary.GLOBAL] = bytes([_I32, _MUTABLE, 0x41, 0, 0x0B])
-        added[binary.CODE] = _counting_grow(counter)
-        exports.append((REFUSED, 3, counter))
+    counter, added = facts.imported_globals + facts.globals, facts.imported_functions + facts.functions
+    bodies = [_redirected(data, start, end, MEMORY_GROW, {0: added}) for start, end in facts.bodies]
+    contents: dict[int, bytes] = {}
+    exports = []
+    if any(body != data[start:end] for body, (start, end) in zip(bodies, facts.bodies, strict=True)):
+        contents[binary.TYPE] = _more(data, facts, binary.TYPE, bytes([0x60, 1, _I32, 1, _I32]))
+        contents[binary.FUNCTION] = _more(data, facts, binary.FUNCTION, unsigned(facts.types))
+        contents[binary.GLOBAL] = _more(data, facts, binary.GLOBAL, bytes([_I32, _MUTABLE, 0x41, 0, 0x0B]))
+        contents[binary.CODE] = _code([*bodies, _counting_grow(counter)])
+        exports.append(_export(REFUSED, "global", counter))
     if facts.start is not None:
-        exports.append((START, 0, facts.start))
-    added[binary.EXPORT] = b"".join(
-        unsigned(len(name)) + name.encode() + bytes([kind]) + unsigned(index) for name, kind, index in exports
-    )
-    return binary.assemble(_parts(data, facts, added, len(exports), growing))
+        exports.append(_export(START, "func", facts.start))
+    if not exports:
+        return data
+    contents[binary.EXPORT] = _more(data, facts, binary.EXPORT, *exports)
+    return _changed(data, facts.sections, contents)
 
 
-def _parts(
-    data: bytes, facts: ModuleFacts, added: dict[int, bytes], exports: int, growing: dict[int, list[int]]
-) -> list[tuple[int, bytes]]:
-    present = {section.id for section in facts.sections}
-    sections = [section for section in facts.sections if section.id != binary.START]
-    for number in added:
-        if number not in present:
-            # Insert an empty section at its place in the order; the addition below fills it.
-            rank = binary.ORDER.index(number)
-            behind = [i for i, s in enumerate(sections) if s.id in binary.ORDER[rank + 1 :]]
-            sections.insert(behind[0] if behind else len(sections), Section(number, 0, 0))
-    parts: list[tuple[int, bytes]] = []
-    for section in sections:
-        content = data[section.start : section.end]
-        if section.id == binary.CODE and growing:
-            content = _code(data, facts, growing, added[binary.CODE])
-        elif section.id in added:
-            content = _appended(content, added[section.id], exports if section.id == binary.EXPORT else 1)
-        parts.append((section.id, content))
-    return parts
+def _changed(module: bytes, sections: Sequence[Section], contents: Mapping[int, bytes]) -> bytes:
+    """Return the module with these contents of some sections, also of those that it lacks; without a start function."""
+    parts = [
+        (section.id, contents.get(section.id, module[section.start : section.end]))
+        for section in sections
+        if section.id != binary.START
+    ]
+    for number in contents.keys() - {number for number, _ in parts}:
+        behind = binary.ORDER[binary.ORDER.index(number) + 1 :]
+        place = next((at for at, (other, _) in enumerate(parts) if other in behind), len(parts))
+        parts.insert(place, (number, contents[number]))
+    return binary.assemble(parts)
 
 
-def _appended(content: bytes, addition: bytes, items: int = 1) -> bytes:
-    reader = Reader(content)
-    number = reader.unsigned() if content else 0
-    return unsigned(number + items) + content[reader.position :] + addition
+def _more(module: bytes, facts: ModuleFacts, number: int, *items: bytes) -> bytes:
+    """Return the content of a section with more items at its end."""
+    found = next((section for section in facts.sections if section.id == number), Section(number, 0, 0))
+    reader = Reader(module, found.start, found.end)
+    before = reader.unsigned() if found.end else 0
+    return unsigned(before + len(items)) + module[reader.position : found.end] + b"".join(items)
 
 
-def _growing_bodies(data: bytes, facts: ModuleFacts) -> dict[int, list[int]]:
-    """Return which functions grow the memory, and where; walks only bodies that contain the instruction's bytes."""
-    growing: dict[int, list[int]] = {}
-    for index, (start, end) in enumerate(facts.bodies):
-        if data.find(b"\x40\x00", start, end) < 0 and data.find(b"\x40\x80", start, end) < 0:
-            continue
-        code = skip_locals(data, start, end, 1 << 32)
-        places = [offset for offset, opcode in walk(data, code, end) if opcode == MEMORY_GROW]
-        if places:
-            growing[index] = places
-    return growing
+def _export(name: str, kind: str, index: int) -> bytes:
+    return unsigned(len(name)) + name.encode() + bytes([binary.KINDS.index(kind)]) + unsigned(index)
 
 
-def _code(data: bytes, facts: ModuleFacts, growing: dict[int, list[int]], counting_grow: bytes) -> bytes:
-    call = bytes([CALL]) + unsigned(facts.imported_functions + facts.functions)
-    bodies = [unsigned(facts.functions + 1)]
-    for index, (start, end) in enumerate(facts.bodies):
-        pieces, rest = [], start
-        for offset in growing.get(index, ()):
+def _code(bodies: Sequence[bytes]) -> bytes:
+    return unsigned(len(bodies)) + b"".join(unsigned(len(body)) + body for body in bodies)
+
+
+def _redirected(data: bytes, start: int, end: int, opcode: int, calls: Mapping[int, int]) -> bytes:
+    """Return a function body in which this instruction with some operands is a call of a function."""
+    # Walks only bodies that contain the bytes of the instruction; a number may be written longer than it needs.
+    wanted = [bytes([opcode]) + unsigned(old) for old in calls] + [bytes([opcode, old & 0x7F | 0x80]) for old in calls]
+    if all(data.find(pattern, start, end) < 0 for pattern in wanted):
+        return data[start:end]
+    pieces, rest = [], start
+    for offset, found in walk(data, skip_locals(data, start, end, 1 << 32), end):
+        if found == opcode:
             reader = Reader(data, offset + 1, end)
-            reader.unsigned()
-            pieces += [data[rest:offset], call]
-            rest = reader.position
-        body = b"".join([*pieces, data[rest:end]])
-        bodies += [unsigned(len(body)), body]
-    return b"".join([*bodies, counting_grow])
+            target = calls.get(reader.unsigned())
+            if target is not None:
+                pieces += [data[rest:offset], bytes([CALL]) + unsigned(target)]
+                rest = reader.position
+    return b"".join([*pieces, data[rest:end]])
 
 
 def _counting_grow(counter: int) -> bytes:
     index = unsigned(counter)
-    body = b"".join([
+    return b"".join([
         b"\x01\x01\x7f",  # one local i32: the answer
         b"\x20\x00\x40\x00\x22\x01\x41\x7f\x46",  # (i32.eq (local.tee 1 (memory.grow (local.get 0))) (i32.const -1))
         b"\x04\x40",  # if: refused
@@ -145,40 +134,26 @@ def _counting_grow(counter: int) -> bytes:
         b"\x23", index, b"\x41", signed(MOST_REFUSALS), b"\x4a\x04\x40\x00\x0b",  # if counter > most: unreachable
         b"\x0b\x20\x01\x0b",
     ])  # fmt: skip
-    return unsigned(len(body)) + body
 
 
 #: What ``exposed`` exports of a module, so that its booted memory can be entered.
-TABLE, STACK = "__sandbox_table", "__sandbox_stack"
+TABLE = "__sandbox_table"
 
 
 def exposed(module: bytes, facts: ModuleFacts) -> bytes:
-    """Return the module with its first table and its only global exported; raises ``Malformed`` if it has others."""
+    """Return the module with its first table exported; raises ``Malformed`` unless it has one global, its stack."""
     if facts.globals != 1 or facts.imported_globals or facts.start is not None:
         raise Malformed(
             f"a module with {facts.globals} globals and {facts.imported_globals} imported ones is not booted"
         )
-    added = {**facts.exports, TABLE: ("table", 0), STACK: ("global", 0)}
-    return _changed(module, {binary.EXPORT: _exports(added)})
+    added = _more(module, facts, binary.EXPORT, _export(TABLE, "table", 0))
+    return _changed(module, facts.sections, {binary.EXPORT: added})
 
 
 def with_stack(image: bytes, stack: int) -> bytes:
     """Return the image with this first value of its only global, the stack pointer."""
-    return _changed(image, {binary.GLOBAL: unsigned(1) + bytes([_I32, _MUTABLE]) + _constant(stack) + b"\x0b"})
-
-
-def _changed(module: bytes, contents: dict[int, bytes]) -> bytes:
-    parts = [(section.id, contents.get(section.id, module[section.start : section.end]))
-             for section in binary.sections(module) if section.id != binary.CUSTOM]  # fmt: skip
-    return binary.assemble(parts)
-
-
-def _exports(exports: dict[str, tuple[str, int]]) -> bytes:
-    items = (
-        unsigned(len(name.encode())) + name.encode() + bytes([binary.KINDS.index(kind)]) + unsigned(index)
-        for name, (kind, index) in exports.items()
-    )
-    return unsigned(len(exports)) + b"".join(items)
+    content = unsigned(1) + bytes([_I32, _MUTABLE]) + _constant(stack) + b"\x0b"
+    return _changed(image, binary.sections(image), {binary.GLOBAL: content})
 
 
 _OS_PAGE = 4096
@@ -188,38 +163,22 @@ def bake(module: bytes, memory: bytes) -> bytes:
     """Return the module with this initial content of its memory."""
     if len(memory) % PAGE_BYTES:
         raise Malformed("an image must be whole pages of memory")
-    first, last = _used(memory)
-    segment = b"\0" + _constant(first) + b"\x0b"
-    data = unsigned(1) + segment + unsigned(last - first) + memory[first:last]
-    parts: list[tuple[int, bytes]] = []
-    for section in binary.sections(module):
-        content = module[section.start : section.end]
-        if section.id == binary.MEMORY:
-            content = _sized(content, len(memory) // PAGE_BYTES)
-        elif section.id == binary.DATA:
-            content = data
-        elif section.id == binary.DATA_COUNT:
-            content = unsigned(1)
-        elif section.id == binary.START:
-            continue
-        parts.append((section.id, content))
-    return binary.assemble(parts)
-
-
-def _used(memory: bytes) -> tuple[int, int]:
-    first = len(memory) - len(memory.lstrip(b"\0"))
-    last = len(memory.rstrip(b"\0"))
-    start = first // _OS_PAGE * _OS_PAGE
-    return start, max(start, -(-last // _OS_PAGE) * _OS_PAGE)
-
-
-def _sized(content: bytes, pages: int) -> bytes:
-    reader = Reader(content)
-    if reader.unsigned() != 1:
-        raise Malformed("only a module with one memory can be made into an image")
-    flags = reader.byte()
-    least = reader.unsigned()
-    return unsigned(1) + bytes([flags]) + unsigned(max(least, pages)) + content[reader.position :]
+    start = (len(memory) - len(memory.lstrip(b"\0"))) // _OS_PAGE * _OS_PAGE
+    end = max(start, -(-len(memory.rstrip(b"\0")) // _OS_PAGE) * _OS_PAGE)
+    data = unsigned(1) + b"\0" + _constant(start) + b"\x0b" + unsigned(end - start) + memory[start:end]
+    sections = binary.sections(module)
+    contents = {binary.DATA: data}
+    for section in sections:
+        if section.id == binary.DATA_COUNT:
+            contents[section.id] = unsigned(1)
+        elif section.id == binary.MEMORY:
+            reader = Reader(module, section.start, section.end)
+            if reader.unsigned() != 1:
+                raise Malformed("only a module with one memory can be made into an image")
+            flags, least = reader.byte(), reader.unsigned()
+            pages = unsigned(1) + bytes([flags]) + unsigned(max(least, len(memory) // PAGE_BYTES))
+            contents[section.id] = pages + module[reader.position : section.end]
+    return _changed(module, sections, contents)
 
 
 def _constant(value: int) -> bytes:
@@ -276,40 +235,13 @@ def with_console(module: bytes, facts: ModuleFacts) -> bytes:
     except (StopIteration, KeyError):
         raise Malformed("this is not the QuickJS module that the console is made for") from None
     added = facts.imported_functions + facts.functions
-    parts: list[tuple[int, bytes]] = []
-    for section in facts.sections:
-        content = module[section.start : section.end]
-        if section.id == binary.FUNCTION:
-            content = _appended(content, unsigned(_type_of(module, facts, targets[0])))
-        elif section.id == binary.CODE:
-            bodies = [_redirected(module, *body, {targets[0]: added}) for body in facts.bodies]
-            bodies.append(_own_body(tuple(targets)))
-            content = unsigned(len(bodies)) + b"".join(unsigned(len(body)) + body for body in bodies)
-        parts.append((section.id, content))
-    return binary.assemble(parts)
-
-
-def _redirected(data: bytes, start: int, end: int, calls: dict[int, int]) -> bytes:
-    """Return a function body in which calls of some functions are replaced by calls of others."""
-    wanted = [bytes([CALL]) + unsigned(old) for old in calls]
-    if all(data.find(pattern, start, end) < 0 for pattern in wanted):
-        return data[start:end]
-    pieces, rest = [], start
-    for offset, opcode in walk(data, skip_locals(data, start, end, 1 << 32), end):
-        if opcode == CALL:
-            reader = Reader(data, offset + 1, end)
-            target = reader.unsigned()
-            if target in calls:
-                pieces += [data[rest:offset], bytes([CALL]) + unsigned(calls[target])]
-                rest = reader.position
-    return b"".join([*pieces, data[rest:end]])
-
-
-@functools.lru_cache(maxsize=1)
-def _own_body(targets: tuple[int, ...]) -> bytes:
-    data = bytes(wasmtime.wat2wasm(_CONSOLE))
-    ((start, end),) = inspect(data, Caps()).bodies
-    return _redirected(data, start, end, dict(enumerate(targets)))
+    own = bytes(wasmtime.wat2wasm(_CONSOLE))
+    ((start, end),) = inspect(own, Caps()).bodies
+    bodies = [_redirected(module, *body, CALL, {targets[0]: added}) for body in facts.bodies]
+    bodies.append(_redirected(own, start, end, CALL, dict(enumerate(targets))))
+    kind = unsigned(_type_of(module, facts, targets[0]))
+    contents = {binary.FUNCTION: _more(module, facts, binary.FUNCTION, kind), binary.CODE: _code(bodies)}
+    return _changed(module, facts.sections, contents)
 
 
 def _type_of(module: bytes, facts: ModuleFacts, wanted: int) -> int:

@@ -13,6 +13,7 @@ The host starts the program before it has a plan (``wait``): forked when its jai
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ from dataclasses import dataclass, replace
 import wasmtime
 
 from .binary import PAGE_BYTES
-from .embedder import JavaScriptEmbedder, Untranslated
+from .embedder import JavaScriptEmbedder
 from .engine import (
     PLAIN,
     GuestEnding,
@@ -37,9 +38,8 @@ from .engine import (
 from .guest_fetch import WHERE
 from .guest_files import Folders
 from .host_line import receive_order
-from .memory import Entered, map_memory
-from .plan import BootPlan, CompilePlan, PackagesPlan, Plan, RunPlan, read_fields, read_plan
-from .python_image import PLACES, ImageEntry
+from .plan import BootPlan, CompilePlan, Plan, RunPlan, read_fields, read_plan
+from .python_image import LETTER_BOX, OUT_OF_MEMORY, PLACES, ImageEntry
 from .quickjs import QuickJs, make_image
 from .rewrite import ENTRY, REFUSED, START, TABLE, compile_module
 from .wasi import PlainWasi
@@ -48,14 +48,8 @@ from .wasi import PlainWasi
 _GRACE_S = 0.1
 #: Native stack besides the guest's own, for the engine's calls and this interpreter.
 _HOST_STACK_BYTES = 4 << 20
-_TABLES, _INSTANCES, _MEMORIES = 8, 1, 1
-#: The file beside a program that declares the host functions.
-HOST_TYPES = "host.d.ts"
 #: The descriptor of the channel to the host, for the report and for questions.
 _CHANNEL = 3
-#: The descriptor that leads a Python to host functions: that of the folder with the program, which can be neither read
-#: nor written otherwise. ``backends/functions/inside.py`` has it too.
-_LETTER_BOX, _PROGRAM_FOLDER = 6, "/cell"
 #: A start value so low that refusals by the module's own maximum never reach zero and count as ours.
 _NEVER = -(1 << 31)
 
@@ -80,35 +74,34 @@ class GuestThread:
     def run(self) -> None:
         """Run the guest to its end and set ``ending``; called on the guest's thread."""
         try:
-            self.ending = self._measured(self._run())
+            try:
+                ending = self._call()
+            except (wasmtime.WasmtimeError, wasmtime.Trap, GuestExit) as error:
+                ending = ending_of(error)
+            except MemoryError:  # the guest's memory is full: an argument could not be passed to it
+                ending = GuestEnding(end="memory", message="the guest has no memory left", refused=1)
+            self.ending = self._measured(ending)
         except BaseException as error:  # a bug of this program: the main thread raises it
             self.failure = error
-
-    def _run(self) -> GuestEnding:
-        try:
-            return self._call()
-        except (wasmtime.WasmtimeError, wasmtime.Trap, GuestExit) as error:
-            return ending_of(error)
-        except MemoryError:  # the guest's memory is full: an argument could not be passed to it
-            return GuestEnding(end="memory", message="the guest has no memory left", refused=1)
 
     def _call(self) -> GuestEnding:
         plan, store = self.plan, self.store
         module = self.parts.module(plan.module)
-        store.set_limits(
-            memory_size=plan.memory_bytes,
-            table_elements=plan.table_elements,
-            instances=_INSTANCES,
-            tables=_TABLES,
-            memories=_MEMORIES,
-        )
+        store.set_limits(plan.memory_bytes, plan.table_elements, instances=1, tables=8, memories=1)
         store.set_epoch_deadline(1)
         if plan.fuel is not None:
             store.set_fuel(plan.fuel)
         wasi = self._own_wasi(module)
-        linker = self.parts.linker if wasi is None else make_linker(self.parts.engine, wasi)
+        linker = self.parts.linker if wasi is None else make_linker(self.parts.engine, wasi.define)
         if wasi is None:
-            store.set_wasi(_wasi(plan))
+            config = wasmtime.WasiConfig()
+            config.argv, config.env = list(plan.argv), list(plan.env.items())
+            config.inherit_stdin()
+            config.inherit_stdout()
+            config.inherit_stderr()
+            for folder in plan.preopens:
+                config.preopen_dir(folder.host, folder.guest, folder.writable)
+            store.set_wasi(config)
         make_repeatable(linker, plan.clock_ns, plan.seed)
         if plan.program is not None:
             return self._javascript(module)
@@ -116,11 +109,9 @@ class GuestThread:
         self._watch(exports.get("memory"), exports.get(REFUSED))
         if self.memory is not None and wasi is not None:
             wasi.memory, wasi.store = self.memory, store
-        if plan.memory is not None and self.memory is not None:
-            map_memory(Entered(self.memory, store), os.open(plan.memory, os.O_RDONLY | os.O_CLOEXEC))
-        if plan.facts is not None and self.memory is not None:
-            image = ImageEntry(Entered(self.memory, store), exports[TABLE], plan.facts)
-            image.name_mounts([folder.guest for folder in plan.preopens[PLACES:]])
+        if plan.booted and self.memory is not None:
+            image = ImageEntry(self.memory, store, exports[TABLE])
+            image.name_mounts([folder.guest for folder in plan.preopens[len(PLACES) :]])
             image.run_program(plan.argv, plan.env)
         for function in (exports.get(START), exports[ENTRY]):
             if isinstance(function, wasmtime.Func):
@@ -138,15 +129,15 @@ class GuestThread:
             return None
         if not any(item.name == "memory" and isinstance(item.type, wasmtime.MemoryType) for item in module.exports):
             return None
-        calls = line is not None and [folder.guest for folder in plan.preopens][3:4] == [_PROGRAM_FOLDER]
+        calls = line is not None and tuple(folder.guest for folder in plan.preopens[: len(PLACES)]) == PLACES
 
         def answer(message: bytes) -> bytes:
             assert line is not None
             return json.dumps({"functions": line.listing}).encode() if message == b"{}" else line.answer(message)
 
-        wasi = PlainWasi(plan.argv, plan.env, letter_box=_LETTER_BOX if calls else -1, letter=answer)
+        wasi = PlainWasi(plan.argv, plan.env, letter_box=LETTER_BOX if calls else -1, letter=answer)
         wasi.give(plan.preopens)
-        wasi.read_input = _AskedInput().read if plan.asks else _read_input
+        wasi.read_input = _AskedInput().read if plan.asks else functools.partial(os.read, 0)
         return wasi
 
     def _javascript(self, module: wasmtime.Module) -> GuestEnding:
@@ -162,15 +153,14 @@ class GuestThread:
         if plan.line is not None:
             guest.offer(plan.line)
         program = plan.program or ""
-        source = folders.read(program).decode("utf-8", "replace")
+        source, name = folders.read(program).decode("utf-8", "replace"), os.path.basename(program)
         guest.begin([plan.argv[0], program, *plan.argv[1:]], plan.env)
-        try:
-            code = guest.run_translated(
-                source, os.path.basename(program), plan.translate, _host_types(folders, program)
-            )
-        except Untranslated:
-            return GuestEnding(end="untranslated", code=1)
-        return GuestEnding(end="exit", code=code)
+        if plan.translate is not None:
+            translated = guest.translated(plan.translate, source, name)
+            if translated is None:
+                return GuestEnding(end="untranslated", code=1)
+            source = translated
+        return GuestEnding(end="exit", code=guest.run(source, name))
 
     def _watch(self, memory: object, refused: object) -> None:
         """Remember the guest's memory and its counter of refused growths."""
@@ -185,7 +175,7 @@ class GuestThread:
 
     def _measured(self, ending: GuestEnding) -> GuestEnding:
         store, plan = self.store, self.plan
-        if ending.end == "exit" and plan.memory_exit is not None and ending.code == plan.memory_exit:
+        if plan.booted and ending.code == OUT_OF_MEMORY:
             ending = replace(ending, code=1, refused=1)
         refused = ending.refused or (self.refused.value(store) if self.refused is not None and self._ours else 0)
         failed = ending.end == "trap" or (ending.end == "exit" and ending.code != 0)
@@ -197,14 +187,6 @@ class GuestThread:
             memory_bytes=self.memory.data_len(store) if self.memory is not None else ending.memory_bytes,
             refused=int(refused),
         )
-
-
-def _host_types(folders: Folders, program: str) -> str:
-    """Return the file with the types of host functions, which the host puts beside a program whose types it checks."""
-    try:
-        return folders.read(os.path.join(os.path.dirname(program), HOST_TYPES)).decode()
-    except OSError:
-        return ""
 
 
 def _asked(prompt: str) -> str:
@@ -242,22 +224,6 @@ class _AskedInput:
         return part
 
 
-def _read_input(size: int) -> bytes:
-    return os.read(0, size)
-
-
-def _wasi(plan: RunPlan) -> wasmtime.WasiConfig:
-    config = wasmtime.WasiConfig()
-    config.argv = list(plan.argv)
-    config.env = list(plan.env.items())
-    config.inherit_stdin()
-    config.inherit_stdout()
-    config.inherit_stderr()
-    for folder in plan.preopens:
-        config.preopen_dir(folder.host, folder.guest, folder.writable)
-    return config
-
-
 def run_guest(plan: RunPlan, ahead: Parts | None = None) -> GuestEnding:
     """Run the plan on a thread while this thread keeps the time; uses the parts made in advance if they fit."""
     for folder in plan.preopens:
@@ -279,21 +245,6 @@ def run_guest(plan: RunPlan, ahead: Parts | None = None) -> GuestEnding:
     return guest.ending
 
 
-def _report(status: str, ending: GuestEnding) -> None:
-    if status.isdigit():
-        os.write(int(status), ending.line())
-        return
-    with open(status, "wb") as file:
-        file.write(ending.line())
-
-
-def _exit_code(ending: GuestEnding) -> int:
-    """Return the exit code that is nearest to the ending; only the report is exact."""
-    if ending.end == "exit" and ending.code is not None:
-        return ending.code if 0 <= ending.code <= 255 else 1
-    return 0 if ending.end == "compiled" else 134
-
-
 def carry_out(plan: Plan, status: str, ahead: Parts | None = None) -> int:
     """Carry out the plan, send the report, and return the exit code: the guest's where that is possible."""
     if isinstance(plan, RunPlan):
@@ -301,19 +252,19 @@ def carry_out(plan: Plan, status: str, ahead: Parts | None = None) -> int:
     elif isinstance(plan, CompilePlan):
         ending = compile_module(plan)
     elif isinstance(plan, BootPlan):
-        from .boot_python import boot_on_a_thread
+        from .boot_python import make_booted
 
-        ending = boot_on_a_thread(plan)
-    elif isinstance(plan, PackagesPlan):
-        from .boot_python import load_packages
-
-        ending = load_packages(plan)
+        ending = make_booted(plan)
     else:
         ending = make_image(plan)
     if ending.end in ("trap", "memory", "fuel") and ending.message:
         os.write(2, ending.message.encode() + b"\n")
-    _report(status, ending)
-    return _exit_code(ending)
+    with open(int(status) if status.isdigit() else status, "wb") as file:
+        file.write(ending.line())
+    # The exit code that is nearest to the ending; only the report is exact.
+    if ending.end == "exit" and ending.code is not None:
+        return ending.code if 0 <= ending.code <= 255 else 1
+    return 0 if ending.end == "compiled" else 134
 
 
 def main() -> None:

@@ -238,15 +238,11 @@ def tightest(left: Sequence[Group]) -> dict[str, str]:
     found: dict[str, str] = {}
     for group in left:
         for name, value in group.limits.items():
-            if name not in found or _narrower(name, value, found[name]):
+            # The nearest set of processors already lies within those above it.
+            narrower = not name.startswith("cpuset.") and name in found and _share(value) < _share(found[name])
+            if name not in found or narrower:
                 found[name] = value
     return found
-
-
-def _narrower(name: str, value: str, than: str) -> bool:
-    if name.startswith("cpuset."):
-        return False  # the nearest one already lies within those above it
-    return _share(value) < _share(than)
 
 
 def _share(value: str) -> float:
@@ -284,16 +280,11 @@ class Group:
 def own_groups() -> dict[str, str]:
     """Return our own group in each hierarchy: controller name (``""`` for version 2) to path."""
     groups: dict[str, str] = {}
-    for line in own_groups_text().splitlines():
+    for line in read("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         for name in controllers.split(","):
             groups[name] = path
     return groups
-
-
-def own_groups_text() -> str:
-    """Return the content of /proc/self/cgroup."""
-    return read("/proc/self/cgroup")
 
 
 def mounts() -> dict[str, tuple[str, str]]:

@@ -25,8 +25,8 @@ from sandbox_kernel.jail.accounting.cgroup_place import (
     own_chain,
     own_folder,
     own_groups,
-    own_groups_text,
     plans,
+    read,
     sweep,
     why_none,
 )
@@ -120,7 +120,7 @@ os.register_at_fork(after_in_child=_forget)
 
 def _look_around() -> _Search:
     try:
-        before = own_groups_text()
+        before = read("/proc/self/cgroup")
         groups, mounted = own_groups(), mounts()
     except OSError as error:
         return _Search(None, Shortfall(f"the kernel gives no information about control groups ({error})", ""), "")
@@ -165,7 +165,8 @@ def _notes(chain: Sequence[Group], plan: PlacePlan) -> tuple[str, ...]:
 def _version_1(
     groups: Mapping[str, str], mounted: Mapping[str, tuple[str, str]], failures: list[str]
 ) -> tuple[Hierarchies, tuple[Place, ...]] | None:
-    folders = {name: _writable(own_folder(name, groups, mounted)) for name in ("memory", "pids", "")}
+    folders = {name: own_folder(name, groups, mounted) for name in ("memory", "pids", "")}
+    folders = {name: folder if folder and os.access(folder, os.W_OK) else None for name, folder in folders.items()}
     if folders["memory"] is None:
         return None
     made: dict[str, Place] = {}
@@ -182,10 +183,6 @@ def _version_1(
             place.remove()
         return None
     return Hierarchies(1, memory, pids, unified), tuple(made.values())
-
-
-def _writable(folder: str | None) -> str | None:
-    return folder if folder is not None and os.access(folder, os.W_OK) else None
 
 
 def _shortfall(chain: Sequence[Group], version_1: str | None, failures: Sequence[str]) -> Shortfall:

@@ -40,14 +40,7 @@ class _Pass:
 
 
 class FolderWatch:
-    """Watches one folder.
-
-    Args:
-        path: The folder.
-        limit_bytes: How much it may hold.
-        members: Returns the processes whose deleted files count.
-
-    """
+    """Watches one folder that may hold ``limit_bytes``; ``members`` returns the processes whose deleted files count."""
 
     def __init__(self, path: str, limit_bytes: int, members: Callable[[], list[int]]) -> None:
         self._path = path
@@ -76,7 +69,9 @@ class FolderWatch:
         now = time.monotonic()
         urgent = self._room_vanishes()
         if now >= self._rest_until and not last:
-            self._deleted = self._find_deleted(thorough=urgent)
+            with contextlib.suppress(OSError):
+                device = os.stat(self._path).st_dev
+                self._deleted = deleted_files(self._members(), device, thorough=urgent)
             self._rest_until = now + _REST * (time.monotonic() - now)
         if last or urgent > self._urgent:
             self._begin()
@@ -153,13 +148,6 @@ class FolderWatch:
         finally:
             os.close(fd)
 
-    def _find_deleted(self, *, thorough: bool) -> Deleted:
-        try:
-            device = os.stat(self._path).st_dev
-        except OSError:
-            return Deleted()
-        return deleted_files(self._members(), device, thorough=thorough)
-
 
 def _taken(path: str) -> tuple[int, int]:
     """Return the used bytes and files of the file system of a path."""
@@ -235,20 +223,16 @@ def _in_descriptors(task: str, device: int, found: Deleted, *, in_flight: bool) 
     for name in names:
         with contextlib.suppress(OSError):
             info = os.stat(f"{task}/fd/{name}")
-            if in_flight and stat.S_ISSOCK(info.st_mode):
-                found.hidden = found.hidden or _carries_files(f"{task}/fdinfo/{name}")
+            if in_flight and stat.S_ISSOCK(info.st_mode) and not found.hidden:
+                # A message may carry descriptors. The kernel does not say which ones.
+                with open(f"{task}/fdinfo/{name}", "rb") as file:
+                    found.hidden = any(line.startswith(b"scm_fds:") and int(line.split()[1]) > 0 for line in file)
             _note(info, device, found)
 
 
 def _note(info: os.stat_result, device: int, found: Deleted) -> None:
     if info.st_nlink == 0 and stat.S_ISREG(info.st_mode) and info.st_dev == device:
         found.sizes[info.st_ino] = info.st_blocks * _BLOCK
-
-
-def _carries_files(path: str) -> bool:
-    """Whether a socket contains descriptors in messages. The kernel does not say which ones."""
-    with open(path, "rb") as file:
-        return any(line.startswith(b"scm_fds:") and int(line.split()[1]) > 0 for line in file)
 
 
 def _in_mappings(task: str, device: int, found: Deleted) -> None:

@@ -10,7 +10,6 @@ import functools
 import os
 import time
 from collections.abc import Callable, Collection
-from typing import Protocol
 
 from sandbox_kernel.errors import EnforcerUnavailable, InvalidRequest, install_line
 from sandbox_kernel.limits import MIB
@@ -25,32 +24,16 @@ _MACHINE_PIDS = "pid:[4026531836]"
 Members = Callable[[], Collection[int]]
 
 
-class GpuCounts(Protocol):
-    """The driver's list of processes."""
-
-    def by_process(self) -> dict[int, int]:
-        """Return the memory on all cards, in bytes, by pid."""
-
-
 class GpuMeter:
     """Counts one sandbox. ``exceeded`` is called at every tick; ``peak_bytes`` is what was seen at most.
 
-    Args:
-        members: Returns the pids of the sandbox.
-        limit_mb: The most memory that it may hold; None for no limit.
-        counts: The driver's list; None where it cannot be read, and nothing is limited.
-
+    ``counts`` is the driver's list; None where it cannot be read, and nothing is limited.
     """
 
-    def __init__(self, members: Members, limit_mb: int | None, counts: GpuCounts | None) -> None:
+    def __init__(self, members: Members, limit_mb: int | None, counts: Nvml | None) -> None:
         self._members, self._limit_mb, self._counts = members, limit_mb, counts
         self._next = 0.0
         self.peak_bytes: int | None = None
-
-    def restart(self) -> None:
-        """Measure the peak from now on. Each cell of a session has its own peak."""
-        self.peak_bytes = None
-        self._next = 0.0
 
     def exceeded(self) -> bool:
         """Whether the sandbox holds more than its limit. Asks the driver from time to time."""
@@ -75,7 +58,7 @@ class Nvml:
         self._cards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 
     def by_process(self) -> dict[int, int]:
-        """See ``GpuCounts``."""
+        """Return the memory on all cards, in bytes, by pid."""
         found: dict[int, int] = {}
         for card in self._cards:
             try:
@@ -107,13 +90,7 @@ def open_counts() -> Nvml | str:
 
 
 def check_gpu_limit(limit_mb: int | None, rule: GpuRule | None) -> None:
-    """Refuse a limit that cannot be held here, before anything runs.
-
-    Raises:
-        InvalidRequest: The policy allows no GPU.
-        EnforcerUnavailable: The driver's list cannot be read.
-
-    """
+    """Raise ``InvalidRequest`` for a limit without a GPU, ``EnforcerUnavailable`` for one that cannot be held here."""
     if limit_mb is None:
         return
     if rule is None:

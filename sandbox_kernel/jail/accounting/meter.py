@@ -1,7 +1,6 @@
 """Limits and counts memory, processes and CPU time of one sandbox.
 
-With ``CgroupMeter`` the kernel limits and counts. ``WatchdogMeter`` is used where no control group can be made. Both
-have the methods of ``Meter``; ``exact`` says which of the two it is.
+With ``CgroupMeter`` the kernel limits and counts. ``Meter`` itself is used where no control group can be made.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import contextlib
 import errno
 import os
 import signal
-from abc import ABC, abstractmethod
 
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroup_place import GROUP_PREFIX, read, write
@@ -56,18 +54,17 @@ class Disk:
     over: bool
 
 
-def of_file_system(fd: int) -> Disk:
-    """Measure a folder that is its own file system. The kernel limits its size, but not the number of files."""
-    seen = os.fstatvfs(fd)
-    too_many = seen.f_files - seen.f_ffree > MAX_INODES
-    return Disk(full=too_many or seen.f_bavail == 0, over=too_many)
+class Meter:
+    """The meter of one sandbox. ``jail.py`` calls attach, arm and close; ``run_job.py`` and sessions call the rest.
 
+    This one is for hosts where no control group can be made. It limits by sampling /proc every few milliseconds: best
+    effort. The kernel still limits each process (RLIMIT_DATA) and their number (RLIMIT_NPROC in the sandbox's own user
+    namespace). The meter limits the sum. ``CgroupMeter`` replaces every limit and count by those of the kernel.
+    """
 
-class Meter(ABC):
-    """The meter of one sandbox. ``jail.py`` calls attach, arm and close; ``run_job.py`` and sessions call the rest."""
-
-    mechanism: str
-    exact: bool
+    mechanism = "RLIMIT_DATA and a watchdog"
+    #: Whether the kernel limits and counts.
+    exact = False
 
     def __init__(self) -> None:
         self._pid: int | None = None
@@ -76,6 +73,9 @@ class Meter(ABC):
         self._full = False
         #: CPU time of making the sandbox ready, which does not count for the program.
         self._cpu_before = 0.0
+        self._memory_bytes = self._peak = 0
+        self._cpu = 0.0
+        self._crowded = self._exceeded = False
 
     def attach(self, pid: int) -> None:
         """Count this process. Called before the program starts. The first one is the root of the tree."""
@@ -92,22 +92,31 @@ class Meter(ABC):
         and only a sandbox with more than that has too many: one that was refused a process lives on.
         """
         self._processes, self._most_processes = processes, processes + spare_processes
+        self._memory_bytes = memory_bytes
+        self._cpu_before = 0.0
+        self._cpu_before = self.cpu_seconds()
+        self._cpu = 0.0
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
-        """Change the limits. Sessions do that between cells, because checkpoints need memory too."""
+        """Change the limits; what was used still counts. Sessions do that between cells, for their checkpoints."""
         self._processes, self._most_processes = processes, max(processes, self._most_processes)
+        self._memory_bytes = memory_bytes
 
     def reset_peak(self) -> None:
         """Measure the peak from now on. Each cell of a session has its own peak."""
         self._full = False
+        self._peak = 0
 
-    @abstractmethod
+    def _tree(self) -> list[int]:
+        return [] if self._pid is None else tree(self._pid)
+
     def usage_bytes(self) -> int:
         """Return the memory in use now: quick to read, and an upper bound."""
+        return usage(self._tree()).resident_bytes
 
-    @abstractmethod
     def held_bytes(self) -> int:
         """Return the memory in use now that cannot be reclaimed."""
+        return proportional_bytes(self._tree())
 
     def files_bytes(self) -> int:
         """Return the part of it that belongs to files, and that no process has mapped."""
@@ -115,113 +124,14 @@ class Meter(ABC):
 
     def release(self) -> None:
         """Continue processes that were stopped for measuring. Called when only a part of the sandbox is to be ended."""
-        return
-
-    def event_fd(self) -> int | None:
-        """Return a descriptor that becomes readable when memory was exceeded; None if the kernel does not report it."""
-        return None
-
-    @abstractmethod
-    def memory_is_exceeded(self) -> bool:
-        """Whether the sandbox must be killed for its memory. Called at every tick."""
-
-    def oom_kills(self) -> int:
-        """Return how many processes the kernel killed for memory so far. Sessions compare before and after a cell."""
-        return 0
-
-    @abstractmethod
-    def cpu_seconds(self) -> float:
-        """Return the CPU time of all processes so far."""
-
-    @abstractmethod
-    def last_look(self) -> None:
-        """Count processes once more, now: before a cell begins, and when a program has just ended or will be killed."""
-
-    @abstractmethod
-    def too_many_processes(self) -> bool:
-        """Whether the sandbox must be killed for its processes. Only where the kernel does not refuse new ones."""
-
-    def kill(self) -> None:
-        """Kill what is left, if the meter can."""
-        return
-
-    def members(self) -> list[int] | None:
-        """Return every process of the sandbox, whatever its parent is; None if there is no such list."""
-        return None
-
-    @abstractmethod
-    def read(self) -> Reading:
-        """Return the counts so far: around each cell of a session, and when the sandbox is dead."""
-
-    def close(self) -> bool:
-        """Release what the meter holds; False means that it must be called again later."""
-        return True
-
-
-def counts_processes() -> bool:
-    """Whether the kernel counts the processes of a sandbox on this host and refuses those above the limit."""
-    where = find_hierarchies()
-    return where is not None and where.pids is not None
-
-
-def make_meter() -> Meter:
-    """Return the best meter of this host."""
-    where = find_hierarchies()
-    return WatchdogMeter() if where is None else CgroupMeter(where)
-
-
-class WatchdogMeter(Meter):
-    """Limits by sampling /proc every few milliseconds, where no control group can be made. Best effort.
-
-    The kernel still limits each process (RLIMIT_DATA) and their number (RLIMIT_NPROC in the sandbox's own user
-    namespace). The watchdog limits the sum.
-    """
-
-    mechanism = "RLIMIT_DATA and a watchdog"
-    exact = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._memory_bytes = self._peak = 0
-        self._cpu = 0.0
-        self._crowded = self._exceeded = False
-
-    def arm(self, memory_bytes: int, processes: int, spare_processes: int = 0) -> None:
-        """See ``Meter``."""
-        super().arm(memory_bytes, processes, spare_processes)
-        self._memory_bytes = memory_bytes
-        self._cpu_before = usage(self._tree()).cpu_seconds
-
-    def relimit(self, memory_bytes: int, processes: int) -> None:
-        """See ``Meter``. What was used so far still counts."""
-        super().relimit(memory_bytes, processes)
-        self._memory_bytes = memory_bytes
-
-    def reset_peak(self) -> None:
-        """See ``Meter``."""
-        super().reset_peak()
-        self._peak = 0
-
-    def _tree(self) -> list[int]:
-        return [] if self._pid is None else tree(self._pid)
-
-    def usage_bytes(self) -> int:
-        """See ``Meter``."""
-        return usage(self._tree()).resident_bytes
-
-    def held_bytes(self) -> int:
-        """See ``Meter``."""
-        return proportional_bytes(self._tree())
-
-    def release(self) -> None:
-        """See ``Meter``."""
         self._exceeded = False
         signal_all(self._tree()[1:], signal.SIGCONT)
 
     def memory_is_exceeded(self) -> bool:
-        """Compare the resident sum first (quick, too high for forked trees), then the exact sum of the stopped tree.
+        """Whether the sandbox must be killed for its memory. Called at every tick.
 
-        A growing process changes faster than its page tables can be read, so it is stopped before it is measured.
+        Compares the resident sum first (quick, too high for forked trees), then the exact sum of the stopped tree: a
+        growing process changes faster than its page tables can be read, so it is stopped before it is measured.
         """
         pids = self._tree()
         seen = usage(pids)
@@ -246,23 +156,50 @@ class WatchdogMeter(Meter):
         return self._exceeded
 
     def cpu_seconds(self) -> float:
-        """See ``Meter``."""
+        """Return the CPU time of all processes so far."""
         self._cpu = max(self._cpu, usage(self._tree()).cpu_seconds - self._cpu_before)
         return self._cpu
 
     def last_look(self) -> None:
-        """See ``Meter``. A fork bomb may reach the limit and end, while its children are still there."""
+        """Count processes once more, now: before a cell begins, and when a program has just ended or will be killed.
+
+        A fork bomb may reach the limit and end, while its children are still there.
+        """
         seen = usage(self._tree())
         self._cpu = max(self._cpu, seen.cpu_seconds - self._cpu_before)
         self._full = self._full or seen.tasks + 1 >= self._processes
 
     def too_many_processes(self) -> bool:
-        """See ``Meter``. Uses the count of this tick."""
-        return self._crowded
+        """Whether the sandbox must be killed for its processes. Only where the kernel does not refuse new ones."""
+        return self._crowded  # as counted at this tick
+
+    def kill(self) -> None:
+        """Kill what is left, if the meter can."""
+        return
+
+    def members(self) -> list[int] | None:
+        """Return every process of the sandbox, whatever its parent is; None if there is no such list."""
+        return None
 
     def read(self) -> Reading:
-        """See ``Meter``."""
+        """Return the counts so far: around each cell of a session, and when the sandbox is dead."""
         return Reading(self._exceeded, self._full, self._peak or None, self._cpu or None, refuses_memory=True)
+
+    def close(self) -> bool:
+        """Release what the meter holds; False means that it must be called again later."""
+        return True
+
+
+def counts_processes() -> bool:
+    """Whether the kernel counts the processes of a sandbox on this host and refuses those above the limit."""
+    where = find_hierarchies()
+    return where is not None and where.pids is not None
+
+
+def make_meter() -> Meter:
+    """Return the best meter of this host."""
+    where = find_hierarchies()
+    return Meter() if where is None else CgroupMeter(where)
 
 
 #: The files of the counters, by version of control groups.
@@ -272,13 +209,6 @@ _USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
 #: Memory of processes, and of memory file systems, in ``memory.stat``.
 _ANONYMOUS = {1: "total_rss", 2: "anon"}
 _SHARED = {1: "total_shmem", 2: "shmem"}
-
-
-def own_leaves() -> set[str]:
-    """Return the folders of all control groups that this process has made for its sandboxes."""
-    where = find_hierarchies()
-    places = {where.memory, where.pids, where.unified} - {None} if where is not None else set()
-    return {entry.path for place in places for entry in os.scandir(place) if entry.name.startswith(GROUP_PREFIX)}
 
 
 class CgroupMeter(Meter):
@@ -303,7 +233,6 @@ class CgroupMeter(Meter):
         self._folders = list(dict.fromkeys(each for each in (self._memory, self._pids, self._unified) if each))
         for folder in self._folders:
             os.mkdir(folder)
-        self._event: int | None = None
         self._peak_fd = -1
         self._limits: tuple[int, int] | None = None
 
@@ -330,8 +259,6 @@ class CgroupMeter(Meter):
             write(f"{self._memory}/{swap}", no_swap)
         if self._pids is not None:
             write(f"{self._pids}/pids.max", str(processes))
-        self._event = self._oom_event() if self._version == 1 else None
-        self._cpu_before = self._cpu_so_far()
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``. If one limit of memory blocks the other, it is written again afterwards."""
@@ -357,7 +284,9 @@ class CgroupMeter(Meter):
 
     def usage_bytes(self) -> int:
         """See ``Meter``. Counts caches that can be reclaimed too."""
-        return _number(_content(f"{self._memory}/{_USAGE[self._version]}")) or 0
+        with contextlib.suppress(OSError):
+            return _number(read_once(f"{self._memory}/{_USAGE[self._version]}")) or 0
+        return 0
 
     def held_bytes(self) -> int:
         """See ``Meter``. Counts processes and memory file systems."""
@@ -368,40 +297,22 @@ class CgroupMeter(Meter):
         """See ``Meter``. Counts memory file systems."""
         return _table(f"{self._memory}/memory.stat").get(_SHARED[self._version], 0)
 
-    def event_fd(self) -> int | None:
-        """See ``Meter``."""
-        return self._event
-
-    def _oom_event(self) -> int:
-        """Return a descriptor that becomes readable when version 1 killed a task of the group for its memory."""
-        control = os.open(f"{self._memory}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
-        event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        try:
-            write(f"{self._memory}/cgroup.event_control", f"{event} {control}")
-        except OSError:
-            os.close(event)
-            raise
-        finally:
-            os.close(control)
-        return event
+    def release(self) -> None:
+        """See ``Meter``. Nothing is stopped for measuring."""
 
     def memory_is_exceeded(self) -> bool:
         """Whether the kernel killed a task for memory. It kills one at a time; the caller ends the rest."""
-        return self.oom_kills() > 0
+        return self._oom_kills() > 0
 
-    def oom_kills(self) -> int:
-        """See ``Meter``."""
+    def _oom_kills(self) -> int:
         return _table(f"{self._memory}/{_KILLS[self._version]}").get("oom_kill", 0)
 
     def cpu_seconds(self) -> float:
-        """See ``Meter``."""
-        return max(0.0, self._cpu_so_far() - self._cpu_before)
-
-    def _cpu_so_far(self) -> float:
-        counted = self._counted_cpu()
-        if counted is not None:
-            return counted
-        return usage(tree(self._pid)).cpu_seconds if self._pid else 0.0
+        """See ``Meter``. Without a version 2 group, only processes that run now are counted."""
+        spent = self._counted_cpu()
+        if spent is None:
+            spent = usage(tree(self._pid)).cpu_seconds if self._pid else 0.0
+        return max(0.0, spent - self._cpu_before)
 
     def _counted_cpu(self) -> float | None:
         """Return the CPU time of all processes that ever ran in the group; None without a version 2 group."""
@@ -441,22 +352,20 @@ class CgroupMeter(Meter):
         refused = 0 if self._pids is None else _table(f"{self._pids}/pids.events").get("max", 0)
         counted = self._counted_cpu()
         cpu = None if counted is None else max(0.0, counted - self._cpu_before)
-        kills = self.oom_kills()
-        return Reading(kills > 0, refused > 0 or self._full, self._peak_bytes(), cpu, oom_kills=kills)
-
-    def _peak_bytes(self) -> int | None:
-        if self._peak_fd < 0:
-            return _number(_content(f"{self._memory}/{_PEAK[self._version]}"))
+        kills = self._oom_kills()
+        peak = None
         with contextlib.suppress(OSError):
-            return _number(os.pread(self._peak_fd, 64, 0))
-        return None
+            if self._peak_fd >= 0:
+                peak = _number(os.pread(self._peak_fd, 64, 0))
+            else:
+                peak = _number(read_once(f"{self._memory}/{_PEAK[self._version]}"))
+        return Reading(kills > 0, refused > 0 or self._full, peak, cpu, oom_kills=kills)
 
     def close(self) -> bool:
         """Remove the group; returns False while a process in it is still dying."""
-        for fd in (self._event, self._peak_fd):
-            if fd is not None and fd >= 0:
-                os.close(fd)
-        self._event, self._peak_fd = None, -1
+        if self._peak_fd >= 0:
+            os.close(self._peak_fd)
+            self._peak_fd = -1
         while self._folders:
             try:
                 os.rmdir(self._folders[-1])
@@ -468,21 +377,19 @@ class CgroupMeter(Meter):
         return True
 
 
-def _content(path: str) -> bytes:
-    """Return a file of the kernel; empty when this kernel has none, or the group is gone."""
-    try:
-        return read_once(path)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENODEV):
-            raise
-        return b""
-
-
 def _number(text: bytes) -> int | None:
     return int(text) if text.strip().isdigit() else None
 
 
 def _table(path: str) -> dict[str, int]:
-    """Return names and numbers from a file of the kernel; a limit may be the word ``max``."""
-    words = _content(path).decode().split()
+    """Return names and numbers from a file of the kernel; a limit may be the word ``max``.
+
+    The table is empty when this kernel has no such file, or the group is gone.
+    """
+    try:
+        words = read_once(path).decode().split()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+        return {}
     return {name: int(value) for name, value in zip(words[::2], words[1::2], strict=False) if value.isdigit()}

@@ -51,23 +51,6 @@ def all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def status(pid: int) -> dict[bytes, bytes]:
-    """Return the lines of /proc/PID/status by their names; empty when the process is gone."""
-    try:
-        lines = read_once(f"/proc/{pid}/status").splitlines()
-    except OSError:
-        return {}
-    return dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
-
-
-def command_line(pid: int) -> list[bytes]:
-    """Return the arguments of a process; empty when it is gone."""
-    try:
-        return read_once(f"/proc/{pid}/cmdline").split(b"\0")[:-1]
-    except OSError:
-        return []
-
-
 def lives(fields: list[bytes]) -> bool:
     """Whether a process with this ``stat`` runs: at least one of its threads does."""
     return bool(fields) and (fields[0] not in _ENDED or int(fields[THREADS]) > 1)
@@ -194,16 +177,21 @@ class Usage:
 
 def tree(pid: int) -> list[int]:
     """Return a process and all its descendants, parents first."""
-    if not _lists_children():
-        return _tree_by_parents(pid)
+    children = _children if _lists_children() else _by_parents().get
     found, waiting = [], [pid]
     while waiting:
         current = waiting.pop()
         found.append(current)
-        for task in tasks(current):
-            # One by one: a thread that ends meanwhile must not hide the children of the others.
-            with contextlib.suppress(OSError), open(f"/proc/{task}/children") as file:
-                waiting += [int(child) for child in file.read().split()]
+        waiting += children(current) or ()
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in tasks(pid):
+        # One by one: a thread that ends meanwhile must not hide the children of the others.
+        with contextlib.suppress(OSError), open(f"/proc/{task}/children") as file:
+            found += map(int, file.read().split())
     return found
 
 
@@ -213,17 +201,12 @@ def _lists_children() -> bool:
     return os.path.exists(f"/proc/self/task/{threading.get_native_id()}/children")
 
 
-def _tree_by_parents(pid: int) -> list[int]:
+def _by_parents() -> dict[int, list[int]]:
     children: dict[int, list[int]] = {}
     for each in all_pids():
         if fields := stat(each):
             children.setdefault(int(fields[PARENT]), []).append(each)
-    found, waiting = [], [pid]
-    while waiting:
-        current = waiting.pop()
-        found.append(current)
-        waiting += children.get(current, ())
-    return found
+    return children
 
 
 def living(pids: Iterable[int]) -> dict[int, int]:
@@ -247,7 +230,12 @@ def has_memory(pid: int) -> bool:
 
 def of_user(uid: int) -> list[int]:
     """Return every process of a user. The folder itself belongs to root if the process is not dumpable."""
-    return [pid for pid in all_pids() if status(pid).get(b"Uid", b"-1").split()[0] == str(uid).encode()]
+    found = []
+    for pid in all_pids():
+        with contextlib.suppress(OSError):
+            if f"\nUid:\t{uid}\t".encode() in read_once(f"/proc/{pid}/status"):
+                found.append(pid)
+    return found
 
 
 def usage(pids: list[int]) -> Usage:

@@ -105,14 +105,8 @@ def landlock_plan(
 ) -> LandlockPlan:
     """Return a plan that allows reading and executing below ``reads``, and all but device nodes below ``writes``.
 
-    Everything else that the kernel can control at this ABI is denied.
-
-    Args:
-        reads: Absolute, resolved files and folders (see ``in_place_paths``).
-        writes: The same, for writing.
-        abi: The Landlock version of the kernel.
-        devices: Device files that may be read, written and controlled.
-
+    ``devices`` may be read, written and controlled. Everything else that the kernel can control at this ABI is denied.
+    Paths are absolute and resolved (see ``in_place_paths``).
     """
     if abi < 1:
         raise EnforcerUnavailable(
@@ -121,7 +115,8 @@ def landlock_plan(
             "'landlock' in the lsm= boot parameter, or install bubblewrap",
         )
     for path in (*reads, *writes):
-        _check_path(path)
+        if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+            raise PolicyViolation(f"path {path!r} must be absolute, without '..' or NUL, to be allowed by landlock")
     _check_nesting(reads, writes)
     handled_fs, handled_net = _known(_FS_SINCE, abi), _known(_NET_SINCE, abi)
     write_rights = handled_fs & ~(MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV | RESOLVE_UNIX)
@@ -139,13 +134,8 @@ def landlock_weaknesses(abi: int, *, own_user: bool = False, true_access: bool =
     """Return what this tier does not stop on a kernel with this ABI, one sentence each, for the report.
 
     It assumes the filter of this tier: ``build_filter(arch, families=(), deny_sysv_ipc=True, shared_pids=True,
-    shared_files=True)``.
-
-    Args:
-        abi: The Landlock version of the kernel.
-        own_user: Whether sandboxes have their own user. They need no ``shared_files``: they own nothing outside.
-        true_access: Whether root can make ``access()`` respect the capabilities of that user (CAP_SETPCAP).
-
+    shared_files=True)``. Sandboxes with their own user need no ``shared_files``: they own nothing outside.
+    ``true_access``: root can make ``access()`` respect the capabilities of that user (CAP_SETPCAP).
     """
     who = (*_OWN_USER, *(() if true_access else _UNTRUE_ACCESS)) if own_user else _SAME_USER
     return (*_ALWAYS_WEAK, *who, *(text for version, text in _WEAK_BEFORE if abi < version))
@@ -157,11 +147,6 @@ def _known(since: tuple[tuple[int, int], ...], abi: int) -> int:
         if abi >= version:
             bits |= right
     return bits
-
-
-def _check_path(path: str) -> None:
-    if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
-        raise PolicyViolation(f"path {path!r} must be absolute, without '..' or NUL, to be allowed by landlock")
 
 
 def _check_nesting(reads: Sequence[str], writes: Sequence[str]) -> None:
@@ -211,18 +196,10 @@ class OpenSpec:
 
 
 def open_spec(walls: Walls, places: Places, uid: int | None, *, counted: bool) -> OpenSpec:
-    """Return the specification for these walls.
+    """Return the specification for these walls; ``counted``: the kernel counts the processes of this sandbox alone.
 
-    Args:
-        walls: The walls.
-        places: The paths of the jail.
-        uid: The jail's own user; None for the host's.
-        counted: Whether the kernel counts the processes of this sandbox alone.
-
-    Raises:
-        PolicyViolation: A grant needs a mount, or Landlock cannot enforce it.
-        EnforcerUnavailable: This host lacks something that the walls need.
-
+    Raises ``PolicyViolation`` for a grant that needs a mount or that Landlock cannot enforce, and
+    ``EnforcerUnavailable`` when this host lacks something that the walls need.
     """
     room = 0 if counted or uid is not None or os.geteuid() == 0 else _TASK_ROOM
     spec = OpenSpec(parent=os.getpid(), work=places.work, cell=places.cell, tmp=places.tmp, task_room=room)

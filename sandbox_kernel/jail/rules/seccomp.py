@@ -61,16 +61,6 @@ def refuse(errno_value: int) -> Code:
     return give(_ERRNO | errno_value)
 
 
-def load_number() -> Code:
-    """Return code for A = the syscall number."""
-    return (instruction(LOAD_WORD, OFFSET_NUMBER),)
-
-
-def load_arch() -> Code:
-    """Return code for A = the architecture of the call."""
-    return (instruction(LOAD_WORD, OFFSET_ARCH),)
-
-
 def load_argument(index: int) -> Code:
     """Return code for A = the low half of an argument. The kernel reads int arguments the same way."""
     return (instruction(LOAD_WORD, 16 + 8 * index),)
@@ -94,11 +84,6 @@ def when_equal(value: int, body: Code) -> Code:
 def unless_equal(value: int, body: Code) -> Code:
     """Run the body if A is another value."""
     return (instruction(JUMP_EQUAL, value, len(body), 0), *body)
-
-
-def when_at_least(value: int, body: Code) -> Code:
-    """Run the body if A, unsigned, is this value or above."""
-    return (instruction(JUMP_AT_LEAST, value, 0, len(body)), *body)
 
 
 def when_any_bit(bits: int, body: Code) -> Code:
@@ -180,15 +165,14 @@ def host_arch() -> str:
     """Return the architecture of this machine. Raises ``EnforcerUnavailable`` when there is no table for it."""
     if sys.platform != "linux":
         raise EnforcerUnavailable(
-            "seccomp",
-            f"it is a part of Linux and this is {sys.platform}; use a Linux virtual machine",
+            "seccomp", f"it is a part of Linux and this is {sys.platform}; use a Linux virtual machine"
         )
     machine = os.uname().machine
     if machine not in ARCHES:
+        known = ", ".join(ARCHES)
         raise EnforcerUnavailable(
             "seccomp",
-            f"no syscall table for the architecture {machine!r} (known: {', '.join(ARCHES)}); "
-            "use a 64-bit x86 or ARM system",
+            f"no syscall table for the architecture {machine!r} (known: {known}); use a 64-bit x86 or ARM system",
         )
     if struct.calcsize("P") != 8:
         raise EnforcerUnavailable(
@@ -369,10 +353,11 @@ def _program(arch: str, verdicts: dict[str, Code]) -> bytes:
             "seccomp", f"no syscall table for the architecture {arch!r}; known are {', '.join(ARCHES)}"
         )
     code = (
-        *load_arch(),
+        instruction(LOAD_WORD, OFFSET_ARCH),
         *unless_equal(AUDIT_ARCH[arch], give(KILL_PROCESS)),
-        *load_number(),
-        *when_at_least(LAST_REVIEWED + 1, _ENOSYS),
+        instruction(LOAD_WORD, OFFSET_NUMBER),
+        instruction(JUMP_AT_LEAST, LAST_REVIEWED + 1, 0, len(_ENOSYS)),
+        *_ENOSYS,
     )
     numbered = {number(name, arch): verdict for name, verdict in verdicts.items()}
     numbered.pop(None, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import Any
 
 import h11
 
@@ -23,10 +22,9 @@ from sandbox_kernel.net.proxy.http_messages import (
     read_request,
     refusal_reply,
 )
-from sandbox_kernel.net.proxy.relay import CHUNK, ClientGone, Link, ProxyRules, both, receive, send
+from sandbox_kernel.net.proxy.relay import CHUNK, ClientGone, Link, ProxyRules
 from sandbox_kernel.net.proxy.tls_hello import ALERT_UNRECOGNISED_NAME, ClientHello, HelloReader
-from sandbox_kernel.net.resolve import Pinned, pin_in_thread
-from sandbox_kernel.net.safe_client import verifying_context
+from sandbox_kernel.net.resolve import Pinned, connect, pin_in_thread, verifying_context
 from sandbox_kernel.net.targets import Target, normalise_host
 
 _log = logging.getLogger(__name__)
@@ -37,8 +35,7 @@ class ProxyConnection:
 
     def __init__(self, rules: ProxyRules, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._rules = rules
-        activity = relay.Activity(rules.limits.idle_timeout_s)
-        self._link = Link(rules, reader, writer, activity)
+        self._link = Link(rules, reader, writer)
         self._record = AuditRecord(event="", via="proxy", method="", host="", port=0)
 
     async def serve(self) -> None:
@@ -73,42 +70,37 @@ class ProxyConnection:
                 await relay.close(link.far_writer)
 
     async def _answer(self) -> None:
-        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._rules.limits.head_bytes)
-        request = read_request(await read_head(self._link, http))
+        link, rules = self._link, self._rules
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=rules.limits.head_bytes)
+        request = read_request(await read_head(link, http))
         self._about(request)
-        if request.tunnel and self._rules.vault.fills_in_plain(request.target, self._rules.limits.http_ports):
-            http, request = await self._inside(request.target, http.trailing_data[0])
-        target = request.target if request.tunnel else self._rules.vault.over_tls(request.target, request.headers)
+        early = http.trailing_data[0]
+        if request.tunnel and request.target.port in rules.limits.http_ports:
+            # Some clients (``fetch`` of Node.js) tunnel plain HTTP too. It is read before connecting: with a secret in
+            # it, it is sent over TLS.
+            rules.policy.check_target(request.target).require()
+            await link.send(ESTABLISHED)
+            early = early or await first_bytes(link)
+            if early[:1] == TLS_FIRST_BYTE:
+                link.answered, link.last_word = True, ALERT_UNRECOGNISED_NAME
+            else:
+                http = h11.Connection(h11.SERVER, max_incomplete_event_size=rules.limits.head_bytes)
+                http.receive_data(early)
+                request = read_request(await read_head(link, http), inside=request.target)
+        target = request.target if request.tunnel else rules.vault.over_tls(request.target, request.headers)
         request = replace(request, target=target)
         self._about(request)
         pinned = await self._admit(request)
-        tls = not request.tunnel and target.scheme == "https"
-        self._link.far = await connect(pinned, self._rules.policy.connect_timeout_s, tls=tls)
+        tls = verifying_context() if not request.tunnel and target.scheme == "https" else None
+        link.far = await connect(pinned, rules.policy.connect_timeout_s, tls)
         if request.tunnel:
-            await tunnel(self._link, target, http.trailing_data[0])
+            await tunnel(link, target, early)
         else:
-            headers = self._rules.vault.fill(target, request.headers)
-            await exchange(self._link, http, replace(request, headers=headers))
+            await exchange(link, http, replace(request, headers=rules.vault.fill(target, request.headers)))
 
     def _about(self, request: ProxyRequest) -> None:
         target, path = request.target, "" if request.tunnel else request.target.path.partition("?")[0]
         self._record = replace(self._record, method=request.method, host=target.host, port=target.port, path=path)
-
-    async def _inside(self, target: Target, early: bytes) -> tuple[h11.Connection, ProxyRequest]:
-        """Read the plain request inside a tunnel to the host of a secret, before connecting: it may be sent over TLS.
-
-        Some clients (``fetch`` of Node.js) tunnel plain HTTP too. A tunnel that carries TLS is refused.
-        """
-        link = self._link
-        self._rules.policy.check_target(target).require()
-        await relay.send(link.writer, ESTABLISHED, link.activity)
-        early = early or await first_bytes(link)
-        if early[:1] == TLS_FIRST_BYTE:
-            link.answered, link.last_word = True, ALERT_UNRECOGNISED_NAME
-            self._rules.vault.check_tunnel(target)
-        http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._rules.limits.head_bytes)
-        http.receive_data(early)
-        return http, read_request(await read_head(link, http), inside=target)
 
     async def _admit(self, request: ProxyRequest) -> Pinned:
         rules = self._rules
@@ -150,24 +142,6 @@ class ProxyConnection:
             _log.warning("%s", error)
 
 
-async def connect(
-    pinned: Pinned, timeout_s: float, *, tls: bool = False
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a checked address, with TLS if ``tls``. Raises ``FetchError`` when no address answers."""
-    secured: dict[str, Any] = {"ssl": verifying_context(), "server_hostname": pinned.target.host} if tls else {}
-    endpoint = pinned.target.endpoint
-    problem = FetchError(f"there is no address for {endpoint}", rule="connection_failed")
-    for address in pinned.addresses:
-        try:
-            async with asyncio.timeout(timeout_s / len(pinned.addresses)):
-                return await asyncio.open_connection(address, pinned.target.port, limit=relay.CHUNK, **secured)
-        except TimeoutError:
-            problem = FetchError(f"no connection to {endpoint} in time; is the host up?", rule="connection_timeout")
-        except OSError as error:
-            problem = FetchError(f"could not connect to {endpoint} ({address}): {error}", rule="connection_failed")
-    raise problem
-
-
 # Checks and carries the traffic of a CONNECT tunnel.
 #
 # On a TLS port the traffic must begin with a ClientHello for the host that CONNECT named. On an HTTP port it may also
@@ -179,31 +153,30 @@ TLS_FIRST_BYTE = b"\x16"
 
 
 async def tunnel(link: Link, target: Target, early: bytes) -> None:
-    """Open the tunnel and relay until it ends. ``early`` are bytes that the program sent ahead of the reply."""
-    limits = link.rules.limits
-    await send(link.writer, ESTABLISHED, link.activity)
-    link.answered = True
-    if target.port in limits.tls_ports | limits.http_ports:
+    """Open the tunnel and relay until it ends. ``early`` are bytes that the program has sent already."""
+    if not link.answered:
+        await link.send(ESTABLISHED)
+    if target.port in link.rules.limits.tls_ports:
         early = early or await first_bytes(link)
         if early[:1] != TLS_FIRST_BYTE:
-            await _plain(link, target, early)
-            return
-    await both(link.activity, _upload(link, target, early), _download(link))
+            raise _not_tls(target, "this is not TLS")
+    link.answered = True
+    await link.both(_upload(link, target, early), _download(link))
 
 
 async def _upload(link: Link, target: Target, early: bytes) -> None:
-    data = early or await receive(link.reader, link.activity)
+    data = early or await link.receive()
     if data[:1] == TLS_FIRST_BYTE:
         data = await _vetted_hello(link, target, data)
     while data:
-        link.bytes_out += await send(link.far_writer, data, link.activity)
-        data = await receive(link.reader, link.activity)
+        await link.send(data, far=True)
+        data = await link.receive()
     link.far_writer.write_eof()
 
 
 async def _download(link: Link) -> None:
-    while data := await receive(link.far_reader, link.activity):
-        link.bytes_in += await send(link.writer, data, link.activity)
+    while data := await link.receive(far=True):
+        await link.send(data)
     link.writer.write_eof()
 
 
@@ -211,26 +184,12 @@ async def first_bytes(link: Link) -> bytes:
     """Return the first bytes of a program in its tunnel. Raises ``ClientGone`` when it sends nothing."""
     try:
         async with asyncio.timeout(link.rules.limits.idle_timeout_s):
-            data = await receive(link.reader, link.activity)
+            data = await link.receive()
     except TimeoutError:
         raise ClientGone from None
     if not data:
         raise ClientGone
     return data
-
-
-async def _plain(link: Link, target: Target, early: bytes) -> None:
-    """Serve a plain HTTP request inside a tunnel, to the host of the tunnel. Some clients tunnel plain HTTP too."""
-    link.answered = False
-    if target.port in link.rules.limits.tls_ports:
-        raise _not_tls(target, "this is not TLS")
-    http = h11.Connection(h11.SERVER, max_incomplete_event_size=link.rules.limits.head_bytes)
-    http.receive_data(early)
-    request = read_request(await read_head(link, http), inside=target)
-    link.rules.policy.check_request(request.method, request.target.url).require()
-    # A tunnel is never opened to the host of a secret, so this refuses every placeholder.
-    link.rules.vault.fill(request.target, request.headers)
-    await exchange(link, http, request)
 
 
 async def _vetted_hello(link: Link, target: Target, data: bytes) -> bytes:

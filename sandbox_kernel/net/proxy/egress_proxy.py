@@ -13,8 +13,7 @@ import asyncio
 import logging
 import os
 import socket
-import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Self
 
@@ -44,15 +43,6 @@ class EgressProxy:
     """Serves the connections of one sandbox within a policy. Use it as a context manager, or call ``close``.
 
     The proxy does not limit the size of bodies: it keeps none in memory, and the disk limit of the sandbox applies.
-
-    Args:
-        policy: Which hosts may be reached, how, and how much.
-        resolver: Function from host name and port to addresses; by default the resolver of the host.
-        audit: File to append JSON lines to, or a function that receives each ``AuditRecord``; None for no log.
-        allow_private_for: Hosts that may have private addresses, in addition to those of the policy.
-        limits: Sizes, timeouts and TLS ports of connections; None for the defaults.
-        vault: Secrets that the proxy fills into headers; None for no secrets.
-
     """
 
     def __init__(
@@ -61,7 +51,6 @@ class EgressProxy:
         *,
         resolver: Resolver | None = None,
         audit: AuditSink | str | os.PathLike[str] | None = None,
-        allow_private_for: Iterable[str] = (),
         limits: ProxyLimits | None = None,
         vault: Vault | None = None,
     ) -> None:
@@ -70,7 +59,7 @@ class EgressProxy:
                 f"methods {' '.join(policy.methods)} cannot be enforced by the proxy, which does not see inside TLS; "
                 "use the default methods, or schemes=('http',)"
             )
-        self.policy = replace(policy, allow_private_for=(*policy.allow_private_for, *allow_private_for))
+        self.policy = policy
         self._rules = ProxyRules(
             policy=self.policy,
             resolver=resolver or system_resolver,
@@ -84,7 +73,7 @@ class EgressProxy:
         )
         self._listening: set[asyncio.Task[None]] = set()
         self._connections: set[asyncio.Task[None]] = set()
-        #: Connections that are being ended while the proxy goes on.
+        #: Connections that are being ended.
         self._ended: set[asyncio.Task[None]] = set()
         self._closed = False
         self._mistaken = False
@@ -101,21 +90,16 @@ class EgressProxy:
         NETWORK.run(self._listen(listener))
 
     def change_policy(self, policy: FetchPolicy) -> None:
-        """Serve later requests under another policy, and end every connection that is open now.
-
-        Args:
-            policy: Which hosts may be reached from now on.
-
-        """
+        """Serve later requests under another policy, and end every connection that is open now."""
         self.policy = replace(policy, allow_private_for=tuple(self.policy.allow_private_for))
         self._rules = replace(self._rules, policy=self.policy, rate=RateLimit(self.policy))
-        NETWORK.run(self._end_connections())
+        NETWORK.run(self._end(self._connections))
 
     def close(self) -> None:
         """Stop accepting, end every connection and wait until all have ended. May be called twice."""
         if not self._closed:
             self._closed = True
-            NETWORK.run(_cancelled((*self._listening, *self._connections)))
+            NETWORK.run(self._end((*self._listening, *self._connections)))
         self._rules.executor.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:
@@ -144,11 +128,16 @@ class EgressProxy:
 
     async def _take(self, listener: socket.socket) -> None:
         """Accept connections until cancelled; closes the listener."""
-        loop, pace = asyncio.get_running_loop(), Pace(_PER_SECOND, _BURST)
+        loop = asyncio.get_running_loop()
         listener.setblocking(False)
+        turns, counted = float(_BURST), loop.time()
         with listener:
             while True:
-                await pace.turn()
+                turns, counted = min(_BURST, turns + (loop.time() - counted) * _PER_SECOND), loop.time()
+                if turns < 1:
+                    await asyncio.sleep((1 - turns) / _PER_SECOND)
+                    continue
+                turns -= 1
                 try:
                     connection, _ = await loop.sock_accept(listener)
                 except OSError as error:
@@ -167,8 +156,8 @@ class EgressProxy:
         try:
             await ProxyConnection(self._rules, reader, writer).serve()
         except asyncio.CancelledError:
-            # Cancelled by ``close``. If raised, Python 3.11 would print a traceback for each connection.
-            if not self._closed and task not in self._ended:
+            # Cancelled by ``_end``. If raised, Python 3.11 would print a traceback for each connection.
+            if task not in self._ended:
                 raise
         except Exception:
             # A bug in the proxy. Logged once: a hostile program could cause it in a loop.
@@ -179,44 +168,11 @@ class EgressProxy:
         finally:
             self._connections.discard(task)
 
-    async def _end_connections(self) -> None:
-        tasks = set(self._connections)
-        self._ended |= tasks
-        await _cancelled(tasks)
-        self._ended -= tasks
-
-
-async def _cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait until all have ended."""
-    waiting = tuple(tasks)
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
-
-
-class Pace:
-    """A token bucket that limits a rate by waiting: a burst is free. Used by one task at a time."""
-
-    def __init__(
-        self,
-        per_second: float,
-        burst: int,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._per_second, self._burst = per_second, burst
-        self._clock, self._sleep = clock, sleep
-        self._turns, self._counted = float(burst), clock()
-
-    async def turn(self) -> None:
-        """Wait until the rate allows the next turn."""
-        self._refill()
-        while self._turns < 1:
-            await self._sleep((1 - self._turns) / self._per_second)
-            self._refill()
-        self._turns -= 1
-
-    def _refill(self) -> None:
-        now = self._clock()
-        self._turns = min(self._burst, self._turns + (now - self._counted) * self._per_second)
-        self._counted = now
+    async def _end(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Cancel tasks and wait until all have ended."""
+        ending = set(tasks)
+        self._ended |= ending
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        self._ended -= ending

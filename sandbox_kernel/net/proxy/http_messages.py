@@ -17,7 +17,7 @@ from sandbox_kernel.errors import FetchError
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.fetch_messages import MAX_HEADERS, Headers, forwardable
 from sandbox_kernel.net.fetch_policy import FetchRefused, refused
-from sandbox_kernel.net.proxy.relay import ClientGone, Link, both, receive, send
+from sandbox_kernel.net.proxy.relay import ClientGone, Link
 from sandbox_kernel.net.targets import Target, parse_endpoint, parse_url
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -179,9 +179,9 @@ async def read_head(link: Link, http: h11.Connection) -> h11.Request:
 async def exchange(link: Link, http: h11.Connection, request: ProxyRequest) -> None:
     """Send one request to the server and its response to the program. Bytes after the request are not read."""
     onward = h11.Connection(h11.CLIENT, max_incomplete_event_size=_RESPONSE_HEAD_BYTES)
-    link.bytes_out += await send(link.far_writer, onward.send(request.head_for_upstream()), link.activity)
+    await link.send(onward.send(request.head_for_upstream()), far=True)
     try:
-        await both(link.activity, _upload(link, http, onward), _download(link, http, onward), ends_with_download=True)
+        await link.both(_upload(link, http, onward), _download(link, http, onward), ends_with_download=True)
     except h11.ProtocolError as error:
         raise FetchError(f"the exchange with {request.target.endpoint} failed: {str(error)[:200]}") from None
     if not link.answered:
@@ -198,13 +198,13 @@ async def _upload(link: Link, http: h11.Connection, onward: h11.Connection) -> N
         if event is h11.NEED_DATA:
             if http.they_are_waiting_for_100_continue:
                 go_on = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
-                await send(link.writer, http.send(go_on), link.activity)
-            http.receive_data(await receive(link.reader, link.activity))
+                await link.send(http.send(go_on))
+            http.receive_data(await link.receive())
             continue
         # Trailers of the program are dropped.
         piece = event if isinstance(event, h11.Data) else h11.EndOfMessage()
         try:
-            link.bytes_out += await send(link.far_writer, onward.send(piece), link.activity)
+            await link.send(onward.send(piece), far=True)
         except OSError:
             # A server may respond and close before it has read the whole request; its response is still delivered.
             return
@@ -216,16 +216,14 @@ async def _download(link: Link, http: h11.Connection, onward: h11.Connection) ->
     while True:
         event = onward.next_event()
         if event is h11.NEED_DATA:
-            data = await receive(link.far_reader, link.activity)
-            link.bytes_in += len(data)
-            onward.receive_data(data)
+            onward.receive_data(await link.receive(far=True))
         elif isinstance(event, h11.Response):
             link.answered = True
-            await send(link.writer, http.send(head_for_client(event)), link.activity)
+            await link.send(http.send(head_for_client(event)))
         elif isinstance(event, h11.Data):
-            await send(link.writer, http.send(event), link.activity)
+            await link.send(http.send(event))
         elif isinstance(event, h11.EndOfMessage):
-            await send(link.writer, http.send(h11.EndOfMessage()), link.activity)
+            await link.send(http.send(h11.EndOfMessage()))
             return
         elif not isinstance(event, h11.InformationalResponse):
             raise h11.RemoteProtocolError("it closed the connection")

@@ -18,66 +18,6 @@ CHUNK = 64 * 1024
 _CLOSE_S = 2.0
 
 
-class Activity:
-    """Time of the last traffic on a connection. Both directions share it, so a long download is not idle."""
-
-    def __init__(self, idle_s: float) -> None:
-        self._idle_s = idle_s
-        self._last = time.monotonic()
-
-    def touch(self) -> None:
-        """Note traffic now."""
-        self._last = time.monotonic()
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the connection counts as idle."""
-        return self._last + self._idle_s - time.monotonic()
-
-
-async def send(writer: asyncio.StreamWriter, data: bytes | None, activity: Activity) -> int:
-    """Write, wait until the peer has room for more, and return the number of bytes."""
-    if not data:
-        return 0
-    writer.write(data)
-    await writer.drain()
-    activity.touch()
-    return len(data)
-
-
-async def receive(reader: asyncio.StreamReader, activity: Activity) -> bytes:
-    """Read available bytes; empty at the end of the stream."""
-    data = await reader.read(CHUNK)
-    activity.touch()
-    return data
-
-
-async def both(
-    activity: Activity,
-    upload: Coroutine[object, object, None],
-    download: Coroutine[object, object, None],
-    *,
-    ends_with_download: bool = False,
-) -> None:
-    """Run both directions until both are done or idle. An error of one ends both and is raised.
-
-    With ``ends_with_download`` the end of the download ends both.
-    """
-    tasks = (asyncio.create_task(upload), asyncio.create_task(download))
-    pending: set[asyncio.Task[None]] = set(tasks)
-    try:
-        while pending and activity.left_s > 0:
-            done, pending = await asyncio.wait(pending, timeout=activity.left_s, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-            if ends_with_download and tasks[1].done():
-                return
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def close(writer: asyncio.StreamWriter) -> None:
     """Close a socket, at the latest after ``_CLOSE_S``, also when the peer does not read its last bytes."""
     try:
@@ -154,25 +94,63 @@ class Link:
     rules: ProxyRules
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    activity: Activity
     #: Bytes that left the sandbox, and that came into it.
     bytes_out: int = 0
     bytes_in: int = 0
-    far: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = field(default=None)
+    far: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
     answered: bool = False
     last_word: bytes = b""
-
-    @property
-    def far_reader(self) -> asyncio.StreamReader:
-        """Reads from the server."""
-        assert self.far is not None
-        return self.far[0]
+    #: Time of the last traffic. Both directions share it, so a long download is not idle.
+    _last: float = field(default_factory=time.monotonic)
 
     @property
     def far_writer(self) -> asyncio.StreamWriter:
         """Writes to the server."""
         assert self.far is not None
         return self.far[1]
+
+    async def send(self, data: bytes | None, *, far: bool = False) -> None:
+        """Write to the program, or to the server, and wait until the peer has room for more."""
+        if data:
+            writer = self.far_writer if far else self.writer
+            writer.write(data)
+            await writer.drain()
+            self._last = time.monotonic()
+            self.bytes_out += len(data) if far else 0
+
+    async def receive(self, *, far: bool = False) -> bytes:
+        """Read available bytes of the program, or of the server; empty at the end of the stream."""
+        reader = self.far[0] if far and self.far is not None else self.reader
+        data = await reader.read(CHUNK)
+        self._last = time.monotonic()
+        self.bytes_in += len(data) if far else 0
+        return data
+
+    async def both(
+        self,
+        upload: Coroutine[object, object, None],
+        download: Coroutine[object, object, None],
+        *,
+        ends_with_download: bool = False,
+    ) -> None:
+        """Run both directions until both are done or idle. An error of one ends both and is raised.
+
+        With ``ends_with_download`` the end of the download ends both.
+        """
+        tasks = (asyncio.create_task(upload), asyncio.create_task(download))
+        pending: set[asyncio.Task[None]] = set(tasks)
+        idle_s = self.rules.limits.idle_timeout_s
+        try:
+            while pending and (left_s := self._last + idle_s - time.monotonic()) > 0:
+                done, pending = await asyncio.wait(pending, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                if ends_with_download and tasks[1].done():
+                    return
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class ClientGone(Exception):

@@ -133,6 +133,8 @@ class OpenComm:
     journal: tuple[StateChange | Command, ...] = ()
     journal_size: int = 0
     base: StateChange | None = None
+    #: What its tables take; each version of it has its own.
+    tables: Counted[bytes] | None = None
 
     @property
     def first(self) -> StateChange:
@@ -150,8 +152,8 @@ class OpenComm:
         return self.characters + sum(len(part.content) for part in self.first.buffers.values())
 
     @property
-    def tables(self) -> int:
-        """The bytes that its tables take, which each version of it has for itself."""
+    def tables_size(self) -> int:
+        """The bytes that its tables take."""
         entries = [len(change.state) + len(change.buffers) for change in (self.now, self.base) if change is not None]
         return OVERHEAD * (1 + (sum(entries) + len(self.journal)) // 4)
 
@@ -270,8 +272,8 @@ MAX_COMMS = 2000
 MAX_HELD = 256 << 20
 #: The most entries of one state.
 MAX_ENTRIES = 1000
-#: The most states with their comms, and with the names of their comms alone.
-MAX_MARKS, MAX_NAMED = 64, 256
+#: The most states with their comms.
+MAX_MARKS = 64
 #: The most names of closed comms that are kept.
 MAX_CLOSED = 10_000
 #: The most messages of a page in a second.
@@ -292,12 +294,11 @@ class CommGate:
     def __init__(self) -> None:
         self.epoch = 0
         self._store = CountedStore()
-        self._open: dict[str, _KeptComm] = {}
+        self._open: dict[str, OpenComm] = {}
         #: Comms that the session has closed; the newest come last.
         self._closed: dict[str, None] = {}
-        #: The comms of each state that can be gone back to, and the names of those of older states.
-        self._marks: dict[int, dict[str, _KeptComm]] = {}
-        self._names: dict[int, frozenset[str]] = {}
+        #: The comms of each state that can be gone back to; those of older ones close.
+        self._marks: dict[int, dict[str, OpenComm]] = {}
         self._state, self._newest = -1, -1
         #: Whether pages have shown what was taken back and is no state: they must draw anew.
         self.is_outdated = False
@@ -336,9 +337,9 @@ class CommGate:
             if len(self._closed) > MAX_CLOSED:
                 del self._closed[next(iter(self._closed))]
         elif message.data.get("method") in ("update", "echo_update"):
-            return self._keep(changed(known.comm, change_of(message, self._store)))
+            return self._keep(changed(known, change_of(message, self._store)))
         elif message.data.get("method") == "custom":
-            self._keep(commanded(known.comm, message, self._store))
+            self._keep(commanded(known, message, self._store))
         return True
 
     def has_closed(self, model: str) -> bool:
@@ -349,22 +350,20 @@ class CommGate:
         """Keep a comm with its state, unless that is too large; comms of earlier states go before it."""
         if len(comm.now.state) > MAX_ENTRIES or len(comm.now.buffers) > MAX_ENTRIES:
             return False
-        version = _KeptComm(comm, self._store)
+        comm = replace(comm, tables=self._store.bytes(b"", comm.tables_size))
         while self._store.held > MAX_HELD and self._let_go():
             pass
         if self._store.held > MAX_HELD:
             return False
-        self._open[comm.name] = version
+        self._open[comm.name] = comm
         return True
 
     def _let_go(self) -> bool:
-        """Let the comms of the oldest state go, but for their names; False when only the last state has any."""
+        """Let the comms of the oldest state go; False when only the last state has any."""
         oldest = next((state for state in self._marks if state != self._state), None)
         if oldest is None:
             return False
-        self._names[oldest] = frozenset(self._marks.pop(oldest))
-        for state in [*self._names][:-MAX_NAMED]:
-            del self._names[state]
+        del self._marks[oldest]
         return True
 
     def from_page(self, message: CommMessage, epoch: object) -> bool:
@@ -379,7 +378,7 @@ class CommGate:
         """Return what a page that was opened gets of a model; nothing when that is too large, or was sent too often."""
         self._spend(0)
         found = self.replay(model, int(self._room))
-        self._spend(sum(self._open[one.comm_id].comm.told_size for one in found if one.kind == "comm_open"))
+        self._spend(sum(self._open[one.comm_id].told_size for one in found if one.kind == "comm_open"))
         return found
 
     def replay(self, model: str, most: int = MAX_HELD) -> list[CommMessage]:
@@ -387,7 +386,7 @@ class CommGate:
 
         Returns nothing, before anything is decoded, where that is more than ``most`` bytes, or ``MAX_DRAWN`` of text.
         """
-        comms = {name: version.comm for name, version in self._open.items()}
+        comms = self._open
         links = dict.fromkeys(name for name, comm in comms.items() if _is_link(comm))
         tied: dict[str, list[str]] = {}
         for link in links:
@@ -419,11 +418,9 @@ class CommGate:
         """Note that the session is in this state; returns what the pages must get if it has gone back to it."""
         self.catch_up()
         moved, self._state = state != self._state, state
-        is_known = state in self._marks or state in self._names
-        is_earlier = is_known or went_back or state < self._newest
+        is_earlier = state in self._marks or went_back or state < self._newest
         self._newest = max(self._newest, state)
-        news = self._rewind(self._comms_at(state)) if is_earlier and (went_back or moved) else []
-        self._names.pop(state, None)
+        news = self._rewind(self._marks.get(state, {})) if is_earlier and (went_back or moved) else []
         self._marks.pop(state, None)
         self._marks[state] = dict(self._open)
         if len(self._marks) > MAX_MARKS:
@@ -435,37 +432,22 @@ class CommGate:
         self.is_outdated |= self.is_behind
         self.is_behind = False
 
-    def _comms_at(self, state: int) -> dict[str, _KeptComm]:
-        """Return the comms of an earlier state. One that is not known was there before the first comm."""
-        if state in self._marks:
-            return self._marks[state]
-        # Only their names were kept: those that are open stay as they are.
-        return {name: self._open[name] for name in self._names.get(state, ()) if name in self._open}
-
     def close_all(self) -> list[CommMessage]:
         """Return what the pages must get when the session has ended."""
         return self._rewind({})
 
-    def _rewind(self, marked: Mapping[str, _KeptComm]) -> list[CommMessage]:
+    def _rewind(self, marked: Mapping[str, OpenComm]) -> list[CommMessage]:
         self.epoch += 1
-        news = [version.comm.closing() for name, version in self._open.items() if name not in marked]
+        news = [comm.closing() for name, comm in self._open.items() if name not in marked]
         for name, was in marked.items():
             now = self._open.get(name)
             if now is None:
-                news.append(was.comm.message("comm_open", was.comm.now))
+                news.append(was.message("comm_open", was.now))
             elif now is not was:
-                news.append(was.comm.message("comm_msg", was.comm.now))
-                self.is_outdated |= now.comm.journal != was.comm.journal
+                news.append(was.message("comm_msg", was.now))
+                self.is_outdated |= now.journal != was.journal
         self._open = dict(marked)
         return news
-
-
-class _KeptComm:
-    """A comm as it was at one time, and the space that its tables take."""
-
-    def __init__(self, comm: OpenComm, store: CountedStore) -> None:
-        self.comm = comm
-        self._tables: Counted[bytes] = store.bytes(b"", comm.tables)
 
 
 def _is_link(comm: OpenComm) -> bool:

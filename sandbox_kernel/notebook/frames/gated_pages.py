@@ -10,17 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from sandbox_kernel.notebook.frames.comm_gate import CommGate
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import plain
-from sandbox_kernel.untrusted.frames.comm_message import MAX_BUFFERS, MAX_UPLOAD_BYTES, CommMessage, comm_of_page
+from sandbox_kernel.untrusted.frames.comm_message import CommMessage, comm_of_page
 from sandbox_kernel.untrusted.frames.frame_output import FRAME, MAX_SAVED, saved_widget
-
-_Name = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class Attach(msgspec.Struct, tag_field="type", tag="attach"):
@@ -30,62 +28,12 @@ class Attach(msgspec.Struct, tag_field="type", tag="attach"):
     model: str
 
 
-class Piece(msgspec.Struct, tag_field="type", tag="piece"):
-    """A part of a large message that follows."""
-
-    gate: str
-    upload: _Name
-
-
 class ForWidget(msgspec.Struct, tag_field="type", tag="comm"):
-    """A message for a widget; ``sizes`` are those of the buffers among the pieces of ``upload``."""
+    """A message for a widget."""
 
     gate: str
     msg: Any
     epoch: int
-    upload: _Name | None = None
-    sizes: Annotated[list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=MAX_BUFFERS)] = []
-
-
-PageMessage = Attach | Piece | ForWidget
-
-
-class Upload:
-    """The pieces of a large message that one page has sent and not used yet: one at a time, of a bounded size.
-
-    A server of Jupyter closes a connection that gets more than 10 MB at once, so our extension sends a file of a widget
-    in pieces, and then the message itself with the sizes of its buffers.
-    """
-
-    def __init__(self) -> None:
-        self._name = ""
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    def add(self, name: str, parts: list[object]) -> None:
-        """Keep the pieces of a message; the first of another upload drops those of the one before."""
-        if name != self._name:
-            self._name, self._pieces, self._size = name, [], 0
-        for part in parts:
-            if isinstance(part, bytes | bytearray | memoryview):
-                self._size += len(part)
-                if self._size <= MAX_UPLOAD_BYTES:
-                    self._pieces.append(bytes(part))
-
-    def buffers(self, name: str, sizes: list[int]) -> list[object]:
-        """Return the buffers of a message, and forget the pieces; raises ``ContentRefused`` if some are missing."""
-        data, complete = b"".join(self._pieces), name == self._name and self._size <= MAX_UPLOAD_BYTES
-        self._name, self._pieces, self._size = "", [], 0
-        if not complete:
-            raise ContentRefused("some pieces of it are missing")
-        if sum(sizes) != len(data):
-            raise ContentRefused("its pieces have another size")
-        found: list[object] = []
-        at = 0
-        for size in sizes:
-            found.append(data[at : at + size])
-            at += size
-        return found
 
 
 TARGET = "sandbox-kernel.frames"
@@ -119,9 +67,6 @@ class GatedPages:
         self._lock = threading.RLock()
         self._gates: dict[str, CommGate] = {}
         self._pages: list[FramePage] = []
-        self._uploads: dict[FramePage, Upload] = {}
-        #: An echo that passed its gate and leaves with the next message of its widgets.
-        self._echo: dict[str, CommMessage] = {}
 
     @property
     def in_use(self) -> bool:
@@ -132,39 +77,23 @@ class GatedPages:
         """A page was opened; the oldest one of too many is forgotten."""
         with self._lock:
             self._pages = [*self._pages[-MAX_PAGES + 1 :], page]
-            self._uploads = {known: self._uploads.get(known, Upload()) for known in self._pages}
 
     def disconnect(self, page: FramePage) -> None:
         """A page was closed."""
         with self._lock:
             self._pages = [known for known in self._pages if known is not page]
-            self._uploads.pop(page, None)
 
-    def take(self, name: str, message: CommMessage, *, answers: bool = False) -> bool:
-        """Take a message of widgets behind a gate; whether it passes.
-
-        Each change of a page is echoed to all pages, before its callbacks run. With ``answers``, the message comes
-        from such callbacks; then an echo is kept until the next message, and both travel as one. The caller calls
-        ``send_echo`` when no other follows soon.
-        """
+    def take(self, name: str, message: CommMessage) -> bool:
+        """Take a message of widgets behind a gate; whether it passes."""
         with self._lock:
             gate = self._gates.setdefault(name, CommGate())
             was_behind, passes = gate.is_behind, gate.from_session(message)
             if gate.is_behind and not was_behind:
                 for page in self._pages:
                     self.done(page, name, "", _BEHIND)
-            if passes and answers and message.data.get("method") == "echo_update":
-                self.send_echo(name)
-                self._echo[name] = message
-            elif passes:
+            if passes:
                 self._tell(name, gate, [message])
         return passes
-
-    def send_echo(self, name: str) -> None:
-        """Send the echo that waits for a message to travel with, if there is one."""
-        with self._lock:
-            if name in self._echo:
-                self._tell(name, self._gates[name], [])
 
     def saved(self, name: str, data: Mapping[str, object]) -> str | None:
         """Return HTML of a widget's frame that has its state, for a notebook that is saved; None for other displays."""
@@ -212,23 +141,13 @@ class GatedPages:
     def received(self, page: FramePage, data: object, parts: Sequence[object]) -> ToWidget | None:
         """Take a message of a page; returns what is for a widget, and None for all else. It may be hostile."""
         try:
-            said = msgspec.convert(data, PageMessage)
+            said = msgspec.convert(data, Attach | ForWidget)
         except msgspec.ValidationError:
             return None
-        match said:
-            case Attach():
-                self._attach(page, said.gate, said.model)
-            case Piece():
-                if page in self._uploads:
-                    self._uploads[page].add(said.upload, list(parts))
-            case ForWidget():
-                return self._checked(page, said, list(parts))
-        return None
-
-    def _checked(self, page: FramePage, said: ForWidget, parts: list[object]) -> ToWidget | None:
+        if isinstance(said, Attach):
+            self._attach(page, said.gate, said.model)
+            return None
         try:
-            if said.upload is not None and page in self._uploads:
-                parts = self._uploads[page].buffers(said.upload, said.sizes)
             checked = comm_of_page(said.msg, parts)
         except ContentRefused as reason:
             self.done(page, said.gate, "", f"[a message of this widget was not delivered: {reason}]\n")
@@ -254,9 +173,6 @@ class GatedPages:
             page.send(data, buffers=[part for message in found for part in message.buffers])
 
     def _tell(self, name: str, gate: CommGate, messages: list[CommMessage]) -> None:
-        echo = self._echo.pop(name, None)
-        if echo is not None:
-            messages = [echo, *messages]
         data = {"type": "comms", "gate": name, "epoch": gate.epoch, **_packed(messages)}
         for page in self._pages:
             page.send(data, buffers=[part for message in messages for part in message.buffers])

@@ -133,10 +133,7 @@ def failure_fields(failure: Failure) -> dict[str, object]:
 class LateWire:
     """Shows output that comes after the end of its cell, below that cell. Called on any thread.
 
-    Args:
-        wire: sends the messages.
-        messages: returns what a page gets for a display; nothing for a message of a widget, which goes its own way.
-
+    ``messages`` returns what a page gets for a display; nothing for a message of a widget, which goes its own way.
     """
 
     def __init__(self, wire: Wire, messages: Callable[[SessionDisplay], list[Message]]) -> None:

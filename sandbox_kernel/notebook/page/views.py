@@ -8,13 +8,12 @@ saving: no server serves the work folder, and the page never opens a file of it.
 from __future__ import annotations
 
 import base64
-import csv
+import contextlib
 import shlex
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,8 +48,6 @@ _GLIMPSES = 40
 _GLIMPSE_CHARACTERS = 60
 #: Most bytes that all links together add to a notebook.
 _LINK_BYTES = 2 << 20
-_TABLES = {"csv": ",", "tsv": "\t"}
-_TABLE_ROWS, _TABLE_COLUMNS, _TABLE_CHARACTERS = 5, 8, 24
 #: How much of a cell's first line, and how many names of changed variables, a line of the tree shows.
 _CODE, _NAMES = 48, 6
 _BLOCKS = 20
@@ -172,7 +169,6 @@ class FileRow:
     change: str = ""
     text: str = ""
     picture: str = ""
-    table: tuple[tuple[str, ...], ...] = ()
     link: str = ""
 
 
@@ -204,34 +200,20 @@ def _content(box: Sandbox, path: str, size: int | None, most: int) -> bytes:
 
 
 def _row(path: str, size: int | None, done: Mapping[str, str], data: bytes = b"", *, linked: bool = False) -> FileRow:
-    name, ending = display_name(path), path.rpartition(".")[2].lower()
-    kind = done.get(name, "")
-    text = ""
-    if ending not in _PICTURES:
-        try:
+    name = display_name(path)
+    kind, picture, text = done.get(name, ""), _picture_url(path, data), ""
+    if not picture:
+        with contextlib.suppress(UnicodeDecodeError):
             text = data.decode()
-        except UnicodeDecodeError:
-            text = ""
     first = one_line(text.lstrip().partition("\n")[0][:1000], 1000)
     return FileRow(
         name=one_line(name, 300),
         size=_bytes(size),
         change=f"{kind} by the last cell" if kind else "",
         text=f"{first[:_GLIMPSE_CHARACTERS]}…" if len(first) > _GLIMPSE_CHARACTERS else first,
-        picture=_picture_url(path, data),
-        table=_first_rows(text, _TABLES[ending]) if ending in _TABLES else (),
+        picture=picture,
         link=f"data:application/octet-stream;base64,{base64.b64encode(data).decode()}" if data and linked else "",
     )
-
-
-def _first_rows(text: str, separator: str) -> tuple[tuple[str, ...], ...]:
-    """Return the first rows of a CSV or TSV text; none if it is not a table."""
-    try:
-        rows = list(islice(csv.reader(text.splitlines(), delimiter=separator), _TABLE_ROWS + 1))
-    except csv.Error:
-        return ()
-    cut = [[one_line(value, _TABLE_CHARACTERS) for value in row[:_TABLE_COLUMNS]] for row in rows if row]
-    return tuple(map(tuple, cut)) if len(cut) > 1 and len(cut[0]) > 1 else ()
 
 
 def files_message(rows: Sequence[FileRow]) -> ShowOutput:
@@ -261,9 +243,6 @@ def _link(row: FileRow) -> str:
 
 
 def _preview(row: FileRow) -> str:
-    if row.table:
-        lines = ("".join(f"<td>{escape(value)}</td>" for value in line) for line in row.table)
-        return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
     if row.picture:
         return f"<img src='{row.picture}' alt='{escape(row.name)}' style='max-height:80px'>"
     return f"<code>{escape(row.text)}</code>" if row.text else ""

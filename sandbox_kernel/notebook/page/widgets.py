@@ -21,15 +21,8 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 #: The share of the limit from which the memory bar is drawn as a warning.
 _NEARLY_FULL = 0.85
 
-_shown: dict[str, Any] = {}
-
-
-def _replace(kind: str, widget: Any) -> Any:
-    old = _shown.pop(kind, None)
-    if old is not None:
-        close_tree(old)
-    _shown[kind] = widget
-    return widget
+#: The report that is shown.
+_reports: list[Any] = []
 
 
 def close_tree(widget: Any) -> None:
@@ -43,8 +36,11 @@ def report_widget(document: Mapping[str, object], measure: Measure | None = None
     """Return the interactive report, folded, as the static report is shown above it."""
     import ipywidgets
 
+    while _reports:
+        close_tree(_reports.pop())
     inside = report_explorer(document, measure)
-    return _replace("report", ipywidgets.Accordion([inside], titles=("Explore the report",), selected_index=None))
+    _reports.append(ipywidgets.Accordion([inside], titles=("Explore the report",), selected_index=None))
+    return _reports[0]
 
 
 class RunPanel:

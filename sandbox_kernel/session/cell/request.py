@@ -34,6 +34,12 @@ class CellEvents(Events):
     #: Where coroutine functions of the host run.
     loop: asyncio.AbstractEventLoop | None = None
 
+    @classmethod
+    def of(cls, on_output: OnOutput | None, on_input: OnInput | None, more: CellExtras) -> CellEvents:
+        """Return those parameters of a cell that are called."""
+        heard = {name: more.get(name) for name in ("on_display", "on_usage", "front_end")}
+        return cls(on_output=on_output, on_input=on_input, **heard)  # type: ignore[arg-type]
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_listener("on_display", self.on_display)
@@ -46,7 +52,6 @@ class CellRequest(ExecRequest):
     number: int | None = None
     #: A message of the page to a widget of the session; it is handled in place of the code.
     comm: Mapping[str, object] | None = None
-    events: CellEvents = CellEvents()
 
 
 class CellExtras(TypedDict, total=False):
@@ -61,9 +66,7 @@ class CellExtras(TypedDict, total=False):
     front_end: FrontEnd | None
 
 
-def no_notes(_signs: NetworkSigns, _notes: Sequence[Note]) -> Sequence[Note]:
-    """Makes no notes on the network."""
-    return ()
+NetworkNotes = Callable[[NetworkSigns, Sequence[Note]], Sequence[Note]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +98,7 @@ class SessionSpec:
     backend: str
     isolation: str
     chosen: str = ""
-    network_notes: Callable[[NetworkSigns, Sequence[Note]], Sequence[Note]] = no_notes
+    network_notes: NetworkNotes = lambda _signs, _notes: ()
 
     def __post_init__(self) -> None:
         count, name = self.checkpoints, self.name
@@ -105,36 +108,18 @@ class SessionSpec:
             raise InvalidRequest(f"a session's name must be a short text, got {name!r:.120}")
 
     def request(
-        self,
-        code: str,
-        timeout: float,
-        on_output: OnOutput | None = None,
-        on_input: OnInput | None = None,
-        **more: Unpack[CellExtras],
+        self, code: str, timeout: float, comm: Mapping[str, object] | None = None, **more: Unpack[CellExtras]
     ) -> CellRequest:
         """Return a checked request for a cell of this session; raises ``InvalidRequest``."""
-        cpu_seconds, output_bytes = more.get("cpu_seconds"), more.get("output_bytes")
-        limits = self.limits
-        if cpu_seconds is not None or output_bytes is not None:
-            limits = replace(
-                limits,
-                cpu_seconds=limits.cpu_seconds if cpu_seconds is None else cpu_seconds,
-                output_bytes=limits.output_bytes if output_bytes is None else output_bytes,
-            )
+        given = {name: more.get(name) for name in ("cpu_seconds", "output_bytes") if more.get(name) is not None}
         return CellRequest(
             language=self.language,
             code=code,
             timeout=timeout,
             memory_limit_mb=more.get("memory_mb"),
-            limits=limits,
+            limits=replace(self.limits, **given) if given else self.limits,  # type: ignore[arg-type]
             number=more.get("number"),
-            events=CellEvents(
-                on_output=on_output,
-                on_input=on_input,
-                on_display=more.get("on_display"),
-                on_usage=more.get("on_usage"),
-                front_end=more.get("front_end"),
-            ),
+            comm=comm,
         )
 
     def takes_memory(self, has_mb: int, memory_mb: int) -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail import ending
-from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Evidence, Verdict
-from sandbox_kernel.jail.streams import Capture
-from sandbox_kernel.model import Call, Display, ExecResult, FsChange, Language, Note, Status, Violation, notes
-from sandbox_kernel.session.cell.request import CellRequest, SessionSpec
+from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Verdict
+from sandbox_kernel.model import Call, ExecResult, FsChange, Language, Note, Status, Violation, notes
+from sandbox_kernel.session.cell.request import CellRequest, NetworkNotes, SessionSpec
 from sandbox_kernel.session.worker.messages import CellDone
+
+if TYPE_CHECKING:
+    from sandbox_kernel.session.cell.displays import Displays
+    from sandbox_kernel.session.cell.run_cell import CellStreams
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -66,63 +70,28 @@ class CellEnd:
         return notes.ignored_interrupt() if self.how is Ending.INTERRUPT else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellOutput:
-    """What a cell printed and showed, and how many displays were left out: too many, or too late."""
-
-    stdout: Capture
-    stderr: Capture
-    displays: tuple[Display, ...] = ()
-    dropped: int = 0
-    late: int = 0
-
-
 def judge_cell(end: CellEnd, language: Language, memory_mb: int, *, truncated: bool = False) -> Verdict:
     """Status and limit of a cell; see ``jail/ending.py`` for what counts first."""
     killed = end.how in (Ending.DIED, Ending.LOST) and end.oom_kills > 0
     said = end.done.limit if end.done is not None else None
-    return ending.judge(
-        Evidence(
-            out_of_memory=killed or end.gave_up_its_heap(language, memory_mb) or end.ran_out_of_memory,
-            stopped_by=None if end.how in (Ending.DONE, Ending.DIED) else end.how,
-            own=_own_ending(end),
-            survived=ending.survived_limit(
-                kills=end.oom_kills > 0,
-                forks_refused=end.forks_refused,
-                said=() if said is None else (said,),
-                disk_full=end.disk_full,
-                truncated=truncated,
-            ),
-        )
-    )
-
-
-def _own_ending(end: CellEnd) -> Status:
-    """The status of a cell that the host did not stop, by the last message of its worker."""
     if end.done is None:
-        return Status.KILLED
-    if end.ended_well:
-        return Status.OK
-    return Status.INTERRUPTED if end.done.status == "interrupted" and end.interrupted else Status.FAILED
-
-
-def _traceback(end: CellEnd) -> str:
-    """The traceback as plain text, as a program would have left it on stderr; pages draw ``error`` instead."""
-    if end.done is None or end.done.error is None or end.done.error.ename == "SystemExit":
-        return ""
-    return _COLOURS.sub("", "\n".join(end.done.error.traceback)) + "\n"
-
-
-def _cell_notes(end: CellEnd, output: CellOutput) -> Iterator[Note]:
-    """The notes that follow from how the cell ended and what was measured around it."""
-    if output.dropped:
-        yield notes.displays_dropped(output.dropped)
-    if output.late:
-        yield notes.displays_late(output.late)
-    if end.oom_kills and end.how is Ending.DONE:
-        yield notes.child_out_of_memory()
-    if end.done is not None and end.done.unsaved:
-        yield notes.state_not_saved()
+        own = Status.KILLED
+    elif end.ended_well:
+        own = Status.OK
+    else:
+        own = Status.INTERRUPTED if end.done.status == "interrupted" and end.interrupted else Status.FAILED
+    return ending.judge(
+        out_of_memory=killed or end.gave_up_its_heap(language, memory_mb) or end.ran_out_of_memory,
+        stopped_by=None if end.how in (Ending.DONE, Ending.DIED) else end.how,
+        own=own,
+        survived=ending.survived_limit(
+            kills=end.oom_kills > 0,
+            forks_refused=end.forks_refused,
+            said=() if said is None else (said,),
+            disk_full=end.disk_full,
+            truncated=truncated,
+        ),
+    )
 
 
 def make_result(
@@ -130,21 +99,35 @@ def make_result(
     request: CellRequest,
     memory_mb: int,
     end: CellEnd,
-    output: CellOutput,
+    streams: CellStreams,
+    shown: Displays,
     *,
     rolled_back: bool = False,
     told: Sequence[Note] = (),
     violations: tuple[Violation, ...] = (),
     changes: tuple[FsChange, ...] = (),
     here: str = "",
+    network_notes: NetworkNotes | None = None,
 ) -> ExecResult:
     """Return the result of one cell, which had ``memory_mb``. ``told`` are notes that are known already."""
-    stdout, stderr = output.stdout, output.stderr
+    stdout, stderr, done = streams.stdout, streams.stderr, end.done
     status, limit = judge_cell(end, spec.language, memory_mb, truncated=stdout.truncated or stderr.truncated)
-    code = end.done.exit_code if end.done is not None else end.code if end.how is Ending.DIED else None
-    errors = stderr.text + _traceback(end)
-    found = [*told, *_cell_notes(end, output)]
-    signs = NetworkSigns(errors, str(request.code), end.done.tried if end.done is not None else ())
+    code = done.exit_code if done is not None else end.code if end.how is Ending.DIED else None
+    error = done.error if done is not None else None
+    errors = stderr.text
+    if error is not None and error.ename != "SystemExit":
+        # As a program would have left it on stderr; pages draw ``error`` instead.
+        errors += _COLOURS.sub("", "\n".join(error.traceback)) + "\n"
+    found = list(told)
+    if shown.dropped:
+        found.append(notes.displays_dropped(shown.dropped))
+    if shown.late:
+        found.append(notes.displays_late(shown.late))
+    if end.oom_kills and end.how is Ending.DONE:
+        found.append(notes.child_out_of_memory())
+    if done is not None and done.unsaved:
+        found.append(notes.state_not_saved())
+    signs = NetworkSigns(errors, str(request.code), done.tried if done is not None else ())
     return ExecResult(
         stdout=stdout.text,
         stderr=errors,
@@ -162,8 +145,8 @@ def make_result(
         peak_gpu_memory_bytes=end.gpu_peak_bytes,
         cpu_seconds=end.cpu_seconds,
         changes=changes,
-        displays=output.displays,
-        error=end.done.error if end.done is not None else None,
+        displays=shown.all(),
+        error=error,
         rolled_back=rolled_back,
         language=str(spec.language),
         backend=spec.backend,
@@ -171,7 +154,7 @@ def make_result(
         timeout=request.timeout,
         memory_limit_mb=memory_mb,
         gpu_memory_limit_mb=spec.limits.gpu_memory_mb,
-        notes=(*found, *spec.network_notes(signs, found)),
+        notes=(*found, *(network_notes or spec.network_notes)(signs, found)),
         chosen=spec.chosen,
         here=here,
         calls=end.calls,

@@ -1,5 +1,4 @@
-"""Run one cell in a worker that waits for it, and return how it ended. One loop on the calling thread
-(``jail/watch_loop.py``).
+"""Run one cell in a worker that waits for it, and return how it ended. One loop (``jail/watch_loop.py``).
 
 The loop never waits for the worker alone: every limit, the stop sign, the death of the worker, of the gate and of the
 jail end it too. It ends with the worker alive and idle (``done``) or with the reason why the worker must be ended; the
@@ -27,8 +26,8 @@ from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, WatchLoop
 from sandbox_kernel.model import Call, OnOutput
 from sandbox_kernel.session.cell.displays import Displays
 from sandbox_kernel.session.cell.front_end import front_end_reply
-from sandbox_kernel.session.cell.request import CellRequest
-from sandbox_kernel.session.cell.result import CellEnd, CellOutput
+from sandbox_kernel.session.cell.request import CellEvents, CellRequest
+from sandbox_kernel.session.cell.result import CellEnd
 from sandbox_kernel.session.worker.gate_client import GateLost
 from sandbox_kernel.session.worker.messages import (
     Began,
@@ -40,8 +39,7 @@ from sandbox_kernel.session.worker.messages import (
     Question,
     Run,
 )
-from sandbox_kernel.session.worker.process import LAST_WORD_S
-from sandbox_kernel.session.worker.worker import JailedWorker
+from sandbox_kernel.session.worker.worker import LAST_WORD_S, JailedWorker
 
 #: A cell that sleeps on is interrupted a second time after this time.
 _AGAIN_S = 1.0
@@ -113,8 +111,10 @@ class CellStreams:
     def drain(self) -> None:
         """Take what is in the pipes now, and no more: others may go on writing."""
         for fd, capture in self.captures.items():
-            left = _waiting_bytes(fd)
             with contextlib.suppress(OSError):
+                count = array.array("i", [0])
+                fcntl.ioctl(fd, termios.FIONREAD, count)
+                left = count[0]
                 while left > 0 and (data := os.read(fd, min(left, CHUNK))):
                     left -= len(data)
                     capture.feed(data)
@@ -126,23 +126,19 @@ class CellStreams:
             capture.finish()
 
 
-def _waiting_bytes(fd: int) -> int:
-    count = array.array("i", [0])
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(fd, termios.FIONREAD, count)
-    return count[0]
-
-
 class Cell(WatchLoop):
     """The state of one cell while it runs. ``watch`` runs it, ``settle`` collects the last output.
 
     ``node`` is the node of the tree that the state after the cell becomes, if it is kept.
     """
 
-    def __init__(self, live: JailedWorker, request: CellRequest, stop: Stop, grace_s: float, node: int) -> None:
-        limits, events, jail = request.limits, request.events, live.jail
+    def __init__(
+        self, live: JailedWorker, request: CellRequest, events: CellEvents, stop: Stop, grace_s: float, node: int
+    ) -> None:
+        limits, jail = request.limits, live.jail
         super().__init__(LimitWatch(jail, live.memory, limits.cpu_seconds, events.on_usage, limits.gpu_memory_mb))
-        self.live, self.request, self.stop, self.grace_s, self._node = live, request, stop, grace_s, node
+        self.live, self.request, self.events, self.stop = live, request, events, stop
+        self.grace_s, self._node = grace_s, node
         self.streams = CellStreams(jail.stdout_fd, jail.stderr_fd, limits.output_bytes, events.on_output)
         self.displays = Displays(_guarded(events.on_display), live.worker_id, self._is_over)
         self.done: CellDone | None = None
@@ -183,18 +179,20 @@ class Cell(WatchLoop):
         made: tuple[Call, ...] = ()
         try:
             if calls is not None:
-                calls.begin(self.request.events.loop)
+                calls.begin(self.events.loop)
             self.limits.begin()
             self._register()
             self._send()
-            while not self.has_ended():
+            while self.ending is None:
                 try:
                     self.loop()
                 except KeyboardInterrupt as error:
                     # Control-C in the caller's terminal: the cell gets it first, then the caller.
                     self.failure = ListenerFailed(error)
                     self._ask_to_stop()
-            self._look_again()
+            # It may have gone beyond a limit and ended between two ticks: the next cell must not be ended for it.
+            if self.ending is Ending.DONE and (exceeded := self.limits.look()) is not None:
+                self.ending, self.done = exceeded, None
         except ListenerFailed as error:
             self.ending, self.failure = Ending.HOST_FAILED, error
         except GateLost:
@@ -241,50 +239,32 @@ class Cell(WatchLoop):
         except ListenerFailed as error:
             self.failure = self.failure or error
 
-    def output(self) -> CellOutput:
-        """Return all output; called after ``settle``. Raises what a listener raised, or the host's failure."""
-        if self.failure is not None:
-            raise self.failure
-        shown = self.displays
-        return CellOutput(
-            stdout=self.streams.stdout,
-            stderr=self.streams.stderr,
-            displays=shown.all(),
-            dropped=shown.dropped,
-            late=shown.late,
-        )
-
     def _register(self) -> None:
         live = self.live
         for fd in self.streams.captures:
             self.when_readable(fd, self._read_output)
         self.when_readable(live.gate, self._read_gate)
         self.when_readable(live.channel, self._talk_to_worker)
-        self.when_readable(live.jail.init_fd, self._jail_died)
+        self.when_readable(live.jail.init_fd, lambda _fd: self.end(Ending.LOST))
         self.when_readable(self.stop, self._stopped)
-        self.watch_memory()
 
     def _send(self) -> None:
         live = self.live
         for frame in live.background.take_strays():
             self.displays.show(frame)
-        message: Run = {"op": "run", "id": live.next_id(), "code": str(self.request.code)}
+        live.cell_id += 1
+        message: Run = {"op": "run", "id": live.cell_id, "code": str(self.request.code)}
         if self.request.number is not None:
             message["number"] = self.request.number
         if (order := live.checkpoint_after(self._node)) is not None:
             message["checkpoint"] = order
         if self.request.comm is not None:
             message["comm"] = self.request.comm
-        if (front_end := self.request.events.front_end) is not None:
+        if (front_end := self.events.front_end) is not None:
             message["expressions"] = dict(front_end.expressions)
             if front_end.late is not None:
                 live.background.follow(message["id"], front_end.late)
         live.channel.put(message)
-
-    def _look_again(self) -> None:
-        """A cell that went beyond a limit and ended between two ticks: the next cell must not be ended for it."""
-        if self.ending is Ending.DONE and (exceeded := self.limits.look()) is not None:
-            self.ending, self.done = exceeded, None
 
     def at_tick(self) -> None:
         """See ``WatchLoop``: a worker without its main thread ends no cell, and the kernel does not find it for memory.
@@ -292,7 +272,7 @@ class Cell(WatchLoop):
         One that is just being ended may look like that for a moment, so it is looked at twice.
         """
         headless = self.live.channel.speaker_goes_on_headless
-        if headless and self._headless and not self.has_ended():
+        if headless and self._headless and self.ending is None:
             raise SessionError("the cell ended the main thread of its process, in which cells run, and went on without")
         self._headless = headless
 
@@ -329,7 +309,7 @@ class Cell(WatchLoop):
         self.live.gate.read()
         if self.live.gate.gone is not None:
             # What it said before it died is still in the socket.
-            while not self.has_ended() and (messages := self.live.channel.read()):
+            while self.ending is None and (messages := self.live.channel.read()):
                 self._take_all(messages)
             self.end(Ending.DIED)
 
@@ -341,9 +321,6 @@ class Cell(WatchLoop):
         if self.live.channel.closed:
             self.selector.unregister(fd)
             self._closed_at = time.monotonic()
-
-    def _jail_died(self, fd: int) -> None:
-        self.end(Ending.LOST)
 
     def _stopped(self, fd: int) -> None:
         self.selector.unregister(fd)
@@ -367,7 +344,7 @@ class Cell(WatchLoop):
         """Take these messages up to the end of the cell; the report of its checkpoint may follow."""
         for position, message in enumerate(messages, 1):
             self._take(message)
-            if self.has_ended():
+            if self.ending is not None:
                 self.live.channel.put_back(messages[position:])
                 return
 
@@ -398,7 +375,7 @@ class Cell(WatchLoop):
                 self._ask(message)
             case CellDone(id=found) if found == self.live.cell_id:
                 self.done, self.ending = message, Ending.DONE
-                if (front_end := self.request.events.front_end) is not None:
+                if (front_end := self.events.front_end) is not None:
                     front_end.on_reply(front_end_reply(front_end, message.reply))
             case _:
                 raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
@@ -408,7 +385,7 @@ class Cell(WatchLoop):
             self.live.channel.put({"op": "seen", "question": question})
 
     def _ask(self, question: Question) -> None:
-        on_input = self.request.events.on_input
+        on_input = self.events.on_input
         if on_input is None or self._interrupt_at is not None:
             # After an interrupt a debugger asks again, while the first question is still open on the page.
             self.live.channel.put({"op": "input", "question": question.question, "value": None})

@@ -283,13 +283,21 @@ class StateTree:
         """How many checkpoints live."""
         return len(self._living)
 
-    def hold(self, checkpoint: Checkpoint) -> list[int]:
-        """Note the checkpoint of its node. Returns the nodes whose checkpoints the caller has to drop for it."""
+    def hold(self, checkpoint: Checkpoint) -> None:
+        """Note the checkpoint of its node."""
         record = self.records[checkpoint.node]
         record.checkpoint, record.killed = checkpoint, False
         self._living.add(record.id)
+
+    @property
+    def surplus(self) -> int:
+        """How many checkpoints live beyond the bound."""
+        return len(self._living) - living_bound(self.keep) - 1
+
+    def evict_surplus(self) -> list[int]:
+        """Give up checkpoints until no more live than the bound; returns their nodes."""
         dropped: list[int] = []
-        while len(self._living) > living_bound(self.keep) + 1 and (node := self.evict(for_memory=False)) is not None:
+        while self.surplus > 0 and (node := self.evict(for_memory=False)) is not None:
             dropped.append(node)
         return dropped
 
@@ -328,9 +336,9 @@ class StateTree:
         self._release(chosen)
         return chosen
 
-    def release(self, nodes: Collection[int]) -> list[int]:
-        """Let the checkpoints of these nodes go, but not that of the present one. Returns the nodes that had one."""
-        going = [node for node in nodes if node in self._living and node != self.present]
+    def release(self, nodes: Collection[int], *, present: bool = False) -> list[int]:
+        """Let checkpoints go, that of the present node only if ``present``. Returns the nodes that had one."""
+        going = [node for node in nodes if node in self._living and (present or node != self.present)]
         for node in going:
             self._release(node)
         return going
@@ -343,15 +351,9 @@ class StateTree:
             self.records[node].killed = True
         return gone
 
-    def promoted(self, node: int) -> tuple[int, ...]:
-        """The checkpoint of a node becomes the worker. Returns the nodes whose checkpoints stay."""
-        self._release(node)
-        return tuple(item.node for item in self.living())
-
     def all_ended(self) -> None:
         """Forget every checkpoint: their jail has ended. The session is at its beginning again."""
-        for node in tuple(self._living):
-            self._release(node)
+        self.release(tuple(self._living), present=True)
         self.go_to(0)
 
     def _release(self, node: int) -> None:

@@ -17,6 +17,7 @@ from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SandboxError, 
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
 from sandbox_kernel.model import ExecResult, FsChange, Language, notes
+from sandbox_kernel.session.cell.request import CellEvents
 from sandbox_kernel.session.tree.node import Checkpoint, Node, StateDiff
 from sandbox_kernel.session.tree.state_tree import StateRecord, check_name
 from sandbox_kernel.session.tree.variables import can_run_again, compare
@@ -88,7 +89,7 @@ class TimeTravel:
             SessionError: the present state is not held, so that one cannot come back to it.
 
         """
-        # docs/decisions.md, time travel: there is no exact way to run candidates at once.
+        # docs/decisions/sessions.md: there is no exact way to run candidates at once.
         if isinstance(at_once, bool) or at_once != 1:
             raise InvalidRequest(
                 f"explore runs candidates one after another (at_once=1), got at_once={at_once!r}. Candidates that run "
@@ -246,7 +247,7 @@ def _try_out(
     nodes: list[int | None] = []
     for candidate, cell in enumerate(cells):
         supervisor.settle(worker)
-        results.append(supervisor.run(worker, cell, stop))
+        results.append(supervisor.run(worker, cell, CellEvents(), stop))
         if supervisor.live is not worker:
             raise SessionError(f"candidate {candidate} ended the whole session: {results[-1].notes}")
         moved = worker.tree.present
@@ -315,7 +316,7 @@ def _run_again(
     if record.cell is None:
         return "its code is not known", ()
     supervisor.settle(worker)
-    result = supervisor.run(worker, record.cell, stop, record.id)
+    result = supervisor.run(worker, record.cell, CellEvents(), stop, record.id)
     if supervisor.live is not worker:
         return "the session was lost", ()
     if result.rolled_back:

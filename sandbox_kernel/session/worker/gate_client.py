@@ -184,18 +184,9 @@ class GateClient:
         self._order({"op": "snapshot", "cell": cell})
         self._owed.append("snapshot")
 
-    def look(self, cells: list[int], *, last: bool = False) -> None:
-        """Order these checkpoints to look at their variables; the worker reports what they find.
-
-        With ``last``, they look themselves and cannot be gone back to afterwards; otherwise a fork of each does.
-        """
-        if cells:
-            self._order({"op": "look", "cells": cells, "last": last})
-
-    def let_go(self, cells: Sequence[int]) -> None:
-        """Order the gate to forget the copies of the work folder for these cells; their checkpoints live on."""
-        if cells:
-            self._order({"op": "let_go", "cells": list(cells)})
+    def look(self, cells: list[int]) -> None:
+        """Order these checkpoints to look at their variables, each in a fork; the worker reports what they find."""
+        self._order({"op": "look", "cells": cells})
 
     def compare(self, before: int, after: int) -> tuple[tuple[FileDiff, ...], str]:
         """Return how the work folder differs between two checkpoints, and what of that could not be found out."""
@@ -213,7 +204,7 @@ class GateClient:
             if wait:
                 self._await("drop")
 
-    def promote(self, cell: int, keep: tuple[int, ...], *, strict: bool, patient: bool) -> str | None:
+    def promote(self, cell: int, keep: list[int], *, strict: bool, patient: bool) -> str | None:
         """Order that the checkpoint of a cell becomes the worker and the work folder is restored.
 
         The gate ends all checkpoints but those of the cells in ``keep``; with ``strict``, also the processes that
@@ -221,7 +212,7 @@ class GateClient:
         when the checkpoint was gone; otherwise why the files were not restored, empty when they were.
         """
         self.settle()
-        self._order({"op": "promote", "cell": cell, "keep": list(keep), "strict": strict, "patient": patient})
+        self._order({"op": "promote", "cell": cell, "keep": keep, "strict": strict, "patient": patient})
         answer = _declared(self._await("promote"), _Promoted)
         if not answer.ok:
             return None

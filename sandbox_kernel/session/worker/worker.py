@@ -1,4 +1,4 @@
-"""A worker with its checkpoints: the states of a session that live in one jail.
+"""A worker in its jail, with its checkpoints: the states of a session that live in one jail.
 
 The worker makes a checkpoint of itself right after each cell, because the order to run the cell asks for it. The gate
 copies the work folder when ``keep_state`` orders it. ``prepare`` waits for both before the next cell. When a cell has
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.errors import EnforcerFailed, SessionError
@@ -22,26 +24,56 @@ from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.meter import counts_processes
 from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
+from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.model import Note, notes
-from sandbox_kernel.session.cell.request import CellEvents, CellRequest
+from sandbox_kernel.session.cell.displays import BackgroundOutput
+from sandbox_kernel.session.cell.request import CellRequest
+from sandbox_kernel.session.debug_link import DebugLink, OnEvent, PauseClock
 from sandbox_kernel.session.tree.node import Checkpoint
 from sandbox_kernel.session.tree.state_tree import StateTree
+from sandbox_kernel.session.worker.channel import WorkerChannel
+from sandbox_kernel.session.worker.fork_authorization import ForkAuthorizer, receive_authorizer
 from sandbox_kernel.session.worker.gate_client import GateClient
 from sandbox_kernel.session.worker.memory_budget import MemoryBudget, holders_of_removed_files
-from sandbox_kernel.session.worker.messages import CheckpointOrder, FromWorker, Frozen, Looked, Restored, clean_text
-from sandbox_kernel.session.worker.process import WorkerProcess
+from sandbox_kernel.session.worker.messages import (
+    Answer,
+    Ask,
+    CheckpointOrder,
+    DisplayShown,
+    FromWorker,
+    Frozen,
+    LateText,
+    Looked,
+    OutputCleared,
+    Ready,
+    Restored,
+    What,
+    clean_text,
+)
 from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 
+#: How long a worker may take to start, to freeze or to wake on a machine under load.
+PATIENCE_S = 30.0
+#: How long to wait, after the channel was closed, for the gate's report of how the worker ended.
+LAST_WORD_S = 0.5
+#: How often a worker that answers a question is interrupted again.
+INTERRUPT_EVERY_S = 0.5
+#: How often a pipe is read to empty it; a process that goes on writing must not keep the host busy.
+_PIPE_READS = 32
 #: How long the worker may take to say what its cells have changed.
 LOOK_S = 10.0
-#: How many evicted checkpoints may wait for a pause. Each holds some megabytes, and a place for a process.
-MOST_EVICTED = 20
+#: How many checkpoints more than usual may live while cells run back to back: to look at their variables, before they
+#: end, takes several times as long as a small cell, so it waits for a pause. Each holds some megabytes, and a place for
+#: a process.
+MOST_WAITING = 20
 #: How many checkpoints look at their variables at once.
 LOOKS_AT_ONCE = 4
+
+Kind = TypeVar("Kind", bound=FromWorker)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +99,7 @@ class RolledBack:
         return [*files, notes.lost_threads(self.threads)] if self.threads else files
 
 
-class JailedWorker(WorkerProcess):
+class JailedWorker:
     """A jail with a worker that runs cells. ``tree`` knows the states of the session and which one is the present one.
 
     ``checkpoints`` is how many cells back ``undo`` can go; 0 switches checkpoints off. ``sealed`` ones are protected
@@ -86,17 +118,35 @@ class JailedWorker(WorkerProcess):
         calls: CallServer | None = None,
         looks: bool = False,
     ) -> None:
-        super().__init__(jail, proxy, calls)
+        self.jail = jail
+        self.proxy = proxy
+        #: Where programs find a proxy that was started later; empty without one.
+        self.proxy_url = ""
+        self.calls = calls
         self._looks, self._sealed = looks, sealed
+        #: A random name of this worker, part of its display ids on the page; the guest never gets it.
+        self.worker_id = secrets.token_hex(8)
+        self.gate = GateClient(jail)
+        self.channel = WorkerChannel(jail.channel)
+        self.background = BackgroundOutput(self.worker_id)
         self.tree = StateTree(checkpoints)
         self.memory = MemoryBudget(jail, self.channel, memory_bytes, processes, checkpoints)
+        #: The number of the last cell or question.
+        self.cell_id = 0
+        #: How many variables the user has, as far as that was told.
+        self.names = 0
+        #: Decides the forks of a session whose policy denies starting processes; None where forks are free.
+        self._forks: ForkAuthorizer | None = None
+        self._asks_to_fork = False
+        #: How long the cell has stood at breakpoints, and the debugger that stopped it there.
+        self.pause = PauseClock()
+        self._debugger: DebugLink | None = None
         #: Whether the worker was ordered to start and nobody has waited for it yet.
         self._starting = False
         #: Whether the worker was ordered to make a checkpoint of the present state, which it has not reported yet.
         self._freezing = False
         #: Whether the copy of the work folder in the present state is still to be ordered.
         self._uncopied = False
-        self.evicted = EvictedCheckpoints(self.gate, self._hear_looks)
         self._lost: tuple[int, ...] = ()
         #: The names of states that were killed, or evicted for memory, and of which nobody was told.
         self._lost_names: list[str] = []
@@ -116,7 +166,13 @@ class JailedWorker(WorkerProcess):
         Without ``waits`` it returns at once. The worker reads the order when it has started, and the first ``prepare``
         waits for both.
         """
-        self.order_start(step, files, descriptors)
+        for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
+            os.set_blocking(fd, False)
+        hatch = None
+        if self.calls is not None:
+            step, hatch = replace(step, functions=self.calls.functions.listing()), self.calls.hatch
+        self._asks_to_fork = step.asks_to_fork
+        self.gate.start(step, files, self.proxy.start if self.proxy is not None else None, descriptors, hatch)
         self._starting = True
         if waits:
             self._finish_start()
@@ -124,7 +180,11 @@ class JailedWorker(WorkerProcess):
 
     def _finish_start(self) -> None:
         self._starting = False
-        self.await_start()
+        self.gate.await_start()
+        if self._asks_to_fork:
+            self._forks = receive_authorizer(self.jail.channel, PATIENCE_S)
+        self.channel.listen_to(self.gate.worker)
+        self.names = self._await(Ready).names
         self.memory.begin()
 
     def take_history(self, past: StateTree) -> None:
@@ -148,14 +208,14 @@ class JailedWorker(WorkerProcess):
 
         None where none is made, and where each fork waits for the host: then ``keep_state`` orders it.
         """
-        return {"cell": node, "sealed": self._sealed} if self.tree.keep > 0 and self.forks_freely else None
+        return {"cell": node, "sealed": self._sealed} if self.tree.keep > 0 and self._forks is None else None
 
     def commit(self, cell: CellRequest, *, ended_well: bool) -> None:
         """Keep the state after a new cell. ``keep_state``, or the next ``prepare``, gives the orders that are left.
 
         So a result does not wait for them, and no code of the user is sent before them.
         """
-        self.tree.grow(replace(cell, events=CellEvents()), ended_well=ended_well)
+        self.tree.grow(cell, ended_well=ended_well)
         self._ran()
 
     def recommit(self, node: int, *, by_cell: bool = True) -> None:
@@ -165,7 +225,7 @@ class JailedWorker(WorkerProcess):
 
     def _ran(self, by_cell: bool = True) -> None:
         self._uncopied = self.tree.keep > 0
-        self._freezing = by_cell and self._uncopied and self.forks_freely
+        self._freezing = by_cell and self._uncopied and self._forks is None
 
     def keep_state(self) -> None:
         """Order what ``commit`` left to be ordered: a copy of the work folder, or a checkpoint too; returns at once."""
@@ -188,10 +248,16 @@ class JailedWorker(WorkerProcess):
     def _order_checkpoint(self, room: int = 0) -> None:
         """Order a checkpoint of the present state. ``room``: processes that are allowed beside the usual ones."""
         if room:
-            self.memory.relimit(self._copies() + room)
+            self.memory.relimit(self.tree.living_count + room)
         self.allow_fork()
         self.channel.put({"op": "freeze", "cell": self.tree.present, "sealed": self._sealed})
         self._freezing = True
+
+    def allow_fork(self, *processes: int) -> None:
+        """Let each of these processes, by its pid inside, fork once; without any, the worker."""
+        if self._forks is not None:
+            for pid in processes or (self.gate.worker,):
+                self._forks.allow(pid)
 
     def _copy_files(self) -> None:
         """Order a copy of the work folder; the host itself copies a layer."""
@@ -223,6 +289,10 @@ class JailedWorker(WorkerProcess):
             self._freezing = False
             self._keep(frozen)
             self.gate.settle()
+            # Checkpoints that are too many wait for a look, but only where their processes are counted apart.
+            waits = self._looks and counts_processes() and self.memory.has_room()
+            if self.tree.surplus > (MOST_WAITING if waits else 0):
+                self._look()
             self._make_room()
         self.gate.settle()
         self.gate.read()
@@ -233,7 +303,8 @@ class JailedWorker(WorkerProcess):
     def _keep(self, frozen: Frozen) -> None:
         """Add a new checkpoint. The worker's report may be false: the gate checks the process, we check the node."""
         node = self.tree.present
-        self.withdraw_fork()
+        if self._forks is not None:
+            self._forks.withdraw(self.gate.worker)
         if frozen.cell != node:
             raise SessionError(
                 f"the worker reported a checkpoint of cell {frozen.cell}; one of cell {node} was ordered"
@@ -242,29 +313,12 @@ class JailedWorker(WorkerProcess):
         if not frozen.pid:
             self.tree.here.lacks = (notes.not_held(frozen.reason),)
             return
-        self.evicted.forget(node)
         self.gate.hold(node, frozen.pid)
-        item = Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads)
+        self.tree.hold(Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads))
         told, outside = (notes.lost_threads(frozen.threads),) if frozen.threads else (), frozen.outside
         self.tree.here.lacks = (*told, *notes.shared_by_states(outside.sockets, outside.databases, outside.children))
-        self._drop(self.tree.hold(item))
 
     # Giving up states.
-
-    def _drop(self, nodes: list[int]) -> None:
-        """Drop evicted checkpoints. One that was not looked at yet is, before it ends (``EvictedCheckpoints``)."""
-        unseen = [node for node in nodes if self._looks and not self.tree.records[node].looked]
-        self.gate.drop([node for node in nodes if node not in unseen])
-        # They wait only where somebody ends them between cells, and where their processes are counted apart.
-        patient = self.background.listens and counts_processes() and self.memory.has_room()
-        self.evicted.add(unseen, MOST_EVICTED if patient else 0)
-
-    def end_evicted(self) -> None:
-        """Go on with ending evicted checkpoints; called again and again while the session is idle."""
-        if self.evicted.nodes():
-            self.prepare()
-            self.evicted.step()
-            self.memory.relimit(self._copies())
 
     def give_up(self, nodes: Sequence[int]) -> None:
         """End the checkpoints of these nodes, but not that of the present one."""
@@ -274,35 +328,24 @@ class JailedWorker(WorkerProcess):
         """Drop checkpoints until everything fits into the limit, then set the limits for the next cell."""
         self.memory.copies_bytes = self.gate.copies_bytes
         if self._is_full():
-            self._end_evicted_at_once()
             # A removed file takes disk space as long as a checkpoint has it open. No other checkpoint is in the way.
             # Files of a layer are on a file system of their own.
             device = os.fstat(self.jail.box_fd).st_dev if self.layer is None else None
             keepers = holders_of_removed_files(self.jail.init_pid, device)
             self._evict_while(self._is_full, {item.node for item in self.tree.living() if item.pid in keepers})
-        if self.memory.is_crowded():
-            self._end_evicted_at_once()
-            self._evict_while(self.memory.is_crowded)
-        self.memory.relimit(self._copies())
+        self._evict_while(self.memory.is_crowded)
+        self.memory.relimit(self.tree.living_count)
 
     def _evict_while(self, needed: Callable[[], bool], among: set[int] | None = None) -> None:
         """End one checkpoint after the other, and wait until what it held is free, while more room is needed."""
         while needed() and (node := self.tree.evict(for_memory=True, among=among)) is not None:
+            self.tree.not_seen([node])
             self._note_names([node])
             self.gate.drop([node], wait=True)
-
-    def _end_evicted_at_once(self) -> None:
-        """End evicted checkpoints without a look: their memory is needed now."""
-        self.tree.not_seen(self.evicted.nodes())
-        self.evicted.end()
 
     def _is_full(self) -> bool:
         """Whether there is no room left in the work folder."""
         return os.fstatvfs(self.jail.box_fd).f_bavail == 0
-
-    def _copies(self) -> int:
-        """How many processes the checkpoints are, with those that are about to end."""
-        return self.tree.living_count + len(self.evicted.nodes())
 
     def limit_memory(self, limit_bytes: int) -> None:
         """Change the memory limit. Raises ``SessionError``, and changes nothing, when the state is already larger.
@@ -311,7 +354,7 @@ class JailedWorker(WorkerProcess):
         """
         if limit_bytes > self.memory.limit_bytes:
             self.memory.limit_bytes = limit_bytes
-            self.memory.relimit(self._copies())
+            self.memory.relimit(self.tree.living_count)
         elif limit_bytes < self.memory.limit_bytes:
             self.memory.lower(limit_bytes)
             self._make_room()
@@ -346,29 +389,23 @@ class JailedWorker(WorkerProcess):
 
     def look_at_variables(self) -> None:
         """Find out what the variables are at each living node that was not looked at yet; called between cells."""
-        if self.tree.keep == 0 or not self._looks:
-            return
-        self.prepare()
-        self.evicted.finish()
-        while nodes := self.tree.unseen()[:LOOKS_AT_ONCE]:
+        if self.tree.keep > 0 and self._looks:
+            self.prepare()
+            self._look()
+            self.memory.relimit(self.tree.living_count)
+
+    def _look(self) -> None:
+        """Look at the variables of living nodes, and end the checkpoints that are too many."""
+        while self._looks and (nodes := self.tree.unseen()[:LOOKS_AT_ONCE]):
             # Each looks in a fork that ends afterwards.
-            self.memory.relimit(self._copies() + len(nodes))
+            self.memory.relimit(self.tree.living_count + len(nodes))
             self.allow_fork(*(item.pid for node in nodes if (item := self.tree.records[node].checkpoint) is not None))
             self.gate.look(nodes)
-            self._hear_looks(nodes)
-        self.memory.relimit(self._copies())
-
-    def _hear_looks(self, nodes: Sequence[int]) -> None:
-        """Take in what these checkpoints found; a worker that does not tell is noticed by the next cell."""
-        with contextlib.suppress(SessionError):
-            self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
-        self.tree.not_seen(nodes)
-
-    def _take(self, message: FromWorker) -> None:
-        if isinstance(message, Looked):
-            self.tree.looked(message.cell, message.found)
-        else:
-            super()._take(message)
+            # A worker that does not tell is noticed by the next cell.
+            with contextlib.suppress(SessionError):
+                self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
+            self.tree.not_seen(nodes)
+        self.gate.drop(self.tree.evict_surplus())
 
     def compare_files(self, before: int, after: int) -> tuple[tuple[FileDiff, ...], str]:
         """Return how the folder differs between two states, and what of that could not be found out."""
@@ -400,10 +437,8 @@ class JailedWorker(WorkerProcess):
         processes that earlier cells left running are ended too. With ``patient``, the worker's memory is free then.
         """
         self.end_debugger()
-        before = self.evicted.nodes()
-        staying = self.evicted.stay(strict=strict)
-        self.tree.not_seen(set(before) - set(staying))
-        keep = (*self.tree.promoted(target.node), *staying)
+        self.tree.release([target.node], present=True)
+        keep = [item.node for item in self.tree.living()]
         files = self.gate.promote(target.node, keep, strict=strict, patient=patient)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()
@@ -428,57 +463,123 @@ class JailedWorker(WorkerProcess):
         self._order_checkpoint()
         return RolledBack(cell=target.cell, names=restored.names, threads=restored.threads, files=files)
 
+    # The process: questions to it, its debugger, its output, its end.
 
-class EvictedCheckpoints:
-    """Checkpoints that were evicted and have not ended yet: each is to say what its variables are before it ends.
+    def ask(
+        self,
+        what: What,
+        code: str,
+        pos: int,
+        timeout_s: float,
+        descriptor: int | None = None,
+        stop: Stop | None = None,
+    ) -> Answer:
+        """Ask the worker a question about code; raises ``SessionError`` when it does not answer in time.
 
-    To look and to end takes several times as long as a small cell, so with cells back to back it is left for the time
-    in which nothing runs (``session/background.py``). At most ``MOST_EVICTED`` checkpoints wait for that; the oldest
-    end at once when there are more, and all when memory is short.
-    """
+        The worker gets a copy of ``descriptor``, if one is given. When ``stop`` is raised it is interrupted, and its
+        answer awaited all the same.
+        """
+        self.cell_id = number = self.cell_id + 1
+        message: Ask = {"op": "ask", "id": number, "what": what, "code": code, "pos": pos}
+        if descriptor is None:
+            self.channel.put(message)
+        else:
+            self.channel.give(message, descriptor)
+        try:
+            answer = self._await(Answer, timeout_s, stop)
+        except KeyboardInterrupt:
+            # The caller does not wait any more. An answer that comes later would be read in place of another message.
+            self.channel.interrupt_speaker()
+            with contextlib.suppress(SessionError):
+                self._await(Answer)
+            raise
+        if answer.id != number:
+            raise SessionError("the worker answered another question")
+        return answer
 
-    def __init__(self, gate: GateClient, hear: Callable[[Sequence[int]], None]) -> None:
-        self._gate, self._hear = gate, hear
-        self._waiting: list[int] = []
-        self._looking: list[int] = []
+    def attach_debugger(self, on_event: OnEvent) -> DebugLink:
+        """Start the debugger in the worker; raises ``SessionError`` when it cannot be started."""
+        self.end_debugger()
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                answer = self.ask("debug", "", 0, PATIENCE_S, theirs.fileno()).answer
+            if answer.get("ok") is not True:
+                reason = answer.get("reason", "the session refused")
+                raise SessionError(f"the debugger cannot be started: {reason!s:.300}")
+        except SessionError:
+            ours.close()
+            raise
+        self._debugger = DebugLink(ours, self.pause, on_event)
+        return self._debugger
 
-    def nodes(self) -> tuple[int, ...]:
-        """Return the nodes whose checkpoints have not ended, oldest first."""
-        return (*self._looking, *self._waiting)
+    def end_debugger(self) -> None:
+        """Close the debugger, if there is one: the worker that it stopped is about to end."""
+        if self._debugger is not None:
+            self._debugger.close()
+            self._debugger = None
 
-    def add(self, nodes: Sequence[int], most: int) -> None:
-        """Let these checkpoints end, after a look. ``most`` of all may wait for that; for the others it begins now."""
-        self._gate.let_go(nodes)
-        self._waiting += nodes
-        if len(self.nodes()) > most:
-            self.step(len(self._waiting) - most)
+    def end_worker(self) -> None:
+        """Kill the worker if it is alive; the promotion that follows ends the processes that it started."""
+        if self.gate.gone is None and not self.channel.kill_speaker():
+            self.gate.kill_worker()
+        self.jail.meter.release()
 
-    def step(self, wanted: int = LOOKS_AT_ONCE) -> None:
-        """End the checkpoints that have looked, and let the next few look; does not wait for these."""
-        if self._looking:
-            self._hear(self._looking)
-            self._gate.drop(self._looking)
-        count = max(0, min(wanted, LOOKS_AT_ONCE))
-        self._looking, self._waiting = self._waiting[:count], self._waiting[count:]
-        self._gate.look(self._looking, last=True)
+    def drop_output(self) -> None:
+        """Forget what a worker that ended between cells has left in its pipes: the next cell did not print it."""
+        for fd in (self.jail.stdout_fd, self.jail.stderr_fd):
+            with contextlib.suppress(OSError):
+                for _ in range(_PIPE_READS):
+                    if not os.read(fd, 1 << 16):
+                        break
 
-    def finish(self) -> None:
-        """Let all of them look and end, and wait for it."""
-        while self.nodes():
-            self.step()
+    def destroy(self) -> None:
+        """End the jail with everything in it, and the proxy."""
+        self.channel.forget_speaker()
+        self.end_debugger()
+        self.jail.destroy()
+        if self.proxy is not None:
+            self.proxy.close()
+        if self.calls is not None:
+            self.calls.close()
 
-    def end(self) -> None:
-        """End all of them without a look, and wait until their memory is free."""
-        self._gate.drop(list(self.nodes()), wait=True)
-        self._waiting, self._looking = [], []
+    def _take(self, message: FromWorker) -> None:
+        """Take a message that came while another one was awaited; raises ``SessionError`` for one out of turn."""
+        if isinstance(message, Looked):
+            self.tree.looked(message.cell, message.found)
+        elif isinstance(message, LateText | DisplayShown):
+            self.background.take(message)
+        elif not isinstance(message, OutputCleared):
+            raise SessionError(f"the worker sent a {type(message).__name__.lower()} message out of turn")
 
-    def stay(self, *, strict: bool) -> tuple[int, ...]:
-        """Return those that a rollback leaves alone. A strict one ends those that look: they run code of the user."""
-        if strict:
-            self._looking = []
-        return self.nodes()
+    def _await(self, kind: type[Kind], timeout_s: float | None = None, stop: Stop | None = None) -> Kind:
+        """Wait for a message of a kind; raises ``SessionError`` when the worker dies, is late or sends another kind.
 
-    def forget(self, node: int) -> None:
-        """Note that the checkpoint of a node has ended: the gate has put another one into its place."""
-        self._waiting = [other for other in self._waiting if other != node]
-        self._looking = [other for other in self._looking if other != node]
+        While ``stop`` is raised the worker is interrupted again and again: it ignores what came before our question.
+        """
+        next_interrupt = 0.0
+        timeout_s = PATIENCE_S if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
+        while True:
+            messages = self.channel.read()
+            for position, message in enumerate(messages, 1):
+                if isinstance(message, kind):
+                    self.channel.put_back(messages[position:])
+                    return message
+                self._take(message)
+            if self.channel.closed:
+                # The gate may report how the worker ended.
+                if readable(self.jail.control.fileno(), LAST_WORD_S):
+                    self.gate.read()
+                raise SessionError("the worker is gone")
+            self.channel.write_some()
+            if stop is not None and stop.raised and time.monotonic() >= next_interrupt:
+                next_interrupt = time.monotonic() + INTERRUPT_EVERY_S
+                self.channel.interrupt_speaker()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise SessionError(f"the worker did not answer within {timeout_s:g} s")
+            if not readable(self.channel.fileno(), min(left, 0.05)):
+                self.gate.read()
+                if self.gate.gone is not None and not readable(self.channel.fileno(), 0):
+                    raise SessionError("the worker is gone")

@@ -20,7 +20,8 @@ TARGET = "jupyter.widget"
 MAX_JSON, MAX_SESSION_JSON = 1 << 20, 12 << 20
 MAX_BUFFERS, MAX_BUFFER_BYTES = 64, 12 << 20
 #: The most bytes that a page sends with one message, a file of ``FileUpload`` for example; ``relay.js`` has the same.
-MAX_UPLOAD_BYTES = 64 << 20
+#: Servers of Jupyter close a connection that gets more than 10 MB at once.
+MAX_UPLOAD_BYTES = 8 << 20
 
 _COMM_ID = re.compile(r"[0-9a-f-]{1,64}\Z")
 _MESSAGE_ID = re.compile(r"[0-9a-z-]{1,40}\Z")
@@ -96,22 +97,13 @@ def comm_of_session(value: object) -> CommMessage:
 def comm_of_kernel(
     kind: str, content: Mapping[str, object], metadata: object, buffers: Sequence[bytes], parent_id: str
 ) -> CommMessage:
-    """Return a message that a wrapped kernel sent; raises ``ContentRefused`` if it is none, or too large.
-
-    Args:
-        kind: The type of the message.
-        content: Its content.
-        metadata: Its metadata.
-        buffers: What came after it.
-        parent_id: The id of the page's message that it answers; empty for none.
-
-    """
+    """Return a message that a wrapped kernel sent; raises ``ContentRefused`` if it is none, or too large."""
     # What the gate keeps is sent again later, so it must be JSON that can be sent.
     plain = {"data": check_json(content.get("data"), MAX_SESSION_JSON), "metadata": check_json(metadata)}
     return _from_inside(_declared({**content, **plain, "msg_type": kind}), parent_id, tuple(buffers))
 
 
-def comm_of_page(value: object, buffers: list[object]) -> CommMessage:
+def comm_of_page(value: object, buffers: Sequence[object]) -> CommMessage:
     """Return a message that a page sent; raises ``ContentRefused`` if it is none, or too large."""
     found = _declared(value)
     if found.msg_type != "comm_msg":

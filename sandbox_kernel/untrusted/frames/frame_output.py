@@ -20,7 +20,7 @@ from sandbox_kernel.untrusted.css import TABLE_STYLE
 from sandbox_kernel.untrusted.frames.comm_message import CommMessage
 from sandbox_kernel.untrusted.frames.document import USUAL_HEIGHT, frame
 from sandbox_kernel.untrusted.json_value import encodable
-from sandbox_kernel.untrusted.sanitize import SanitizedBundle, in_page, sanitize_bundle
+from sandbox_kernel.untrusted.sanitize import SanitizedBundle, sanitize_bundle
 
 FRAME = "application/vnd.sandbox-kernel.frame+json"
 LIBRARY = "application/vnd.sandbox-kernel.library+json"
@@ -78,10 +78,7 @@ def escaped_length(markup: str) -> int:
 def saved_widget(data: Mapping[str, object], messages: Sequence[CommMessage]) -> str | None:
     """Return HTML that draws a widget as it is now, for pages without kernel or extension; None when it is too large.
 
-    Args:
-        data: the frame of the widget, as ``FrameOutput.bundle`` made it.
-        messages: what opens its models, with their state.
-
+    ``data`` is the frame of the widget, as ``FrameOutput.bundle`` made it; ``messages`` open its models.
     """
     widget, libraries = data.get("widget"), data.get("libraries")
     if not isinstance(widget, Mapping) or not isinstance(libraries, list) or not messages:
@@ -94,27 +91,8 @@ def saved_widget(data: Mapping[str, object], messages: Sequence[CommMessage]) ->
         parts = [base64.b64encode(part).decode() for part in message.buffers]
         payload.append({"type": "comm", "msg": message.for_page(), "buffers": parts})
     payload.append({"type": "view", "model_id": widget["model_id"]})
-    height = data.get("height")
-    made = frame(payload, height if isinstance(height, int) else USUAL_HEIGHT)
+    made = frame(payload, int(str(data.get("height", USUAL_HEIGHT))))
     return made if len(made) <= MAX_SAVED else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrameLibrary:
-    """A library: its name for the user, the SHA-256 of its source, and the source as base64 of gzip."""
-
-    title: str
-    sha256: str
-    gzip: str
-
-    def bundle(self) -> dict[str, object]:
-        """Return what the page gets. The source is in it once, in the HTML; our renderer reads it from there too."""
-        keep = {"type": "keep", "sha256": self.sha256, "gzip": self.gzip}
-        return {
-            LIBRARY: {"sha256": self.sha256, "title": self.title},
-            "text/html": frame([keep], 0),
-            "text/plain": f"[code of {self.title} for the interactive outputs of this notebook]",
-        }
 
 
 _NEEDS_KERNEL = "<p>[a widget: it works in JupyterLab and Notebook 7 while its kernel runs]</p>"
@@ -143,8 +121,11 @@ def check_frame(value: object, gate: str = "") -> FrameOutput:
     )
 
 
-def check_library(value: object) -> FrameLibrary:
-    """Return a library that a session sent; raises ``ContentRefused`` if its content is not what its name says."""
+def library_bundle(value: object) -> dict[str, object]:
+    """Return what a page gets of a library that a session sent. The source is in it once, in the HTML.
+
+    Raises ``ContentRefused`` if its content is not what its name says.
+    """
     if not isinstance(value, Mapping) or not isinstance(packed := value.get("gzip"), str):
         raise ContentRefused("it is no library")
     name, title = value.get("sha256"), value.get("title")
@@ -152,22 +133,20 @@ def check_library(value: object) -> FrameLibrary:
         raise ContentRefused("its name is malformed")
     if len(packed) > MAX_PACKED * 4 // 3:
         raise ContentRefused(f"it is larger than {MAX_PACKED >> 20} MB")
+    unpacker = zlib.decompressobj(wbits=31)
     try:
-        source = _unpacked(base64.b64decode(packed, validate=True))
+        source = unpacker.decompress(base64.b64decode(packed, validate=True), MAX_SOURCE + 1)
     except (binascii.Error, zlib.error):
         raise ContentRefused("it is not gzip in base64") from None
-    if hashlib.sha256(source).hexdigest() != name:
-        raise ContentRefused("its content is not what its SHA-256 says")
-    return FrameLibrary(title=title, sha256=str(name), gzip=packed)
-
-
-def _unpacked(data: bytes) -> bytes:
-    """Unpack gzip, at most ``MAX_SOURCE`` bytes."""
-    unpacker = zlib.decompressobj(wbits=31)
-    source = unpacker.decompress(data, MAX_SOURCE + 1)
     if len(source) > MAX_SOURCE or not unpacker.eof:
         raise ContentRefused(f"it is cut off, or larger than {MAX_SOURCE >> 20} MB")
-    return source
+    if hashlib.sha256(source).hexdigest() != name:
+        raise ContentRefused("its content is not what its SHA-256 says")
+    return {
+        LIBRARY: {"sha256": name, "title": title},
+        "text/html": frame([{"type": "keep", "sha256": name, "gzip": packed}], 0),
+        "text/plain": f"[code of {title} for the interactive outputs of this notebook]",
+    }
 
 
 def _is_digest(value: object) -> bool:
@@ -188,37 +167,15 @@ _TAG = re.compile(r"<([A-Za-z]+)[\s/>]")
 _HANDLER = re.compile(r"<[A-Za-z][^<>]{0,2000}\son[A-Za-z]{3,30}\s*=")
 #: Is in every handler and in little else: looked for first, because it is found in a tenth of the time.
 _LIKE_HANDLER = re.compile(r"\son[A-Za-z]{3,30}\s*=")
-_LOADED = re.compile(
-    r"<(script|link|img|iframe|audio|video|source)\s[^<>]{0,2000}?\b(?:src|href)\s*=\s*[\"']?(?:https?:)?//([A-Za-z0-9.-]{1,100})",
-    re.IGNORECASE,
-)
-_WHAT = {
-    "script": "a script",
-    "link": "a style sheet",
-    "img": "a picture",
-    "iframe": "a page",
-    "audio": "a sound",
-    "video": "a video",
-    "source": "a sound or video",
-}
-_MOST_HOSTS = 3
-_SEARCHED = 512 << 10
 
 
 def sanitize_display(data: object, metadata: object, gate: str = "") -> SanitizedBundle:
-    """Clean one display. Never raises, whatever the input is.
-
-    Args:
-        data: the MIME bundle.
-        metadata: its metadata.
-        gate: the name of the session's gate for widgets; empty where there are none.
-
-    """
+    """Clean one display. Never raises, whatever the input is. ``gate`` is the name of the gate for widgets."""
     if not isinstance(data, Mapping):
         return sanitize_bundle(data, metadata)
     try:
         if LIBRARY in data:
-            return SanitizedBundle(check_library(data[LIBRARY]).bundle(), {})
+            return SanitizedBundle(library_bundle(data[LIBRARY]), {})
         frame = _frame_of(data, gate)
     except ContentRefused as reason:
         rest = {mime: value for mime, value in data.items() if mime not in (FRAME, LIBRARY)}
@@ -227,20 +184,9 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
         return SanitizedBundle(clean.data, clean.metadata, removed)
     if frame is None:
         return sanitize_bundle(data, metadata)
-    shown = in_page(frame.html) if FRAME not in data else None
-    if shown is not None:
-        return _with_html(data, metadata, *shown)
     rest = {mime: value for mime, value in data.items() if mime in _BESIDE}
     clean = sanitize_bundle(rest or {"text/plain": "[an interactive output]"}, metadata)
-    removed = (*clean.removed, *refused_hosts(frame.html))
-    return SanitizedBundle({**clean.data, **frame.bundle()}, clean.metadata, removed)
-
-
-def _with_html(data: Mapping[object, object], metadata: object, markup: str, taken: tuple[str, ...]) -> SanitizedBundle:
-    """Clean a bundle whose HTML is clean already."""
-    clean = sanitize_bundle({**data, "text/html": ""}, metadata)
-    words = (f"HTML was shown without {', '.join(taken)}",) if taken else ()
-    return SanitizedBundle({**clean.data, "text/html": markup}, clean.metadata, (*clean.removed, *words))
+    return SanitizedBundle({**clean.data, **frame.bundle()}, clean.metadata, clean.removed)
 
 
 #: Forms of an output that are kept beside its frame, for viewers that show no frame.
@@ -264,17 +210,3 @@ def needs_frame(markup: str) -> bool:
     if not _TAGS.isdisjoint(name.lower() for name in set(_TAG.findall(markup))):
         return True
     return _LIKE_HANDLER.search(markup) is not None and _HANDLER.search(markup) is not None
-
-
-def refused_hosts(markup: str) -> tuple[str, ...]:
-    """Return one sentence on what the beginning of markup wants to load, and from where; a frame loads nothing."""
-    found: dict[str, list[str]] = {}
-    for tag, host in dict.fromkeys((tag.lower(), host.lower()) for tag, host in _LOADED.findall(markup[:_SEARCHED])):
-        found.setdefault(_WHAT[tag], []).append(host)
-    parts = [f"{what} from {_few(hosts)}" for what, hosts in found.items()]
-    return (f"this output wanted to load {' and '.join(parts)}: blocked",) if parts else ()
-
-
-def _few(hosts: list[str]) -> str:
-    more = len(hosts) - _MOST_HOSTS
-    return ", ".join(hosts[:_MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")

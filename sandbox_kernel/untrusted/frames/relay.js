@@ -4,7 +4,7 @@
 (() => {
   const inner = document.querySelector('iframe');
   const payload = JSON.parse(document.getElementById('payload').textContent);
-  const LIMITS = { perSecond: 240, bytes: 1 << 20, answers: 200, source: 32 << 20, upload: 64 << 20, uploadSeconds: 10, message: 80 << 20 };
+  const LIMITS = { perSecond: 240, bytes: 1 << 20, answers: 200, source: 32 << 20, saved: 64 << 20, upload: 8 << 20, uploadSeconds: 10, message: 80 << 20 };
   const KINDS = new Set(['ready', 'height', 'pong', 'refused', 'comm', 'widgets', 'needs', 'save']);
   const kept = new Map();
   let budget = LIMITS.perSecond;
@@ -98,9 +98,10 @@
       // Files of widgets are the buffers of a comm message; they have a budget of their own, with files to be saved.
       const held = isSaved ? data.file : data.type === 'comm' && Array.isArray(data.buffers) ? data.buffers : null;
       const files = held ? size(held) : 0;
-      if (size(data) - files > LIMITS.bytes || (files > LIMITS.bytes && uploaded + files > LIMITS.upload)) {
+      const most = isSaved ? LIMITS.saved : LIMITS.upload;
+      if (size(data) - files > LIMITS.bytes || (files > LIMITS.bytes && uploaded + files > most)) {
         const isFile = files > LIMITS.bytes;
-        parent.postMessage({ type: 'dropped', bytes: size(data), most: isFile ? LIMITS.upload : LIMITS.bytes, isFile, isSaved, sandboxFrame: 1 }, '*');
+        parent.postMessage({ type: 'dropped', bytes: size(data), most: isFile ? most : LIMITS.bytes, isFile, isSaved, sandboxFrame: 1 }, '*');
         return;
       }
       if (files > LIMITS.bytes) uploaded += files;

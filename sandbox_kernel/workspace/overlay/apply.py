@@ -26,9 +26,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sandbox_kernel.errors import Conflict, ExecutionFailed
-from sandbox_kernel.ground.own_folder import weakness
+from sandbox_kernel.ground.own_folder import LockedFolder, weakness
+from sandbox_kernel.ground.wire import check
 from sandbox_kernel.limits import quoted
-from sandbox_kernel.workspace.kept_work import LockedFolder
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
 from sandbox_kernel.workspace.overlay.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, in_folder, libc, open_folder
@@ -37,8 +37,6 @@ from sandbox_kernel.workspace.tree.removal import remove_tree
 from sandbox_kernel.workspace.tree.rooted import MAKE, Rooted, chunks, copy_sparsely
 from sandbox_kernel.workspace.tree.walk import DIRECTORY, FILE, GONE, Entry
 
-#: Most folders that are held open at once.
-_MOST_OPEN = 200
 _NOREPLACE, _EXCHANGE = 1, 2
 #: How long removing a stage may take, in seconds.
 _REMOVAL_S = 60.0
@@ -56,25 +54,16 @@ class DamagedRecord(Exception):
     """The journal of a record cannot be read."""
 
 
-class ApplyStep(NamedTuple):
-    """One rename of an application; ``kind`` is ``gone`` or the new type, ``mode`` that of before.
-
-    ``inode`` is that of the new file or 0, ``mtime_ns`` when its content was written.
-    """
-
-    path: str
-    kind: str
-    inode: int
-    mtime_ns: int
-    mode: int
-
-
 class ApplyJournal(NamedTuple):
-    """All steps of an application, and the inodes of the folder and of the stage that they are about."""
+    """All steps of an application, and the inodes of the folder and of the stage that they are about.
+
+    A step is one rename: an entry with the new type, or gone, the inode of the new file or 0, the time at which its
+    content was written, and the mode of before.
+    """
 
     folder: int
     stage: int
-    steps: tuple[ApplyStep, ...]
+    steps: tuple[Entry, ...]
 
 
 class ApplyRecord(LockedFolder):
@@ -111,11 +100,8 @@ class ApplyRecord(LockedFolder):
             file.flush()
             os.fsync(file.fileno())
         os.rename(draft, os.path.join(self.path, _JOURNAL))
-        fd = os.open(self.path, SCAN)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with Rooted.at(self.path) as own:
+            os.fsync(own.fileno())
 
     def done(self) -> None:
         """From here on the application stays: only its stage is removed."""
@@ -132,10 +118,8 @@ class ApplyRecord(LockedFolder):
             with open(fd, "rb") as file:
                 text = file.read(_MOST_JOURNAL)
             try:
-                folder, stage, steps = json.loads(text)
-                told = (ApplyStep(str(path), str(kind), *map(int, numbers)) for path, kind, *numbers in steps)
-                return ApplyJournal(int(folder), int(stage), tuple(told)), name == _DONE
-            except (ValueError, TypeError) as error:
+                return check(json.loads(text), ApplyJournal), name == _DONE
+            except ValueError as error:
                 raise DamagedRecord(str(error)) from None
         return None, False
 
@@ -159,17 +143,16 @@ def apply_changes(root: Rooted, contents: Rooted, entries: Mapping[str, Kept]) -
 
 
 class _Apply:
-    """One application: its stage, its steps in order, and the parents that it has opened."""
+    """One application: its stage, and its steps in order."""
 
     def __init__(self, root: int, contents: Rooted, entries: Mapping[str, Kept]) -> None:
         self._root, self._contents = root, contents
-        self._parents: dict[str, int] = {}
         # What goes is moved away first, deepest first, so that nothing is in the way of what comes.
         away = sorted((path for path, kept in entries.items() if _goes(kept)), key=lambda path: -path.count("/"))
         come = sorted((path for path, kept in entries.items() if not kept.is_gone), key=lambda path: path.count("/"))
         self._changes = [entries[path] for path in (*away, *come)]
         #: The steps of these changes, with the inode and time of each new file in the stage; 0 where there is none.
-        self._steps: list[ApplyStep] = []
+        self._steps: list[Entry] = []
         self._away = len(away)
         try:
             self._record = ApplyRecord.make()
@@ -191,8 +174,9 @@ class _Apply:
             try:
                 for number, kept in enumerate(self._changes):
                     kind = GONE if number < self._away else kept.entry.type
-                    made = (0, 0) if kind == GONE else self._write_new(f"new{number}", kept)
-                    self._steps.append(ApplyStep(kept.entry.path, kind, *made, kept.base.mode if kept.base else 0))
+                    inode, time_ns = (0, 0) if kind == GONE else self._write_new(f"new{number}", kept)
+                    mode = kept.base.mode if kept.base else 0
+                    self._steps.append(Entry(kept.entry.path, kind, 0, mode, inode, time_ns))
                 self._write_journal()
                 for number, (step, kept) in enumerate(zip(self._steps, self._changes, strict=True)):
                     self._step(number, step, kept)
@@ -200,7 +184,6 @@ class _Apply:
                 sync(self._stage)
                 self._record.done()
             finally:
-                self._forget_parents()
                 recover(self._root, self._stage, self._record)
         except OSError as error:
             raise ExecutionFailed(f"nothing was applied: {error.strerror or error}") from error
@@ -215,7 +198,13 @@ class _Apply:
             return 0, 0
         owner = self._owner_of(entry.path)
         if entry.is_file:
-            self._copy(entry, name, owner)
+            # By its descriptor: whoever may write to the folder could put a link in its place.
+            with open(os.open(name, MAKE, 0o600, dir_fd=self._stage), "wb", buffering=0) as target:
+                with self._contents.reading(entry.names) as source:
+                    copy_sparsely(chunks(source, 1 << 60), target.fileno())
+                if owner is not None:
+                    os.fchown(target.fileno(), *owner)
+                os.fchmod(target.fileno(), entry.bits)
         elif entry.is_dir:
             os.mkdir(name, entry.mode | 0o700, dir_fd=self._stage)
             os.chmod(name, entry.mode | 0o700, dir_fd=self._stage)
@@ -225,17 +214,6 @@ class _Apply:
             os.chown(name, *owner, dir_fd=self._stage, follow_symlinks=False)
         info = os.stat(name, dir_fd=self._stage, follow_symlinks=False)
         return info.st_ino, info.st_mtime_ns
-
-    def _copy(self, entry: Entry, name: str, owner: tuple[int, int] | None) -> None:
-        target = os.open(name, MAKE, 0o600, dir_fd=self._stage)
-        try:
-            with self._contents.reading(entry.names) as source:
-                copy_sparsely(chunks(source, 1 << 60), target)
-            if owner is not None:
-                os.fchown(target, *owner)
-            os.fchmod(target, entry.bits)
-        finally:
-            os.close(target)
 
     def _owner_of(self, path: str) -> tuple[int, int] | None:
         """Return whom a file shall belong to when root applies: the owner of the file before, else of its folder."""
@@ -256,19 +234,20 @@ class _Apply:
         folder, stage = os.fstat(self._root).st_ino, os.fstat(self._stage).st_ino
         self._record.write(ApplyJournal(folder, stage, tuple(self._steps)))
 
-    def _step(self, number: int, step: ApplyStep, kept: Kept) -> None:
+    def _step(self, number: int, step: Entry, kept: Kept) -> None:
+        above, name = _parted(step.path)
         try:
-            folder, name = self._parent(step.path)
-            if step.kind == GONE:
-                rename(folder, name, self._stage, f"old{number}", exchange=False)
-                self._check(kept, f"old{number}")
-            elif step.inode == 0:
-                set_mode(folder, name, kept.entry.mode | 0o700)
-            elif kept.base is None or _goes(kept):
-                rename(self._stage, f"new{number}", folder, name, exchange=False)
-            else:
-                rename(self._stage, f"new{number}", folder, name, exchange=True)
-                self._check(kept, f"new{number}")
+            with in_folder(self._root, above, cross_mounts=False) as folder:
+                if step.type == GONE:
+                    rename(folder, name, self._stage, f"old{number}", exchange=False)
+                    self._check(kept, f"old{number}")
+                elif step.inode == 0:
+                    set_mode(folder, name, kept.entry.mode | 0o700)
+                elif kept.base is None or _goes(kept):
+                    rename(self._stage, f"new{number}", folder, name, exchange=False)
+                else:
+                    rename(self._stage, f"new{number}", folder, name, exchange=True)
+                    self._check(kept, f"new{number}")
         except OSError as error:
             if error.errno in _OF_THE_FOLDER:
                 raise
@@ -283,19 +262,6 @@ class _Apply:
             changed = kept.base is None or there is None or not kept.base.is_version(there)
         if changed:
             raise Conflict([kept.entry.path])
-
-    def _parent(self, path: str) -> tuple[int, str]:
-        above, name = _parted(path)
-        key = "/".join(above)
-        if key not in self._parents:
-            if len(self._parents) >= _MOST_OPEN:
-                self._forget_parents()
-            self._parents[key] = open_folder(self._root, above, PASS, cross_mounts=False)
-        return self._parents[key], name
-
-    def _forget_parents(self) -> None:
-        while self._parents:
-            os.close(self._parents.popitem()[1])
 
 
 def _goes(kept: Kept) -> bool:
@@ -333,7 +299,10 @@ def recover_all(root: Rooted) -> int:
             continue  # it is not ours, or its maker is at work
         try:
             with in_folder(root.fileno(), (name,), SCAN) as stage:
-                if _is_about(record, root.fileno(), stage):
+                journal = record.read()[0]
+                own = os.fstat(root.fileno()).st_ino, os.fstat(stage).st_ino
+                # Else it is about the folder and the stage that these were copied from.
+                if journal is None or (journal.folder, journal.stage) == own:
                     recover(root.fileno(), stage, record)
                     found += 1
         except OSError:
@@ -383,39 +352,31 @@ def _stages(root: Rooted) -> list[str]:
         return [item.name for item in scan if item.name.startswith(STAGE_PREFIX)]
 
 
-def _is_about(record: ApplyRecord, root: int, stage: int) -> bool:
-    """Whether a record is about this folder and this stage, and not about those that they were copied from."""
-    journal: ApplyJournal | None = record.read()[0]
-    if journal is None:
-        return True
-    return (journal.folder, journal.stage) == (os.fstat(root).st_ino, os.fstat(stage).st_ino)
+def _before(step: Entry, number: int) -> str:
+    return f"old{number}" if step.type == GONE else f"new{number}"
 
 
-def _before(step: ApplyStep, number: int) -> str:
-    return f"old{number}" if step.kind == GONE else f"new{number}"
-
-
-def _take_back(root: int, stage: int, number: int, step: ApplyStep) -> None:
+def _take_back(root: int, stage: int, number: int, step: Entry) -> None:
     above, name = _parted(step.path)
     kept_here = _look(stage, _before(step, number))
     try:
         folder = open_folder(root, above, PASS, cross_mounts=False)
     except OSError:
-        if kept_here is not None and step.kind == GONE:
+        if kept_here is not None and step.type == GONE:
             raise
         return  # its folder was never made
     try:
         there = _look(folder, name)
-        if step.kind == GONE:
+        if step.type == GONE:
             if kept_here is not None:
                 rename(stage, _before(step, number), folder, name, exchange=False)
         elif step.inode == 0:
             if there is not None and there.is_dir:
                 set_mode(folder, name, stat.S_IMODE(step.mode))
         elif there is not None and there.inode == step.inode:
-            if step.kind == DIRECTORY and _has_content(folder, name):
+            if step.type == DIRECTORY and _has_content(folder, name):
                 return  # the user has put something in
-            if step.kind == FILE and there.mtime_ns != step.mtime_ns:
+            if step.type == FILE and there.mtime_ns != step.mtime_ns:
                 raise FileExistsError(step.path)  # the user has written to it
             rename(folder, name, stage, f"new{number}", exchange=kept_here is not None)
         elif kept_here is not None and kept_here.inode != step.inode:

@@ -9,7 +9,6 @@ of its ``HereFolder``.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import os
@@ -20,10 +19,10 @@ from dataclasses import dataclass, replace
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.model import FsChange
-from sandbox_kernel.workspace.changes import same_file
+from sandbox_kernel.workspace.changes import same_entry
 from sandbox_kernel.workspace.kept_work import KeptWork
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
-from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of, kept_time, with_gone
+from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of
 from sandbox_kernel.workspace.tree.beneath import in_folder
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.rooted import TEMPORARY, Rooted
@@ -164,7 +163,7 @@ class KeptChanges:
                 self.entries[path] = replace(kept, entry=kept.entry._replace(size=size))
         walk = self.root.walk(WalkLimits(entries=2 * MOST_KEPT_FILES, seconds=10.0))
         for entry in [each for each in walk if each.type in (FILE, SYMLINK) and each.path not in self.entries]:
-            if entry.name.startswith(TEMPORARY) or same_file(self.root, self._project.root, entry.path):
+            if entry.name.startswith(TEMPORARY) or same_entry(self.root, self._project.root, entry.path):
                 self.root.remove(entry.names)
             else:
                 base = self._project.look(entry.path)
@@ -177,14 +176,16 @@ class KeptChanges:
             return kept.is_gone and there is None
         if kept.entry.is_dir:
             return there.is_dir and (kept.base is None or there.bits == kept.entry.bits)
-        return there != kept.base and same_file(self.root, self._project.root, kept.entry.path)
+        return there != kept.base and same_entry(self.root, self._project.root, kept.entry.path)
 
     def state(self, times: Callable[[Names], int]) -> FolderState:
         """Return all changes, to be saved with a session. ``times`` returns when a path was changed in the session."""
-        there = [self.present(path) for path, kept in self.entries.items() if not kept.is_gone]
+        there = [
+            kept.entry if kept.is_gone else self.present(path)._replace(mtime_ns=times(kept.entry.names))
+            for path, kept in self.entries.items()
+        ]
         found = folder_of(there, lambda entry: self.root.read(entry.names, max_bytes=entry.size))
-        known = {path: each._replace(mtime_ns=kept_time(times(each.names))) for path, each in found.entries.items()}
-        return with_gone(replace(found, entries=known), [path for path, kept in self.entries.items() if kept.is_gone])
+        return replace(found, is_layer=True)
 
     def present(self, path: str) -> Entry:
         """Return the entry of a kept content, with the mode that it has for programs."""
@@ -254,20 +255,15 @@ class KeptChanges:
                 self._set(Entry(folder, DIRECTORY, mode=0o755), _NEVER_NS)
         self._set(_kept_of(self.root.stat(tuple(path.split("/")))), _NEVER_NS)
 
-    def digest(self) -> str:
-        """Return a text that is the same as long as no change is added, dropped or made again, in any kernel."""
-        stamps = repr(sorted(self.stamps().items()))
-        return hashlib.sha256(stamps.encode(errors="surrogatepass")).hexdigest()[:32]
-
     def listed(self) -> tuple[FsChange, ...]:
         """Return all changes against the user's folder, sorted by path."""
-        return tuple(self._as_change(path, kept) for path, kept in sorted(self.entries.items()))
-
-    def _as_change(self, path: str, kept: Kept) -> FsChange:
-        if kept.is_gone:
-            return FsChange(path=path, kind="deleted", type=DIRECTORY if kept.on_folder else FILE)
-        kind = "created" if kept.base is None else "modified"
-        return FsChange(path=path, kind=kind, type=kept.entry.type, size=kept.entry.size)
+        found = []
+        for path, kept in sorted(self.entries.items()):
+            kind, type_ = "created" if kept.base is None else "modified", kept.entry.type
+            if kept.is_gone:
+                kind, type_ = "deleted", DIRECTORY if kept.on_folder else FILE
+            found.append(FsChange(path=path, kind=kind, type=type_, size=kept.entry.size))
+        return tuple(found)
 
     def _set(self, entry: Entry, began_ns: int) -> None:
         known = self.entries.get(entry.path)

@@ -13,14 +13,14 @@ end.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.changes import Snapshot, compare, merged, same_file, snapshot
+from sandbox_kernel.workspace.changes import Snapshot, compare, merged, same_entry, snapshot
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.project import ProjectFolder, covered
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder
@@ -65,39 +65,69 @@ class LayerChanges:
     truncated: bool
 
 
-class LayerLook:
-    """Looks at one layer again and again. ``hidden`` are paths that the host itself has removed in it.
+class CopyLook:
+    """Looks at a private copy again and again. ``root`` is the folder with what programs have changed.
 
-    ``not_given`` are notes on kept changes that could not be put into it.
+    ``shared``: programs run on between looks. ``not_given`` are notes on what could not be put into it.
     """
+
+    here = "copy"
+
+    def __init__(self, root: Rooted, project: ProjectFolder, *, shared: bool) -> None:
+        self.root = root
+        self._project = project
+        self._shared = shared
+        self._seen = Snapshot()
+        self.not_given: list[Note] = []
+
+    def settle(self, paths: Collection[str] | None = None) -> None:
+        """Take what is there now as it should be: the host has changed it.
+
+        In a layer at and below these paths: what programs have changed elsewhere is found by the next look.
+        """
+        self._seen = snapshot(self.root, LOOK, since=self._seen, shared=self._shared)
+
+    def changes(self) -> LayerChanges:
+        """Return what changed since the last look."""
+        before, self._seen = self._seen, snapshot(self.root, LOOK, since=self._seen, shared=self._shared)
+        changes = compare(before, self._seen)
+        now: dict[str, Now] = {}
+        for change in changes:
+            if change.renamed_from is not None:
+                now[change.renamed_from] = Now.GONE
+            if change.kind == "deleted":
+                now[change.path] = Now.GONE
+                continue
+            # Whether it is the same as a hidden file is nothing that a program may learn.
+            same = not is_hidden(change.path) and same_entry(self.root, self._project.root, change.path)
+            now[change.path] = Now.SAME if same else Now.CHANGED
+        return LayerChanges(changes, now, before.truncated or self._seen.truncated)
+
+
+class LayerLook(CopyLook):
+    """Looks at one layer. ``hidden`` are paths that the host itself has removed in it."""
 
     here = "layer"
 
     def __init__(self, layer: Rooted, project: ProjectFolder, *, shared: bool) -> None:
-        self.layer = layer
-        self._project = project
-        self._shared = shared
+        super().__init__(layer, project, shared=shared)
         self._last = Delta()
         self.hidden: frozenset[str] = frozenset()
-        self.not_given: list[Note] = []
 
     def settle(self, paths: Collection[str] | None = None) -> None:
-        """Take what is there now as it should be, at and below these paths: the host has changed it. All without."""
+        """See ``CopyLook``."""
         before, now = self._last, self._look()
         if paths is not None:
-            # What programs have changed elsewhere in this moment is found by the next look.
-            ours = frozenset(paths)
 
             def is_ours(path: str) -> bool:
-                return covered(path, ours)
+                return covered(path, paths)
 
-            entries = merged(before.above.entries, now.above.entries, is_ours)
             gone, covers = (
                 frozenset(merged(dict.fromkeys(old), dict.fromkeys(new), is_ours))
                 for old, new in ((before.gone, now.gone), (before.covers, now.covers))
             )
             layer = merged(before.layer, now.layer, is_ours)
-            now = Delta(replace(now.above, entries=entries), gone, layer, covers)
+            now = Delta(before.above.taking(now.above, is_ours), gone, layer, covers)
         self._last = now
 
     def changes(self) -> LayerChanges:
@@ -123,7 +153,7 @@ class LayerLook:
             # Whether it is the same as a hidden file is nothing that a program may learn.
             if old is not None and change.type != DIRECTORY and budget >= change.size and not is_hidden(path):
                 budget -= change.size
-                if same_file(self.layer, self._project.root, path):
+                if same_entry(self.root, self._project.root, path):
                     now[path] = Now.SAME
                     if path in before.above.entries or path in before.gone:
                         told[path] = change
@@ -145,14 +175,14 @@ class LayerLook:
         return LayerChanges(changes, now, after.above.truncated)
 
     def _look(self) -> Delta:
-        seen = snapshot(self.layer, LOOK, since=self._last.above, shared=self._shared)
+        seen = snapshot(self.root, LOOK, since=self._last.above, shared=self._shared)
         last = self._last
         gone: set[str] = set()
         covers: set[str] = set()
         above = dict(seen.entries)
         for path, entry in seen.entries.items():
             if entry.is_dir:
-                if is_opaque(self.layer, path):
+                if is_opaque(self.root, path):
                     covers.add(path)
                     # What lies in the user's folder and not in the one that was made in its place.
                     gone.update(below.path for below in self._project.beneath(path) if below.path not in seen.entries)
@@ -217,32 +247,36 @@ def is_opaque(layer: Rooted, path: str) -> bool:
         return False
 
 
-class CopyLook:
-    """Looks at a private copy as ``LayerLook`` does at a layer. ``not_given`` are notes on what is not in it."""
+class LayerView:
+    """What programs saw with a copy of a layer: where that has nothing, the user's own file, in its present version."""
 
-    here = "copy"
+    def __init__(self, project: ProjectFolder, entries: Mapping[str, Entry]) -> None:
+        self.project = project
+        self.entries = entries
 
-    def __init__(self, box: Rooted, project: ProjectFolder) -> None:
-        self.layer = box
-        self._project = project
-        self._last = Snapshot()
-        self.not_given: list[Note] = []
+    def touched(self) -> Iterator[str]:
+        """Yield the paths at which the view may differ from the user's folder."""
+        for path, entry in self.entries.items():
+            yield path
+            if not entry.is_dir or entry.opaque:
+                yield from (below.path for below in self.project.beneath(path))
 
-    def settle(self) -> None:
-        """Take what is there now as it should be."""
-        self._last = snapshot(self.layer, LOOK)
+    def at(self, path: str) -> Entry | None:
+        """Return what stands at a path; None for nothing. A hidden file of the user never shows."""
+        shows = not is_hidden(path)
+        for at in (at for at, sign in enumerate(path) if sign == "/"):
+            above = self.entries.get(path[:at])
+            if above is not None and not above.is_dir:
+                return None
+            shows = shows and (above is None or not above.opaque)
+        there = self.entries.get(path)
+        if there is None and shows:
+            there = self.project.look(path)
+        return None if there is None or there.type == DEVICE else there
 
-    def changes(self) -> LayerChanges:
-        """Return what changed since the last look."""
-        before, self._last = self._last, snapshot(self.layer, LOOK, since=self._last)
-        found = as_found(compare(before, self._last), self.layer, self._project)
-        return LayerChanges(found.changes, found.now, before.truncated or self._last.truncated)
 
-
-def copy_folder(
-    project: ProjectFolder, box: Rooted, room: int | None = None
-) -> tuple[dict[str, Entry | None], list[Note]]:
-    """Put a copy of the user's folder into a work folder; returns the versions, and notes on what could not be copied.
+def copy_folder(project: ProjectFolder, box: Rooted, room: int | None) -> tuple[dict[str, Entry], list[Note]]:
+    """Put a copy of the user's folder into a work folder; returns the entries, and notes on what could not be copied.
 
     Raises ``InvalidRequest`` when it is more than a copy may hold, or than ``room`` in bytes.
     """
@@ -257,26 +291,3 @@ def copy_folder(
     failed = box.put_tree(entries, project.root)
     missing = [notes.file_not_copied(display_name(path), error) for path, error in failed.items()]
     return {entry.path: entry for entry in entries}, missing
-
-
-def as_found(changes: Iterable[FsChange], copy: Rooted, project: ProjectFolder) -> LayerChanges:
-    """Return changes of a private copy in the form of a look at a layer."""
-    listed = tuple(changes)
-    now: dict[str, Now] = {}
-    for change in listed:
-        if change.renamed_from is not None:
-            now[change.renamed_from] = Now.GONE
-        if change.kind == "deleted":
-            now[change.path] = Now.GONE
-        else:
-            # Whether it is the same as a hidden file is nothing that a program may learn.
-            same = not is_hidden(change.path) and _is_users(copy, project, change)
-            now[change.path] = Now.SAME if same else Now.CHANGED
-    return LayerChanges(listed, now, False)
-
-
-def _is_users(copy: Rooted, project: ProjectFolder, change: FsChange) -> bool:
-    if change.type != DIRECTORY:
-        return same_file(copy, project.root, change.path)
-    users, now = project.look(change.path), copy.look(tuple(change.path.split("/")))
-    return users is not None and now is not None and users.is_dir and users.bits == now.bits

@@ -10,6 +10,7 @@ agents. For a program that runs on another machine (``backends/dask``), the fold
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -18,12 +19,12 @@ from typing import NoReturn
 from sandbox_kernel.errors import InvalidRequest, NotAsShown, SandboxError
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.box_folder import BoxFolder
-from sandbox_kernel.workspace.changes import MAX_CHANGES, Left, displayed, incomplete
+from sandbox_kernel.workspace.changes import Left
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.apply import apply_changes, recover_all, strange_stages
 from sandbox_kernel.workspace.overlay.kept_changes import ChangeLog, KeptChanges
 from sandbox_kernel.workspace.overlay.layer import CopyLook, LayerChanges, LayerLook, Now, copy_folder
-from sandbox_kernel.workspace.overlay.patch import WholePatch, make_patch, make_whole_patch
+from sandbox_kernel.workspace.overlay.patch import WholePatch, make_patch
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.overlay.selection import select, select_to_apply
 from sandbox_kernel.workspace.tree.paths import display_name, names_beneath
@@ -83,52 +84,51 @@ class HereFolder(BoxFolder):
     def patch(self, paths: Iterable[str] | None = None) -> str:
         """Return the changes as a unified diff; a line for each file that is not text."""
         with self.lock:
-            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
+            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths)).text
 
     def whole_patch(self, paths: Iterable[str] | None = None) -> WholePatch:
         """Return the changes as a patch that also has the files that are not text."""
         with self.lock:
-            return make_whole_patch(self.project.root, self.kept.root, select(self.kept.entries, paths))
+            return make_patch(self.project.root, self.kept.root, select(self.kept.entries, paths), binary=True)
 
     def digest(self) -> str:
-        """Return what tells this state of the changes from every other. Take it before what is shown to the user."""
+        """See ``BoxFiles``: a text that is the same as long as no change is added, dropped or made again."""
         with self.lock:
-            return self.kept.digest()
+            stamps = repr(sorted(self.kept.stamps().items()))
+        return hashlib.sha256(stamps.encode(errors="surrogatepass")).hexdigest()[:32]
 
     def apply(
         self, paths: Iterable[str] | None = None, *, by_user: bool = True, shown: str | None = None
     ) -> tuple[FsChange, ...]:
-        """Write changes to the user's folder, all or nothing; returns what was written. Raises ``Conflict``.
-
-        Without ``by_user``, what needs the user's naming is left out although it is named. Raises ``NotAsShown`` when
-        the digest is no longer the one of what was ``shown``.
-        """
+        """See ``BoxFiles``."""
         with self.lock:
-            if shown is not None and shown != self.kept.digest():
+            if shown is not None and shown != self.digest():
                 raise NotAsShown
             recover_all(self.project.root)
             chosen = select_to_apply(self.kept.entries, paths, self.project, by_user=by_user)
-            told = tuple(change for change in self.kept.listed() if change.path in chosen.entries)
-            apply_changes(self.project.root, self.kept.root, chosen.entries)
-            for path in sorted(chosen.entries, reverse=True):
-                self.kept.forget(path)
-            self.generation += 1
+            told = tuple(change for change in self.kept.listed() if change.path in chosen)
+            apply_changes(self.project.root, self.kept.root, chosen)
+            self._forget(chosen)
             return told
 
     def left_out(self) -> tuple[str, ...]:
         """Return the changes that ``apply`` writes only when they are named."""
         with self.lock:
-            return select_to_apply(self.kept.entries, None, self.project).left_out
+            entries = self.kept.entries
+            return tuple(sorted(entries.keys() - select_to_apply(entries, None, self.project).keys()))
 
     def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
         """Drop changes; returns what was dropped. Sessions see the user's own version again."""
         with self.lock:
             chosen = select(self.kept.entries, paths)
             told = tuple(change for change in self.kept.listed() if change.path in chosen)
-            for path in sorted(chosen, reverse=True):
-                self.kept.forget(path)
-            self.generation += 1
+            self._forget(chosen)
             return told
+
+    def _forget(self, paths: Iterable[str]) -> None:
+        for path in sorted(paths, reverse=True):
+            self.kept.forget(path)
+        self.generation += 1
 
     # Files, as methods of ``Sandbox`` read and write them.
 
@@ -207,41 +207,34 @@ class HereFolder(BoxFolder):
 
     # One run.
 
-    def fill(self, box_fd: int, layer_fd: int, files: Mapping[str, bytes | str]) -> LayerLook:
-        """Prepare the folder of a jail for one run, before its program starts; returns the look at its layer.
+    def fill(self, box_fd: int, layer_fd: int, files: Mapping[str, bytes | str], room: int) -> CopyLook:
+        """Prepare the folder of a jail for one run, before its program starts; returns the look at it.
 
-        ``files`` are for this run alone.
+        Without a layer (-1) a private copy of the user's folder is put into it; raises ``InvalidRequest`` when that
+        does not fit into ``room`` bytes. ``files`` are for this run alone.
         """
         with Rooted(box_fd) as box:
-            look = self.fill_layer(box, Rooted(layer_fd), shared=False)
+            look = self.fill_layer(box, layer_fd, shared=False) if layer_fd >= 0 else self.fill_copy(box, room)[0]
             if files:
                 for path, data in files.items():
                     box.write(path, encoded(path, data))
                 look.settle()
             return look
 
-    def fill_copy(self, box_fd: int, files: Mapping[str, bytes | str], room: int) -> CopyLook:
-        """Prepare the folder of a jail that has no layer: put a private copy of the user's folder into it.
-
-        Raises ``InvalidRequest`` when it does not fit into ``room`` bytes.
-        """
-        box = Rooted(box_fd)
-        try:
-            look = CopyLook(box, self.project)
-            with self.lock:
-                look.not_given += copy_folder(self.project, box, room)[1]
-                self._give_kept(box, look.not_given)
-            for path, data in files.items():
-                box.write(path, encoded(path, data))
+    def fill_copy(
+        self, box: Rooted, room: int | None = None, *, shared: bool = False
+    ) -> tuple[CopyLook, dict[str, Entry]]:
+        """Put a private copy of the user's folder into a work folder; returns the look at it, and what was copied."""
+        with self.lock:
+            look = CopyLook(Rooted(box.fileno()), self.project, shared=shared)
+            entries, look.not_given = copy_folder(self.project, box, room)
+            self._give_kept(box, look.not_given)
             look.settle()
-        except BaseException:
-            box.close()
-            raise
-        return look
+        return look, entries
 
-    def fill_layer(self, box: Rooted, layer: Rooted, *, shared: bool) -> LayerLook:
+    def fill_layer(self, box: Rooted, layer_fd: int, *, shared: bool) -> LayerLook:
         """Hide secrets and put in what earlier runs changed. ``shared``: programs run on between looks."""
-        look = LayerLook(layer, self.project, shared=shared)
+        look = LayerLook(Rooted(layer_fd), self.project, shared=shared)
         hidden = self.project.hidden_files.find()
         for path in hidden:
             box.take_away(tuple(path.split("/")))
@@ -267,32 +260,24 @@ class HereFolder(BoxFolder):
 
         With ``users``, the user's version in any case.
         """
-        names = tuple(path.split("/"))
         kept = None if users else self.kept.entries.get(path)
-        if kept is None:
-            # A hidden file of the user is never put in, whatever took its place before.
-            there = None if is_hidden(path) else self.project.look(path)
-            if there is None:
-                box.take_away(names)
-            else:
-                box.put(there, self.project.root)
-        elif kept.is_gone:
-            box.take_away(names)
-        else:
+        if kept is not None and not kept.is_gone:
             box.put(self.kept.present(path), self.kept.root)
+            return
+        # A hidden file of the user is never put in, whatever took its place before.
+        there = self.project.look(path) if kept is None and not is_hidden(path) else None
+        if there is None:
+            box.take_away(tuple(path.split("/")))
+        else:
+            box.put(there, self.project.root)
 
-    def keep_run(self, look: LayerLook | CopyLook, began_ns: int, *, kept: bool) -> Left:
+    def keep_run(self, look: CopyLook, began_ns: int, *, kept: bool) -> Left:
         """Tell what a finished run changed, and keep it unless the run was stopped (``kept`` is False)."""
         found = look.changes()
-        told = displayed(found.changes[:MAX_CHANGES])
-        more: list[Note] = [*look.not_given[:5], *incomplete(found.truncated, len(found.changes))]
-        more += self.project.git_notes(found.changes)
-        if told and not kept:
-            more.append(notes.stopped_run_keeps_no_files())
-        else:
-            more += self.take(look.layer, found, began_ns)
-        look.layer.close()
-        return Left(told, tuple(more), look.here)
+        left = Left.of(found.changes, found.truncated, lambda: self.take(look.root, found, began_ns), kept=kept)
+        look.root.close()
+        more = (*look.not_given[:5], *left.notes, *self.project.git_notes(found.changes))
+        return left._replace(notes=more, here=look.here)
 
     def take(self, source: Rooted, found: LayerChanges, began_ns: int) -> list[Note]:
         """Keep changes of a jail; returns notes on what could not be kept."""

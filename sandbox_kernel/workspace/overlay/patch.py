@@ -24,7 +24,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
-from sandbox_kernel.workspace.overlay.project import ProjectFolder
+from sandbox_kernel.workspace.overlay.layer import LayerView
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry
@@ -66,40 +66,30 @@ class WholePatch(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept]) -> str:
-    """Return one patch of all changes, sorted by path."""
-    parts: list[str] = []
-    size, effort = 0, DiffEffort()
-    for path, kept in sorted(entries.items()):
-        old, new = _sides(before, after, kept, MOST_TEXT)
-        if any(side is not None and _text(side) is None for side in (old, new)):
-            # Without a header of git's: it would make an empty file of one.
-            hidden = is_hidden(path) and old is not None
-            why = "your version is hidden from programs" if hidden else "not shown as text"
-            how = "deleted" if new is None else "created" if old is None else "modified"
-            part = f"# {display_name(path)}: {how}, {why}, {kept.entry.size} bytes\n"
-        else:
-            part = "".join(_part(path, sides, effort) for sides in _steps(old, new))
-        size += len(part)
-        if size > MOST_PATCH:
-            parts.append("# the patch is cut here: it is too large\n")
-            break
-        parts.append(part)
-    return "".join(parts)
+def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept], *, binary: bool = False) -> WholePatch:
+    """Return one patch of all changes, sorted by path, and the paths of those that are not in it.
 
-
-def make_whole_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept]) -> WholePatch:
-    """Return one patch of all changes, for ``git apply``: what is not text goes in as git's binary form."""
+    What is not text is one line with its size, or with ``binary``, for ``git apply``, a part in git's binary form.
+    """
+    most_file, most = (MOST_BINARY, MOST_WHOLE) if binary else (MOST_TEXT, MOST_PATCH)
     parts: list[str] = []
     left_out: list[str] = []
     size, effort = 0, DiffEffort()
     for path, kept in sorted(entries.items()):
-        part = _whole(_sides(before, after, kept, MOST_BINARY), path, effort) if size < MOST_WHOLE else None
-        if part is None or size + len(part) > MOST_WHOLE or (not part and not _is_implied(path, kept, entries)):
+        sides = _sides(before, after, kept, most_file)
+        part = _parts(path, sides, effort, binary) if size < most else None
+        if part is None and not binary:
+            # Without a header of git's: it would make an empty file of one.
+            why = "your version is hidden from programs" if is_hidden(path) and sides[0] else "not shown as text"
+            how = "deleted" if sides[1] is None else "created" if sides[0] is None else "modified"
+            part = f"# {display_name(path)}: {how}, {why}, {kept.entry.size} bytes\n"
+        if part is None or size + len(part) > most or (binary and not part and not _is_implied(path, kept, entries)):
             left_out.append(path)
         else:
             parts.append(part)
             size += len(part)
+    if left_out and not binary:
+        parts.append("# the patch is cut here: it is too large\n")
     return WholePatch("".join(parts), tuple(left_out))
 
 
@@ -111,13 +101,13 @@ def _is_implied(path: str, kept: Kept, entries: Mapping[str, Kept]) -> bool:
     return kept.entry.is_dir and inside and not kept.on_folder
 
 
-def _whole(sides: _Sides, path: str, effort: DiffEffort) -> str | None:
-    """Return the part of one change in a whole patch; None when git cannot carry it."""
+def _parts(path: str, sides: _Sides, effort: DiffEffort, binary: bool) -> str | None:
+    """Return the parts of one change; None for what is not text or, with ``binary``, cannot be read."""
     parts = []
     for was, now in _steps(*sides):
         if all(side is None or _text(side) is not None for side in (was, now)):
             parts.append(_part(path, (was, now), effort))
-        elif any(side is not None and side.data is None for side in (was, now)):
+        elif not binary or any(side is not None and side.data is None for side in (was, now)):
             return None
         else:
             parts.append(_binary_part(_head(path, was, now), was, now))
@@ -267,18 +257,15 @@ def _blob(side: Entry | None) -> str:
     return hashlib.sha1(b"blob %d\0" % len(side.data) + side.data, usedforsecurity=False).hexdigest()
 
 
-# Two states of a session that works on the user's folder: two copies of its layer. Where a copy has nothing, the user's
-# own file shows, in its present version. Nothing of a hidden file is told.
+# Two states of a session that works on the user's folder: two copies of its layer. Nothing of a hidden file is told.
 
 
-def compare_layers(
-    project: ProjectFolder, before: Mapping[str, Entry], after: Mapping[str, Entry]
-) -> tuple[list[FileDiff], str]:
+def compare_layers(before: LayerView, after: LayerView) -> tuple[list[FileDiff], str]:
     """Return the files that differ, sorted by path, and an empty text or what was left out."""
     found: list[FileDiff] = []
     room, left, effort = MOST_STATE_PATCHES, 0, DiffEffort()
-    for path in sorted({*_touched(project, before), *_touched(project, after)}):
-        old, new = _version(project, before, path), _version(project, after, path)
+    for path in sorted({*before.touched(), *after.touched()}):
+        old, new = _version(before, path), _version(after, path)
         if old == new:
             continue
         if len(found) == MOST_STATE_FILES:
@@ -293,32 +280,14 @@ def compare_layers(
     return found, f"{left} more files differ" if left else ""
 
 
-def _touched(project: ProjectFolder, layer: Mapping[str, Entry]) -> Iterator[str]:
-    """Yield the paths at which a layer may differ from the user's folder."""
-    for path, entry in layer.items():
-        if not entry.is_dir:
-            yield path
-        if not entry.is_dir or entry.opaque:
-            yield from (below.path for below in project.beneath(path))
-
-
-def _version(project: ProjectFolder, layer: Mapping[str, Entry], path: str) -> Entry | None:
-    """Return type, size and content of what a program sees at a path with this layer; None also for a folder."""
-    shows = not is_hidden(path)
-    for at in (at for at, sign in enumerate(path) if sign == "/"):
-        above = layer.get(path[:at])
-        if above is not None and not above.is_dir:
-            return None
-        shows = shows and (above is None or not above.opaque)
-    there = layer.get(path)
-    if there is None and shows:
-        there = project.look(path)
-        if there is not None and there.is_file:
-            there = _with_data(project.root, there, MOST_BINARY)
+def _version(view: LayerView, path: str) -> Entry | None:
+    """Return type, size and content of a file or link; None also for a folder."""
+    there = view.at(path)
     if there is None or not (there.is_file or there.type == SYMLINK):
         return None
-    data = there.data if there.is_file else os.fsencode(there.target or "")
-    return Entry(path, there.type, there.size if there.is_file else 0, data=data)
+    if there.data is None:
+        there = _with_data(view.project.root, there, MOST_BINARY)
+    return Entry(path, there.type, there.size if there.is_file else 0, data=there.data)
 
 
 def _state_lines(old: Entry | None, new: Entry | None, path: str, effort: DiffEffort) -> str:

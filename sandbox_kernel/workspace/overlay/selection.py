@@ -18,7 +18,6 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
@@ -81,14 +80,6 @@ _MARKED_BY = (("pyvenv.cfg",), ("conda-meta",), ("bin/activate",), ("HEAD", "obj
 _WIDER, _WIDER_NEW = 0o177, 0o113
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The changes to apply by path, and those that were left out because they were not named."""
-
-    entries: dict[str, Kept]
-    left_out: tuple[str, ...] = ()
-
-
 def select(entries: Mapping[str, Kept], paths: Iterable[str | os.PathLike[str]] | None) -> dict[str, Kept]:
     """Choose changes to look at or to drop: those at and below the paths, or of a pattern; all without paths.
 
@@ -108,7 +99,7 @@ def select_to_apply(
     project: ProjectFolder,
     *,
     by_user: bool = True,
-) -> Chosen:
+) -> dict[str, Kept]:
     """Choose changes to apply; new folders above a chosen file come along.
 
     What needs naming is chosen only by its own name, never by a pattern or with the folder that it lies in, and only
@@ -147,7 +138,7 @@ def select_to_apply(
             "these changes cannot be applied alone: a folder among them holds files that are hidden from programs, or "
             "lies below a change that is not applied; apply that one by its own name"
         )
-    return Chosen(chosen, tuple(sorted(set(entries) - set(chosen))))
+    return chosen
 
 
 def _listed(paths: Iterable[str | os.PathLike[str]]) -> list[str]:

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
-from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.box_folder import NO_STATES, FolderLink, OlderStates, PutAgain, with_content
+from sandbox_kernel.model import Note, notes
+from sandbox_kernel.workspace.box_folder import NO_STATES, FolderLink, OlderStates, with_content
 from sandbox_kernel.workspace.changes import FileDiff, open_for_writing, tells_who_writes
 from sandbox_kernel.workspace.hidden import is_hidden
-from sandbox_kernel.workspace.overlay.layer import LOOK, LayerChanges, as_found, copy_folder, is_opaque
+from sandbox_kernel.workspace.overlay.layer import LOOK, CopyLook, LayerChanges, LayerView, is_opaque
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.patch import compare_layers
-from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder, libc
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DEVICE, Entry
@@ -67,19 +65,18 @@ class SessionLayer:
     def __init__(self, folder: HereFolder, box_fd: int, layer_fd: int, settings_fd: int) -> None:
         self._box = Rooted(box_fd)
         self._settings_fd = settings_fd
-        layer = Rooted(layer_fd)
         #: When the program could first look at the folder.
         self.began_ns = time.time_ns()
         #: The stamps of the changes that were put in when the worker started.
         self.given = folder.kept.stamps()
-        self.look = folder.fill_layer(self._box, layer, shared=True)
+        self.look = folder.fill_layer(self._box, layer_fd, shared=True)
         self._project = folder.project
         #: The copies of the layer, by the number of the cell after which they were taken, and the last one.
         self._copies: dict[int, LayerCopy] = {}
         self._last = LayerCopy()
         #: Inodes of files that a process could write to when the last copy was taken: their times tell nothing.
         self._open: set[int] = set()
-        self._tells = tells_who_writes(layer.fileno())
+        self._tells = tells_who_writes(layer_fd)
         self._hidden_at = time.monotonic()
         #: The number of the last look at the user's folder after which held names were let go.
         self._looked = 0
@@ -90,7 +87,9 @@ class SessionLayer:
         """Return how the folder differs between the states after two cells, and what could not be found out."""
         first, second = self._copy_of(before), self._copy_of(after)
         problem = first.problem or second.problem
-        return ([], problem) if problem else compare_layers(self._project, first.entries, second.entries)
+        if problem:
+            return [], problem
+        return compare_layers(LayerView(self._project, first.entries), LayerView(self._project, second.entries))
 
     def renew(self) -> bool:
         """Let programs see the user's folder as it is now; returns whether that is possible here."""
@@ -108,7 +107,7 @@ class SessionLayer:
         self.look.hidden |= set(found)
         # What the program itself has put there is its own, and covers what the user has put there since.
         names = {path: tuple(path.split("/")) for path in found}
-        return [path for path in found if not self.look.layer.look(names[path]) and self._box.look(names[path])]
+        return [path for path in found if not self.look.root.look(names[path]) and self._box.look(names[path])]
 
     def let_go(self) -> None:
         """Let names show the user's present file where the session holds the one before it open.
@@ -117,7 +116,7 @@ class SessionLayer:
         then the whiteout that this made is removed from the layer.
         """
         self._looked, files = self._project.hidden_files.relisted(self._looked)
-        layer = self.look.layer
+        layer = self.look.root
         for path, inode in files.items():
             names = tuple(path.split("/"))
             shown = self._box.look(names)
@@ -138,8 +137,8 @@ class SessionLayer:
         """Let the user's folder show through one that the program had made and that was applied; never a secret."""
         secrets = self._project.hidden_files.find()
         secret = is_hidden(path) or any(one.startswith(f"{path}/") for one in secrets)
-        if is_opaque(self.look.layer, path) and not secret:
-            with in_folder(self.look.layer.fileno(), tuple(path.split("/")), SCAN) as fd:
+        if is_opaque(self.look.root, path) and not secret:
+            with in_folder(self.look.root.fileno(), tuple(path.split("/")), SCAN) as fd:
                 os.removexattr(fd, "user.overlay.opaque")
             self._found = None
 
@@ -171,12 +170,35 @@ class SessionLayer:
         now = LayerCopy(time.time_ns())
         try:
             self._read(now)
-            _Restoring(self._box, self._project, copy.entries, now.entries).restore("", shows=True, anew=False)
+            self._put_back(LayerView(self._project, copy.entries), LayerView(self._project, now.entries))
         except (SandboxError, OSError) as error:
             return f"they could not all be restored: {error}"
         finally:
             self._last = LayerCopy()
         return ""
+
+    def _put_back(self, then: LayerView, now: LayerView) -> None:
+        """Make the merged folder what it was, at every path of which a copy or the present layer knows something."""
+        folders: list[Entry] = []
+        for path in sorted({*then.touched(), *now.touched()}):
+            names, wanted = tuple(path.split("/")), then.at(path)
+            old, new, there = then.entries.get(path), now.entries.get(path), self._box.look(names)
+            if there is not None and (wanted is None or there.type != wanted.type):
+                self._box.take_away(names)
+                there = None
+            if wanted is None or (there is not None and old is None and new is None):
+                continue
+            if wanted.is_dir:
+                folders.append(wanted)
+                self._box.put(wanted._replace(mode=wanted.mode | 0o700))
+            elif not wanted.is_file:
+                if there is None or there.target != wanted.target:
+                    self._box.put(wanted)
+            elif there is None or old is None or new is None or (old.bits, old.data) != (new.bits, new.data):
+                data = self._project.root.read(names, MOST_COPY_BYTES) if old is None else old.data
+                self._box.put(wanted._replace(data=data), in_place=True)
+        for folder in reversed(folders):
+            self._box.put(folder)
 
     def _copy_of(self, cell: int) -> LayerCopy:
         """Return the copy of a cell; one with a problem when there is none."""
@@ -185,7 +207,7 @@ class SessionLayer:
     def _read(self, copy: LayerCopy) -> None:
         size = 0
         still_open: set[int] = set()
-        walk = self.look.layer.walk(LOOK)
+        walk = self.look.root.walk(LOOK)
         for entry in walk:
             if entry.is_file:
                 size += entry.size
@@ -193,7 +215,7 @@ class SessionLayer:
                     raise OSError(f"the changed files are larger than {MOST_COPY_BYTES >> 20} MB")
                 entry = entry._replace(data=self._content(entry, still_open))
             elif entry.is_dir:
-                entry = entry._replace(opaque=is_opaque(self.look.layer, entry.path))
+                entry = entry._replace(opaque=is_opaque(self.look.root, entry.path))
             copy.entries[entry.path] = entry
         if walk.truncated:
             raise OSError("there are too many")
@@ -205,61 +227,10 @@ class SessionLayer:
         same = before is not None and before._replace(data=None) == entry
         if same and before is not None and before.data is not None and not young and entry.inode not in self._open:
             return before.data
-        with self.look.layer.reading(entry.names) as fd:
+        with self.look.root.reading(entry.names) as fd:
             if open_for_writing(fd, tells=self._tells):
                 still_open.add(entry.inode)
-        return self.look.layer.read(entry.names, max_bytes=MOST_COPY_BYTES)
-
-
-class _Restoring:
-    """One restoring: goes through every path of which the copy or the present layer knows something."""
-
-    def __init__(self, box: Rooted, project: ProjectFolder, then: dict[str, Entry], now: dict[str, Entry]) -> None:
-        self._box, self._project, self._then, self._now = box, project, then, now
-        self._children: dict[str, set[str]] = {}
-        for path in (*then, *now):
-            self._children.setdefault(path.rpartition("/")[0], set()).add(path)
-
-    def restore(self, folder: str, *, shows: bool, anew: bool) -> None:
-        """Restore what is in a folder. ``shows``: the user's shows through; ``anew``: it was made empty just now."""
-        paths = set(self._children.get(folder, ()))
-        if shows:
-            with suppress(SandboxError):
-                listed = self._project.root.list_dir(tuple(folder.split("/")) if folder else ".")
-                paths |= {entry.path for entry in listed}
-        for path in sorted(paths):
-            self._place(path, shows, anew)
-
-    def _place(self, path: str, shows: bool, anew: bool) -> None:
-        then, now, names = self._then.get(path), self._now.get(path), tuple(path.split("/"))
-        there = self._box.look(names)
-        if then is None and now is None and shows and not anew and there is not None:
-            return
-        wanted, through = self._wanted(path, then, shows)
-        if there is not None and (wanted is None or there.type != wanted.type):
-            self._box.take_away(names)
-            there, anew = None, True
-        if wanted is None:
-            return
-        if wanted.is_dir:
-            self._box.put(wanted._replace(mode=wanted.mode | 0o700))
-            self.restore(path, shows=through, anew=anew or there is None)
-            self._box.put(wanted)
-        elif not wanted.is_file:
-            if there is None or there.target != wanted.target:
-                self._box.put(wanted)
-        elif there is None or then is None or now is None or (then.bits, then.data) != (now.bits, now.data):
-            if then is None:
-                wanted = wanted._replace(data=self._project.root.read(names, MOST_COPY_BYTES))
-            self._box.put(wanted, in_place=True)
-
-    def _wanted(self, path: str, then: Entry | None, shows: bool) -> tuple[Entry | None, bool]:
-        """Return what shall stand at a path, and whether the user's folder shows through there."""
-        if then is not None:
-            return (None, False) if then.type == DEVICE else (then, shows and not then.opaque)
-        # A hidden file of the user is never put in: it may have come after the copy was taken.
-        entry = self._project.look(path) if shows and not is_hidden(path) else None
-        return entry, entry is not None
+        return self.look.root.read(entry.names, max_bytes=MOST_COPY_BYTES)
 
 
 class HereLink(FolderLink):
@@ -275,6 +246,8 @@ class HereLink(FolderLink):
         self._seen_stamps: dict[str, int] = {}
         self._began_ns = time.time_ns()
         self._layer: SessionLayer | None = None
+        #: The looks at what the session changes; set when its worker begins.
+        self.look: CopyLook
         #: Versions of the user's files that the session has as copies, and not through its layer.
         self._copied: dict[str, Entry | None] = {}
 
@@ -282,13 +255,20 @@ class HereLink(FolderLink):
         """See ``FolderLink``."""
         return HereLink(self.here)
 
-    def begin_over(self, layer: SessionLayer | None) -> None:
-        """Start with a new worker: its layer holds what was kept when it started; a private copy holds nothing."""
-        self._seen = -1
-        self._seen_stamps = dict(layer.given) if layer is not None else {}
-        self._layer = layer
-        self._copied = {}
-        self._others = {}
+    def begin_over(self, layer: SessionLayer | None, box: Rooted) -> list[Note]:
+        """Start with a new worker: its layer holds what was kept when it started.
+
+        Without a layer, a private copy of the user's folder is put into its work folder. Returns notes on gaps.
+        """
+        self._seen, self._layer, self._others = -1, layer, {}
+        with self.here.lock:
+            if layer is not None:
+                self.look, self._seen_stamps, self._copied = layer.look, dict(layer.given), {}
+            else:
+                self._seen_stamps = self.here.kept.stamps()
+                self.look, copied = self.here.fill_copy(box, shared=True)
+                self._copied = dict(copied)
+        return self.look.not_given[:5]
 
     def bring_in(
         self, box: Rooted, before: Callable[[], None], states: OlderStates = NO_STATES
@@ -354,13 +334,10 @@ class HereLink(FolderLink):
         paths = [path for path in {*users, *self._copied} if path not in kept]
         return [path for path in paths if not _same(users.get(path), self._copied.get(path))]
 
-    def put_again(self, box: Rooted, node: int, written: Mapping[str, int] | None = None) -> PutAgain:
+    def put_in(self, paths: Collection[str]) -> None:
         """See ``FolderLink``."""
-        with self.here.lock:
-            put = super().put_again(box, node, written)
-            if not put.is_empty and self._layer is not None:
-                self._layer.renew()
-        return put
+        if paths and self._layer is not None:
+            self._layer.renew()
 
     def stamp(self, path: str) -> object:
         """See ``FolderLink``: None for a path that is as the user has it."""
@@ -384,19 +361,13 @@ class HereLink(FolderLink):
                 self._copied[path] = folder.project.look(path)
         folder.give(path, box, users=not kept)
 
-    def copy_in(self, box: Rooted) -> list[Note]:
-        """Put a private copy of the user's folder into a work folder that has no layer; returns notes on gaps."""
-        with self.here.lock:
-            self._copied, missing = copy_folder(self.here.project, box)
-        return missing[:5]
-
-    def keep_changes(self, source: Rooted, found: LayerChanges) -> list[Note]:
+    def keep_changes(self, found: LayerChanges) -> list[Note]:
         """Keep what the session changed; returns notes on what could not be kept."""
         folder = self.here
         with folder.lock:
             alone = folder.generation == self._seen
             self._will_change(found.now)
-            missing = folder.take(source, found, self._began_ns)
+            missing = folder.take(self.look.root, found, self._began_ns)
             for path in found.now:
                 kept = folder.kept.entries.get(path)
                 if kept is None:
@@ -406,14 +377,6 @@ class HereLink(FolderLink):
             if alone:
                 self._seen = folder.generation
         return missing
-
-    def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
-        """See ``FolderLink``: for a session on a private copy."""
-        return self.keep_changes(box, self.found(box, changes))
-
-    def found(self, box: Rooted, changes: Sequence[FsChange]) -> LayerChanges:
-        """Return changes of a private copy in the form of a look at a layer."""
-        return as_found(changes, box, self.here.project)
 
 
 def _same(one: Entry | None, other: Entry | None) -> bool:

@@ -16,9 +16,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import click
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.utils import run_sync
 from nbclient.exceptions import CellExecutionError, DeadKernelError
@@ -121,7 +121,13 @@ class ResumingClient(PapermillNotebookClient):  # type: ignore[misc]
         try:
             return super().execute_cell(cell, index, *args, **kwargs)
         except CellExecutionError:
-            self._keep(index)
+            # The failed cell is taken back.
+            self._command("%sandbox undo")
+            self._command(f"%sandbox save {os.path.basename(self._kept.name)}")
+            self._kept.write(self.nb.cells[:index])
+            logger.warning(
+                f"Cell {index + 1} failed. The state before it is in {self._kept.name}; run again to go on there"
+            )
             raise
 
     def _nodes(self, index: int) -> list[Any]:
@@ -137,15 +143,6 @@ class ResumingClient(PapermillNotebookClient):  # type: ignore[misc]
                 content.pop("transient", None)
                 nodes.append(from_dict({"output_type": kind, **content}))  # type: ignore[no-untyped-call]
         return nodes
-
-    def _keep(self, index: int) -> None:
-        """Take the failed cell back and save the session as it was before it."""
-        self._command("%sandbox undo")
-        self._command(f"%sandbox save {os.path.basename(self._kept.name)}")
-        self._kept.write(self.nb.cells[:index])
-        logger.warning(
-            f"Cell {index + 1} failed. The state before it is in {self._kept.name}; run again to go on there"
-        )
 
     def _command(self, line: str) -> None:
         """Run a line of ours that belongs to no cell. Raises ``SessionError`` with the kernel's words if it fails."""
@@ -170,51 +167,40 @@ _VARIABLES = {"memory": MEMORY_VARIABLE, "timeout": TIMEOUT_VARIABLE, "here": HE
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True)
-class PapermillSettings:
-    """Settings for the kernel, by name, and the name of the state file; empty for none."""
+def start_variables(settings: Mapping[str, object], state: str, earlier: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that start the Sandbox kernel with these settings beside those of the variables ``earlier``.
 
-    values: Mapping[str, object]
-    state: str = ""
-
-    def environment(self, earlier: Mapping[str, str]) -> dict[str, str]:
-        """Return variables that start the Sandbox kernel with these settings beside those of the variables ``earlier``.
-
-        Its lines are locked: a cell can neither take the settings off nor have more. Raises ``InvalidRequest`` for a
-        setting that only wrapped kernels have.
-        """
-        words: list[str] = []
-        for name, value in self.values.items():
-            if name not in _OPTIONS:
-                raise InvalidRequest(f"the Sandbox kernel has no setting {name!r}; it has: {', '.join(_OPTIONS)}")
-            words += [f"{_OPTIONS[name]}={each}" for each in (value if isinstance(value, list) else [value])]
-        before = parse_options(split_words(earlier.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
-        options = parse_options(words).replacing(before)
-        policy_of(options)
-        line = options.words()
-        split_words(line, "the settings of this run")
-        cleared = {variable: "" for name, variable in _VARIABLES.items() if name in self.values}
-        return {LINES_VARIABLE: "locked", STATE_VARIABLE: self.state, OPTIONS_VARIABLE: line, **cleared}
-
-
-def collect(given: Mapping[str, object], limit: float | None) -> PapermillSettings:
-    """Return the settings of a run, those of the caller before those of the command line. A notebook has none.
-
-    Args:
-        given: What the caller of ``papermill.execute_notebook`` gave.
-        limit: papermill's own ``--execution-timeout``.
-
-    Raises:
-        InvalidRequest: a setting is unknown, or the name of the state is no file name.
-
+    Its lines are locked: a cell can neither take the settings off nor have more. Raises ``InvalidRequest`` for a
+    setting that only wrapped kernels have.
     """
-    asked = {**from_pairs(command_line_parameters()), **given}
+    words: list[str] = []
+    for name, value in settings.items():
+        if name not in _OPTIONS:
+            raise InvalidRequest(f"the Sandbox kernel has no setting {name!r}; it has: {', '.join(_OPTIONS)}")
+        words += [f"{_OPTIONS[name]}={each}" for each in (value if isinstance(value, list) else [value])]
+    before = parse_options(split_words(earlier.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
+    options = parse_options(words).replacing(before)
+    policy_of(options)
+    line = options.words()
+    split_words(line, "the settings of this run")
+    cleared = {variable: "" for name, variable in _VARIABLES.items() if name in settings}
+    return {LINES_VARIABLE: "locked", STATE_VARIABLE: state, OPTIONS_VARIABLE: line, **cleared}
+
+
+def collect(given: Mapping[str, object], limit: float | None) -> tuple[dict[str, object], str]:
+    """Return the settings of a run and the name of its state file: ``given`` by the caller, else typed on papermill's
+    command line. ``limit`` is its ``--execution-timeout``. Raises ``InvalidRequest`` for one that is unknown.
+    """
+    context = click.get_current_context(silent=True)  # none when a program called papermill
+    typed = context.params if context is not None else {}
+    pairs = [*typed.get("parameters", ()), *typed.get("parameters_raw", ())]
+    asked = {**from_pairs(pairs), **given}
     if limit:
         asked["timeout"] = f"{check_timeout(limit):g}s"
     state = str(asked.pop(STATE, ""))
     if state and not _FILE_NAME.fullmatch(state):
         raise InvalidRequest(f"{_PREFIX}{STATE} {state!r:.120} must be a plain file name, like {STATE}.bin")
-    return PapermillSettings(asked, state)
+    return asked, state
 
 
 def from_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
@@ -232,16 +218,6 @@ def from_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
             known = ", ".join(_PREFIX + each for each in (*SETTINGS, STATE))
             raise InvalidRequest(f"there is no setting {name!r:.80} of the engine 'sandbox'; expected: {known}")
     return found
-
-
-def command_line_parameters() -> list[tuple[str, str]]:
-    """Return the parameters that were typed on papermill's command line; none when a program called papermill."""
-    import click
-
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return []
-    return [*context.params.get("parameters", ()), *context.params.get("parameters_raw", ())]
 
 
 PROVISIONER = "sandbox-provisioner"
@@ -273,7 +249,7 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
             )
         given = {name: kwargs.pop(name) for name in (*SETTINGS, STATE) if name in kwargs}
         limit = kwargs.get("execution_timeout")
-        settings = collect(given, limit)
+        settings, state = collect(given, limit)
         if limit:
             kwargs["execution_timeout"] = limit + _LATER_S
         manager = AsyncKernelManager(kernel_name=kernel_name or nb_man.nb.metadata.kernelspec.name)
@@ -281,15 +257,26 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
             spec = manager.kernel_spec
             if spec is not None and is_sandbox_kernel(spec.argv):
                 # Its cells run in a sandbox already. Jupyter replaces $NAME in variables of a kernelspec.
-                started = settings.environment({**os.environ, **spec.env})
+                started = start_variables(settings, state, {**os.environ, **spec.env})
                 spec.env = {**spec.env, **{name: value.replace("$", "$$") for name, value in started.items()}}
             else:
-                _wall(manager, settings)
-            if settings.state:
-                return _run_with_state(nb_man, manager, settings.state, **kwargs)
+                _wall(manager, settings, state)
+            if state:
+                client = ResumingClient(
+                    nb_man,
+                    km=manager,
+                    state=state,
+                    timeout=kwargs.get("execution_timeout"),
+                    startup_timeout=kwargs.get("start_timeout") or 60,
+                    kernel_name=manager.kernel_name,
+                    log=logger,
+                    **{name: kwargs.get(name) for name in ("log_output", "stdout_file", "stderr_file")},
+                )
+                return client.execute()
             return super().execute_managed_notebook(nb_man, kernel_name, km=manager, **kwargs)
         except DeadKernelError:
-            if not _has_error(nb_man.nb):
+            outputs = [output for cell in nb_man.nb.cells for output in cell.get("outputs", ())]
+            if not any(output.output_type == "error" for output in outputs):
                 raise
             # The failed cell says what ended the kernel; papermill raises that.
             return nb_man.nb
@@ -306,38 +293,16 @@ def _has_rights(spec: Any) -> bool:
     return bool(options - _LIMITS) or bool(set(spec.env) - {LINES_VARIABLE})
 
 
-def _wall(manager: AsyncKernelManager, settings: PapermillSettings) -> None:
+def _wall(manager: AsyncKernelManager, settings: Mapping[str, object], state: str) -> None:
     """Let the provisioner start the kernel. Raises ``InvalidRequest`` for what this kernel cannot do."""
-    name = manager.kernel_name
-    if settings.state:
+    name, spec = manager.kernel_name, manager.kernel_spec
+    if state:
         raise InvalidRequest(
             f"sandbox_state: kernel {name!r} cannot save its state; the Sandbox kernel can: papermill --kernel sandbox"
         )
-    spec = manager.kernel_spec
-    if spec is None:
-        return
-    if not starts_us(spec.argv):
-        config = {"provisioner_name": PROVISIONER, "config": dict(settings.values)}
+    if spec is not None and not starts_us(spec.argv):
+        config = {"provisioner_name": PROVISIONER, "config": dict(settings)}
         spec.metadata = {**spec.metadata, "kernel_provisioner": config}
-    elif settings.values:
-        asked = ", ".join(settings.values)
+    elif settings:
+        asked = ", ".join(settings)
         raise InvalidRequest(f"kernel {name!r} is wrapped already, with its own {asked}: wrap it again with other ones")
-
-
-def _run_with_state(nb_man: Any, manager: AsyncKernelManager, state: str, **kwargs: Any) -> Any:
-    client = ResumingClient(
-        nb_man,
-        km=manager,
-        state=state,
-        timeout=kwargs.get("execution_timeout"),
-        startup_timeout=kwargs.get("start_timeout") or 60,
-        kernel_name=manager.kernel_name,
-        log=logger,
-        **{name: kwargs.get(name) for name in ("log_output", "stdout_file", "stderr_file")},
-    )
-    return client.execute()
-
-
-def _has_error(notebook: Any) -> bool:
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    return any(output.output_type == "error" for output in outputs)

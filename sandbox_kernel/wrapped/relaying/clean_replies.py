@@ -7,7 +7,6 @@ clicked, an exporter is imported by the server. Each kind of reply is written an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -15,12 +14,11 @@ import msgspec
 from sandbox_kernel.notebook.render import PROMPT_MARK, name_of_program, told_apart
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.code_answers import suggestions
-from sandbox_kernel.untrusted import ContentRefused
-from sandbox_kernel.untrusted.json_value import check_json
 from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle, sanitize_docstring
 from sandbox_kernel.wrapped.relaying.clean_outputs import Count, MalformedMessage, Table, declared, error, line
 
 _MAX_PROMPT, _MAX_BANNER, _MAX_LINKS, _MAX_PAYLOADS, _MAX_EXPRESSIONS = 1000, 20_000, 20, 20, 100
+_MAX_HISTORY = 10_000
 #: Names of exporters and lexers without a dot: the server imports what a dotted name says.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_+#-]{1,60}\Z")
 _LANGUAGE_FIELDS = {
@@ -34,7 +32,13 @@ _LANGUAGE_FIELDS = {
 #: Optional parts of the protocol that work through the relay. A debugger's answers hold displays, so it is left out.
 _FEATURES = frozenset(("kernel subshells",))
 _T = TypeVar("_T")
-_NO_DEBUGGER = {"success": False, "message": "the debugger of a kernel in a sandbox is not available"}
+_Name = Annotated[str, msgspec.Meta(max_length=200)]
+#: Replies whose status may be an error.
+_REPLIES = frozenset(
+    f"{name}_reply"
+    for name in ("execute", "complete", "inspect", "is_complete", "history", "kernel_info", "shutdown", "interrupt",
+                 "create_subshell", "delete_subshell", "list_subshell", "usage")
+)  # fmt: skip
 
 
 class CompletionRequest(NamedTuple):
@@ -76,6 +80,15 @@ class _IsComplete(msgspec.Struct):
     indent: Annotated[str, msgspec.Meta(pattern=r"^[ \t]{0,200}\Z")] = ""
 
 
+class _History(msgspec.Struct):
+    #: Session, line and source of each cell, or source and output.
+    history: list[tuple[Count, Count, str | tuple[str, str | None]]] = []
+
+
+class _Subshell(msgspec.Struct):
+    subshell_id: _Name | Annotated[list[_Name], msgspec.Meta(max_length=1000)] | None = None
+
+
 class _Link(msgspec.Struct):
     url: Annotated[str, msgspec.Meta(pattern=r"^https?://[!-~]{1,500}\Z")]
     text: str = ""
@@ -92,30 +105,51 @@ class _Info(msgspec.Struct):
 
 
 def clean_reply(kind: str, content: Table, asked: CompletionRequest | None) -> Table:
-    """Return the content of a reply for the front end. Raises ``MalformedMessage``.
+    """Return the content of a reply for the front end; ``asked`` is the request of a completion, if it is known.
 
-    Args:
-        kind: the type of the message.
-        content: its content.
-        asked: for a completion, the request that it answers; None when it is not known.
-
+    Raises ``MalformedMessage``.
     """
-    cleaner = _CLEANERS.get(kind)
-    if cleaner is None:
-        raise MalformedMessage
-    if content.get("status") == "error" and kind not in ("input_request", "debug_reply"):
+    status = content.get("status")
+    if kind in _REPLIES and status == "error":
         return {"status": "error", **error(content), **_count(declared(content, _Execute))}
-    if content.get("status") in ("aborted", "abort") and kind == "execute_reply":
-        return {"status": "aborted", **_count(declared(content, _Execute))}
-    return _complete(content, asked) if kind == "complete_reply" else cleaner(content)
+    match kind:
+        case "execute_reply" if status in ("aborted", "abort"):
+            return {"status": "aborted", **_count(declared(content, _Execute))}
+        case "execute_reply":
+            return _execute(declared(content, _Execute))
+        case "complete_reply":
+            return _complete(declared(content, _Complete), asked)
+        case "inspect_reply":
+            found = content.get("found") is True
+            data = dict(sanitize_docstring(content.get("data")).data) if found else {}
+            return {"status": "ok", "found": found, "data": data, "metadata": {}}
+        case "is_complete_reply":
+            given = declared(content, _IsComplete)
+            return {"status": given.status} | ({"indent": given.indent} if given.status == "incomplete" else {})
+        case "history_reply":
+            kept = declared(content, _History).history[-_MAX_HISTORY:]
+            return {"status": "ok", "history": [[session, number, _said(cell)] for session, number, cell in kept]}
+        case "kernel_info_reply":
+            return _kernel_info(declared(content, _Info))
+        case "shutdown_reply":
+            return {"status": "ok", "restart": content.get("restart") is True}
+        case "create_subshell_reply" | "list_subshell_reply":
+            return {"status": "ok", "subshell_id": declared(content, _Subshell).subshell_id}
+        case "interrupt_reply" | "delete_subshell_reply" | "usage_reply":
+            return {"status": "ok"}
+        case "debug_reply":
+            return {"success": False, "message": "the debugger of a kernel in a sandbox is not available"}
+        case "input_request":
+            prompt = PROMPT_MARK + line(content.get("prompt"), _MAX_PROMPT)
+            return {"prompt": prompt, "password": content.get("password") is True}
+    raise MalformedMessage
 
 
 def _count(given: _Execute) -> Table:
     return {} if given.execution_count is None else {"execution_count": given.execution_count}
 
 
-def _execute(content: Table) -> Table:
-    given = declared(content, _Execute)
+def _execute(given: _Execute) -> Table:
     pages = _valid((given.payload or [])[:_MAX_PAYLOADS], _Page)
     expressions = list((given.user_expressions or {}).items())[:_MAX_EXPRESSIONS]
     return {
@@ -146,8 +180,8 @@ def _expression(value: Table) -> Table:
     return {"status": "ok", "data": told_apart(clean.data), "metadata": dict(clean.metadata)}
 
 
-def _complete(content: Table, asked: CompletionRequest | None) -> Table:
-    given, place = declared(content, _Complete), asked.position if asked is not None else 0
+def _complete(given: _Complete, asked: CompletionRequest | None) -> Table:
+    place = asked.position if asked is not None else 0
     none: Table = {"status": "ok", "matches": [], "cursor_start": place, "cursor_end": place, "metadata": {}}
     if asked is None or given.cursor_end != place:
         return none
@@ -166,26 +200,11 @@ def _complete(content: Table, asked: CompletionRequest | None) -> Table:
     return {"status": "ok", "matches": list(allowed), **where, "metadata": metadata}
 
 
-def _inspect(content: Table) -> Table:
-    found = content.get("found") is True
-    data = dict(sanitize_docstring(content.get("data")).data) if found else {}
-    return {"status": "ok", "found": found, "data": data, "metadata": {}}
+def _said(cell: str | tuple[str, str | None]) -> object:
+    return safe_text(cell) if isinstance(cell, str) else [text and safe_text(text) for text in cell]
 
 
-def _is_complete(content: Table) -> Table:
-    given = declared(content, _IsComplete)
-    return {"status": given.status} | ({"indent": given.indent} if given.status == "incomplete" else {})
-
-
-def _history(content: Table) -> Table:
-    try:
-        return {"status": "ok", "history": check_json(content.get("history") or [])}
-    except ContentRefused:
-        return {"status": "ok", "history": []}
-
-
-def _kernel_info(content: Table) -> Table:
-    given = declared(content, _Info)
+def _kernel_info(given: _Info) -> Table:
     links = _valid((given.help_links or [])[:_MAX_LINKS], _Link)
     return {
         "status": "ok",
@@ -215,38 +234,3 @@ def _language(given: Table) -> Table:
         plain = {str(key)[:60]: field for key, field in pairs if isinstance(field, str | int) and len(str(field)) <= 60}
         found["codemirror_mode"] = plain
     return found
-
-
-def _prompt(content: Table) -> Table:
-    prompt = PROMPT_MARK + line(content.get("prompt"), _MAX_PROMPT)
-    return {"prompt": prompt, "password": content.get("password") is True}
-
-
-def _plain(*names: str) -> Callable[[Table], Table]:
-    """Return a cleaner that keeps these fields if they are plain JSON."""
-
-    def clean(content: Table) -> Table:
-        try:
-            return {"status": "ok", **{name: check_json(content[name]) for name in names if name in content}}
-        except ContentRefused:
-            raise MalformedMessage from None
-
-    return clean
-
-
-_CLEANERS: Mapping[str, Callable[[Table], Table]] = {
-    "execute_reply": _execute,
-    "complete_reply": lambda content: _complete(content, None),
-    "inspect_reply": _inspect,
-    "is_complete_reply": _is_complete,
-    "history_reply": _history,
-    "kernel_info_reply": _kernel_info,
-    "shutdown_reply": lambda content: {"status": "ok", "restart": content.get("restart") is True},
-    "interrupt_reply": _plain(),
-    "debug_reply": lambda content: dict(_NO_DEBUGGER),
-    "create_subshell_reply": _plain("subshell_id"),
-    "delete_subshell_reply": _plain(),
-    "list_subshell_reply": _plain("subshell_id"),
-    "usage_reply": _plain(),
-    "input_request": _prompt,
-}

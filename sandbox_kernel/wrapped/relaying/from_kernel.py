@@ -7,29 +7,33 @@ of them alone, which any code can send, stops no clock. An idle status waits for
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.untrusted.json_value import size_of
+from sandbox_kernel.notebook.render import ShowOutput
+from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.json_value import check_json, size_of
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying import clean_outputs
 from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, DISPLAYS, MalformedMessage, OutputCleaner, Table
 from sandbox_kernel.wrapped.relaying.clean_replies import clean_reply
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
-from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, OwnMessages
-from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered
-from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, joined, split, to_json
+from sandbox_kernel.wrapped.relaying.outside import Outside
+from sandbox_kernel.wrapped.relaying.requests import Requests
+from sandbox_kernel.wrapped.relaying.wire import Packet, from_json, split, to_json
 
 if TYPE_CHECKING:
     from sandbox_kernel.wrapped.kernel_folder import KernelFolder
 
-#: Outputs whose check can take long.
+#: Messages whose check can take long: outputs, and replies, of which only the status is sent when it took too long.
 _CHECKED = frozenset((*DISPLAYS, *COMMS, "stream", "error"))
+_CHECKED_REPLIES = frozenset(("execute_reply", "complete_reply", "inspect_reply", "history_reply"))
 #: How many bytes of usual output are checked in a second, and for how long, in seconds of a processor, the outputs of
 #: one cell may be checked beyond that. The rest of them is dropped.
 USUAL_PACE = 4 << 20
@@ -69,52 +73,42 @@ class KernelMessage:
 
 def read_message(channel: str, packet: Packet | None) -> KernelMessage:
     """Return a message with clean headers. Raises ``MalformedMessage``."""
-    if packet is None:
+    header = from_json(packet.parts[0]) if packet is not None else None
+    if packet is None or header is None:
         raise MalformedMessage
-    raw_header, raw_parent, raw_metadata, raw_content = packet.parts
-    header = clean_outputs.header(_table(raw_header))
     if header.get("msg_type") != "stream" and sum(map(len, packet.parts)) > MAX_JSON:
         raise MalformedMessage
-    parent, metadata, content = clean_outputs.header(_table(raw_parent)), _table(raw_metadata), _table(raw_content)
+    parent, metadata, content = map(from_json, packet.parts[1:])
     kind = header.get("msg_type")
+    if parent is None or metadata is None or content is None:
+        raise MalformedMessage
     if not isinstance(kind, str) or not isinstance(header.get("msg_id"), str):
         raise MalformedMessage
-    return KernelMessage(channel, kind, header, parent, metadata, content, packet.buffers)
-
-
-def _table(part: bytes) -> Table:
-    value = from_json(part)
-    if value is None:
-        raise MalformedMessage
-    return value
+    own, of = clean_outputs.header(header), clean_outputs.header(parent)
+    return KernelMessage(channel, kind, own, of, metadata, content, packet.buffers)
 
 
 class FromKernel:
-    """Carries messages out. It shares the relay's clock, and what it remembers of requests.
+    """Carries messages out. It shares what the relay knows of requests.
 
     ``between`` is called between pieces of work that may take long: it takes what front ends have sent to stop a cell.
     """
 
     def __init__(
         self,
-        outside: OutsideSockets,
-        own: OwnMessages,
+        outside: Outside,
         widgets: KernelWidgets,
-        clock: CellClock,
-        remembered: Remembered,
+        requests: Requests,
         folder: KernelFolder | None,
         between: Callable[[], None] = lambda: None,
     ) -> None:
         self._between = between
         self._outside = outside
-        self._signer = outside.address.signer
-        self._own = own
         self._widgets = widgets
-        self._clock = clock
-        self._remembered = remembered
+        self._requests = requests
         self._folder = folder
         self.outputs = OutputCleaner(widgets.gate)
-        own.closing = self.outputs.closing
+        outside.closing = self.outputs.closing
         self.recorder = KernelRecorder()
         #: Dropped messages of the kernel by reason.
         self.dropped: Counter[str] = Counter()
@@ -129,7 +123,8 @@ class FromKernel:
             message = read_message(channel, split(frames))
             if channel == "iopub":
                 self._let_go(unless=message.parent_id)
-                if message.is_idle and self._clock.waits_for_reply(message.parent_id):
+                waits = self._requests.get(message.parent_id) and message.parent_id not in self._requests.ending
+                if message.is_idle and waits:
                     self._held[message.parent_id] = message
                     return
             self._carry(message)
@@ -152,35 +147,39 @@ class FromKernel:
             begin = time.thread_time()
             try:
                 if piece.kind in COMMS:
-                    self._take_comm(piece)
+                    taken = self._widgets.from_kernel(
+                        piece.kind, piece.parent_id, piece.content, piece.metadata, piece.buffers
+                    )
+                    self.dropped["comm messages"] += not taken
                 else:
                     self._output(piece)
             finally:
-                self._count(piece, time.thread_time() - begin)
+                if piece.kind in _CHECKED:
+                    self._count(piece, time.thread_time() - begin)
             self._between()
 
     def _count(self, message: KernelMessage, took_s: float) -> None:
-        """Count what the host has worked on an output, beyond what outputs of its size usually take."""
-        if message.kind in _CHECKED and took_s > _FREE_S:
+        """Count what the host has worked on a message, beyond what messages of its size usually take."""
+        if took_s > _FREE_S:
             size = size_of(message.content) + sum(map(len, message.buffers))
             self._slow_s += max(0.0, took_s - _FREE_S - size / USUAL_PACE)
             if self._slow_s > MAX_SLOW_S:
-                self._own.print_words(message.parent, _TOO_SLOW)
-
-    def _take_comm(self, message: KernelMessage) -> None:
-        taken = self._widgets.from_kernel(
-            message.kind, message.parent_id, message.content, message.metadata, message.buffers
-        )
-        self.dropped["comm messages"] += not taken
+                self._outside.print_words(message.parent, _TOO_SLOW)
 
     def _reply(self, message: KernelMessage) -> None:
-        known = self._remembered.routes.get(message.parent_id)
+        known = self._requests.routes.get(message.parent_id)
         if known is None or (message.kind == "input_request") != (message.channel == "stdin"):
             raise MalformedMessage
-        clean = clean_reply(message.kind, message.content, self._remembered.completions.pop(message.parent_id, None))
+        content, begin = message.content, time.thread_time()
+        if message.kind in _CHECKED_REPLIES and self._slow_s > MAX_SLOW_S:
+            content = {name: content[name] for name in ("status", "execution_count") if name in content}
+        try:
+            clean = clean_reply(message.kind, content, self._requests.completions.pop(message.parent_id, None))
+        finally:
+            self._count(message, time.thread_time() - begin)
         if message.kind != "input_request":
-            self._remembered.routes.pop(message.parent_id, None)  # a request has one reply
-        elif not self._clock.asked(message.parent_id):
+            self._requests.routes.pop(message.parent_id, None)  # a request has one reply
+        elif not self._requests.asked(message.parent_id):
             raise MalformedMessage
         if message.kind == "execute_reply" and message.channel == "shell":
             self._end_of_cell(message)
@@ -195,16 +194,16 @@ class FromKernel:
             return
         if message.is_idle:
             for content in self.outputs.take_rest():
-                self._own.publish("stream", parent, content)
-            self._show_libraries(message, self._widgets.after(self._cell_of(message)))
+                self._outside.publish("stream", parent, content)
+            self._show_libraries(message, self._widgets.libraries.after(self._cell_of(message)))
             self._end_of_cell(message)
         elif kind == "error" and clean is not None:
             self.recorder.failed(message.parent_id, clean)
         if clean is not None:
             self._send(message, [kind.encode()], clean)
         for words in self.outputs.take_removed():
-            self.recorder.removed += 1
-            self._own.print_words(parent, words)
+            self.recorder.record.removed += 1
+            self._outside.print_words(parent, words)
 
     def begin(self, header: Table) -> None:
         """A front end sent a cell: what one cell may do counts from here."""
@@ -217,55 +216,53 @@ class FromKernel:
         # The kernel is shown the user's folder as it is now, where changes were applied or dropped.
         try:
             for note in self._folder.before_cell():
-                self._own.print_words(header, note)
+                self._outside.print_words(header, note)
         except (SandboxError, OSError) as error:
-            self._own.print_words(header, f"the kernel could not be shown what changed in the folder: {error}")
+            self._outside.print_words(header, f"the kernel could not be shown what changed in the folder: {error}")
 
     def _send(self, message: KernelMessage, routing: Sequence[bytes], clean: Table) -> None:
-        metadata = to_json(clean_outputs.metadata(message.metadata))
-        parts = [to_json(message.header), to_json(message.parent), metadata, to_json(clean)]
-        self._outside.send(message.channel, joined(self._signer, routing, parts))
+        metadata: object = {}
+        if message.metadata:
+            with contextlib.suppress(ContentRefused):
+                metadata = check_json(message.metadata)
+        parts = [to_json(part) for part in (message.header, message.parent, metadata, clean)]
+        self._outside.send_parts(message.channel, routing, parts)
 
     def _is_shown(self, message: KernelMessage, clean: Table) -> bool:
         """Whether an output is for a cell. Libraries and what widgets print go elsewhere; frames get what they need."""
-        parent_id, data = message.parent_id, clean.get("data")
+        libraries, cell, data = self._widgets.libraries, self._cell_of(message), clean.get("data")
         if message.kind in DISPLAYS and isinstance(data, dict):
-            if self._widgets.keep_library(data):
+            if libraries.take(data):
                 return False
-            self._show_libraries(
-                message, self._widgets.before(data, self._cell_of(message), runs=parent_id in self._clock)
-            )
+            self._show_libraries(message, libraries.before(data, cell))
+            if self._requests.get(message.parent_id) is None:  # no end to come, at which a cell shows these
+                self._show_libraries(message, libraries.after(cell))
             clean["data"] = self._widgets.with_state(data)
         elif message.kind == "clear_output":
-            self._widgets.cleared(self._cell_of(message))
-        return not self._widgets.takes(message.kind, parent_id, clean)
+            libraries.cleared(cell)
+        return not self._widgets.takes(message.kind, message.parent_id, clean)
 
     def _cell_of(self, message: KernelMessage) -> str:
         """Return what tells this run of a cell from others."""
-        return f"{self._clock.name_of(message.parent_id)} {message.parent_id}"
+        cell = self._requests.get(message.parent_id)
+        return f"{cell.name if cell is not None else ''} {message.parent_id}"
 
-    def _show_libraries(self, message: KernelMessage, libraries: Iterable[Mapping[str, object]]) -> None:
+    def _show_libraries(self, message: KernelMessage, libraries: Iterable[ShowOutput]) -> None:
         for library in libraries:
-            self._own.publish("display_data", message.parent, {"data": library, "metadata": {}, "transient": {}})
+            content = {"data": library.data, "metadata": {}, "transient": {}}
+            self._outside.publish("display_data", message.parent, content)
 
     def _end_of_cell(self, message: KernelMessage) -> None:
         """One of the two messages that end a cell came: with the second one it is over."""
-        if self._clock.ends(message.parent_id, message.kind):
-            self._tell_changes(message.parent)
+        if self._requests.ends(message.parent_id, message.kind):
+            try:
+                told = list(kernel_words.changed(self._folder.after_cell())) if self._folder is not None else []
+            except (SandboxError, OSError) as error:
+                told = [f"what this cell changed in the folder could not be kept: {error}"]
+            for words in told:
+                self._outside.print_words(message.parent, words)
             self.outputs.end()
-            self._clock.finished(message.parent_id)
-
-    def _tell_changes(self, parent: Table) -> None:
-        """Keep what a cell changed in the user's folder, and say so in the cell."""
-        if self._folder is None:
-            return
-        try:
-            done = self._folder.after_cell()
-        except (SandboxError, OSError) as error:
-            self._own.print_words(parent, f"what this cell changed in the folder could not be kept: {error}")
-            return
-        for words in kernel_words.changed(done.changes, done.missing):
-            self._own.print_words(parent, words)
+            self._requests.finished(message.parent_id)
 
 
 def _pieces(message: KernelMessage) -> Iterable[KernelMessage]:

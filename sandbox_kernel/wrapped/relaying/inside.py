@@ -13,10 +13,6 @@ from collections.abc import Sequence
 #: The longest message that is accepted, in bytes, and the most parts of one.
 MAX_MESSAGE = 128 << 20
 MAX_PARTS = 1024
-#: A frame from this size on is kept as it comes and joined at its end.
-_LARGE = 1 << 20
-#: Shorter chunks of it are joined as they come: a kernel may send single bytes, and to keep each takes fifty.
-_SMALL = 64 << 10
 #: The longest command of a handshake.
 _MAX_COMMAND = 4096
 
@@ -66,10 +62,6 @@ class ZmtpReader:
         self.ready = False
         self._parts: list[bytes] = []
         self._size = 0
-        #: A large frame as far as it is there, how many bytes of it are missing, and its flags.
-        self._chunks: list[bytes] = []
-        self._missing = 0
-        self._flags = 0
         #: Bytes of the present frame that are skipped, and whether the rest of the message is too.
         self._skip = 0
         self._skipping = False
@@ -82,8 +74,6 @@ class ZmtpReader:
             self._skip -= taken
             data = data[taken:]
         messages: list[list[bytes]] = []
-        if self._missing:
-            data = self._add_to_large(data, messages)
         self._buffer += data
         if not self._greeted:
             if len(self._buffer) < _GREETING_SIZE:
@@ -114,37 +104,24 @@ class ZmtpReader:
         if not self.ready:
             raise ZmtpError("the kernel sent a message before its handshake")
         if self._skipping or self._size + size > MAX_MESSAGE or len(self._parts) >= MAX_PARTS:
-            return self._skip_frame(flags, begin, size)
+            # The rest of a message that is too large is left out.
+            self._parts, self._size = [], 0
+            self._skipping = bool(flags & _MORE)
+            if not self._skipping:
+                self.dropped += 1
+            here = min(size, len(buffer) - begin)
+            self._at, self._skip = begin + here, size - here
+            return not self._skip
         end = begin + size
         if len(buffer) < end:
-            if size >= _LARGE:
-                self._chunks, self._missing, self._flags = [bytes(buffer[begin:])], end - len(buffer), flags
-                self._at = len(buffer)
             return False
         self._at = end
-        self._add(bytes(memoryview(buffer)[begin:end]), flags, messages)
-        return True
-
-    def _add_to_large(self, data: bytes, messages: list[list[bytes]]) -> bytes:
-        """Take what belongs to the large frame; returns the bytes behind it."""
-        here, rest = (data, b"") if len(data) <= self._missing else (data[: self._missing], data[self._missing :])
-        if len(self._chunks[-1]) < _SMALL and len(here) < _SMALL:
-            self._chunks[-1] += here
-        else:
-            self._chunks.append(here)
-        self._missing -= len(here)
-        if not self._missing:
-            frame = b"".join(self._chunks)
-            self._chunks = []
-            self._add(frame, self._flags, messages)
-        return rest
-
-    def _add(self, part: bytes, flags: int, messages: list[list[bytes]]) -> None:
-        self._parts.append(part)
-        self._size += len(part)
+        self._parts.append(bytes(memoryview(buffer)[begin:end]))
+        self._size += size
         if not flags & _MORE:
             messages.append(self._parts)
             self._parts, self._size = [], 0
+        return True
 
     def _command(self, begin: int, size: int) -> bool:
         if size > _MAX_COMMAND:
@@ -158,17 +135,6 @@ class ZmtpReader:
         elif not self.ready:
             raise ZmtpError("the kernel refused the handshake")
         return True
-
-    def _skip_frame(self, flags: int, begin: int, size: int) -> bool:
-        """Leave out the rest of a message that is too large."""
-        self._parts, self._size = [], 0
-        self._skipping = bool(flags & _MORE)
-        if not self._skipping:
-            self.dropped += 1
-        here = min(size, len(self._buffer) - begin)
-        self._at = begin + here
-        self._skip = size - here
-        return not self._skip
 
 
 # One connection to a port of the kernel: a connected socket, the protocol on it, and what waits to be sent.
@@ -185,10 +151,11 @@ class InnerConnection:
     def __init__(self, channel: str, sock: socket.socket) -> None:
         self.channel = channel
         self._socket = sock
-        self._reader = ZmtpReader()
-        self._waiting = bytearray(GREETING)
+        self.reader = ZmtpReader()
+        #: What waits to be sent.
+        self.waiting = bytearray(GREETING)
         kind = b"SUB" if channel == "iopub" else b"DEALER"
-        self._waiting += ready(kind, IDENTITY if kind == b"DEALER" else b"")
+        self.waiting += ready(kind, IDENTITY if kind == b"DEALER" else b"")
         #: What is sent when the kernel has ended its part of the handshake: before that, it accepts no message.
         self._then = encode([SUBSCRIBE_ALL]) if channel == "iopub" else b""
         self.closed = False
@@ -201,23 +168,13 @@ class InnerConnection:
     @property
     def is_full(self) -> bool:
         """Whether something waits to be sent, or nothing may be sent yet: nothing is taken from the front end."""
-        return bool(self._waiting) or not self._reader.ready
-
-    @property
-    def wants_to_write(self) -> bool:
-        """Whether something waits to be sent."""
-        return bool(self._waiting)
-
-    @property
-    def dropped(self) -> int:
-        """How many messages of the kernel were too large."""
-        return self._reader.dropped
+        return bool(self.waiting) or not self.reader.ready
 
     def send(self, parts: Sequence[bytes]) -> None:
         """Send a message, now or when the kernel reads."""
         data = encode(parts)
-        if self._waiting:
-            self._waiting += data
+        if self.waiting:
+            self.waiting += data
             return
         try:
             sent = self._socket.send(data)
@@ -227,19 +184,19 @@ class InnerConnection:
             self.closed = True
             return
         if sent < len(data):
-            self._waiting += memoryview(data)[sent:]
+            self.waiting += memoryview(data)[sent:]
 
     def flush(self) -> None:
         """Send what waits, as far as the kernel reads."""
         try:
-            while self._waiting:
-                sent = self._socket.send(memoryview(self._waiting)[:_CHUNK])
-                del self._waiting[:sent]
+            while self.waiting:
+                sent = self._socket.send(memoryview(self.waiting)[:_CHUNK])
+                del self.waiting[:sent]
         except BlockingIOError:
             return
         except OSError:
             self.closed = True
-            self._waiting.clear()
+            self.waiting.clear()
 
     def receive(self) -> list[list[bytes]]:
         """Read once and return the complete messages. Raises ``ZmtpError``; sets ``closed`` at the end."""
@@ -252,9 +209,9 @@ class InnerConnection:
         if not data:
             self.closed = True
             return []
-        messages = self._reader.feed(data)
-        if self._then and self._reader.ready:
-            self._waiting += self._then
+        messages = self.reader.feed(data)
+        if self._then and self.reader.ready:
+            self.waiting += self._then
             self._then = b""
             self.flush()
         return messages

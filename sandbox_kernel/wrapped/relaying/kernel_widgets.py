@@ -11,16 +11,16 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries, cells_gone
+from sandbox_kernel.notebook.frames.frame_libraries import NotebookLibraries
 from sandbox_kernel.notebook.frames.gated_pages import CALLBACK_S, MAX_PAGES, MAX_PRINTED, TARGET, GatedPages
 from sandbox_kernel.notebook.render import told_apart
 from sandbox_kernel.session.cell.displays import MAX_COMMS
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.frames.comm_message import comm_of_kernel
 from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
-from sandbox_kernel.wrapped.relaying.outside import OwnMessages
+from sandbox_kernel.wrapped.relaying.outside import Outside
 
 #: The most messages of pages that wait for the kernel; a page sends its next one when it was told that one is done.
 MAX_WAITING = 1000
@@ -29,16 +29,16 @@ _SHOWN = frozenset(("display_data", "execute_result"))
 _OF_CALLBACKS = frozenset((*_SHOWN, "stream", "error"))
 
 
+@dataclass(eq=False)
 class RelayPage:
     """Our end of the comm to one page; sends over the outputs' channel."""
 
-    def __init__(self, comm_id: str, own: OwnMessages) -> None:
-        self.comm_id = comm_id
-        self._own = own
+    comm_id: str
+    _outside: Outside
 
     def send(self, data: dict[str, object], *, buffers: list[bytes]) -> None:
         """See ``FramePage``."""
-        self._own.send("iopub", [b"comm_msg"], "comm_msg", {}, {"comm_id": self.comm_id, "data": data}, buffers)
+        self._outside.send("iopub", [b"comm_msg"], "comm_msg", {}, {"comm_id": self.comm_id, "data": data}, buffers)
 
 
 @dataclass(kw_only=True)
@@ -48,24 +48,25 @@ class _Delivered:
     page: RelayPage
     #: The id that the page gave it.
     name: str
-    printed: list[str] = field(default_factory=list)
+    printed: str = ""
     since: float | None = None
     interrupted: bool = False
 
     def add(self, text: str) -> None:
-        self.printed = ["".join((*self.printed, text))[-MAX_PRINTED:]]
+        self.printed = (self.printed + text)[-MAX_PRINTED:]
 
 
 class KernelWidgets:
     """One for each relay. ``deliver`` sends a comm message to the kernel: its id, its content and its buffers."""
 
-    def __init__(self, own: OwnMessages, deliver: Callable[[str, Table, Sequence[bytes]], None]) -> None:
+    def __init__(self, outside: Outside, deliver: Callable[[str, Table, Sequence[bytes]], None]) -> None:
         #: The name of this kernel's gate.
         self.gate = uuid.uuid4().hex
-        self._own = own
+        self._outside = outside
         self._deliver = deliver
         self._gated = GatedPages()
-        self._libraries = NotebookLibraries()
+        #: What frames need and the page or the notebook lacks.
+        self.libraries = NotebookLibraries()
         self._pages: dict[str, RelayPage] = {}
         self._delivered: OrderedDict[str, _Delivered] = OrderedDict()
         self._left = MAX_COMMS
@@ -89,34 +90,6 @@ class KernelWidgets:
         except ContentRefused:
             return False
 
-    def before(self, data: Mapping[str, object], cell: str, *, runs: bool) -> list[Mapping[str, object]]:
-        """Return what must be shown before a display: the libraries that it needs and no page has had.
-
-        Args:
-            data: the display.
-            cell: what tells this run of a cell from others.
-            runs: whether the cell has an end to come, at which it shows what pages have and the notebook lacks.
-
-        """
-        missing = [library.data for library in self._libraries.before(data, cell)]
-        return missing if runs else [*missing, *self.after(cell)]
-
-    def after(self, cell: str) -> list[Mapping[str, object]]:
-        """Return what a cell shows at its end: libraries that pages have and the notebook would lack."""
-        return [library.data for library in self._libraries.after(cell)]
-
-    def cleared(self, cell: str) -> None:
-        """Note that a program took away what its cell has shown so far."""
-        self._libraries.cleared(cell)
-
-    def gone(self, metadata: Mapping[str, object]) -> None:
-        """Take the metadata of a request to run a cell: outputs of that cell, and of deleted ones, are gone."""
-        self._libraries.gone(cells_gone(metadata))
-
-    def keep_library(self, data: Mapping[str, object]) -> bool:
-        """Keep a library for the frames that need it; False when this display is none."""
-        return self._libraries.take(data)
-
     def with_state(self, data: Mapping[str, object]) -> dict[str, object]:
         """Return the display of a widget with its state in its HTML, so that a saved notebook can draw it."""
         made = self._gated.saved(self.gate, data)
@@ -127,8 +100,12 @@ class KernelWidgets:
         known = self._delivered.get(parent_id)
         if known is None:
             return False
-        if kind == "status":
-            self._follow(parent_id, known, content.get("execution_state"))
+        state = content.get("execution_state") if kind == "status" else None
+        if state == "busy":
+            known.since = time.monotonic()
+        elif state == "idle":
+            del self._delivered[parent_id]
+            self._gated.done(known.page, self.gate, known.name, known.printed)
         elif kind == "stream":
             known.add(str(content["text"]))
         elif kind in _SHOWN and isinstance(data := content.get("data"), Mapping):
@@ -136,13 +113,6 @@ class KernelWidgets:
         elif kind == "error" and isinstance(lines := content.get("traceback"), list):
             known.add("\n".join((*map(str, lines), "")))
         return kind in _OF_CALLBACKS
-
-    def _follow(self, message_id: str, known: _Delivered, state: object) -> None:
-        if state == "busy":
-            known.since = time.monotonic()
-        elif state == "idle":
-            del self._delivered[message_id]
-            self._gated.done(known.page, self.gate, known.name, "".join(known.printed))
 
     def left_s(self) -> float | None:
         """Return how long the callbacks that run may still run; None when none run, or they were interrupted."""
@@ -176,10 +146,10 @@ class KernelWidgets:
         if kind == "comm_open" and content.get("target_name") == TARGET and page is None:
             while len(self._pages) >= MAX_PAGES:  # most of them were closed without a word
                 del self._pages[next(iter(self._pages))]
-            self._pages[comm_id] = RelayPage(comm_id, self._own)
+            self._pages[comm_id] = RelayPage(comm_id, self._outside)
             self._gated.connect(self._pages[comm_id])
         elif kind == "comm_open":
-            self._own.publish("comm_close", header, {"comm_id": comm_id, "data": {}})
+            self._outside.publish("comm_close", header, {"comm_id": comm_id, "data": {}})
         elif page is not None and kind == "comm_close":
             self._gated.disconnect(self._pages.pop(comm_id))
         elif page is not None:

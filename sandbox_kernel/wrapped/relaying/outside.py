@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import uuid
@@ -18,7 +19,7 @@ from sandbox_kernel.wrapped.inner_kernel import CHANNELS
 from sandbox_kernel.wrapped.kernel_words import remark
 from sandbox_kernel.wrapped.relaying.clean_outputs import Table
 from sandbox_kernel.wrapped.relaying.requests import SentCell
-from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, make_signer, split, to_json
+from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, split, to_json
 
 # What was sent to front ends and they have not read: counted in bytes, because libzmq counts messages only.
 #
@@ -91,11 +92,6 @@ class OutsideAddress:
     signer: Signer
     curve: tuple[bytes, bytes] | None = field(default=None, repr=False)
 
-    def endpoint(self, channel: str) -> str:
-        """Return the address of one channel."""
-        mark = ":" if self.transport == "tcp" else "-"
-        return f"{self.transport}://{self.ip}{mark}{self.ports[channel]}"
-
 
 def read_address(path: str) -> OutsideAddress:
     """Read a connection file. Raises ``InvalidRequest`` when it is not usable."""
@@ -104,11 +100,15 @@ def read_address(path: str) -> OutsideAddress:
             given = json.load(file)
         ports = {channel: int(given[f"{channel}_port"]) for channel in CHANNELS}
         public, secret = given.get("curve_publickey"), given.get("curve_secretkey")
+        scheme = str(given.get("signature_scheme") or "hmac-sha256")
+        name, _, digest = scheme.partition("-")
+        if name != "hmac" or digest not in hashlib.algorithms_available:
+            raise InvalidRequest(f"connection file: signature_scheme {scheme!r:.80} is not known; hmac-sha256 is")
         return OutsideAddress(
             transport=str(given.get("transport", "tcp")),
             ip=str(given.get("ip", "127.0.0.1")),
             ports=ports,
-            signer=make_signer(str(given.get("key", "")), str(given.get("signature_scheme") or "hmac-sha256")),
+            signer=Signer(str(given.get("key", "")).encode(), digest),
             curve=(public.encode(), secret.encode()) if public and secret else None,
         )
     except OSError as error:
@@ -117,14 +117,19 @@ def read_address(path: str) -> OutsideAddress:
         raise InvalidRequest(f"connection file {path!r} is not one of Jupyter: {error}") from None
 
 
-class OutsideSockets:
-    """The five bound sockets, by channel."""
+#: The version of the protocol of our own messages.
+PROTOCOL = "5.4"
+
+
+class Outside:
+    """The five bound sockets, by channel, and the relay's own messages: it signs them with the outside key."""
 
     def __init__(self, address: OutsideAddress) -> None:
         self.address = address
         self._context = zmq.Context()
         self.by_channel: dict[str, zmq.Socket[bytes]] = {}
         self.waiting = UnreadMessages()
+        self._session = uuid.uuid4().hex
         for channel in CHANNELS:
             sock = self._context.socket(_TYPES[channel])
             sock.linger = LINGER_MS
@@ -137,62 +142,18 @@ class OutsideSockets:
             if address.curve is not None:
                 sock.curve_publickey, sock.curve_secretkey = address.curve
                 sock.curve_server = True
-            sock.bind(address.endpoint(channel))
+            mark = ":" if address.transport == "tcp" else "-"
+            sock.bind(f"{address.transport}://{address.ip}{mark}{address.ports[channel]}")
             self.by_channel[channel] = sock
 
-    def send(self, channel: str, frames: Sequence[bytes]) -> None:
-        """Send a message to front ends."""
-        self.waiting.send(self.by_channel[channel], frames)
+    #: Returns what ends the line and the colours of the kernel's text before a line of ours.
+    closing: Callable[[], str] = staticmethod(str)
 
-    def close(self) -> None:
-        """Send what waits, then close."""
-        for sock in self.by_channel.values():
-            sock.close()
-        self._context.term()
-
-
-# Messages of the relay itself: a line in a cell, how a kernel ended, replies that the kernel does not give.
-
-PROTOCOL = "5.4"
-
-
-class OwnMessages:
-    """Makes messages of one relay, signs them with the outside key and sends them to front ends."""
-
-    def __init__(self, outside: OutsideSockets) -> None:
-        self._outside = outside
-        self._theirs = outside.address.signer
-        self._session = uuid.uuid4().hex
-        #: Returns what ends the line and the colours of the kernel's text before a line of ours.
-        self.closing: Callable[[], str] = str
-
-    def print_words(self, parent: Mapping[str, object], words: str) -> None:
-        """Show a line of ours in a cell, on standard error; it may quote the kernel."""
-        self.publish("stream", parent, {"name": "stderr", "text": self.closing() + remark(words)})
-
-    def welcome(self, event: bytes) -> None:
-        """Answer a new subscription to the outputs, as kernels of protocol 5.4 do."""
-        if event[:1] == b"\x01":
-            topic = event[1:].decode("utf-8", "replace")
-            self.publish("iopub_welcome", {}, {"subscription": topic}, event[1:])
-
-    def say_end(self, error: Mapping[str, object], cells: Sequence[SentCell]) -> None:
-        """Show in the notebook why the kernel ended, and finish every cell that it had."""
-        if end := self.closing():
-            self.publish("stream", cells[0].header if cells else {}, {"name": "stderr", "text": end})
-        if not cells:
-            self.publish("error", {}, error)
-        for number, cell in enumerate(cells):
-            if number == 0:
-                self.publish("error", cell.header, error)
-            self.send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
-            self.publish("status", cell.header, {"execution_state": "idle"})
-
-    def publish(
-        self, kind: str, parent: Mapping[str, object], content: Mapping[str, object], topic: bytes | None = None
+    def send_parts(
+        self, channel: str, routing: Sequence[bytes], parts: Sequence[bytes], buffers: Sequence[bytes] = ()
     ) -> None:
-        """Send a message to every front end."""
-        self.send("iopub", [kind.encode() if topic is None else topic], kind, parent, content)
+        """Sign the four JSON parts of a message and send it."""
+        self.waiting.send(self.by_channel[channel], joined(self.address.signer, routing, parts, buffers))
 
     def send(
         self,
@@ -203,9 +164,36 @@ class OwnMessages:
         content: Mapping[str, object],
         buffers: Sequence[bytes] = (),
     ) -> None:
-        """Send a message on a channel."""
+        """Send a message of ours on a channel."""
         parts = [to_json(part) for part in (self.header(kind), dict(parent), {}, dict(content))]
-        self._outside.send(channel, joined(self._theirs, routing, parts, buffers))
+        self.send_parts(channel, routing, parts, buffers)
+
+    def publish(
+        self, kind: str, parent: Mapping[str, object], content: Mapping[str, object], topic: bytes | None = None
+    ) -> None:
+        """Send a message of ours to every front end."""
+        self.send("iopub", [kind.encode() if topic is None else topic], kind, parent, content)
+
+    def print_words(self, parent: Mapping[str, object], words: str) -> None:
+        """Show a line of ours in a cell, on standard error; it may quote the kernel."""
+        self.publish("stream", parent, {"name": "stderr", "text": self.closing() + remark(words)})
+
+    def welcome(self) -> None:
+        """Answer a new subscription to the outputs, as kernels of protocol 5.4 do."""
+        event = self.by_channel["iopub"].recv()
+        if event[:1] == b"\x01":
+            topic = event[1:].decode("utf-8", "replace")
+            self.publish("iopub_welcome", {}, {"subscription": topic}, event[1:])
+
+    def say_end(self, error: Mapping[str, object], cells: Sequence[SentCell]) -> None:
+        """Show in the notebook why the kernel ended, and finish every cell that it had."""
+        first = cells[0].header if cells else {}
+        if end := self.closing():
+            self.publish("stream", first, {"name": "stderr", "text": end})
+        self.publish("error", first, error)
+        for cell in cells:
+            self.send("shell", cell.routing, "execute_reply", cell.header, {"status": "error", **error})
+            self.publish("status", cell.header, {"execution_state": "idle"})
 
     def header(self, kind: str) -> Table:
         """Return a new header."""
@@ -218,6 +206,12 @@ class OwnMessages:
             "version": PROTOCOL,
         }
 
+    def close(self) -> None:
+        """Send what waits, then close."""
+        for sock in self.by_channel.values():
+            sock.close()
+        self._context.term()
+
 
 # Stands in for a kernel that did not come up: every cell says why, instead of a kernel that dies again and again.
 #
@@ -228,31 +222,24 @@ class OwnMessages:
 _CHECK_MS = 1000
 
 
-def refuse(outside: OutsideSockets, error: Mapping[str, object], still_wanted: Callable[[], bool]) -> None:
-    """Answer front ends until one shuts the kernel down or none is there any more.
-
-    Args:
-        outside: The sockets for front ends.
-        error: The content of the error that every cell gets.
-        still_wanted: Returns False when the front end is gone.
-
-    """
-    own, sockets = OwnMessages(outside), outside.by_channel
+def refuse(outside: Outside, error: Mapping[str, object], still_wanted: Callable[[], bool]) -> None:
+    """Answer front ends with an error until one shuts the kernel down, or ``still_wanted`` returns False."""
+    sockets = outside.by_channel
     poller = zmq.Poller()
     for sock in sockets.values():
         poller.register(sock, zmq.POLLIN)
     while still_wanted():
         ready = dict(poller.poll(_CHECK_MS))
         if sockets["iopub"] in ready:
-            own.welcome(sockets["iopub"].recv())
+            outside.welcome()
         if sockets["hb"] in ready:
             sockets["hb"].send_multipart(sockets["hb"].recv_multipart())
         for channel in ("control", "shell", "stdin"):
-            if sockets[channel] in ready and not _answer(outside, own, channel, error):
+            if sockets[channel] in ready and not _answer(outside, channel, error):
                 return
 
 
-def _answer(outside: OutsideSockets, own: OwnMessages, channel: str, error: Mapping[str, object]) -> bool:
+def _answer(outside: Outside, channel: str, error: Mapping[str, object]) -> bool:
     """Answer one request; returns False when it was the last one."""
     packet = split(outside.by_channel[channel].recv_multipart())
     if packet is None or not outside.address.signer.verifies(packet.signature, packet.parts):
@@ -261,26 +248,22 @@ def _answer(outside: OutsideSockets, own: OwnMessages, channel: str, error: Mapp
     kind = str(header.get("msg_type"))
     if not kind.endswith("_request"):
         return True
-    own.publish("status", header, {"execution_state": "busy"})
+    outside.publish("status", header, {"execution_state": "busy"})
     content: Mapping[str, object] = {"status": "error", **error}
     if kind == "kernel_info_request":
-        content = _facts(str(error["evalue"]))
+        content = {
+            "status": "ok",
+            "protocol_version": PROTOCOL,
+            "implementation": "sandbox-kernel",
+            "implementation_version": __version__,
+            "language_info": {"name": "text", "version": "", "mimetype": "text/plain", "file_extension": ".txt"},
+            "banner": error["evalue"],
+        }
     elif kind == "execute_request":
-        own.publish("error", header, error)
+        outside.publish("error", header, error)
         content = {**content, "execution_count": 0}
     elif kind == "shutdown_request":
         content = {"status": "ok", "restart": bool((from_json(packet.parts[3]) or {}).get("restart"))}
-    own.send(channel, packet.routing, kind.replace("_request", "_reply"), header, content)
-    own.publish("status", header, {"execution_state": "idle"})
+    outside.send(channel, packet.routing, kind.replace("_request", "_reply"), header, content)
+    outside.publish("status", header, {"execution_state": "idle"})
     return kind != "shutdown_request"
-
-
-def _facts(words: str) -> dict[str, object]:
-    return {
-        "status": "ok",
-        "protocol_version": PROTOCOL,
-        "implementation": "sandbox-kernel",
-        "implementation_version": __version__,
-        "language_info": {"name": "text", "version": "", "mimetype": "text/plain", "file_extension": ".txt"},
-        "banner": words,
-    }

@@ -13,15 +13,17 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
+from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.inner_kernel import InnerKernel, WayOut
 from sandbox_kernel.wrapped.relaying.clean_outputs import COMMS, Table
+from sandbox_kernel.wrapped.relaying.clean_replies import CompletionRequest
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
 from sandbox_kernel.wrapped.relaying.inside import InnerConnection, ZmtpError
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
-from sandbox_kernel.wrapped.relaying.outside import OutsideSockets, OwnMessages
-from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered, sent_cell
-from sandbox_kernel.wrapped.relaying.wire import Packet, Signer, from_json, joined, split, to_json
+from sandbox_kernel.wrapped.relaying.outside import Outside
+from sandbox_kernel.wrapped.relaying.requests import Requests, SentCell
+from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, split, to_json
 
 #: The longest heartbeat, in bytes, with its routing prefix.
 _MAX_BEAT = 4096
@@ -40,10 +42,9 @@ _END_S = 5.0
 class Relay:
     """The relay of one kernel. ``run`` returns when the kernel has ended."""
 
-    def __init__(self, outside: OutsideSockets, kernel: InnerKernel, way_out: WayOut) -> None:
-        self._sockets = outside
-        self._outside = outside.by_channel
-        self._ports = outside.address.ports
+    def __init__(self, outside: Outside, kernel: InnerKernel, way_out: WayOut) -> None:
+        self._outside = outside
+        self._sockets = outside.by_channel
         self._theirs = outside.address.signer
         self._ours = Signer(kernel.key.encode())
         self._kernel = kernel
@@ -52,13 +53,9 @@ class Relay:
         self._poller = zmq.Poller()
         #: The state of each channel for which the poller waits.
         self._watched: dict[str, tuple[bool, ...]] = {}
-        self._clock = CellClock(kernel.options.timeout_s)
-        self._remembered = Remembered()
-        self._own = OwnMessages(outside)
-        self._widgets = KernelWidgets(self._own, self._send_comm)
-        self._from_kernel = FromKernel(
-            outside, self._own, self._widgets, self._clock, self._remembered, kernel.folder, self._hear_control
-        )
+        self._requests = Requests(kernel.options.timeout_s)
+        self._widgets = KernelWidgets(outside, self._send_comm)
+        self._from_kernel = FromKernel(outside, self._widgets, self._requests, kernel.folder, self._hear_control)
         #: What the kernel did, for the record, and its dropped messages by reason.
         self.recorder, self.dropped = self._from_kernel.recorder, self._from_kernel.dropped
         #: Requests that were answered here while a cell ran; a status for them must not hide that it runs.
@@ -76,9 +73,11 @@ class Relay:
         poller = self._poller
         poller.register(self._kernel.done, zmq.POLLIN)
         poller.register(self._way_out, zmq.POLLIN)
-        poller.register(self._outside["iopub"], zmq.POLLIN)
+        poller.register(self._sockets["iopub"], zmq.POLLIN)
         while True:
-            ready = dict(poller.poll(int(1000 * self._wait_s()) + 1))
+            full = _PAUSE_S if self._outside.waiting.is_full else None
+            waits = [each for each in (self._requests.left_s(), self._widgets.left_s(), full) if each is not None]
+            ready = dict(poller.poll(int(1000 * max(0.0, min((_CHECK_S, *waits)))) + 1))
             if self._kernel.done in ready:
                 self._take_last()
                 return
@@ -88,15 +87,15 @@ class Relay:
             if self._way_out.fileno() in ready:
                 self._connect()
             self._look_at_clock()
-            if self._outside["iopub"] in ready:
-                self._own.welcome(self._outside["iopub"].recv())
+            if self._sockets["iopub"] in ready:
+                self._outside.welcome()
             for channel, inner in self._inner.items():
                 events = ready.get(inner.fileno(), 0)
                 if events & _OUT:
                     inner.flush()
                 if events & ~_OUT:
                     self._from_inside(inner)
-                if self._outside[channel] in ready and channel != "iopub" and not inner.is_full:
+                if self._sockets[channel] in ready and channel != "iopub" and not inner.is_full:
                     self._from_outside(channel, inner)
             for inner in self._inner.values():
                 self._watch(inner)
@@ -105,12 +104,6 @@ class Relay:
     def came_up(self) -> bool:
         """Whether the kernel could be reached once, or a front end wanted it to end before that."""
         return bool(self._inner) or self._shutting_down
-
-    def _wait_s(self) -> float:
-        left = [each for each in (self._clock.left_s(), self._widgets.left_s()) if each is not None]
-        if self._sockets.waiting.is_full:
-            left.append(_PAUSE_S)
-        return max(0.0, min((_CHECK_S, *left)))
 
     def _connect(self) -> None:
         """Take connections to the kernel's ports. From the first message on a channel's front ends are served."""
@@ -130,12 +123,12 @@ class Relay:
 
     def _watch(self, inner: InnerConnection) -> None:
         """Wait for what can happen next on a channel."""
-        pauses = inner.channel == "iopub" and self._sockets.waiting.is_full
-        state = (pauses, "iopub" in self._inner, inner.closed, inner.is_full, inner.wants_to_write)
+        pauses = inner.channel == "iopub" and self._outside.waiting.is_full
+        state = (pauses, "iopub" in self._inner, inner.closed, inner.is_full, bool(inner.waiting))
         if self._watched.get(inner.channel) == state:
             return
         self._watched[inner.channel] = state
-        outside = self._outside[inner.channel]
+        outside = self._sockets[inner.channel]
         if inner.closed:
             if inner.fileno() >= 0:
                 self._poller.modify(inner.fileno(), 0)
@@ -143,7 +136,7 @@ class Relay:
             if inner.channel in _NEEDED and self._broken_at is None:
                 self._broken_at = time.monotonic()
             return
-        self._poller.modify(inner.fileno(), (0 if pauses else _IN) | (_OUT if inner.wants_to_write else 0))
+        self._poller.modify(inner.fileno(), (0 if pauses else _IN) | (_OUT if inner.waiting else 0))
         # Without iopub, the outputs of a first cell would be lost.
         if inner.channel == "iopub" or "iopub" not in self._inner:
             return
@@ -156,89 +149,94 @@ class Relay:
     # From outside
 
     def _from_outside(self, channel: str, inner: InnerConnection) -> None:
-        frames = self._outside[channel].recv_multipart()
+        frames = self._sockets[channel].recv_multipart()
         if channel == "hb":
             if sum(map(len, frames)) <= _MAX_BEAT:
                 inner.send(frames)
             return
         packet = split(frames)
-        if packet is None or not self._is_genuine(packet):
+        if packet is None:
             return
+        if self._theirs.key:
+            if packet.signature in self._requests.seen or not self._theirs.verifies(packet.signature, packet.parts):
+                return
+            self._requests.seen[packet.signature] = None
         header = from_json(packet.parts[0]) or {}
         kind = header.get("msg_type")
-        self._remembered.routes[str(header.get("msg_id"))] = packet.routing
+        message_id, content = str(header.get("msg_id")), from_json(packet.parts[3]) or {}
+        self._requests.routes[message_id] = packet.routing
         if kind == "execute_request":
-            self._clock.sent(str(header.get("msg_id")), sent_cell(header, packet))
-            self._widgets.gone(from_json(packet.parts[2]) or {})
+            metadata = from_json(packet.parts[2]) or {}
+            name, may_ask = metadata.get("cellId"), content.get("allow_stdin", True) is not False
+            cell = SentCell(header, packet.routing, name if isinstance(name, str) else "", may_ask)
+            self._requests.sent(message_id, cell)
+            self._widgets.libraries.gone(cells_gone(metadata))
             self._from_kernel.begin(header)
         elif kind == "complete_request":
-            self._remembered.note_completion(str(header.get("msg_id")), packet)
+            code, place = content.get("code"), content.get("cursor_pos")
+            if isinstance(code, str):
+                place = place if isinstance(place, int) and 0 <= place <= len(code) else len(code)
+                self._requests.completions[message_id] = CompletionRequest(code, place)
         elif kind == "input_reply":
-            self._clock.answered()
+            self._requests.answered()
         elif kind == "shutdown_request":
             self._shutting_down = True
         elif kind == "interrupt_request" and self._kernel.options.interrupt == "signal":
             self._kernel.interrupt()
-            self._own.send(channel, packet.routing, "interrupt_reply", header, {"status": "ok"})
+            self._outside.send(channel, packet.routing, "interrupt_reply", header, {"status": "ok"})
             return
         elif kind in COMMS:
             try:
-                self._widgets.from_page(str(kind), header, from_json(packet.parts[3]) or {}, packet.buffers)
+                self._widgets.from_page(str(kind), header, content, packet.buffers)
             except (ValueError, RecursionError):  # what a frame sends is hostile too
                 self.dropped["comm messages"] += 1
             self._tell_idle(header)
             return
         elif kind == "comm_info_request":
-            comms = self._widgets.open_comms((from_json(packet.parts[3]) or {}).get("target_name"))
-            self._own.send(channel, packet.routing, "comm_info_reply", header, {"status": "ok", "comms": comms})
+            comms = self._widgets.open_comms(content.get("target_name"))
+            self._outside.send(channel, packet.routing, "comm_info_reply", header, {"status": "ok", "comms": comms})
             self._tell_idle(header)
             return
         elif kind == "connect_request":
-            ports = {f"{name}_port": port for name, port in self._ports.items()}
-            self._own.send(channel, packet.routing, "connect_reply", header, {"status": "ok", **ports})
+            ports = {f"{name}_port": port for name, port in self._outside.address.ports.items()}
+            self._outside.send(channel, packet.routing, "connect_reply", header, {"status": "ok", **ports})
             return
         inner.send(joined(self._ours, (), packet.parts, packet.buffers))
 
     def _hear_control(self) -> None:
         """Take what front ends have sent on the control channel: Stop does not wait for the outputs that came first."""
         inner = self._inner.get("control")
-        if inner is not None and not inner.is_full and self._outside["control"].poll(0):
+        if inner is not None and not inner.is_full and self._sockets["control"].poll(0):
             self._from_outside("control", inner)
         self._look_at_clock()
-
-    def _is_genuine(self, packet: Packet) -> bool:
-        """Whether a message is signed with the outside key and was not seen before."""
-        if not self._theirs.key:
-            return True
-        return self._theirs.verifies(packet.signature, packet.parts) and self._remembered.is_new(packet.signature)
 
     # From inside
 
     def _from_inside(self, inner: InnerConnection) -> None:
-        before = inner.dropped
+        before = inner.reader.dropped
         try:
             messages = inner.receive()
         except ZmtpError:
             self.dropped["protocol"] += 1
             inner.closed = True
             return
-        self.dropped["too large"] += inner.dropped - before
+        self.dropped["too large"] += inner.reader.dropped - before
         if inner.channel == "iopub" and "shell" in self._inner:
             # A cell's reply, which was sent before its idle status: what the cell changed is told before that.
             self._from_inside(self._inner["shell"])
         for frames in messages:
             if inner.channel == "hb":
                 if len(frames) <= 3 and sum(map(len, frames)) <= _MAX_BEAT:
-                    self._outside["hb"].send_multipart(frames)
+                    self._sockets["hb"].send_multipart(frames)
                 continue
             self._from_kernel.carry(inner.channel, frames)
             self._hear_control()
-        while self._answered and self._clock.running() is None:
+        while self._answered and not self._requests.cells():
             self._tell_idle(self._answered.popleft())
 
     def _send_comm(self, message_id: str, content: Table, buffers: Sequence[bytes]) -> None:
         """Send a message of a page to a widget of the kernel."""
-        header = {**self._own.header("comm_msg"), "msg_id": message_id}
+        header = {**self._outside.header("comm_msg"), "msg_id": message_id}
         parts = [to_json(part) for part in (header, {}, {}, content)]
         if "shell" in self._inner:
             self._inner["shell"].send(joined(self._ours, (), parts, buffers))
@@ -247,8 +245,8 @@ class Relay:
 
     def _tell_idle(self, header: Table) -> None:
         """Say that a request that the kernel does not get was handled."""
-        if self._clock.running() is None:
-            self._own.publish("status", header, {"execution_state": "idle"})
+        if not self._requests.cells():
+            self._outside.publish("status", header, {"execution_state": "idle"})
         else:
             self._answered.append(header)
 
@@ -261,17 +259,18 @@ class Relay:
         if of_widget is not None and of_widget <= 0:
             self._widgets.interrupted()
             self._interrupt()
-        left, limit = self._clock.left_s(), self._kernel.options.timeout_s
-        running = self._clock.running()
-        if left is None or left > 0 or limit is None or running is None:
+        left, limit = self._requests.left_s(), self._kernel.options.timeout_s
+        if left is None or left > 0 or limit is None:
             return
-        if self._clock.interrupted:
+        if self._requests.interrupted:
             self._timed_out = True
             self._kernel.stop(at_limit=True)
             return
-        self._clock.interrupted = True
+        self._requests.interrupted = True
+        running = self._requests.cells()[0]
         self.recorder.interrupted(str(running.header.get("msg_id")))
-        self._own.print_words(running.header, f"the cell ran longer than its limit of {limit:g} s and was interrupted")
+        words = f"the cell ran longer than its limit of {limit:g} s and was interrupted"
+        self._outside.print_words(running.header, words)
         self._interrupt()
 
     def _interrupt(self) -> None:
@@ -279,7 +278,7 @@ class Relay:
         if self._kernel.options.interrupt == "signal":
             self._kernel.interrupt()
         elif "control" in self._inner:
-            parts = [to_json(part) for part in (self._own.header("interrupt_request"), {}, {}, {})]
+            parts = [to_json(part) for part in (self._outside.header("interrupt_request"), {}, {}, {})]
             self._inner["control"].send(joined(self._ours, (), parts))
 
     def _take_last(self) -> None:
@@ -287,7 +286,7 @@ class Relay:
         for inner in self._inner.values():
             while not inner.closed:
                 self._from_inside(inner)
-                if not _is_readable(inner):
+                if inner.closed or not zmq.select([inner.fileno()], [], [], 0)[0]:
                     break
         os.eventfd_read(self._kernel.done)
         self._widgets.close()
@@ -296,9 +295,5 @@ class Relay:
                 self._kernel.end, self._kernel.options, timed_out=self._timed_out, broken=self._is_broken
             )
             self.why_ended = words
-            self.recorder.ended(name, words)
-            self._own.say_end(kernel_words.error(name, words), self._clock.all())
-
-
-def _is_readable(inner: InnerConnection) -> bool:
-    return bool(zmq.select([inner.fileno()], [], [], 0)[0]) if not inner.closed else False
+            self.recorder.record.ended, self.recorder.record.words = name, words
+            self._outside.say_end(kernel_words.error(name, words), self._requests.cells())

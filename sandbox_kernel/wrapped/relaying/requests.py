@@ -1,4 +1,4 @@
-"""Which cells a front end has sent and the kernel has not finished, and how long the first of them has run."""
+"""What front ends asked for: cells that the kernel has not finished, how long the first has run, where replies go."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sandbox_kernel.wrapped.relaying.clean_replies import CompletionRequest
-from sandbox_kernel.wrapped.relaying.wire import Packet, from_json
 
 #: The most cells that are remembered; a front end that queues more gets them run all the same.
 _MOST = 10_000
+#: How many signatures and routes, and how many completion requests, are remembered.
+_MOST_ROUTES, _MOST_COMPLETIONS = 65_536, 100
 #: How long an interrupted cell may go on before its kernel is ended.
 GRACE_S = 5.0
 
@@ -22,26 +23,42 @@ class SentCell:
     """A cell: the header of its request, where its reply goes, its name in the notebook, and whether it may ask."""
 
     header: Mapping[str, object]
-    routing: tuple[bytes, ...]
+    routing: Sequence[bytes]
     name: str = ""
     may_ask: bool = True
 
 
-def sent_cell(header: Mapping[str, object], packet: Packet) -> SentCell:
-    """Return the cell of an ``execute_request``."""
-    name = (from_json(packet.parts[2]) or {}).get("cellId")
-    may_ask = (from_json(packet.parts[3]) or {}).get("allow_stdin", True) is not False
-    return SentCell(header, tuple(packet.routing), name if isinstance(name, str) else "", may_ask)
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
-class CellClock:
-    """Measures the time limit of cells. A kernel runs them in order, so only the first one's time counts."""
+class _Newest(OrderedDict[_K, _V]):
+    """The newest entries, at most so many."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: _K, value: _V) -> None:
+        super().__setitem__(key, value)
+        if len(self) > self._most:
+            self.popitem(last=False)
+
+
+class Requests:
+    """What front ends asked for. Measures the time of cells: a kernel runs them in order, so the first one's counts."""
 
     def __init__(self, timeout_s: float | None) -> None:
+        #: Good signatures that were seen: no message is taken twice.
+        self.seen: _Newest[bytes, None] = _Newest(_MOST_ROUTES)
+        #: Where replies go, by the id of the request. Kernels need not return a routing prefix of several parts.
+        self.routes: _Newest[str, Sequence[bytes]] = _Newest(_MOST_ROUTES)
+        #: What front ends want to be completed, by the id of the request.
+        self.completions: _Newest[str, CompletionRequest] = _Newest(_MOST_COMPLETIONS)
         self._timeout_s = timeout_s
         self._cells: OrderedDict[str, SentCell] = OrderedDict()
         #: Which of the two messages that end a cell came first.
-        self._ending: dict[str, str] = {}
+        self.ending: dict[str, str] = {}
         self._since = 0.0
         #: Since when a prompt is open; the time until its answer does not count.
         self._asked_at: float | None = None
@@ -55,31 +72,22 @@ class CellClock:
         if len(self._cells) < _MOST:
             self._cells[message_id] = cell
 
-    def __contains__(self, message_id: str) -> bool:
-        """Return whether a cell was sent and is not finished."""
-        return message_id in self._cells
-
-    def name_of(self, message_id: str) -> str:
-        """Return the name in the notebook of a cell that was sent; empty when it is not known."""
-        cell = self._cells.get(message_id)
-        return cell.name if cell is not None else ""
+    def get(self, message_id: str) -> SentCell | None:
+        """Return a cell that was sent and is not finished."""
+        return self._cells.get(message_id)
 
     def ends(self, message_id: str, kind: str) -> bool:
         """Return whether a cell is over: the kernel has sent its reply and an idle status, of which this is one."""
         if message_id not in self._cells:
             return False
-        first = self._ending.setdefault(message_id, kind)
+        first = self.ending.setdefault(message_id, kind)
         return first != kind
-
-    def waits_for_reply(self, message_id: str) -> bool:
-        """Return whether a cell was sent and its reply has not come."""
-        return message_id in self._cells and message_id not in self._ending
 
     def finished(self, message_id: str) -> None:
         """A cell is over."""
         first = next(iter(self._cells), None)
         self._cells.pop(message_id, None)
-        self._ending.pop(message_id, None)
+        self.ending.pop(message_id, None)
         if first == message_id:
             self._begin()
 
@@ -105,64 +113,11 @@ class CellClock:
         limit = self._timeout_s + (GRACE_S if self.interrupted else 0.0)
         return self._since + limit - time.monotonic()
 
-    def running(self) -> SentCell | None:
-        """Return the first cell that is not finished."""
-        return next(iter(self._cells.values()), None)
-
-    def all(self) -> list[SentCell]:
-        """Return every cell that is not finished, the first one first."""
+    def cells(self) -> list[SentCell]:
+        """Return every cell that is not finished, the first one first: that one runs."""
         return list(self._cells.values())
 
     def _begin(self) -> None:
         self._since = time.monotonic()
         self.interrupted = False
         self._asked_at = None
-
-
-# What a relay remembers of messages from front ends: signatures, where replies go, and what was to be completed.
-
-#: How many signatures and routes, and how many completion requests, are remembered.
-_MOST_ROUTES = 65_536
-_MOST_COMPLETIONS = 100
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-
-
-class _Newest(OrderedDict[_K, _V]):
-    """The newest entries, at most so many."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self._most = most
-
-    def __setitem__(self, key: _K, value: _V) -> None:
-        super().__setitem__(key, value)
-        if len(self) > self._most:
-            self.popitem(last=False)
-
-
-class Remembered:
-    """What a relay remembers of messages from front ends."""
-
-    def __init__(self) -> None:
-        #: Good signatures that were seen.
-        self._seen: _Newest[bytes, None] = _Newest(_MOST_ROUTES)
-        #: Where replies go, by the id of the request. Kernels need not return a routing prefix of several parts.
-        self.routes: _Newest[str, Sequence[bytes]] = _Newest(_MOST_ROUTES)
-        #: What front ends want to be completed, by the id of the request.
-        self.completions: _Newest[str, CompletionRequest] = _Newest(_MOST_COMPLETIONS)
-
-    def is_new(self, signature: bytes) -> bool:
-        """Whether a good signature was not seen before; it is remembered."""
-        if signature in self._seen:
-            return False
-        self._seen[signature] = None
-        return True
-
-    def note_completion(self, message_id: str, packet: Packet) -> None:
-        """Keep what a front end wants to be completed."""
-        content = from_json(packet.parts[3]) or {}
-        code, position = content.get("code"), content.get("cursor_pos")
-        if isinstance(code, str):
-            place = position if isinstance(position, int) and 0 <= position <= len(code) else len(code)
-            self.completions[message_id] = CompletionRequest(code, place)

@@ -22,6 +22,10 @@ FIGURES = {
     "pyvis": ("Network(", "canvas"),
     "folium": ("import folium", ".leaflet-marker-icon[src^='data:']"),
     "itables": ("show_table(table)", "table.dataTable tbody tr"),
+    "styler": ("table.style", "text=2,750"),
+    "great_tables": ("GT(table)", "text=Cities"),
+    "estimator": ("make_pipeline(", "label:has-text('StandardScaler')"),
+    "sound": ("Audio(", "audio"),
 }
 #: The same for widgets, which need their session.
 WIDGETS = {

@@ -90,7 +90,9 @@ def test_the_whole_tree_is_ended_also_those_who_left_their_session() -> None:
         pids = b""
         while pids.count(b" ") < 3: pids += os.read(read, 99)
         for _ in range(3): os.wait()
-        found = [open_gate.children(), open_gate.children_by_parent()]
+        found = [open_gate.children()]
+        open_gate.open = lambda path: os.open("/nowhere", 0)  # as on a kernel without the list
+        found.append(open_gate.children())
         print(json.dumps([sorted(map(int, pids.split())), *map(sorted, found)]), flush=True)
         open_gate.end_everything()
     """)

@@ -23,4 +23,4 @@ def test_a_program_that_differs_from_its_cell_has_the_name_of_the_cell():
     assert path == cell_names.path_of("%%sandbox\nx = 1")
     assert texts.name("#\nx = 1") == path
     assert texts.name("other") == cell_names.path_of("other")
-    assert texts.get(path) == "%%sandbox\nx = 1"
+    assert texts.texts[path] == "%%sandbox\nx = 1"

@@ -42,35 +42,25 @@ def online() -> Iterator[tuple[Session, str]]:
             yield box.session("python"), f"--index-url {url}/simple/ --trusted-host {HOST}"
 
 
+def test_other_installers_point_to_pip(online: tuple[Session, str]) -> None:
+    result = online[0].run("%conda install requests")
+    assert result.error is not None
+    assert "%pip install puts packages into the work folder" in result.error.evalue
+
+
 @pytest.mark.slow
-def test_pip_installs_beside_the_variables_of_the_session(online: tuple[Session, str]) -> None:
+def test_pip_installs_beside_the_variables_or_into_a_chosen_folder_and_an_undo_takes_it_away(
+    online: tuple[Session, str],
+) -> None:
     session, words = online
     session.run("kept = 40")
     installed = session.run(f"%pip install {words} {PACKAGE}", PATIENCE_S)
     assert "Successfully installed" in installed.stdout, installed.stderr
     assert session.run(f"import {PACKAGE}; print({PACKAGE}.answer + kept)").stdout == "82\n"
     assert session.run(f"print({PACKAGE}.__file__)").stdout == f"/box/packages/{PACKAGE}/__init__.py\n"
-
-
-@pytest.mark.slow
-def test_a_folder_that_was_chosen_is_taken(online: tuple[Session, str]) -> None:
-    session, words = online
+    session.undo(3)
+    assert session.run(f"import {PACKAGE}").error is not None
     assert session.run(f"%pip install --target=/box/own {words} {PACKAGE}", PATIENCE_S).ok
     assert session.run("import os; print(os.listdir('/box/own') != [], os.path.exists('/box/packages'))").stdout == (
         "True False\n"
     )
-
-
-@pytest.mark.slow
-def test_what_was_installed_goes_with_an_undo(online: tuple[Session, str]) -> None:
-    session, words = online
-    session.run(f"%pip install {words} {PACKAGE}", PATIENCE_S)
-    session.undo()
-    assert session.run(f"import {PACKAGE}").error is not None
-    assert "Successfully installed" in session.run(f"%pip install {words} {PACKAGE}", PATIENCE_S).stdout
-
-
-def test_other_installers_point_to_pip(online: tuple[Session, str]) -> None:
-    result = online[0].run("%conda install requests")
-    assert result.error is not None
-    assert "%pip install puts packages into the work folder" in result.error.evalue

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox_kernel.guest.gate.alive import thread_ticks
+from sandbox_kernel.guest.gate.alive import ticks
 from sandbox_kernel.guest.session.checkpoint_gate import CheckpointGate
 
 
@@ -39,7 +39,7 @@ def gate(worker: subprocess.Popen[bytes]) -> Iterator[CheckpointGate]:
 def test_a_cell_that_slept_since_its_interrupt_gets_a_second_one(
     gate: CheckpointGate, worker: subprocess.Popen[bytes]
 ) -> None:
-    gate.interrupted_at = thread_ticks(worker.pid)
+    gate.interrupted_at = ticks(f"{worker.pid}/task/{worker.pid}")
     assert gate.interrupt(again=True)
     assert worker.wait(60) in (-signal.SIGINT, 130, 1)
 
@@ -47,7 +47,7 @@ def test_a_cell_that_slept_since_its_interrupt_gets_a_second_one(
 def test_a_cell_that_computed_since_its_interrupt_is_left_to_save_what_it_wants(
     gate: CheckpointGate, worker: subprocess.Popen[bytes]
 ) -> None:
-    gate.interrupted_at = thread_ticks(worker.pid) - 5
+    gate.interrupted_at = ticks(f"{worker.pid}/task/{worker.pid}") - 5
     assert not gate.interrupt(again=True)
     assert worker.stdin is not None
     worker.stdin.close()
@@ -55,4 +55,4 @@ def test_a_cell_that_computed_since_its_interrupt_is_left_to_save_what_it_wants(
 
 
 def test_a_process_that_is_gone_has_used_no_time() -> None:
-    assert thread_ticks(2**30) == 0
+    assert ticks(2**30) == 0

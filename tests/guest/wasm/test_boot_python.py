@@ -19,8 +19,7 @@ MODULE = """(module
 def plan(tmp_path: Path, source: bytes) -> BootPlan:
     (tmp_path / "m.wasm").write_bytes(source)
     fields = {"task": "boot", "source": f"{tmp_path}/m.wasm", "out": f"{tmp_path}/m.cwasm"}
-    numbers = {"spares": 1, "spare_bytes": 20, "buffer_bytes": 4096}
-    made = read_plan({**fields, "facts": f"{tmp_path}/facts", "programs": {}, "places": ["/", "/box"], **numbers})
+    made = read_plan({**fields, "programs": {}})
     assert isinstance(made, BootPlan)
     return made
 

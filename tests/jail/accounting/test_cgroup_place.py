@@ -52,7 +52,7 @@ child = subprocess.Popen(["/usr/bin/python3", "-c", "input(); b = b'x' * (200 <<
 leaf.attach(child.pid)
 leaf.arm(64 << 20, 32)
 child.communicate(b"\\n")
-answer = [child.returncode, leaf.oom_kills(), cgroups.find_hierarchies().pids is not None]
+answer = [child.returncode, leaf.read().oom_kills, cgroups.find_hierarchies().pids is not None]
 while not leaf.close(): pass
 """
 

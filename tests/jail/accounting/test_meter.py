@@ -19,7 +19,7 @@ from sandbox_kernel import EnforcerFailed, ExecRequest, Language, ProcessBackend
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.jail.accounting import meter
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
-from sandbox_kernel.jail.accounting.meter import CgroupMeter, WatchdogMeter, counts_processes, make_meter
+from sandbox_kernel.jail.accounting.meter import CgroupMeter, Meter, counts_processes, make_meter
 from sandbox_kernel.jail.accounting.processes import living, tree
 
 MIB = 1 << 20
@@ -47,8 +47,8 @@ def gate(code: str) -> Iterator[int]:
         process.stdout.close()
 
 
-def watch(pid: int, memory_bytes: int, processes: int = 32) -> WatchdogMeter:
-    meter = WatchdogMeter()
+def watch(pid: int, memory_bytes: int, processes: int = 32) -> Meter:
+    meter = Meter()
     meter.attach(pid)
     meter.arm(memory_bytes, processes)
     return meter
@@ -112,14 +112,14 @@ def test_cpu_time_counts_from_the_order_on_and_over_the_whole_tree() -> None:
     with gate("import time\nwhile time.process_time() < 0.4: pass") as pid:
         meter = watch(pid, 512 * MIB)
         assert meter.cpu_seconds() < 0.2, "what was used before the order is counted"
-        fresh = WatchdogMeter()
+        fresh = Meter()
         fresh.attach(pid)
         assert fresh.cpu_seconds() >= 0.3
 
 
 def test_the_first_process_is_the_root_of_what_is_watched() -> None:
     with gate("pass") as pid:
-        meter = WatchdogMeter()
+        meter = Meter()
         meter.attach(pid)
         meter.attach(1)
         meter.arm(1 << 40, 100)
@@ -128,10 +128,10 @@ def test_the_first_process_is_the_root_of_what_is_watched() -> None:
 
 
 def test_a_meter_of_nobody_reads_nothing() -> None:
-    meter = WatchdogMeter()
+    meter = Meter()
     meter.arm(1, 1)
     assert not meter.memory_is_exceeded()
-    assert (meter.cpu_seconds(), meter.oom_kills(), meter.members(), meter.event_fd()) == (0.0, 0, None, None)
+    assert (meter.cpu_seconds(), meter.read().oom_kills, meter.members()) == (0.0, 0, None)
     meter.last_look()
     meter.kill()
     assert meter.close()
@@ -144,7 +144,7 @@ def test_the_best_meter_of_the_host_is_made(monkeypatch: pytest.MonkeyPatch) -> 
         assert isinstance(made, CgroupMeter) and made.exact
         assert made.close()
     monkeypatch.setattr(meter, "find_hierarchies", lambda: None)
-    assert isinstance(make_meter(), WatchdogMeter)
+    assert isinstance(make_meter(), Meter)
     assert not counts_processes()
 
 
@@ -157,7 +157,7 @@ def test_a_group_tells_who_is_in_it_and_the_memory_that_it_took() -> None:
         meter.arm(256 * MIB, 16)
         assert set(meter.members() or ()) == set(tree(pid))
         assert not meter.memory_is_exceeded() and not meter.too_many_processes()
-        assert meter.oom_kills() == 0
+        assert meter.read().oom_kills == 0
     assert not meter.read().memory_exceeded
     until = time.monotonic() + 30
     while not meter.close():

@@ -15,7 +15,7 @@ import pytest
 
 from sandbox_kernel.jail.accounting import processes
 from sandbox_kernel.jail.accounting.folder_watch import deleted_files
-from sandbox_kernel.jail.accounting.meter import WatchdogMeter
+from sandbox_kernel.jail.accounting.meter import Meter
 from sandbox_kernel.jail.accounting.processes import (
     descriptor_tables,
     has_memory,
@@ -210,7 +210,7 @@ def test_the_memory_of_a_process_whose_main_thread_has_ended_counts() -> None:
 
 def test_a_watchdog_sees_a_child_whose_main_thread_has_ended_beyond_its_memory() -> None:
     with headless(HOLD):
-        meter = WatchdogMeter()
+        meter = Meter()
         meter.attach(os.getpid())
         meter.arm(usage([os.getpid()]).resident_bytes + 20 * MIB, 100)
         seen = meter.usage_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from dataclasses import replace
 
 import h11
 import pytest
@@ -52,7 +53,7 @@ def test_rebinding_between_check_and_use_changes_nothing(site, open_door, names)
 
 def test_private_addresses_are_opened_one_by_one(site, open_door):
     policy = FetchPolicy(allowed_domains=(f"site.test:{site.port}",))
-    closed, opened = open_door(policy), open_door(policy, allow_private_for=("127.0.0.1",))
+    closed, opened = open_door(policy), open_door(replace(policy, allow_private_for=("127.0.0.1",)))
     assert closed.talk(closed.get(site.url())).startswith(b"HTTP/1.1 403 ")
     assert opened.talk(opened.get(site.url())).endswith(b"hello")
 
@@ -345,10 +346,3 @@ def test_requests_a_minute_are_counted_for_each_domain(site, open_door):
     answers = [door.talk(door.get(site.url()))[:12] for _ in range(3)]
     assert answers == [b"HTTP/1.1 200", b"HTTP/1.1 200", b"HTTP/1.1 403"]
     assert door.rules == ["rate_limit_exceeded"]
-
-
-def test_violations_are_bounded_whatever_a_program_tries(site, open_door):
-    door = open_door(site.policy(max_requests_per_minute=100_000))
-    for number in range(150):
-        door.talk(door.get(f"http://host{number}.test/"))
-    assert len(door.proxy.violations) == 100

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import time
 import tracemalloc
-from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -138,7 +137,6 @@ def test_marks_are_few() -> None:
     for state in range(1000):
         gate.settled(state, went_back=False)
     assert len(gate._marks) == comm_gate.MAX_MARKS
-    assert len(gate._names) == comm_gate.MAX_NAMED
 
 
 def test_widgets_of_a_first_cell_that_was_rolled_back_are_closed() -> None:
@@ -163,16 +161,16 @@ def test_the_memory_of_earlier_states_is_counted_and_bounded() -> None:
         gate.settled(state, went_back=False)
     held = {id(text): len(text) for text in _texts_of(gate)}
     assert sum(held.values()) <= comm_gate.MAX_HELD
-    # The last states are whole; older ones know which comms they had.
+    # The last states are whole; comms of older ones close.
     gate.from_session(opened("bb"))
     assert [kind for kind, *_ in states(gate.settled(58, went_back=False))] == ["comm_close", "comm_msg"]
     gate.from_session(opened("bb"))
-    assert states(gate.settled(2, went_back=False)) == [("comm_close", "bb", None)]
+    assert [kind for kind, *_ in states(gate.settled(2, went_back=False))] == ["comm_close", "comm_close"]
 
 
 def _texts_of(gate: CommGate) -> list[str]:
     versions = [version for comms in (gate._open, *gate._marks.values()) for version in comms.values()]
-    return [entry.content for version in versions for entry in version.comm.now.state.values()]
+    return [entry.content for version in versions for entry in version.now.state.values()]
 
 
 def test_a_state_of_many_small_values_takes_no_more_than_is_counted() -> None:
@@ -247,34 +245,6 @@ def test_a_widget_shown_in_an_output_widget_comes_before_it() -> None:
     shown = {"data": {"application/vnd.jupyter.widget-view+json": {"model_id": "bb", "version_major": 2}}}
     gate.from_session(opened("aa", outputs=[{"output_type": "display_data", **shown}]))
     assert [name for _, name, _ in states(gate.replay("aa"))] == ["bb", "aa"]
-
-
-def test_an_echo_waits_for_one_message_and_no_second_echo() -> None:
-    class Page:
-        def __init__(self) -> None:
-            self.got: list[list[object]] = []
-
-        def send(self, data: Mapping[str, object], *, buffers: object) -> None:
-            self.got.append([message["data"]["state"]["value"] for message in data["messages"]])  # type: ignore[attr-defined]
-
-    def echo(value: int) -> CommMessage:
-        changed = update("a", value=value)
-        return replace(changed, data={**changed.data, "method": "echo_update"})
-
-    pages, page = GatedPages(), Page()
-    pages.connect(page)
-    pages.take("gate", opened("a", value=0))
-    pages.take("gate", echo(1), answers=True)
-    assert page.got == [[0]]
-    pages.take("gate", echo(2), answers=True)
-    assert page.got == [[0], [1]]
-    pages.take("gate", update("a", value=3), answers=True)
-    assert page.got == [[0], [1], [2, 3]]
-    pages.take("gate", echo(4), answers=True)
-    pages.send_echo("gate")
-    pages.send_echo("gate")
-    pages.take("gate", echo(5))
-    assert page.got == [[0], [1], [2, 3], [4], [5]]
 
 
 def custom(name: str, content: object) -> CommMessage:
@@ -411,11 +381,11 @@ def test_what_a_page_gets_is_summed_before_anything_is_decoded(monkeypatch: pyte
     for part in parts:
         assert gate.from_session(replace(part, data={"state": {}, "buffer_paths": [["a"]]}))
     gate.from_session(opened("aa", children=[f"IPY_MODEL_{n}" for n in range(3)]))
-    size = sum(version.comm.told_size for version in gate._open.values())
+    size = sum(version.told_size for version in gate._open.values())
     assert size > 3000
     assert len(gate.replay("aa", size - more)) == (0 if more else 4)
     assert len(decoded) == (0 if more else 4)
-    monkeypatch.setattr(comm_gate, "MAX_DRAWN", sum(version.comm.characters for version in gate._open.values()) - more)
+    monkeypatch.setattr(comm_gate, "MAX_DRAWN", sum(version.characters for version in gate._open.values()) - more)
     assert len(gate.replay("aa")) == (0 if more else 4)
 
 
@@ -459,7 +429,7 @@ def test_a_page_that_is_loaded_again_and_again_gets_no_more_of_a_session_than_it
     monkeypatch.setattr(comm_gate, "time", SimpleNamespace(monotonic=lambda: now))
     gate = CommGate()
     gate._keep(comm_gate.opened(opened("aa", value="x" * 1000), gate._store))
-    size = gate._open["aa"].comm.told_size
+    size = gate._open["aa"].told_size
     gate._room = 3.0 * size
     assert [len(gate.drawn("aa")) for _ in range(5)] == [1, 1, 1, 0, 0]
     now += size / comm_gate.BYTES_PER_SECOND

@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 from sandbox_kernel import ExecResult, Sandbox
-from sandbox_kernel.notebook.frames import frame_comms, gated_pages
+from sandbox_kernel.notebook.frames import frame_comms
 from sandbox_kernel.notebook.frames.frame_comms import FrameComms
-from sandbox_kernel.notebook.frames.gated_pages import GatedPages, Upload
+from sandbox_kernel.notebook.frames.gated_pages import GatedPages
 from sandbox_kernel.session.cell.displays import SessionDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
 from sandbox_kernel.session.cell.run_cell import Cell
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.untrusted import ContentRefused
 
 SLIDER = "import ipywidgets\nslider = ipywidgets.IntSlider(3)\nslider.observe(lambda c: print('now', c.new), 'value')\nslider"
 
@@ -52,7 +51,7 @@ class Page:
         return [message for data in self.got for message in data.get("messages", ())]  # type: ignore[attr-defined]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
     with Sandbox() as box, box.session() as opened:
         yield opened
@@ -129,7 +128,7 @@ def test_few_messages_of_a_page_wait_while_their_session_is_busy(
     assert (comms._waiting, comms._bytes) == (0, 0)
 
 
-def test_an_answer_comes_in_one_message_before_the_copy_of_the_files(
+def test_an_answer_comes_before_the_copy_of_the_files(
     session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = connect(comms)
@@ -150,7 +149,7 @@ def test_an_answer_comes_in_one_message_before_the_copy_of_the_files(
     monkeypatch.setattr(JailedWorker, "_copy_files", copy)
     move(page, session, model, 9)
     assert kept.wait(60)
-    assert [data["type"] for data in page.got] == ["comms", "done", "copy"]
+    assert [data["type"] for data in page.got] == ["comms", "comms", "done", "copy"]
     methods = [message["data"]["method"] for message in page.messages()]  # type: ignore[index]
     assert methods == ["echo_update", "update"]
     assert value_of(session, "label.value") == "'9'"
@@ -318,25 +317,6 @@ def test_what_pages_send_waits_for_a_gate_in_bounded_number_and_not_on_the_loop(
     assert len([data for data in page.got if data["type"] == "state"]) == heard
 
 
-def test_pieces_become_the_buffers_of_their_message() -> None:
-    upload = Upload()
-    upload.add("a", [b"left over"])
-    upload.add("b", [b"12345"])
-    upload.add("b", [memoryview(b"678"), "no bytes"])
-    assert upload.buffers("b", [6, 0, 2]) == [b"123456", b"", b"78"]
-    with pytest.raises(ContentRefused, match="missing"):
-        upload.buffers("b", [8])
-
-
-@pytest.mark.parametrize("sizes", [[4], [6], [-1, 6], [2.5, 2.5], "5", None, [5, *([0] * 64)]])
-def test_sizes_that_are_not_those_of_the_pieces_are_refused(sizes: object) -> None:
-    pages, page = GatedPages(), Page()
-    pages.connect(page)
-    pages.received(page, {"type": "piece", "gate": "g", "upload": "a"}, [b"12345"])
-    message = {"type": "comm", "gate": "g", "epoch": 0, "upload": "a", "sizes": sizes, "msg": {}}
-    assert pages.received(page, message, []) is None
-
-
 @pytest.mark.parametrize(
     "data", [None, [], {}, {"type": "attach"}, {"type": "attach", "gate": 1, "model": "m"}, {"type": "x", "gate": "g"}]
 )
@@ -347,42 +327,21 @@ def test_what_is_no_message_of_a_page_is_dropped(data: object) -> None:
     assert page.got == []
 
 
-def test_a_page_cannot_fill_the_memory_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gated_pages, "MAX_UPLOAD_BYTES", 10)
-    upload = Upload()
-    for _ in range(5):
-        upload.add("a", [b"1234"])
-    assert sum(map(len, upload._pieces)) <= 10
-    with pytest.raises(ContentRefused, match="missing"):
-        upload.buffers("a", [20])
+def test_a_file_of_seven_megabytes_reaches_the_session(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    run(session, comms, "import ipywidgets\nup = ipywidgets.FileUpload()\nup")
+    gate, model = session.present_state[0], str(value_of(session, "up.model_id")).strip("'")
+    file = {"name": "big.bin", "type": "", "size": 7 << 20, "last_modified": 0}
+    data = {"method": "update", "state": {"value": [file]}, "buffer_paths": [["value", 0, "content"]]}
+    message = {"msg_type": "comm_msg", "msg_id": "m1", "comm_id": model, "data": data}
+    sent = {"type": "comm", "gate": gate, "epoch": 0, "msg": message}
+    page.hear({"content": {"data": sent}, "buffers": [b"x" * (7 << 20)]})
+    assert page.done.wait(120)
+    assert page.got[-1]["printed"] == ""
+    assert value_of(session, "len(up.value[0].content)") == f"{7 << 20}"
 
 
-@pytest.mark.slow
-def test_a_file_of_twenty_megabytes_reaches_the_session() -> None:
-    with Sandbox() as box, box.session(memory_mb=1024) as session:
-        comms = FrameComms(lambda: [session])
-        page = connect(comms)
-        run(session, comms, "import ipywidgets\nup = ipywidgets.FileUpload()\nup")
-        gate, model = session.present_state[0], str(value_of(session, "up.model_id")).strip("'")
-        for number in range(5):
-            piece = {"type": "piece", "gate": gate, "upload": "u"}
-            page.hear({"content": {"data": piece}, "buffers": [bytes([number]) * (4 << 20)]})
-        file = {"name": "big.bin", "type": "", "size": 20 << 20, "last_modified": 0}
-        data = {"method": "update", "state": {"value": [file]}, "buffer_paths": [["value", 0, "content"]]}
-        message = {"msg_type": "comm_msg", "msg_id": "m1", "comm_id": model, "data": data}
-        page.say(type="comm", gate=gate, epoch=0, msg=message, upload="u", sizes=[20 << 20])
-        assert page.done.wait(120)
-        assert page.got[-1]["printed"] == ""
-        assert value_of(session, "(len(up.value[0].content), bytes(up.value[0].content[-1:]))") == (
-            f"({20 << 20}, b'\\x04')"
-        )
-
-
-def test_what_is_not_delivered_is_told_in_the_page() -> None:
-    with Sandbox() as box, box.session() as session:
-        comms = FrameComms(lambda: [session])
-        page = connect(comms)
-        page.say(type="comm", gate="x", epoch=0, msg={"msg_type": "comm_msg"}, upload="u", sizes=[1])
-        assert (
-            page.got[-1]["printed"] == "[a message of this widget was not delivered: some pieces of it are missing]\n"
-        )
+def test_what_is_not_delivered_is_told_in_the_page(comms: FrameComms) -> None:
+    page = connect(comms)
+    page.say(type="comm", gate="x", epoch=0, msg={"msg_type": "comm_msg"})
+    assert str(page.got[-1]["printed"]).startswith("[a message of this widget was not delivered: it is no comm message")

@@ -79,10 +79,10 @@ class Box:
         self.release.set()
         self.error = None
 
-    def is_ready(self, language, *, check, session):
+    def is_ready(self, language, *, session):
         return self.ready
 
-    def prepare(self, language, *, check, on_progress):
+    def prepare(self, language, *, on_progress):
         on_progress(progress(0.2))
         self.release.wait(20)
         if self.error is not None:

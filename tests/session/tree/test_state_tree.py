@@ -17,7 +17,8 @@ from sandbox_kernel.session.tree.state_tree import StateRecord, StateTree, check
 
 def hold(tree: StateTree) -> list[int]:
     node = tree.present
-    return tree.hold(Checkpoint(node=node, cell=tree.here.depth, pid=100 + node, time=0.0))
+    tree.hold(Checkpoint(node=node, cell=tree.here.depth, pid=100 + node, time=0.0))
+    return tree.evict_surplus()
 
 
 def grown(keep: int, cells: int) -> StateTree:

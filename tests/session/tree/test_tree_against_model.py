@@ -175,7 +175,7 @@ class Walk(RuleBasedStateMachine):
     def lose_everything(self) -> None:
         worker = self.session._supervisor.live
         assert worker is not None
-        self.session._supervisor.kill()
+        self.session._supervisor.live.jail.kill()  # type: ignore[union-attr]
         worker.jail.wait_dead()  # a short cell would otherwise end before its worker does
         with contextlib.suppress(SessionError):  # or the cell is the first to notice, and says so in its result
             result = self.session.run("pass")

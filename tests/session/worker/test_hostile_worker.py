@@ -104,7 +104,7 @@ def test_a_worker_that_swallows_its_answer_is_stopped_by_the_clock(session: Sess
 def test_a_cell_that_claims_to_be_done_and_goes_on_is_found_out(
     session: Session, value: Value, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sandbox_kernel.session.worker.process.PATIENCE_S", 1.0)
+    monkeypatch.setattr("sandbox_kernel.session.worker.worker.PATIENCE_S", 1.0)
     session.run(FIND)
     session.run("x = 1")
     lie = "send({'op': 'done', 'id': 3, 'status': 'ok', 'names': 0})\nimport time; time.sleep(1000)"

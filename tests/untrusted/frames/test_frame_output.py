@@ -15,9 +15,8 @@ from sandbox_kernel.untrusted.frames.frame_output import (
     LIBRARY,
     FrameOutput,
     check_frame,
-    check_library,
+    library_bundle,
     needs_frame,
-    refused_hosts,
     sanitize_display,
 )
 
@@ -62,7 +61,7 @@ def test_the_height_of_a_frame_is_one_that_fits_a_page(asked: object, height: in
 
 
 def test_a_library_is_in_its_output_once() -> None:
-    bundle = check_library(library()).bundle()
+    bundle = library_bundle(library())
     packed = str(library()["gzip"])
     assert str(bundle).count(packed) == 1
     assert bundle[LIBRARY] == {"sha256": library()["sha256"], "title": "x"}
@@ -77,13 +76,13 @@ def test_a_library_is_in_its_output_once() -> None:
 )  # fmt: skip
 def test_what_is_no_library_is_refused(value: object) -> None:
     with pytest.raises(ContentRefused):
-        check_library(value)
+        library_bundle(value)
 
 
 def test_a_library_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame_output, "MAX_SOURCE", 1000)
     with pytest.raises(ContentRefused, match="larger"):
-        check_library(library(b"x" * 1001))
+        library_bundle(library(b"x" * 1001))
 
 
 @pytest.mark.parametrize("sign", ['"', "<", "&", "'", ">", "\\", "\n", "\x01", "é", "\U0001f600", "a"])
@@ -122,7 +121,9 @@ def test_markup_without_scripts_or_styles_is_cleaned_for_the_page(markup: str) -
         "<script>1</script>",
         "<SCRIPT src=x>",
         "<b onclick=x()>b</b>",
-        "<style>td { background: url(data:image/png;base64,AAAA) }</style>",
+        "<style>b { color: red }</style><b>x</b>",
+        "<audio controls src='data:audio/wav;base64,AAAA'></audio>",
+        "<video src=x></video>",
         "<svg></svg>",
         "<button>b",
     ],
@@ -131,13 +132,6 @@ def test_markup_that_cleaning_would_impair_is_shown_in_a_frame(markup: str) -> N
     clean = sanitize_display({"text/html": markup, "text/plain": "x"}, {})
     assert clean.data[FRAME]["html"] == markup  # type: ignore[index]
     assert clean.data["text/plain"] == "x"
-    assert clean.removed == ()
-
-
-def test_markup_that_needs_only_styles_is_shown_in_the_page() -> None:
-    clean = sanitize_display({"text/html": "<style>b { color: red }</style><b>x</b>", "text/plain": "x"}, {})
-    assert set(clean.data) == {"text/html", "text/plain"}
-    assert "{color:red}</style><b>x</b></div>" in str(clean.data["text/html"])
     assert clean.removed == ()
 
 
@@ -155,31 +149,6 @@ def test_a_frame_that_is_none_leaves_the_rest_and_says_so() -> None:
     assert clean.removed == ("an interactive output was not shown: it is no frame",)
 
 
-def test_latex_beside_html_that_is_drawn_is_not_said_to_be_missing() -> None:
-    code = "<style>pre { color: red }</style><pre>x</pre>"
-    data = {"text/html": code, "text/latex": "\\begin{Verbatim}x\\end{Verbatim}", "text/plain": "x"}
-    clean = sanitize_display(data, {})
-    assert set(clean.data) == {"text/html", "text/plain"}
-    assert clean.removed == ()
-
-
-def test_what_an_output_wanted_to_load_is_told_in_one_sentence() -> None:
-    markup = (
-        '<script src="https://cdn.example/a.js"></script>' * 3
-        + "<link rel=x href='//style.example/x.css'><img src=https://p.example/>"
-    )
-    assert refused_hosts(markup) == (
-        (
-            "this output wanted to load a script from cdn.example and a style sheet from style.example "
-            "and a picture from p.example: blocked"
-        ),
-    )
-    (many,) = refused_hosts("".join(f"<img src=//h{n}.example>" for n in range(99)))
-    assert many == "this output wanted to load a picture from h0.example, h1.example, h2.example and 96 more: blocked"
-    assert refused_hosts("<b>nothing</b>") == ()
-
-
 def test_the_search_is_linear_in_hostile_markup() -> None:
     for text in ("<a " * 300_000, "<a" + " on" * 300_000, "<script " * 200_000, "<style>.dataframe " * 50_000):
         needs_frame(text)
-        refused_hosts(text)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel.wrapped.relaying.clean_outputs import MalformedMessage
-from sandbox_kernel.wrapped.relaying.clean_replies import _CLEANERS, CompletionRequest, clean_reply
+from sandbox_kernel.wrapped.relaying.clean_replies import _REPLIES, CompletionRequest, clean_reply
 from tests.wrapped.relaying.test_clean_outputs import ANY
 
 FIELDS = ("status", "payload", "user_expressions", "matches", "cursor_start", "cursor_end", "metadata", "found", "data",
@@ -16,7 +16,10 @@ FIELDS = ("status", "payload", "user_expressions", "matches", "cursor_start", "c
 INFO = {"protocol_version": "5.3", "language_info": {"name": "R"}, "banner": ""}
 
 
-@given(st.sampled_from(sorted(_CLEANERS)), st.dictionaries(st.sampled_from(FIELDS), ANY, max_size=8))
+@given(
+    st.sampled_from(sorted({*_REPLIES, "debug_reply", "input_request"})),
+    st.dictionaries(st.sampled_from(FIELDS), ANY, max_size=8),
+)
 @pytest.mark.slow
 def test_any_content_gives_a_clean_reply_or_is_malformed(kind, content):
     try:
@@ -62,6 +65,15 @@ def test_a_completion_may_only_continue_the_word_before_the_cursor():
 def test_a_completion_that_nobody_asked_for_is_empty():
     content = {"status": "ok", "matches": ["evil"], "cursor_start": 0, "cursor_end": 0}
     assert clean_reply("complete_reply", content, None)["matches"] == []
+
+
+def test_a_history_is_numbers_and_clean_text():
+    cells = [[1, 2, "x = 1\x1b[8m"], [1, 3, ["y", None]], [1, 4, ["\u25a3 z", "3"]]]
+    reply = clean_reply("history_reply", {"status": "ok", "history": cells}, None)
+    assert reply["history"] == [[1, 2, "x = 1"], [1, 3, ["y", None]], [1, 4, ["\u25a1 z", "3"]]]
+    for wrong in ([[1, 2, {"text/html": "evil"}]], [["a", 2, "x"]], [[1, 2]], "evil", [[1, 2, ["x", {"a": 1}]]]):
+        with pytest.raises(MalformedMessage):
+            clean_reply("history_reply", {"status": "ok", "history": wrong}, None)
 
 
 def test_help_links_are_web_addresses():

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox_kernel.untrusted.json_value import size_of
+from sandbox_kernel.wrapped.inner_kernel import CHANNELS
 from sandbox_kernel.wrapped.relaying import from_kernel
 from sandbox_kernel.wrapped.relaying.from_kernel import FromKernel
 from sandbox_kernel.wrapped.relaying.kernel_widgets import KernelWidgets
-from sandbox_kernel.wrapped.relaying.outside import OutsideAddress, OwnMessages
-from sandbox_kernel.wrapped.relaying.requests import CellClock, Remembered
+from sandbox_kernel.wrapped.relaying.outside import Outside, OutsideAddress
+from sandbox_kernel.wrapped.relaying.requests import Requests
 from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, split, to_json
 
 PARENT = {"msg_id": "cell", "msg_type": "execute_request"}
 
 
-class Sent:
+class Sent(Outside):
     """The outside of a relay; it keeps what is sent."""
 
     def __init__(self):
-        self.address = OutsideAddress("tcp", "127.0.0.1", {}, Signer(b"outside"))
-        self.messages = []
+        self.address, self._session = OutsideAddress("tcp", "127.0.0.1", {}, Signer(b"outside")), "ours"
+        self.by_channel, self.waiting, self.messages = dict.fromkeys(CHANNELS), SimpleNamespace(send=self.keep), []
 
-    def send(self, channel, frames):
+    def keep(self, sock, frames):
         packet = split(frames)
         assert self.address.signer.verifies(packet.signature, packet.parts)
         self.messages.append([json.loads(part) for part in packet.parts])
@@ -42,9 +44,7 @@ def sent():
 
 @pytest.fixture
 def carrier(sent):
-    own = OwnMessages(sent)
-    widgets = KernelWidgets(own, lambda *_: None)
-    return FromKernel(sent, own, widgets, CellClock(None), Remembered(), None)
+    return FromKernel(sent, KernelWidgets(sent, lambda *_: None), Requests(None), None)
 
 
 def message(kind, content, parent=PARENT):
@@ -139,6 +139,26 @@ def test_whatever_the_host_does_for_an_output_of_a_cell_is_counted(
     assert carrier.dropped["too slow to check"] == (0 if later else 1)
     carrier.carry("iopub", message("status", {"execution_state": "idle"}))
     assert sent.messages[-1][3] == {"execution_state": "idle"}  # a cell that shows nothing more still ends
+
+
+@pytest.mark.parametrize("each_s", [0.002, from_kernel.MAX_SLOW_S + 1])
+def test_whatever_the_host_does_for_a_reply_is_counted_and_a_cell_still_ends(carrier, sent, monkeypatch, each_s):
+    now = [0.0]
+
+    def thread_time():
+        now[0] += each_s
+        return now[0]
+
+    monkeypatch.setattr(from_kernel.time, "thread_time", thread_time)
+    shown = {"status": "ok", "data": {"text/plain": "x"}, "metadata": {}}
+    content = {"status": "ok", "execution_count": 7, "payload": [], "user_expressions": {"a": shown}}
+    for name in ("first", "second"):
+        carrier._requests.routes[name] = [b"front end"]
+        carrier.carry("shell", message("execute_reply", content, {"msg_id": name, "msg_type": "execute_request"}))
+    first, second = (each[3] for each in sent.messages if each[0]["msg_type"] == "execute_reply")
+    assert "a" in first["user_expressions"] and second["execution_count"] == 7
+    assert ("a" in second["user_expressions"]) is (each_s < 1)
+    assert ("not shown" in str(sent.texts())) is (each_s > 1)
 
 
 def test_front_ends_are_heard_between_the_pieces_of_much_text(carrier, sent):

@@ -78,29 +78,6 @@ def test_messages_arrive_whole_however_the_bytes_are_cut(sent, size):
     assert found == sent
 
 
-@given(
-    st.lists(st.lists(st.binary(max_size=90), min_size=1, max_size=4), max_size=6),
-    st.integers(1, 50),
-    st.integers(1, 20),
-)
-def test_large_frames_arrive_whole_too(sent, size, small):
-    data = b"".join(map(encode, sent))
-    reader = greeted()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inside, "_LARGE", 30)
-        patch.setattr(inside, "_SMALL", small)
-        found = [message for at in range(0, len(data), size) for message in reader.feed(data[at : at + size])]
-    assert found == sent
-
-
-def test_a_large_frame_that_comes_in_single_bytes_is_not_kept_in_single_bytes():
-    reader = greeted()
-    reader.feed(b"\x02" + (100 << 20).to_bytes(8, "big"))
-    for _ in range(10_000):
-        reader.feed(b"xy")
-    assert len(reader._chunks) == 1
-
-
 @given(st.binary(max_size=400))
 def test_any_bytes_give_messages_or_the_error(data):
     for reader in (ZmtpReader(), greeted()):

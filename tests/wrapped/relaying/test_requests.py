@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox_kernel.wrapped.relaying.requests import CellClock, SentCell
+from sandbox_kernel.wrapped.relaying.requests import Requests, SentCell
 
 
 def clock(**options):
-    made = CellClock(60.0)
+    made = Requests(60.0)
     made.sent("a", SentCell({}, (), **options))
     return made
 

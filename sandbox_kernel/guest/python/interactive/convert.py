@@ -6,10 +6,7 @@ host then says what cannot be shown.
 
 from __future__ import annotations
 
-import base64
-import html
 import importlib
-import mimetypes
 import os
 import re
 import sys
@@ -22,7 +19,7 @@ from .widgets import VIEW, widget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Match, Set, Tuple
+    from typing import Any, Callable, Dict, List, Set, Tuple
 
 
 _VEGA = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.\d+)*[+.]json\Z")
@@ -33,7 +30,8 @@ _NOT_ENABLED = "the renderer has not been properly enabled"
 _LEAST_HEIGHT = 24
 #: A figure finds its place beside its script: an ``Output`` widget may show several.
 _PLACE = "const place = document.currentScript.previousElementSibling;"
-_SCRIPTED = re.compile(r"<(?:script|iframe)\b", re.IGNORECASE)
+#: Markup that has something put in, or a script that needs something.
+_FRAMED = re.compile(r"<(?:script|iframe|audio|video)\b", re.IGNORECASE)
 
 
 def plotly(value: Any) -> Dict[str, Any]:
@@ -85,15 +83,13 @@ def _height(value: Any, usual: int) -> int:
 
 def bokeh(model: Any) -> Dict[str, Any]:
     """A Bokeh model, drawn by the package's own BokehJS, in a document of its own: figures may share a data source."""
-    library = LIBRARIES.from_source("bokeh", _bokeh_source)
+    library = LIBRARIES.from_source(
+        "bokeh", lambda: ";\n".join(importlib.import_module("bokeh.resources").INLINE.js_raw)
+    )
     util = importlib.import_module("bokeh.embed.util")
     with util.OutputDocumentFor([model], apply_theme=util.FromCurdoc, always_new=True):
         code, place = importlib.import_module("bokeh.embed").components(model)
     return frame(place + code, [library], _height(getattr(model, "height", None), 450))
-
-
-def _bokeh_source() -> str:
-    return ";\n".join(importlib.import_module("bokeh.resources").INLINE.js_raw)
 
 
 def javascript(code: Any) -> Dict[str, Any]:
@@ -107,18 +103,14 @@ def javascript(code: Any) -> Dict[str, Any]:
     return frame(f'<div id="element"></div>{script(run)}', [], _LEAST_HEIGHT)
 
 
-def scripted_html(markup: str) -> Dict[str, Any]:
-    """HTML with scripts, with what it loads from files or installed packages put in."""
-    return frame(*offline(markup))
-
-
 #: What makes a frame of a value, by MIME type.
 CONVERTERS: Dict[str, Callable[[Any], Dict[str, Any]]] = {"application/vnd.plotly.v1+json": plotly, VIEW: widget}
 
 
 def _converter(mime: str, value: Any) -> Callable[[Any], Dict[str, Any]] | None:
     if mime == "text/html":
-        return scripted_html if isinstance(value, str) and _SCRIPTED.search(value) else None
+        is_framed = isinstance(value, str) and _FRAMED.search(value)
+        return (lambda markup: frame(*offline(markup))) if is_framed else None
     return vega if _VEGA.match(mime) else CONVERTERS.get(mime)
 
 
@@ -126,9 +118,6 @@ def converted(data: Dict[str, Any]) -> Dict[str, Any]:
     """Return the bundle with a frame in place of the types that only scripts can draw."""
     if FRAME in data:
         return data
-    markup = data.get("text/html")
-    if isinstance(markup, str):
-        data = {**data, "text/html": without_scripts(markup)}
     for mime, value in sorted(data.items(), key=lambda item: item[0] == "text/html"):
         # Libraries send code beside HTML, which is drawn without it.
         convert = javascript if mime in _JAVASCRIPT and "text/html" not in data else _converter(mime, value)
@@ -143,50 +132,6 @@ def converted(data: Dict[str, Any]) -> Dict[str, Any]:
             kept["text/plain"] = "alt.Chart(...)"
         return {**kept, FRAME: made}
     return data
-
-
-# Makes HTML that can do without scripts do without: it is then shown in the page and not in a frame.
-#
-# Two kinds: sound and video from files, which a page could not load, are put in; estimators of scikit-learn lose their
-# script, which copies names and picks colours for a dark page.
-
-_MOST_BYTES = 8 << 20
-_PLAYER = re.compile(r"<(?:audio|video)\b", re.IGNORECASE)
-_FILE = re.compile(r"(<(?:audio|video|source)\b[^<>]*?\ssrc=)\"([^\":?]+)\"", re.IGNORECASE)
-_ESTIMATOR = '<div id="sk-container-id-'
-_SCRIPT = re.compile(r"<script>.*?</script>", re.DOTALL)
-_COPY_BUTTON = re.compile(r"<button\b[^<>]*?\bclass=\"copy-paste-icon\"[^<>]*>\s*</button>", re.DOTALL)
-_COPY_SIGN = re.compile(r"background-image:\s*url\([^()]*\);")
-_LIGHT = re.compile(r"\.sk-global\.light\s*\{[^{}]*\}")
-#: The colours of the page, whether it is light or dark; those of a light page where it has none.
-_COLOURS = (
-    ".sk-global { --sklearn-color-text-on-default-background: var(--jp-content-font-color0, black); "
-    "--sklearn-color-background: var(--jp-layout-color0, white); "
-    "--sklearn-color-border-box: var(--jp-content-font-color0, black); --sklearn-color-icon: #787878; }"
-)
-
-
-def without_scripts(markup: str) -> str:
-    """Return the markup, changed where it is of one of the two kinds."""
-    if _PLAYER.search(markup):
-        return _FILE.sub(_put_in, markup)
-    if _ESTIMATOR in markup:
-        return _LIGHT.sub(_COLOURS, _COPY_SIGN.sub("", _COPY_BUTTON.sub("", _SCRIPT.sub(_unless_own, markup))))
-    return markup
-
-
-def _unless_own(script: Match[str]) -> str:
-    return "" if "forceTheme(" in script[0] else script[0]
-
-
-def _put_in(match: Match[str]) -> str:
-    path = html.unescape(match[2])
-    kind = mimetypes.guess_type(path)[0] or ""
-    if not kind.startswith(("audio/", "video/")) or not os.path.isfile(path) or os.path.getsize(path) > _MOST_BYTES:
-        return match[0]
-    with open(path, "rb") as file:
-        data = base64.b64encode(file.read(_MOST_BYTES)).decode()
-    return f'{match[1]}"data:{kind};base64,{data}"'
 
 
 # What an ``Output`` widget gets of a MIME bundle: frames draw figures, pictures, HTML and text; Markdown is HTML.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import html
+import mimetypes
 import os
 import re
 import sys
@@ -24,8 +25,11 @@ _FILE_FRAME = re.compile(r"\s*<iframe\b[^<>]*?\ssrc=\"([^\":?]+\.html?)\"[^<>]*>
 _FRAME_HEIGHT = re.compile(r"\sheight=\"(\d{1,4})(?:px)?\"")
 _SCRIPT = re.compile(r"<script\b[^<>]*?\ssrc=[\"']([^\"']+)[\"'][^<>]*>\s*</script>", re.IGNORECASE)
 _STYLE_SHEET = re.compile(r"<link\b[^<>]*?\shref=[\"']([^\"']+\.css)[\"'][^<>]*>", re.IGNORECASE)
+_PLAYED = re.compile(r"(<(?:audio|video|source)\b[^<>]*?\ssrc=)\"([^\":?]+)\"", re.IGNORECASE)
 _ITABLES = re.compile(r"window\.(_itables_[0-9_a-z]+)\b")
 _ICON_FONT = re.compile(r"<link\b[^<>]*?\shref=[\"'][^\"'<>]*font-awesome[^<>]*>", re.IGNORECASE)
+#: What a frame with a sound is high where no extension of ours adapts it.
+_AUDIO_HEIGHT = 80
 _NO_LEAFLET = (
     "<p>This map is drawn by Leaflet, which a frame cannot load from the network. "
     "Install it beside the map's own package: pip install XStatic-Leaflet XStatic-jQuery</p>"
@@ -57,30 +61,32 @@ def offline(markup: str) -> Tuple[str, List[str], int | None]:
         markup = html.unescape(wrapped[1] or wrapped[2] or "")
     libraries: List[str] = []
 
-    def script(match: Match[str]) -> str:
+    def loaded(match: Match[str]) -> str:
         known = packaged(match[1])
         if known:
             libraries.append(known)
             return ""
         path = os.path.join(folder, html.unescape(match[1]))
-        return "<script>" + _text(path).replace("</", "<\\/") + "</script>" if _is_small(path) else match[0]
+        tag = "script" if match[0][1:7].lower() == "script" else "style"
+        return f"<{tag}>" + _text(path).replace("</", "<\\/") + f"</{tag}>" if _is_small(path) else match[0]
 
-    def style(match: Match[str]) -> str:
-        known = packaged(match[1])
-        if known:
-            libraries.append(known)
-            return ""
-        path = os.path.join(folder, html.unescape(match[1]))
-        return "<style>" + _text(path).replace("</", "<\\/") + "</style>" if _is_small(path) else match[0]
+    def played(match: Match[str]) -> str:
+        path = os.path.join(folder, html.unescape(match[2]))
+        kind = mimetypes.guess_type(path)[0] or ""
+        is_player = kind.startswith(("audio/", "video/")) and _is_small(path)
+        return f'{match[1]}"{as_data(path, kind)}"' if is_player else match[0]
 
     if len(markup) <= _MOST_BYTES:
-        markup = _STYLE_SHEET.sub(style, _SCRIPT.sub(script, markup))
+        markup = _PLAYED.sub(played, markup)
+        markup = _STYLE_SHEET.sub(loaded, _SCRIPT.sub(loaded, markup))
     if _ITABLES.search(markup) and "itables.javascript" in sys.modules:
         libraries.append(LIBRARIES.from_source("itables", _itables))
     if "animation" in markup and "fa fa-" in markup and _ICON_FONT.search(markup):
         markup = _PLAYER_STYLE + _ICON_FONT.sub("", markup)
     if "L.map(" in markup and not package_folder("leaflet"):
         markup = _NO_LEAFLET + markup
+    if height is None and "<audio" in markup and "<video" not in markup:
+        height = _AUDIO_HEIGHT
     return markup, list(dict.fromkeys(libraries)), height
 
 
@@ -125,7 +131,7 @@ def packaged(address: str) -> str:
     if _LEAFLET.search(address) and package_folder("leaflet"):
         return LIBRARIES.from_source("leaflet", _leaflet)
     if _JQUERY.search(address) and package_folder("jquery"):
-        return LIBRARIES.from_file("jquery", os.path.join(package_folder("jquery"), "jquery.min.js"))
+        return LIBRARIES.from_source("jquery", lambda: _read(os.path.join(package_folder("jquery"), "jquery.min.js")))
     if _ICONS.search(address):
         return icons()
     return ""
@@ -150,7 +156,7 @@ def _vis(version: str) -> str:
     if package is None:
         return ""
     path = os.path.join(os.path.dirname(package.__file__ or ""), "lib", f"vis-{version}", "vis-network.min.js")
-    return LIBRARIES.from_file("vis-network", path) if os.path.isfile(path) else ""
+    return LIBRARIES.from_source(f"vis-network {version}", lambda: _read(path)) if os.path.isfile(path) else ""
 
 
 def _leaflet() -> str:
@@ -182,11 +188,11 @@ def style_sheet(path: str) -> str:
     return _PLACE_OF_FILE.sub(put_in, _read(path))
 
 
-def as_data(path: str) -> str:
-    """Return a picture or font as a data URL."""
+def as_data(path: str, kind: str = "") -> str:
+    """Return a file as a data URL: a picture or font, or of this type."""
     with open(path, "rb") as file:
         packed = base64.b64encode(file.read()).decode("ascii")
-    return f"data:{_KINDS[os.path.splitext(path)[1]]};base64,{packed}"
+    return f"data:{kind or _KINDS[os.path.splitext(path)[1]]};base64,{packed}"
 
 
 def _added(style: str) -> str:

@@ -19,18 +19,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Mapping
 
     Hook = Callable[[Any], None]
-    from typing import Any, Dict
-
-
-def show(data: Dict[str, Any]) -> None:
-    """Show a bundle as ``display`` does."""
-    shell: Any = get_ipython()
-    shell.display_pub.publish(data)
-
-
-def plotly_renderers(module: Any) -> None:
-    """Show Plotly figures as data. A page would otherwise get markup that loads plotly.js from the network."""
-    module.renderers.default = "plotly_mimetype"
 
 
 def plotly_imports(module: Any) -> None:
@@ -45,11 +33,6 @@ def plotly_imports(module: Any) -> None:
     module.get_module = get_module
 
 
-def altair_renderers(module: Any) -> None:
-    """Show Altair charts as data, as for Plotly."""
-    module.renderers.enable("mimetype")
-
-
 def bokeh_notebook(module: Any) -> None:
     """Show Bokeh figures with ``show`` after ``output_notebook``, as its documentation says."""
 
@@ -61,7 +44,8 @@ def bokeh_notebook(module: Any) -> None:
             raise RuntimeError("notebook_handle=True needs a connection to the page, which a sandbox does not give it")
         if obj not in state.document.roots:
             state.document.add_root(obj)
-        show({FRAME: bokeh(obj), "text/plain": repr(obj)})
+        shell: Any = get_ipython()
+        shell.display_pub.publish({FRAME: bokeh(obj), "text/plain": repr(obj)})
 
     module.load_notebook, module.show_doc = load_notebook, show_doc
 
@@ -89,11 +73,6 @@ def tqdm_bars(module: Any) -> None:
         module.tqdm, module.trange = notebook.tqdm, notebook.trange
 
 
-def widget_outputs(module: Any) -> None:
-    """Let ``Output`` widgets catch displays."""
-    catch_outputs(module, screen_of_cells())
-
-
 def screen_of_cells() -> Any:
     """Return where displays of cells go."""
     from ..display import SCREEN
@@ -104,8 +83,9 @@ def screen_of_cells() -> Any:
 #: Libraries of figures and tables, and what sets each of them up when it has been imported.
 FIGURES = {
     "_plotly_utils.optional_imports": plotly_imports,
-    "plotly.io._renderers": plotly_renderers,
-    "altair": altair_renderers,
+    # As data: a page would otherwise get markup that loads the libraries from the network.
+    "plotly.io._renderers": lambda module: setattr(module.renderers, "default", "plotly_mimetype"),
+    "altair": lambda module: module.renderers.enable("mimetype"),
     "bokeh.io.notebook": bokeh_notebook,
     "itables.javascript": itables_offline,
 }
@@ -118,7 +98,7 @@ def install() -> None:
         "rich.console": rich_pages,
         "tqdm.autonotebook": tqdm_bars,
         "comm": COMMS.install,
-        "ipywidgets.widgets.widget_output": widget_outputs,
+        "ipywidgets.widgets.widget_output": lambda module: catch_outputs(module, screen_of_cells()),
     }
     AfterImport(hooks).install()
 

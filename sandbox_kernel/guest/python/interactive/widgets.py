@@ -134,13 +134,12 @@ def _manager() -> str:
 
 def _module(name: str, path: str) -> str:
     """Return the file of a widget, with the pictures that it would load put in."""
-    source = _PICTURE.sub(lambda match: _put_in(match, os.path.dirname(path)), _text(path))
-    return f"window.sandboxModule = {name!r};\n" + source
 
+    def put_in(match: Match[str]) -> str:
+        picture = os.path.join(os.path.dirname(path), match[1])
+        return as_json(as_data(picture)) if os.path.isfile(picture) else match[0]
 
-def _put_in(match: Match[str], folder: str) -> str:
-    path = os.path.join(folder, match[1])
-    return as_json(as_data(path)) if os.path.isfile(path) else match[0]
+    return f"window.sandboxModule = {name!r};\n" + _PICTURE.sub(put_in, _text(path))
 
 
 class _Caught(io.StringIO):

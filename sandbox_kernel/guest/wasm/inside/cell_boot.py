@@ -419,24 +419,6 @@ def begin(env: dict[str, str] | None = None) -> None:
         sys.path.append(_PACKAGES)
 
 
-def load(path: str, modules: list[str]) -> None:
-    """Import packages, while an image with them is made; reports those that fail, which may need another package."""
-    sys.path.append(path)
-    failed = []
-    for name in modules:
-        try:
-            __import__(name)
-        except BaseException:  # the program that imports it will get the error
-            failed.append(name)
-    boot = sys.modules["_boot"]
-    boot._flushed(0)  # what they printed would be printed again by every program that begins with this memory
-    boot._baked.update(sys.modules)
-    sys.path_importer_cache.clear()
-    boot.gc.collect()
-    boot.gc.freeze()
-    _tell(op="loaded", failed=failed)
-
-
 def release() -> None:
     """Close files that only caches hold: ``importlib.metadata`` keeps the zip of the packages open."""
     metadata = sys.modules.get("importlib.metadata")
@@ -453,7 +435,7 @@ def turn() -> None:
     """
     try:
         order: dict[str, object] = json.loads(_posted(_NEXT))
-        functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, touch, renew, load, release)
+        functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, touch, renew, release)
         calls = {function.__name__: function for function in functions}
         arguments = order["arguments"]
         assert isinstance(arguments, list)

@@ -5,19 +5,14 @@ then the interpreter is whole and no Python function is running, so its memory c
 its functions and ``turn`` (of ``cell_boot.py``) by the addresses in the file that this program writes.
 """
 
-import _thread
 import atexit
-import functools
 import gc
 import json
 import logging
-import operator
 import os
 import random
-import signal
 import sys
 import time
-from collections.abc import Callable
 from types import ModuleType
 
 #: Modules that programs often import; they are in the image already.
@@ -27,11 +22,10 @@ glob graphlib hashlib heapq html importlib.resources importlib.util inspect io i
 logging math numbers operator pathlib pickle pprint queue random re secrets shutil signal sqlite3 statistics
 string struct tempfile textwrap time tokenize traceback types typing unittest unittest.mock urllib.parse uuid warnings
 xml.etree.ElementTree zipfile zlib"""
-#: Where the embedder puts the arguments and the environment of a program, as JSON after its size.
+#: Where the embedder puts the arguments and the environment of a program, after their size.
 buffer = bytearray()
-_BOOTED = 77
+_BOOTED, _OUT_OF_MEMORY = 77, 0x1000001
 _baked = set[str]()
-_kept: list[object] = []
 _threading: ModuleType | None = None
 
 
@@ -49,39 +43,6 @@ def settle() -> None:
     gc.freeze()
 
 
-def probe(number: signal.Signals = signal.SIGINT) -> None:
-    """Interrupt this interpreter with its own function, between two calls of the clock.
-
-    No Python code runs between these three calls, so the host sees the memory just before and just after; what has
-    changed is what an interrupt must write. The numbers are kept, so that no address is used twice.
-    """
-    try:
-        interrupt = functools.partial(_thread.interrupt_main, number)
-        calls: list[Callable[[], object]] = [time.time_ns, interrupt, time.time_ns]
-        _kept.extend(map(operator.call, calls))
-    except KeyboardInterrupt:
-        pass
-
-
-def probe_other() -> None:
-    """Do the same with another signal: what it does not set is the interrupt's own."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    probe(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, before)
-
-
-def interrupted() -> None:
-    """Call the clock, in which the host writes an interrupt, and say whether it came."""
-    try:
-        time.time_ns()
-        for _ in range(1000):
-            pass
-    except KeyboardInterrupt:
-        _kept.clear()
-        with open("/box/interrupted", "w") as file:
-            file.write("interrupted")
-
-
 def wake(argv: list[str], environ: dict[str, str]) -> None:
     """Set what a new process would have: arguments, variables, random numbers, the time of its start."""
     os.environ.clear()
@@ -93,12 +54,17 @@ def wake(argv: list[str], environ: dict[str, str]) -> None:
     sys.orig_argv[:] = argv
     sys.argv[:] = argv[1:] or [""]
     sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(":") if place]
+    # The packages of the sandbox; last, so that none takes the place of a module of Python itself.
+    if os.path.isdir("/wheels"):
+        sys.path += [f"/wheels/{name}" for name in sorted(os.listdir("/wheels")) if name.endswith(".whl")]
 
 
 def program() -> None:
     """Run the file that the arguments name, as ``python FILE …`` does; does not return."""
-    given = json.loads(buffer[4 : 4 + int.from_bytes(buffer[:4], "little")])
-    wake(given["argv"], given["env"])
+    given = buffer[4 : 4 + int.from_bytes(buffer[:4], "little")].decode("utf-8", "surrogateescape")
+    count, *words = given.split("\0")
+    argv, env = words[: int(count)], words[int(count) :]
+    wake(argv, dict(word.split("=", 1) for word in env))
     code: object = 0
     try:
         _run(sys.argv[0], sys.modules["__main__"].__dict__)
@@ -108,7 +74,7 @@ def program() -> None:
             print(code, file=sys.stderr)
             code = 1
     except BaseException as error:
-        code = 1
+        code = _OUT_OF_MEMORY if isinstance(error, MemoryError) else 1
         # The frames of this file are not the program's.
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_globals.get("__name__") == __name__:
@@ -165,11 +131,8 @@ def _boot(buffer_bytes: int) -> None:
     buffer.extend(bytes(buffer_bytes))
     for at in range(64):  # written byte by byte, so that the host finds this mark in one place only
         buffer[at] = at * 37 + 11 & 255
-    functions = (settle, probe, probe_other, interrupted, program, sys.modules["_sandbox"].turn)
-    entries = {entry.__name__: id(entry) for entry in functions}
-    facts = {"entries": entries, "function_bytes": type(_boot).__basicsize__}
     with open("/box/boot.json", "w") as file:
-        json.dump(facts, file)
+        json.dump({entry.__name__: id(entry) for entry in (settle, program, sys.modules["_sandbox"].turn)}, file)
     # Hidden for a moment: the interpreter would call its shutdown.
     _threading = sys.modules.pop("threading", None)
     # The last one to be registered is called first, before the interpreter takes anything down.

@@ -1,40 +1,21 @@
-"""Adapts CPython to WebAssembly; CPython imports it at its start, as ``sitecustomize``.
+"""Adapts CPython to WebAssembly, once when it has started.
 
 Runs inside the guest, on Python 3.12 and 3.15. There are no sockets, so asyncio's event loop gets a selector that only
-sleeps. A program that ends with a MemoryError gets a special exit code, because the error is not visible from outside.
-Modules of the work folder are not compiled to files, which the user did not make.
+sleeps. Modules of the work folder are not compiled to files, which the user did not make.
 """
 
 from __future__ import annotations
 
 import _thread
-import os
 import sys
-import traceback
 
 TYPE_CHECKING = False  # importing typing would make every start slower
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType, TracebackType
+    from types import ModuleType
     from typing import NoReturn
 
-#: The exit code that stands for "1, because memory ran out"; the same number is in the catalogue.
-_OUT_OF_MEMORY = 0x1000001
-
-
-def _excepthook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    traceback.print_exception(kind, value, trace)
-    if issubclass(kind, MemoryError):
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                pass
-        os._exit(_OUT_OF_MEMORY)
-
-
-sys.excepthook = _excepthook
 sys.dont_write_bytecode = True
 
 

