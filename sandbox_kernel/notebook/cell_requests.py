@@ -79,7 +79,10 @@ class CellRequests:
         name = number + self._uncounted
         if counted:
             self._number, name = number, number
-            self._remember(number, cell_id)
+            if isinstance(cell_id, str) and 0 < len(cell_id) <= 64:
+                self._ran[number] = cell_id
+                if len(self._ran) > _MOST_CELLS:
+                    del self._ran[next(iter(self._ran))]
         elif not silent:
             self._uncounted += 1
         if is_question(code):
@@ -112,12 +115,6 @@ class CellRequests:
         reply = done.reply or unanswered(expressed)
         parts = {"payload": payload(reply, str(code)), "user_expressions": expressions(reply)}
         return {"status": "ok", "execution_count": number, **parts}
-
-    def _remember(self, number: int, cell_id: object) -> None:
-        if isinstance(cell_id, str) and 0 < len(cell_id) <= 64:
-            self._ran[number] = cell_id
-            if len(self._ran) > _MOST_CELLS:
-                del self._ran[next(iter(self._ran))]
 
     # -- what the ``Wire`` of a cell needs ---------------------------------------------------------------------------
 
