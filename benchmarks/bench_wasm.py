@@ -84,13 +84,11 @@ class Goals:
 
 
 def starts(backend: WasmBackend, rounds: int, peers: Peers, goals: Goals) -> str:
-    checking = WasmBackend(pool_size=1, check_types=True)
     cases: dict[str, Callable[[], object]] = {
         "python3 -c 'print(1)'": plain(sys.executable, "-c", "print(1)"),
         "wasm hello": fresh(backend, "wasm", HELLO),
         "javascript": fresh(backend, "javascript", "console.log(1)"),
         "typescript": fresh(backend, "typescript", "console.log(1 as number)"),
-        "typescript, types checked": fresh(checking, "typescript", "console.log(1 as number)"),
         "command": fresh(backend, "command", "echo 1"),
         "python (light)": fresh(backend, "python", "print(1)"),
         "python (light), nine imports": fresh(backend, "python", NINE_IMPORTS),

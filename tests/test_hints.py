@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox_kernel.agent.answer import result_answer, with_hints
+from sandbox_kernel.agent.tool import result_answer, with_hints
 from sandbox_kernel.errors import ExecutionFailed, SandboxTimeout
 from sandbox_kernel.model import CellError, ExecResult, NoteKind, Status, Violation, notes
 from sandbox_kernel.model.hints import Spelling, Stumble, hints, spelled

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from sandbox_kernel.agent.answer import Answer, as_text, error_answer
-from sandbox_kernel.agent.tool import SandboxTool, shown
+from sandbox_kernel.agent.tool import Answer, SandboxTool, as_text, error_answer, shown
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.wire import no_key_twice
 

@@ -170,13 +170,7 @@ class BlockingBackend(SandboxBackend):
 
     @abstractmethod
     def run(self, request: ExecRequest, context: RunContext = ALONE) -> ExecResult:
-        """Run one request on the calling thread, which also calls ``on_output`` and ``on_usage``; returns its result.
-
-        Args:
-            request: The program, its input, files and limits.
-            context: What the caller hears of the run, and lends to it.
-
-        """
+        """Run one request on the calling thread, which also calls ``on_output`` and ``on_usage``."""
 
     async def execute(
         self,
@@ -189,14 +183,8 @@ class BlockingBackend(SandboxBackend):
     ) -> ExecResult:
         """Run one request in a thread; see ``SandboxBackend.execute``.
 
-        Args:
-            request: The program, its input, files and limits.
-            on_output: Called as ``on_output(stream, text)`` on this event loop while output arrives.
-            cancel: Setting this event ends the run with the status ``interrupted``.
-            on_input: As in ``Events``, but called on this event loop; may be a coroutine function.
-            context: The rest of what the caller hears, on the thread that runs, and lends. Coroutine functions run on
-                this event loop.
-
+        ``on_input`` is as in ``Events``, but called on this event loop; it may be a coroutine function. ``context`` is
+        the rest of what the caller hears, on the thread that runs, and lends. Coroutine functions run on this loop.
         """
         # importing asyncio takes longer than a run
         import asyncio

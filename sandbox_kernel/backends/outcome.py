@@ -185,17 +185,13 @@ BESIDE = notes.network_beside_proxy()
 
 @dataclass(frozen=True)
 class NetworkSigns:
-    """What may tell that a program wanted the network.
+    """What may tell that a program wanted the network."""
 
-    Args:
-        stderr: What the program wrote; its end may hold a complaint about the network.
-        code: The source of the program, which may name the host.
-        tried: Host names that the program looked up in vain, as its worker says; it may have caught the error.
-
-    """
-
+    #: Its end may hold a complaint about the network.
     stderr: str = ""
+    #: The source may name the host.
     code: str = ""
+    #: Host names that the program looked up in vain, as its worker says; it may have caught the error.
     tried: tuple[str, ...] = ()
 
     @property
@@ -220,15 +216,10 @@ class NetworkSigns:
 def network_notes(
     policy: SandboxPolicy, signs: NetworkSigns, known: Iterable[Note], *, can_open: bool = True
 ) -> tuple[Note, ...]:
-    """The notes on the network of a run or a cell behind walls.
+    """The notes on the network of a run or a cell behind walls, besides its ``known`` notes.
 
-    Args:
-        policy: what the run may reach.
-        signs: what may tell that the program wanted the network.
-        known: the other notes of the run. A program that asked the proxy for a host that cannot be reached used the
-            proxy, so it needs no hint to use it.
-        can_open: whether these walls can open single hosts. A right that nobody can give is not offered.
-
+    A program that asked the proxy for a host that cannot be reached used the proxy, so it needs no hint to use it.
+    ``can_open``: these walls can open single hosts. A right that nobody can give is not offered.
     """
     complained = signs.complained
     if not policy.network and not policy.network_rules:

@@ -68,28 +68,23 @@ class BoxFiles:
     @property
     def files(self) -> Mapping[str, bytes]:
         """Contents of all regular files by path. A file is read when its key is looked up; links are left out."""
-        self._check_alive()
-        return self._folder.files()
+        return self._alive().files()
 
     def read_file(self, path: str | os.PathLike[str]) -> bytes:
         """Return the whole content of one file."""
-        self._check_alive()
-        return self._folder.read(plain_path(path))
+        return self._alive().read(plain_path(path))
 
     def read_file_part(self, path: str | os.PathLike[str], offset: int, most: int) -> tuple[bytes, int]:
         """Return at most ``most`` bytes of a file from ``offset`` on, and the size of the whole file."""
-        self._check_alive()
-        return self._folder.read_part(plain_path(path), offset, most)
+        return self._alive().read_part(plain_path(path), offset, most)
 
     def write_file(self, path: str | os.PathLike[str], data: bytes | str) -> None:
         """Create or replace a file, and missing folders, for later runs and sessions; text is written as UTF-8."""
-        self._check_alive()
-        self._folder.write(plain_path(path), data)
+        self._alive().write(plain_path(path), data)
 
     def remove_file(self, path: str | os.PathLike[str]) -> None:
         """Remove a file, or a folder with everything in it."""
-        self._check_alive()
-        self._folder.remove(plain_path(path))
+        self._alive().remove(plain_path(path))
 
     def copy_in(self, folder: str | os.PathLike[str], path: str, *, again: bool = False) -> tuple[str, ...]:
         """Copy a file or folder below a folder of the host to the same path in ``/box``; returns the files' paths.
@@ -112,16 +107,14 @@ class BoxFiles:
 
     def list_dir(self, path: str | os.PathLike[str] = ".") -> tuple[DirEntry, ...]:
         """List one folder, sorted by name: its files, folders and links."""
-        self._check_alive()
-        return self._folder.list_dir(plain_path(path))
+        return self._alive().list_dir(plain_path(path))
 
     def diff(self) -> tuple[FsChange, ...]:
         """List what runs, sessions and ``write_file`` have created, modified or deleted since the sandbox was made.
 
         With ``here`` this is what differs from the user's folder, and what ``apply`` would write there.
         """
-        self._check_alive()
-        return self._folder.diff()
+        return self._alive().diff()
 
     def _link(self) -> FolderLink:
         """Return a new session's share in the work folder."""
@@ -133,11 +126,10 @@ class BoxFiles:
 
     def provision(self, manifest: Manifest | object) -> None:
         """Write what a ``Manifest``, or its JSON form, lists into the work folder; checks all of it first."""
-        self._check_alive()
         from sandbox_kernel.workspace.manifest import Manifest
 
         wanted = manifest if isinstance(manifest, Manifest) else Manifest.from_document(manifest)
-        with self._folder.changing() as root:
+        with self._alive().changing() as root:
             wanted.provision(root)
 
     def snapshot(self, path: str | os.PathLike[str]) -> tuple[Skipped, ...]:
@@ -145,10 +137,9 @@ class BoxFiles:
 
         Returns what was left out because a tar file cannot hold it, each with the reason.
         """
-        self._check_alive()
         from sandbox_kernel.workspace.archive import save
 
-        with self._folder.lock:
+        with self._alive().lock:
             return save(self._folder.opened(), path)
 
     def resume(self, path: str | os.PathLike[str]) -> None:
@@ -156,10 +147,9 @@ class BoxFiles:
 
         The tar file is treated as hostile: nothing is written unless every member is acceptable.
         """
-        self._check_alive()
         from sandbox_kernel.workspace.archive import restore
 
-        with self._folder.changing() as root:
+        with self._alive().changing() as root:
             if root.list_dir("."):
                 raise InvalidRequest(f"{os.fspath(path)!r} is resumed in a new sandbox; this one has files already")
             restore(path, root)
@@ -257,6 +247,10 @@ class BoxFiles:
         if self._here is None:
             raise InvalidRequest(f"{asked} is for a sandbox that works on a folder; make it with Sandbox(here='.')")
         return self._here
+
+    def _alive(self) -> BoxFolder:
+        self._check_alive()
+        return self._folder
 
     def _check_alive(self) -> None:
         if self._destroyed:

@@ -114,8 +114,12 @@ def check_samples(
     def check(place: int) -> Checked:
         task, number, completion = numbered[place]
         checked = check_correctness(problems[task], completion, timeout, number, box=where)
-        with writing:
-            _append(results, checked, digests[place])
+        if results is not None:
+            line = json.dumps({**checked, "digest": digests[place]}).encode() + b"\n"
+            with writing, open(results, "a+b") as file:
+                size = file.seek(0, os.SEEK_END)
+                cut_off = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+                file.write((b"\n" if cut_off else b"") + line)
         return checked
 
     made = check_each(check, left, max_workers, progress, done_before=len(found))
@@ -155,15 +159,6 @@ def _known(results: str | os.PathLike[str] | None) -> dict[str, Checked]:
             passed, result = read["passed"] is True, str(read["result"])
             known[str(read["digest"])] = Checked(task_id="", passed=passed, result=result, completion_id=None)
     return known
-
-
-def _append(results: str | os.PathLike[str] | None, checked: Checked, digest: str) -> None:
-    if results is not None:
-        with open(results, "a+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            cut_off = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-            line = json.dumps({**checked, "digest": digest}).encode()
-            file.write((b"\n" if cut_off else b"") + line + b"\n")
 
 
 def code_eval(

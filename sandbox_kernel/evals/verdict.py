@@ -24,7 +24,7 @@ from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import check_timeout
 from sandbox_kernel.model import Status
-from sandbox_kernel.policy.places import AccessMode
+from sandbox_kernel.policy.sandbox_policy import AccessMode
 
 #: The memory limit of one program in MB.
 MEMORY_MB = 4096

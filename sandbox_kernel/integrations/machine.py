@@ -94,13 +94,14 @@ class SandboxMachine:
 
         """
         with self._lock:
-            source = "/dev/null"
+            source = ""
             if stdin is not None:
-                source = f"{WORK}/{self._bring(stdin.encode() if isinstance(stdin, str) else stdin)}"
+                source = f"{_TRANSFER}/{next(self._numbers)}"
+                self._session.write_file(source, stdin.encode() if isinstance(stdin, str) else stdin)
             cell = _cell(command, source=source, cwd=cwd, env=env, together=together)
             result = self._session.run(cell, DEFAULT_TIMEOUT_S if timeout is None else timeout)
-            if stdin is not None:
-                self._session.run(f"rm -f {source}")
+            if source and result.rolled_back:
+                self._session.run(f"rm -f {WORK}/{source}")
             return result
 
     def explore(self, commands: Sequence[str], timeout: float | None = None) -> Exploration:
@@ -112,41 +113,32 @@ class SandboxMachine:
     def write(self, path: str, data: bytes) -> None:
         """Write a file; makes its folders. A relative path begins at ``/box``. Raises the ``OSError`` of ``open``."""
         target = self._quoted(path)
-        with self._lock:
-            waiting = f"{WORK}/{self._bring(data)}"
-            done = self._session.run(
-                f"cd {WORK}; if [ -d {target} ]; then rm -f {waiting}; ( exit {_DIRECTORY} ); else "
-                f'mkdir -p -- "$(dirname -- {target})" && cat {waiting} > {target} && rm -f {waiting} '
-                f"|| {{ rm -f {waiting}; ( exit {_DENIED} ); }}; fi"
-            )
+        done = self.run(
+            f"[ ! -d {target} ] || exit {_DIRECTORY}; "
+            f'mkdir -p -- "$(dirname -- {target})" && cat > {target} || exit {_DENIED}',
+            stdin=data,
+        )
         self._check(done, path)
 
-    def read(self, path: str, most_bytes: int | None = None) -> bytes:
+    def read(self, path: str, most_bytes: int = 1 << 62) -> bytes:
         """Return the content of a file. A relative path begins at ``/box``. Raises the ``OSError`` of ``open``.
 
         ``most_bytes``: raises ``ValueError`` for a larger file.
         """
         source, name = self._quoted(path), f"{_TRANSFER}/{next(self._numbers)}"
         with self._lock:
-            done = self._session.run(
-                f"cd {WORK}; mkdir -p {_TRANSFER}; if [ -d {source} ]; then ( exit {_DIRECTORY} ); "
-                f"elif [ ! -e {source} ]; then ( exit {_MISSING} ); "
-                f"elif [ ! -r {source} ]; then ( exit {_DENIED} ); else stat -Lc %s -- {source}; fi"
+            done = self.run(
+                f"[ ! -d {source} ] || exit {_DIRECTORY}; [ -e {source} ] || exit {_MISSING}; "
+                f"[ -r {source} ] || exit {_DENIED}; mkdir -p {_TRANSFER}; size=$(stat -Lc %s -- {source}); "
+                f"echo $size; [ $size -gt {most_bytes} ] || cat -- {source} > {name}"
             )
             self._check(done, path)
-            if most_bytes is not None and int(done.stdout or 0) > most_bytes:
+            if int(done.stdout) > most_bytes:
                 raise ValueError(f"{path} has {done.stdout.strip()} bytes, more than {most_bytes}")
-            self._check(self._session.run(f"cd {WORK}; cat -- {source} > {name}"), path)
             try:
                 return self._session.read_file(name)
             finally:
                 self._session.run(f"rm -f {WORK}/{name}")
-
-    def _bring(self, data: bytes) -> str:
-        """Write data to a new file in the work folder and return its name."""
-        name = f"{_TRANSFER}/{next(self._numbers)}"
-        self._session.write_file(name, data)
-        return name
 
     @staticmethod
     def _quoted(path: str) -> str:
@@ -167,12 +159,12 @@ class SandboxMachine:
 def _cell(
     command: str | Sequence[str],
     *,
-    source: str = "/dev/null",
+    source: str = "",
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
     together: bool = False,
 ) -> str:
-    """Return the cell that runs a command; ``source`` is the file of its standard input."""
+    """Return the cell that runs a command; ``source`` is the file of its standard input, which goes."""
     for name in env or {}:
         if not name.isidentifier() or not name.isascii():
             raise InvalidRequest(f"{name!r:.80} is no name of a variable; use letters, digits and _")
@@ -180,7 +172,8 @@ def _cell(
     given.append(f"cd -- {shlex.quote(cwd)}" if cwd else f"cd {WORK}")
     started = f"bash -c {shlex.quote(command)}" if isinstance(command, str) else shlex.join(command)
     code = " && ".join([*given, f"exec {started}"])
-    return f"cd {WORK}; ( {code} ) < {source}{' 2>&1' if together else ''}"
+    taken = f"rm -f {source}; " if source else ""
+    return f"cd {WORK}; {{ {taken}( {code} ); }} < {source or '/dev/null'}{' 2>&1' if together else ''}"
 
 
 def ended(result: ExecResult, timeout: float) -> tuple[int, str]:

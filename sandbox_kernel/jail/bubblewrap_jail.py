@@ -14,11 +14,11 @@ from sandbox_kernel.errors import EnforcerUnavailable, PolicyViolation
 from sandbox_kernel.jail.accounting.meter import MAX_INODES, Disk
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
-from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail, JailCommand
+from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail
 from sandbox_kernel.jail.root_user import is_closed, package_of, plan_stage, reachable_by_all
 from sandbox_kernel.jail.rules import seccomp
 from sandbox_kernel.jail.rules.bubblewrap import NAME, bubblewrap_args, find_bwrap
-from sandbox_kernel.jail.spawner import viewed_places
+from sandbox_kernel.jail.spawner import SpawnOrder, viewed_places
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.jail.walls import GUEST, HERE, WORK, Places, Walls
 from sandbox_kernel.policy import Grant
@@ -88,7 +88,7 @@ class BubblewrapJail(NamespaceJail):
         self._shown = walls
         self._launch()
 
-    def _command(self, control: int, channel: int) -> JailCommand:
+    def _command(self, control: int, channel: int) -> SpawnOrder:
         """See ``Jail``."""
         walls = self._shown = _with_runtime_kept(self.walls)
         _check_places((*walls.runtime, *walls.grants))
@@ -102,7 +102,7 @@ class BubblewrapJail(NamespaceJail):
             str(control), str(channel), *map(str, passed), *walls.preload,
         ]  # fmt: skip
         command = _bubblewrap_command(walls, self.uid, filter_fd, info_fd, inner, self._child_fds)
-        return replace(command, passed=(info_fd, *own, *command.passed))
+        return replace(command, pass_fds=(info_fd, *own, *command.pass_fds))
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """Return the filter for bubblewrap to load, and descriptors to pass to the init."""
@@ -201,7 +201,7 @@ def _with_runtime_kept(walls: Walls) -> Walls:
 
 def _bubblewrap_command(
     walls: Walls, uid: int | None, filter_fd: int | None, info_fd: int, inner: list[str], opened: list[int]
-) -> JailCommand:
+) -> SpawnOrder:
     """Return the command that builds the walls, and the descriptors that carry its arguments.
 
     If the host is root, the unprivileged user of the jail may not reach the paths that are to be shown. Then a view
@@ -228,7 +228,7 @@ def _bubblewrap_command(
 
     if uid is None or (not granted and all(reachable_by_all(path) for path in (*shared, bwrap))):
         write_args(None)
-        return JailCommand([bwrap, "--args", str(args_fd), "--", *inner], uid, (args_fd,))
+        return SpawnOrder([bwrap, "--args", str(args_fd), "--", *inner], (args_fd,), uid=uid)
     package = package_of(bwrap)
     closed = frozenset(path for path in (*shared, package or bwrap) if is_closed(path))
     # Paths that other users cannot read need the stage, which maps their owner for one sandbox. All share the view.
@@ -236,11 +236,11 @@ def _bubblewrap_command(
     if view is not None:
         write_args(view)
         program = view[bwrap] if package is None else view[package] + bwrap.removeprefix(package)
-        return JailCommand([program, "--args", str(args_fd), "--", *inner], uid, (args_fd,), view)
+        return SpawnOrder([program, "--args", str(args_fd), "--", *inner], (args_fd,), uid=uid, view=view)
     known = {**dict.fromkeys(here, walls.here_id), **{grant.source: grant.identity for grant in walls.grants}}
     stage = plan_stage(uid, shared, granted, bwrap, args_fd, closed=closed, alone=frozenset(here), identities=known)
     write_args(stage.sources)
     plan_fd = memory_file("plan", stage.plan)
     opened.append(plan_fd)
     start = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-c", start_of("root.root_stage")]
-    return JailCommand([*start, guest, str(plan_fd), "--", *inner], None, (args_fd, plan_fd))
+    return SpawnOrder([*start, guest, str(plan_fd), "--", *inner], (args_fd, plan_fd))

@@ -88,14 +88,10 @@ def judge(
     own: Status = Status.KILLED,
     survived: Limit | None = None,
 ) -> Verdict:
-    """Status and limit: memory counts first, then what the host stopped it for, then how it ended by itself.
+    """Status and limit: memory counts first, then what the host stopped it for, then how it ended by itself (``own``).
 
-    Args:
-        out_of_memory: memory ended it, by the counters of the kernel and the meter or by a failed allocation.
-        stopped_by: what the host ended it for; None when it ended by itself.
-        own: the status of a program that ended by itself.
-        survived: a limit that it met and that did not end it.
-
+    ``out_of_memory``: by the counters of the kernel and the meter, or by a failed allocation. ``survived``: a limit
+    that it met and that did not end it.
     """
     if out_of_memory:
         return Verdict(Status.MEMORY_EXCEEDED, Limit.MEMORY)
@@ -109,13 +105,8 @@ def survived_limit(
 ) -> Limit | None:
     """The limit that a program met and lived through, or ended for by itself.
 
-    Args:
-        kills: the kernel killed one of its processes for memory.
-        forks_refused: the kernel refused it a process.
-        said: the limits that the program says it met, where the kernel has no counter.
-        disk_full: its disk filled up.
-        truncated: part of its output was dropped.
-
+    ``kills``: the kernel killed one of its processes for memory. ``said``: the limits that the program says it met,
+    where the kernel has no counter. ``truncated``: part of its output was dropped.
     """
     if kills:
         return Limit.MEMORY

@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
 import signal
 import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from sandbox_kernel.errors import EnforcerFailed, PolicyViolation
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroups import GROUP_PREFIX
 from sandbox_kernel.jail.accounting.meter import Disk, Meter, make_meter
 from sandbox_kernel.jail.gate_messages import AHEAD, Inbox, frame, warm_order
 from sandbox_kernel.jail.proof_record import forget_proof
 from sandbox_kernel.jail.root_user import own_user
-from sandbox_kernel.jail.spawner import VIEW_THREAD, SpawnOrder, show_view, spawn
+from sandbox_kernel.jail.spawner import SpawnOrder, spawn
 from sandbox_kernel.jail.streams import CHUNK, readable
 from sandbox_kernel.jail.walls import Places, Walls
 from sandbox_kernel.workspace.given_grants import exchanged, identity_of
@@ -45,16 +43,6 @@ def _large_pipe() -> tuple[int, int]:
     return read, write
 
 
-@dataclass(frozen=True)
-class JailCommand:
-    """A command line, the uid to start it as (None: the host's), descriptors to pass, and paths to show elsewhere."""
-
-    argv: list[str]
-    uid: int | None
-    passed: tuple[int, ...]
-    view: Mapping[str, str] = field(default_factory=dict)
-
-
 class Jail(ABC):
     """A started sandbox. Not thread-safe: it belongs to one run or one session."""
 
@@ -65,7 +53,6 @@ class Jail(ABC):
 
     def __init__(self, walls: Walls) -> None:
         self.walls = walls
-        self.isolation = "process" if walls.enforcer is None else "process+sandbox"
         #: The user of the program on the host; None: the same user as the host process.
         self.uid = own_user(walls.enforcer)
         self.inbox = Inbox()
@@ -118,11 +105,9 @@ class Jail(ABC):
     def _begin(self, stdin: int, stdout: int, stderr: int) -> None:
         """Start the gate, or the enforcer that starts it."""
         ends = (self._control_in.fileno(), self._channel_in.fileno())
-        command = self._command(*ends)
-        start = SpawnOrder(command.argv, (*ends, *command.passed), stdin, stdout, stderr, command.uid)
-        if command.view:
-            start = replace(start, thread=VIEW_THREAD, prepare=functools.partial(show_view, command.view))
-        self.starter = spawn(start)
+        start = self._command(*ends)
+        passed = (*ends, *start.pass_fds)
+        self.starter = spawn(replace(start, pass_fds=passed, stdin=stdin, stdout=stdout, stderr=stderr))
 
     def _make_meter(self) -> Meter:
         """Create the meter of this jail."""
@@ -134,7 +119,7 @@ class Jail(ABC):
         assert self.starter is not None
         return self.starter
 
-    def _command(self, control: int, channel: int) -> JailCommand:
+    def _command(self, control: int, channel: int) -> SpawnOrder:
         """Return the command that starts the jail. Descriptors that it needs are added to ``_child_fds``."""
         raise NotImplementedError
 
@@ -154,9 +139,9 @@ class Jail(ABC):
         """Measure again without earlier results, for a cell that begins: files may have been deleted since."""
         return self.disk()
 
-    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+    def wait_ready(self) -> None:
         """Wait until the gate is ready for its order. Raises ``EnforcerFailed`` or ``PolicyViolation``, with why."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + START_TIMEOUT_S
         try:
             self.init_pid = self._find_init(deadline)
             self.init_fd = os.pidfd_open(self.init_pid)

@@ -21,8 +21,9 @@ from sandbox_kernel.jail.accounting.folder_watch import FolderWatch
 from sandbox_kernel.jail.accounting.meter import Disk, counts_processes
 from sandbox_kernel.jail.accounting.processes import living, of_user, signal_same, tree
 from sandbox_kernel.jail.guest_programs import guest_folder, memory_file, start_of
-from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail, JailCommand
+from sandbox_kernel.jail.jail import DEATH_TIMEOUT_S, Jail
 from sandbox_kernel.jail.rules.landlock import open_spec
+from sandbox_kernel.jail.spawner import SpawnOrder
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.jail.walls import Places, Walls
 from sandbox_kernel.workspace.tree.removal import remove_tree
@@ -49,7 +50,7 @@ class OpenJail(Jail):
         self._watch = FolderWatch(self._folder.path, walls.box_bytes, self._members_but_gate)
         self._launch()
 
-    def _command(self, control: int, channel: int) -> JailCommand:
+    def _command(self, control: int, channel: int) -> SpawnOrder:
         """See ``Jail``. The gate changes its user itself, because only root may be able to read its program."""
         spec = open_spec(self.walls, self.places, self.uid, counted=counts_processes())
         spec_fd = memory_file("spec", spec.to_bytes())
@@ -58,7 +59,7 @@ class OpenJail(Jail):
             self.walls.interpreter, "-I", "-S", "-u", "-B", "-c", start_of("gate.open_gate"), self.places.guest,
             str(spec_fd), str(control), str(channel), *self.walls.preload,
         ]  # fmt: skip
-        return JailCommand(argv, None, (spec_fd,))
+        return SpawnOrder(argv, (spec_fd,))
 
     def _find_init(self, deadline: float) -> int:
         """See ``Jail``."""
@@ -158,13 +159,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PrivateFolder:
-    """The folders ``work``, ``cell`` and ``tmp`` below a path that other users cannot list.
-
-    Args:
-        size: The most bytes that will be put there.
-        uid: The owner of the three folders; None for this user.
-
-    """
+    """The folders ``work``, ``cell`` and ``tmp`` of a user, below a path that other users cannot list."""
 
     def __init__(self, size: int, uid: int | None = None) -> None:
         parent = choose_parent(size)

@@ -39,7 +39,7 @@ from sandbox_kernel.jail.input_prompts import InputPrompts, InputWatch
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.spawner import bury
 from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder, Stop
-from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, RunMemory, WatchLoop
+from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, MemoryLimit, WatchLoop
 from sandbox_kernel.model import UNHEARD, Events
 
 #: Processes of ours in each jail: the gate, which is the init of the namespace.
@@ -96,7 +96,6 @@ class JobOutcome:
     disk_full: bool
     #: The most memory on accelerators that was seen; None when it was not counted.
     gpu_peak_bytes: int | None = None
-    metered_by: str
     #: What a step wrote to the channel. Trust it as much as the program that runs in the step.
     report: bytes = b""
     kept: tuple[bytes, ...] = ()
@@ -151,7 +150,7 @@ class _Run(WatchLoop):
 
     def __init__(self, jail: Jail, job: Job, events: Events, stop: Stop | None) -> None:
         on_output, on_input = events.on_output, events.on_input
-        memory = RunMemory(jail.meter, job.memory_bytes)
+        memory = MemoryLimit(jail.meter, job.memory_bytes)
         super().__init__(LimitWatch(jail, memory, job.cpu_seconds, events.on_usage, job.gpu_memory_mb))
         self.jail, self.job, self.stop = jail, job, stop
         self.captures: dict[int, Capture] = {}
@@ -204,7 +203,6 @@ class _Run(WatchLoop):
             self.when_readable(fd, self._read_output)
         self.when_readable(jail.control, self.gate.read)
         self.when_readable(jail.init_fd, self.gate.died)
-        self.watch_memory()
         if self.stop is not None:
             self.when_readable(self.stop, self._cancelled)
         self.feeder.attend(self.selector)
@@ -270,7 +268,6 @@ class _Run(WatchLoop):
             reading=reading,
             disk_full=self.limits.disk_full,
             gpu_peak_bytes=self.limits.gpu_peak_bytes(),
-            metered_by=jail.meter.mechanism,
             report=self.channel.report() if any(step.reports for step in self.job.steps) else b"",
             kept=gate.kept(),
         )

@@ -19,6 +19,7 @@ import stat
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.ground.values import dataclass
@@ -32,14 +33,14 @@ class SpawnOrder:
     """What to start. The environment is always empty, because /proc/1/environ is readable inside."""
 
     argv: Sequence[str]
-    pass_fds: Sequence[int]
-    stdin: int
-    stdout: int
-    stderr: int
+    pass_fds: Sequence[int] = ()
+    stdin: int = -1
+    stdout: int = -1
+    stderr: int = -1
+    #: The user to start it as; None for the host's.
     uid: int | None = None
-    #: The name of the thread that starts it, and a function to call there first.
-    thread: str = "sandbox-spawner"
-    prepare: Callable[[], None] | None = None
+    #: Paths to show elsewhere (``show_view``); a thread with a view of its own starts the child then.
+    view: Mapping[str, str] = field(default_factory=dict)
 
 
 #: The orders of one thread.
@@ -61,11 +62,12 @@ os.register_at_fork(after_in_child=_forget)
 
 def spawn(start: SpawnOrder) -> subprocess.Popen[bytes]:
     """Start a child from the long-lived thread and return it. Raises what ``Popen`` raises."""
+    name = "sandbox-root-view" if start.view else "sandbox-spawner"
     with _lock:
-        orders = _threads.get(start.thread)
+        orders = _threads.get(name)
         if orders is None:
-            orders = _threads[start.thread] = queue.SimpleQueue()
-            threading.Thread(target=_serve, args=(orders,), name=start.thread, daemon=True).start()
+            orders = _threads[name] = queue.SimpleQueue()
+            threading.Thread(target=_serve, args=(orders,), name=name, daemon=True).start()
     answer: _Answer = queue.SimpleQueue()
     orders.put((start, answer))
     child = answer.get()
@@ -78,8 +80,8 @@ def _serve(orders: _Orders) -> None:
     while True:
         start, answer = orders.get()
         try:
-            if start.prepare is not None:
-                start.prepare()
+            if start.view:
+                show_view(start.view)
             who: dict[str, object] = {}
             if start.uid is not None:
                 who = {"user": start.uid, "group": start.uid, "extra_groups": []}
@@ -165,8 +167,6 @@ os.register_at_fork(after_in_child=_reaper.begin)
 
 #: Where sources are shown: a memory file system in the thread's own namespace.
 VIEW_PLACE = "/run"
-#: The name of the thread, for ``spawner.SpawnOrder``.
-VIEW_THREAD = "sandbox-root-view"
 
 _CLONE_NEWNS = 0x20000
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 4096, 16384, 1 << 19

@@ -98,15 +98,10 @@ class Capture:
 
 
 class Feeder:
-    """Standard input of one run, written as fast as the child reads it. The child need not read it.
+    """Standard input of one run, written to the pipe ``fd`` as fast as the child reads it. The child need not read it.
 
-    Args:
-        fd: The pipe to the child.
-        data: Bytes to write first.
-        source: A descriptor of the caller, read when everything was written. Data that arrives there later reaches a
-            program that runs already.
-        held: Keep the input open for more from ``add``.
-
+    First ``data`` is written. Then ``source`` is read, a descriptor of the caller: data that arrives there later
+    reaches a program that runs already. An input that is ``held`` stays open for more from ``add``.
     """
 
     def __init__(self, fd: int, data: bytes | None, source: int | None = None, *, held: bool = False) -> None:
@@ -186,9 +181,7 @@ class Feeder:
 class Stop:
     """The stop signal of a run: a flag that any thread can set and a selector can wait for.
 
-    Args:
-        fd: The event descriptor; None makes one. A subclass with another descriptor gives -1.
-
+    A subclass with a descriptor of its own gives -1 for the event descriptor.
     """
 
     def __init__(self, fd: int | None = None) -> None:

@@ -6,7 +6,6 @@ do differently. They cannot override limits.
 
 from __future__ import annotations
 
-import os
 import select
 import selectors
 import time
@@ -22,51 +21,28 @@ from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.model import OnUsage
 
-# Checks the limits of a run or a cell: at each tick of ``WatchLoop``, and when the kernel reports that memory ran out.
-#
-# Runs and cells share one list of limits, so that none is forgotten for one of them.
 
-
-class MemoryLimit(Protocol):
-    """The memory limit of a run or of a session. A session counts differently: its checkpoints hold memory too."""
-
-    @property
-    def limit_bytes(self) -> int:
-        """The limit in bytes."""
-
-    def memory_exceeded(self) -> bool:
-        """Whether the limit is exceeded. Called at every tick."""
-
-    def memory_alarm(self) -> None:
-        """The kernel reported that memory ran out."""
-
-    def used_bytes(self) -> int:
-        """Current memory use in bytes, for display."""
-
-
-class RunMemory:
-    """The memory limit of one run: every process of its jail counts."""
+class MemoryLimit:
+    """The memory limit of one run: every process of its jail counts. A session counts otherwise (``MemoryBudget``)."""
 
     def __init__(self, meter: Meter, limit_bytes: int) -> None:
         self._meter = meter
-        self._alarm = False
         self.limit_bytes = limit_bytes
 
     def memory_exceeded(self) -> bool:
-        """See ``MemoryLimit``. If the kernel reports when memory runs out, nothing is read before it does."""
-        return (self._alarm or self._meter.event_fd() is None) and self._meter.memory_is_exceeded()
-
-    def memory_alarm(self) -> None:
-        """See ``MemoryLimit``. The kernel reports before it has chosen a process to kill, so later ticks read again."""
-        self._alarm = True
+        """Whether the limit is exceeded. Called at every tick."""
+        return self._meter.memory_is_exceeded()
 
     def used_bytes(self) -> int:
-        """See ``MemoryLimit``."""
+        """Current memory use in bytes, for display."""
         return self._meter.usage_bytes()
 
 
 class LimitWatch:
-    """Checks every limit of one run or cell except the time limit, which the loop checks."""
+    """Checks every limit of one run or cell except the time limit, which the loop checks.
+
+    Runs and cells share one list of limits, so that none is forgotten for one of them.
+    """
 
     def __init__(
         self,
@@ -123,12 +99,6 @@ class LimitWatch:
     def _members(self) -> Collection[int]:
         counted = self.jail.meter.members()
         return tree(self.jail.init_pid) if counted is None else counted
-
-    def alarm(self, fd: int) -> Ending | None:
-        """Read the kernel's report; returns the limit if it is exceeded already."""
-        os.eventfd_read(fd)
-        self._memory.memory_alarm()
-        return Ending.MEMORY if self._memory.memory_exceeded() else None
 
     def _too_much_cpu(self, most: float) -> bool:
         return self.jail.meter.cpu_seconds() - self._cpu_before > most
@@ -224,9 +194,3 @@ class WatchLoop:
             select.select([place], [], [], left)
             left = 0.0
         return self.selector.select(max(0.0, left))
-
-    def watch_memory(self) -> None:
-        """Wait for the kernel's report that memory ran out, on hosts where it reports that."""
-        event = self.limits.jail.meter.event_fd()
-        if event is not None:
-            self.when_readable(event, lambda fd: self.end(self.limits.alarm(fd)))

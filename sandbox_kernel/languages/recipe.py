@@ -158,13 +158,8 @@ class StepBuilder:
         """Return a step that compiles. It may start processes, gets no input, and prints to stderr.
 
         The request's environment is only for the program, so that ``env!`` and macros cannot read it at compile time.
-
-        Args:
-            argv: The compiler's command.
-            toolchain: Variables that the compiler needs.
-            style: How ``guest/scripts/run_compiler.py`` shows what the compiler prints.
-            keeps: Files that the host receives when the step succeeded.
-
+        ``style`` says how ``guest/scripts/run_compiler.py`` shows what the compiler prints; ``keeps`` are files that
+        the host receives when the step succeeded.
         """
         messages = f"{self.places.cell}/{MESSAGES}"
         return Step(

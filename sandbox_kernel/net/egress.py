@@ -30,15 +30,7 @@ SECRETS_VARIABLE = "SANDBOX_KERNEL_SECRETS"
 
 
 class Egress:
-    """Makes proxies and clients that share one audit log. Raises ``PolicyViolation`` for a log that cannot be opened.
-
-    Args:
-        audit: File to append JSON lines to, or a function that receives each record; None for no log.
-        allow_private_for: Hosts that may have private addresses. The policy must allow them too.
-        resolver: Function from host name and port to addresses; by default the resolver of the host.
-        secrets: Secrets that proxies and clients fill into headers.
-
-    """
+    """Makes proxies and clients with one audit log. Raises ``PolicyViolation`` for a log that cannot be opened."""
 
     def __init__(
         self,
@@ -57,14 +49,15 @@ class Egress:
             self._audit = audit_sink(log)
         self._private = tuple(allow_private_for)
         self._resolver = resolver
-        held = tuple(secrets) or _secrets_of_environment()
+        held = tuple(secrets)
+        words = [word for word in os.environ.get(SECRETS_VARIABLE, "").split(",") if word.strip()]
         self.vault: Vault | None = None
-        if held:
-            from sandbox_kernel.net.secret_headers import Vault
+        if held or words:
+            from sandbox_kernel.net.secret_headers import Vault, read_secrets
 
-            self.vault = Vault(held)
+            self.vault = Vault(held or read_secrets(words, os.environ))
         #: Whether any setting was made. Settings hold on this machine only, so Dask workers cannot use them.
-        self.special = log is not None or bool(self._private) or resolver is not None or bool(held)
+        self.special = log is not None or bool(self._private) or resolver is not None or self.vault is not None
         if self._private:
             from sandbox_kernel.net.fetch_policy import FetchPolicy
 
@@ -89,15 +82,6 @@ class Egress:
 
     def _opened(self, policy: FetchPolicy) -> FetchPolicy:
         return replace(policy, allow_private_for=(*policy.allow_private_for, *self._private))
-
-
-def _secrets_of_environment() -> tuple[Secret, ...]:
-    words = [word for word in os.environ.get(SECRETS_VARIABLE, "").split(",") if word.strip()]
-    if not words:
-        return ()
-    from sandbox_kernel.net.secret_headers import read_secrets
-
-    return read_secrets(words, os.environ)
 
 
 def with_placeholders(policy: SandboxPolicy, vault: Vault | None) -> SandboxPolicy:

@@ -5,9 +5,9 @@ A policy is plain data. It keeps paths as the user wrote them; they are opened w
 """
 
 from sandbox_kernel.policy.network_rule import NetworkRule
-from sandbox_kernel.policy.places import AccessMode
 from sandbox_kernel.policy.sandbox_policy import (
     PRESETS,
+    AccessMode,
     AllowedPath,
     Grant,
     Mount,

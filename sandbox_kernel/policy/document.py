@@ -9,17 +9,13 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.ground.wire import BadMessage, check, no_key_twice
-from sandbox_kernel.policy.places import AccessMode, path_text
+from sandbox_kernel.policy.sandbox_policy import AccessMode, SandboxPolicy, path_text
 from sandbox_kernel.policy.written_folders import written_place
-
-if TYPE_CHECKING:
-    from sandbox_kernel.policy.sandbox_policy import SandboxPolicy
 
 #: Longer policy files are refused.
 _MAX_FILE = 1 << 20
@@ -68,28 +64,28 @@ def to_json(policy: SandboxPolicy) -> str:
     )
 
 
-def from_json(text: str | bytes, empty: SandboxPolicy) -> SandboxPolicy:
+def from_json(text: str | bytes) -> SandboxPolicy:
     """Return the policy that ``to_json`` wrote. Raises ``PolicyViolation`` for anything else."""
     try:
         document = json.loads(text, object_pairs_hook=no_key_twice)
     except (ValueError, RecursionError, TypeError) as error:
         raise PolicyViolation(f"policy is not JSON: {error}") from None
-    return from_document(document, empty)
+    return from_document(document)
 
 
-def load(path: str | os.PathLike[str], empty: SandboxPolicy) -> SandboxPolicy:
+def load(path: str | os.PathLike[str]) -> SandboxPolicy:
     """Read a policy file: JSON when the name ends in .json, else TOML. The keys are the same in both."""
     try:
         raw = _read(Path(path_text(path)))
     except OSError as error:
         raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
     if str(path).lower().endswith(".json"):
-        policy = from_json(raw, empty)
+        policy = from_json(raw)
     else:
         import tomllib  # not needed for JSON
 
         try:
-            policy = from_document(tomllib.loads(raw.decode("utf-8-sig")), empty)
+            policy = from_document(tomllib.loads(raw.decode("utf-8-sig")))
         except (ValueError, RecursionError) as error:
             raise PolicyViolation(f"policy file {str(path)!r} is not TOML: {error}") from None
     check_file_place(path, policy)
@@ -122,14 +118,14 @@ def _read(path: Path) -> bytes:
     return raw
 
 
-def from_document(document: object, empty: SandboxPolicy) -> SandboxPolicy:
-    """Return the empty policy with what a document allows. Raises ``PolicyViolation`` for another form."""
+def from_document(document: object) -> SandboxPolicy:
+    """Return the policy with what a document allows. Raises ``PolicyViolation`` for another form."""
     try:
         read = check(document, _Document)
     except BadMessage as error:
         keys = ", ".join(_Document.__struct_encode_fields__)
         raise PolicyViolation(f"policy has another form than it must: {error}; its keys are {keys}") from None
-    policy = empty
+    policy = SandboxPolicy()
     for row in read.allowed_paths:
         writable = row.mode is AccessMode.READ_WRITE
         policy = policy.allow_read_write(row.path) if writable else policy.allow_read(row.path)

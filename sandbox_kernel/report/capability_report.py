@@ -78,14 +78,9 @@ class CapabilityReport:
         }
 
     def require(self, *names: str) -> CapabilityReport:
-        """Return this report if every named area or line is enforced.
+        """Return this report if every named area (``"network"``) or line (``"open a connection"``) is enforced.
 
-        Args:
-            names: Areas (``"network"``) or lines (``"open a connection"``) of the report.
-
-        Raises:
-            PolicyViolation: A line is not enforced, could not be measured, or does not exist; the message quotes it.
-
+        Raises ``PolicyViolation`` for one that is not, that could not be measured, or that does not exist.
         """
         for name in names:
             asked = [line for line in self.lines if name in (line.area, line.name)]

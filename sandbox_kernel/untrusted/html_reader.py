@@ -66,13 +66,7 @@ _SCOPE = _CELLS | names("table")
 
 
 class HtmlReader:
-    """Reads one markup.
-
-    Args:
-        allowed: The attributes that are kept of each allowed element; they are not checked here.
-        gone: Elements that are left out with their content.
-
-    """
+    """Reads one markup: keeps the attributes of the ``allowed`` elements; those that are ``gone`` go with content."""
 
     def __init__(self, allowed: Mapping[str, Set[str]], gone: Set[str]) -> None:
         self._allowed = allowed

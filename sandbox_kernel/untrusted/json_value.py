@@ -16,10 +16,7 @@ _SCALAR = 8
 def check_json(value: object, most: int = MAX_CHARACTERS) -> object:
     """Return a copy of dict, list, str, int, float, bool and None values, or raise ``ContentRefused``.
 
-    Args:
-        value: What a sandbox sent.
-        most: The most characters of all its texts together.
-
+    ``most`` is the most characters of all its texts together.
     """
     return _Copier(most).copy(value, 0)
 

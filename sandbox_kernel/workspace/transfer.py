@@ -8,8 +8,8 @@ read or written beyond the limits; holes of sparse files count.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB
@@ -141,15 +141,13 @@ class PackedFiles(Mapping[str, bytes]):
         return len(self._files)
 
 
-def pack_files(
-    rooted: Rooted, max_bytes: int = MAX_PACKED_BYTES, max_files: int = MAX_PACKED_FILES, *, seconds: float = 30.0
-) -> PackedFiles:
+def pack_files(rooted: Rooted, max_bytes: int = MAX_PACKED_BYTES, max_files: int = MAX_PACKED_FILES) -> PackedFiles:
     """Return the files of a work folder, to be copied into a sandbox.
 
     Raises ``InvalidRequest`` for a folder beyond the limits: with part of its input a program would give a wrong
     result instead of an error.
     """
-    walk = rooted.walk(WalkLimits(entries=max_files, path_bytes=64 * MIB, file_bytes=max_bytes, seconds=seconds))
+    walk = rooted.walk(WalkLimits(entries=max_files, path_bytes=64 * MIB, file_bytes=max_bytes, seconds=30.0))
     packed = PackedFiles(rooted, walk)
     refuse_partial(walk.unseen, "put into a sandbox", max_bytes, max_files)
     if packed.total_bytes > max_bytes:
@@ -212,7 +210,7 @@ def folder_of(entries: Iterable[Entry], read: Callable[[Entry], bytes]) -> Folde
         why, data = _why_no_name(entry.path), None
         if not why and entry.type == SYMLINK and leads_out(entry.path, entry.target or ""):
             why = "the link leads out of the work folder"
-        elif not why and entry.type not in (FILE, DIRECTORY, SYMLINK):
+        elif not why and entry.type not in _SAVED:
             why = f"a {entry.type} is not saved; only files, folders and links are"
         if why:
             left_out[entry.path] = why
@@ -234,14 +232,6 @@ def folder_of(entries: Iterable[Entry], read: Callable[[Entry], bytes]) -> Folde
             entry.path, entry.type, mode=_mode(entry), mtime_ns=time_ns, target=entry.target, data=data
         )
     return FolderState(known, dict(list(left_out.items())[:MOST_LEFT_OUT]))
-
-
-def with_gone(state: FolderState, paths: Collection[str]) -> FolderState:
-    """Return a state of changes to the user's folder, with the paths that were removed there."""
-    unnamed = {path: why for path in paths if (why := _why_no_name(path))}
-    gone = {path: Entry(path, GONE) for path in paths if path not in unnamed}
-    left_out = dict(list({**state.left_out, **unnamed}.items())[:MOST_LEFT_OUT])
-    return replace(state, entries={**state.entries, **gone}, left_out=left_out, is_layer=True)
 
 
 def _why_no_name(path: str) -> str:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sandbox_kernel.agent.answer import as_text, bounded, storable
+from sandbox_kernel.agent.tool import as_text, bounded, storable
 
 
 def test_a_text_within_the_bound_is_unchanged():

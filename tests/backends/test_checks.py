@@ -156,9 +156,3 @@ def test_what_is_read_to_its_end_stays_open(tmp_path: Path) -> None:
     with (tmp_path / "in").open("rb", buffering=0) as file:
         assert read_to_end(file.fileno()) == b"x" * 300_000
         assert file.read() == b""
-
-
-def test_who_cannot_be_asked_is_told_before_anything_runs() -> None:
-    request = ExecRequest(language=Language.COMMAND, code="cat", timeout=20)
-    with pytest.raises(InvalidRequest, match="on_input"):
-        asyncio.run(ProcessBackend().execute(request, on_input="me"))  # type: ignore[arg-type]

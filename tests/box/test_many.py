@@ -58,11 +58,5 @@ def test_a_run_that_fails_stops_those_under_way_and_begins_no_more(monkeypatch: 
     assert stopped == [True]
 
 
-@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "4"])
-def test_a_number_of_workers_that_is_none_is_refused(wrong: object) -> None:
-    with pytest.raises(InvalidRequest, match="max_workers must be a whole number"):
-        check_workers(wrong)  # type: ignore[arg-type]
-
-
 def test_there_are_never_more_threads_than_a_host_has_room_for() -> None:
     assert (check_workers(None), check_workers(3), check_workers(10**6)) == (4, 3, MOST_WORKERS)

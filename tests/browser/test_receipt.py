@@ -64,14 +64,6 @@ def test_a_run_with_nothing_notable_takes_no_place_and_shows_time_and_memory_on_
     lab.screenshot("receipt-open")
 
 
-def test_one_line_says_how_it_ended_and_what_it_used(lab: LabPage) -> None:
-    open_receipts(lab, "line.ipynb", CHANGED)
-    summary = lab.receipt(0).locator("summary")
-    expect(summary).to_have_text("✓okpythonisolated process1 file changedtime123 ms of 5 smemory12 MB of 256 MB")
-    box = summary.bounding_box()
-    assert box is not None and box["height"] < 30
-
-
 def test_details_stay_inside_a_narrow_page(lab: LabPage) -> None:
     usual = lab.page.viewport_size
     assert usual is not None
@@ -89,41 +81,20 @@ def test_details_stay_inside_a_narrow_page(lab: LabPage) -> None:
     lab.page.set_viewport_size(usual)
 
 
-def test_bars_show_the_share_of_each_limit(lab: LabPage) -> None:
-    open_receipts(lab, "bars.ipynb", REFUSED)
+def test_a_receipt_says_how_it_ended_what_it_used_and_what_was_refused(lab: LabPage) -> None:
+    open_receipts(lab, "told.ipynb", CHANGED, REFUSED, TIMED_OUT)
+    summary = lab.receipt(0).locator("summary")
+    expect(summary).to_have_text("✓okpythonisolated process1 file changedtime123 ms of 5 smemory12 MB of 256 MB")
+    box = summary.bounding_box()
+    assert box is not None and box["height"] < 30
     for meter, (share, level) in {"time": (0.8, "high"), "memory": (250 / 256, "full")}.items():
-        drawn = lab.receipt(0).locator(f'[data-meter="{meter}"]')
+        drawn = lab.receipt(1).locator(f'[data-meter="{meter}"]')
         expect(drawn).to_have_attribute("data-level", level)
         bar = drawn.locator(".jp-SandboxReceipt-bar").bounding_box()
         fill = drawn.locator(".jp-SandboxReceipt-fill").bounding_box()
         assert bar is not None and fill is not None
         assert fill["width"] / bar["width"] == pytest.approx(share, abs=0.02)
-
-
-def test_details_open_by_keyboard_without_starting_to_edit_the_cell(lab: LabPage) -> None:
-    open_receipts(lab, "details.ipynb", TIMED_OUT)
-    summary, details = lab.receipt(0).locator("summary"), lab.receipt(0).locator("dl")
-    expect(details).to_be_hidden()
-    for key in ("Enter", "Space"):
-        summary.focus()
-        lab.page.keyboard.press(key)
-        expect(details).to_be_visible()
-        expect(lab.notebook.locator(".jp-mod-editMode")).to_have_count(0)
-        lab.page.keyboard.press(key)
-        expect(details).to_be_hidden()
-
-
-def test_details_tell_everything_that_is_known(lab: LabPage) -> None:
-    open_receipts(lab, "everything.ipynb", TIMED_OUT)
-    lab.receipt(0).locator("summary").click()
-    details = lab.receipt(0).locator("dl")
-    expect(details).to_contain_text("compile time800 ms")
-    expect(details).to_contain_text("sessionas it was before this cell")
-
-
-def test_a_refused_thing_comes_with_an_option_to_copy(lab: LabPage) -> None:
-    open_receipts(lab, "refused.ipynb", REFUSED)
-    refused = lab.receipt(0).get_by_role("list", name="refused").get_by_role("listitem")
+    refused = lab.receipt(1).get_by_role("list", name="refused").get_by_role("listitem")
     expect(refused).to_have_text(
         [
             "refusednetwork example.org:443no network--allow-net example.orgCopy",
@@ -134,14 +105,18 @@ def test_a_refused_thing_comes_with_an_option_to_copy(lab: LabPage) -> None:
     refused.nth(0).get_by_role("button").click()
     expect(refused.nth(0).get_by_role("button")).to_have_text("Copied")
     assert lab.page.evaluate("() => navigator.clipboard.readText()") == "--allow-net example.org"
-
-
-def test_receipts_are_there_after_saving_and_reloading(lab: LabPage) -> None:
-    open_receipts(lab, "reload.ipynb", GOOD, TIMED_OUT)
-    lab.command("docmanager:save")
-    lab.reload("reload.ipynb")
-    expect(lab.receipt(0).locator("summary")).to_contain_text("123 ms")
-    expect(lab.receipt(1).locator("summary")).to_contain_text("time limit of 2 s exceeded")
+    # The details open by keyboard, and the cell is not edited.
+    summary, details = lab.receipt(2).locator("summary"), lab.receipt(2).locator("dl")
+    expect(details).to_be_hidden()
+    for key in ("Enter", "Space"):
+        summary.focus()
+        lab.page.keyboard.press(key)
+        expect(details).to_be_visible()
+        expect(lab.notebook.locator(".jp-mod-editMode")).to_have_count(0)
+        expect(details).to_contain_text("compile time800 ms")
+        expect(details).to_contain_text("sessionas it was before this cell")
+        lab.page.keyboard.press(key)
+        expect(details).to_be_hidden()
 
 
 def test_receipts_can_be_read_in_every_theme(lab: LabPage) -> None:

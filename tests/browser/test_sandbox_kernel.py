@@ -29,7 +29,7 @@ def test_the_launcher_offers_a_sandbox_notebook(lab: LabPage) -> None:
     lab.wait_for_idle()
 
 
-def test_cells_of_several_languages_run_and_show_their_receipts(lab: LabPage) -> None:
+def test_cells_of_several_languages_show_outputs_and_receipts_also_after_a_reload(lab: LabPage) -> None:
     open_sandbox(
         lab,
         "polyglot.ipynb",
@@ -48,15 +48,10 @@ def test_cells_of_several_languages_run_and_show_their_receipts(lab: LabPage) ->
     lab.select_cell(3)
     expect(lab.limits).to_have_text(re.compile(r"^Sandbox · python · 30 s"))
     lab.screenshot("polyglot")
-
-
-def test_outputs_are_there_after_saving_and_reloading(lab: LabPage) -> None:
-    open_sandbox(lab, "kept.ipynb", "print('kept')")
-    lab.run_all()
     lab.command("docmanager:save")
-    lab.reload("kept.ipynb")
-    expect(lab.output(0)).to_contain_text("kept")
-    expect(lab.receipt(0)).to_be_visible()
+    lab.reload("polyglot.ipynb")
+    expect(lab.output(3)).to_contain_text("30")
+    expect(lab.receipt(3)).to_be_visible()
 
 
 def test_the_interrupt_menu_stops_a_cell_and_keeps_the_session(lab: LabPage) -> None:
@@ -70,28 +65,31 @@ def test_the_interrupt_menu_stops_a_cell_and_keeps_the_session(lab: LabPage) -> 
     expect(lab.output(1)).to_contain_text("42")
 
 
-@pytest.mark.parametrize("kernel", ["sandbox", "python3"])
-def test_the_stop_button_of_a_long_cell_stops_it(lab: LabPage, kernel: str) -> None:
-    sources = [LONG] if kernel == "sandbox" else ["%load_ext sandbox_kernel", f"%%sandbox\n{LONG}"]
-    open_sandbox(lab, f"stop-{kernel}.ipynb", *sources, kernel=kernel)
+def test_the_stop_button_of_a_long_cell_of_the_magic_stops_it(lab: LabPage) -> None:
+    """``panel/test_every_control.py`` presses that of the Sandbox kernel."""
+    open_sandbox(lab, "stop.ipynb", "%load_ext sandbox_kernel", f"%%sandbox\n{LONG}", kernel="python3")
     lab.start_all()
-    output = lab.output(len(sources) - 1)
+    output = lab.output(1)
     stop = output.get_by_role("button", name="Stop")
     expect(stop).to_be_visible()
     expect(output.get_by_text(re.compile(r"\d+ s of \d+ s"))).to_be_visible()
     expect(output.get_by_text(re.compile(r"\d+ MB of 512 MB"))).to_be_visible()
-    lab.screenshot(f"running-{kernel}")
+    lab.screenshot("running-python3")
     stop.click()
     expect(output).to_contain_text("KeyboardInterrupt")
     expect(stop).to_have_count(0)
     expect(output).not_to_contain_text("Error displaying widget")
 
 
-def test_the_report_is_a_table_with_a_widget_to_explore(lab: LabPage) -> None:
+def test_the_report_is_a_table_whose_rows_open_with_a_widget_to_explore(lab: LabPage) -> None:
     open_sandbox(lab, "report.ipynb", "%sandbox report")
     lab.run_all()
     expect(lab.output(0).locator("table").first).to_contain_text("✓")
     lab.screenshot("report")
+    row = lab.output(0).locator("details", has_text="connect to host TCP").first
+    expect(row.locator("div")).to_be_hidden()
+    row.locator("summary").click()
+    expect(row.locator("div")).to_be_visible()
     lab.output(0).get_by_text("Explore the report").click()
     expect(lab.output(0).get_by_role("button", name="Run again")).to_be_visible()
     again = lab.output(0).get_by_role("button", name="Run again")
@@ -99,17 +97,6 @@ def test_the_report_is_a_table_with_a_widget_to_explore(lab: LabPage) -> None:
     expect(lab.output(0).locator(".widget-hprogress")).to_be_visible()
     expect(again).to_be_enabled()
     lab.screenshot("report-widget")
-
-
-def test_a_row_of_the_report_opens_to_its_evidence(lab: LabPage) -> None:
-    open_sandbox(lab, "evidence.ipynb", "%sandbox report")
-    lab.run_all()
-    row = lab.output(0).locator("details", has_text="connect to host TCP").first
-    evidence = row.locator("div")
-    expect(evidence).to_be_hidden()
-    row.locator("summary").click()
-    expect(evidence).to_be_visible()
-    lab.screenshot("report-evidence")
 
 
 def test_the_files_of_all_cells_are_listed_with_a_glimpse_of_each(lab: LabPage) -> None:

@@ -1,8 +1,7 @@
-"""Google ADK: its own agent and runner with a scripted model, on a real sandbox."""
+"""Google ADK: its executor on real sandboxes. Its agent and runner run in ``test_agents_page.py``."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -10,11 +9,9 @@ import pytest
 
 pytest.importorskip("google.adk", reason="google-adk is not installed; make .venv/.installed-frameworks")
 
-from google.adk.agents import LlmAgent
 from google.adk.code_executors.code_execution_utils import CodeExecutionInput, File
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
-from google.adk.runners import InMemoryRunner
 from google.genai import types
 
 from sandbox_kernel.integrations.google_adk import SandboxKernelCodeExecutor
@@ -62,18 +59,3 @@ class Scripted(BaseLlm):  # type: ignore[misc]
         said = str(llm_request.contents)
         text = "The answer is 42." if "tool_output" in said or "code_execution_result=Code" in said else CODE
         yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=text)]))
-
-
-def test_an_agent_runs_its_code_here() -> None:
-    agent = LlmAgent(name="coder", model=Scripted(model="scripted"), code_executor=SandboxKernelCodeExecutor())
-
-    async def main() -> list[str]:
-        runner = InMemoryRunner(agent=agent, app_name="test")
-        session = await runner.session_service.create_session(app_name="test", user_id="user")
-        message = types.Content(role="user", parts=[types.Part(text="What is 6 * 7?")])
-        said = []
-        async for event in runner.run_async(user_id="user", session_id=session.id, new_message=message):
-            said += [part.text for part in (event.content.parts if event.content else []) if part.text]
-        return said
-
-    assert asyncio.run(main())[-1] == "The answer is 42."

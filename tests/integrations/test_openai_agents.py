@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK on sandboxes of this machine: its sessions, and its real runner with a scripted model."""
+"""The OpenAI Agents SDK: its sessions on real sandboxes. Its runner runs in ``test_agents_page.py``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ import pytest
 
 pytest.importorskip("agents", reason="openai-agents is not installed: make .venv/.installed-frameworks")
 
-from agents import ModelResponse, RunConfig, Runner, Usage
+from agents import ModelResponse, Usage
 from agents.models.interface import Model
-from agents.run_config import SandboxRunConfig
-from agents.sandbox import SandboxAgent
-from agents.sandbox.capabilities import Filesystem, Shell
 from agents.sandbox.entries import File
 from agents.sandbox.errors import ExecTimeoutError, WorkspaceReadNotFoundError
 from agents.sandbox.manifest import Manifest
@@ -86,11 +83,3 @@ class Scripted(Model):
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:  # pragma: no cover
         raise NotImplementedError
         yield
-
-
-async def test_the_sdks_runner_drives_an_agent_inside() -> None:
-    model = Scripted(("exec_command", {"cmd": "echo 'print(6 * 7)' > p.py"}), ("exec_command", {"cmd": "python3 p.py"}))
-    agent = SandboxAgent(name="coder", model=model, capabilities=[Shell(), Filesystem()])
-    run = RunConfig(sandbox=SandboxRunConfig(client=SandboxKernelClient()), tracing_disabled=True)
-    result = await Runner.run(agent, "Compute.", run_config=run)
-    assert "42" in result.final_output

@@ -1,4 +1,4 @@
-"""smolagents: its own ``CodeAgent`` with a scripted model, tools and images, on a real sandbox."""
+"""smolagents: actions, tools and images on a real sandbox. A ``CodeAgent`` runs in ``test_agents_page.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("smolagents", reason="smolagents is not installed; make .venv/.installed-frameworks")
 
-from smolagents import CodeAgent, FinalAnswerTool, tool
+from smolagents import FinalAnswerTool, tool
 from smolagents.local_python_executor import InterpreterError
 from smolagents.models import ChatMessage, MessageRole, Model
 
@@ -88,12 +88,3 @@ class Scripted(Model):  # type: ignore[misc]
 
     def generate(self, messages: Any, **_: Any) -> ChatMessage:
         return ChatMessage(role=MessageRole.ASSISTANT, content=self.turns.pop(0))
-
-
-def test_an_agent_works_through_its_turns() -> None:
-    model = Scripted(
-        "Thought: look\n<code>\nseen = weather('Ulm')\nprint(seen)\n</code>",
-        "Thought: answer\n<code>\nfinal_answer(seen.upper())\n</code>",
-    )
-    with CodeAgent(tools=[weather], model=model, executor=SandboxKernelExecutor()) as agent:
-        assert agent.run("What is the weather in Ulm?") == "SUNNY IN ULM"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import resource
 import shutil
 import sys
 from collections.abc import Iterator
@@ -67,13 +66,9 @@ def fresh() -> Iterator[None]:
 
 def test_the_probe_succeeds_where_user_namespaces_actually_work(fresh: None, nothing_left: None) -> None:
     found = get_enforcer("bubblewrap")
-    assert found.name == "bubblewrap"
+    assert found.name == get_enforcer().name == "bubblewrap"
     assert "bubblewrap" in found.version
     assert found.allows_network
-
-
-def test_the_best_rung_is_taken() -> None:
-    assert get_enforcer().name == get_enforcer("auto").name == "bubblewrap"
 
 
 @needs_landlock
@@ -108,15 +103,6 @@ def test_on_other_systems_auto_says_that_there_is_no_enforcer(
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidRequest, match=r"'selinux'.*auto, bubblewrap, landlock, or None"):
         get_enforcer("selinux")
-
-
-def test_each_refusal_is_an_error_of_its_own() -> None:
-    errors = []
-    for _ in range(2):
-        with pytest.raises(EnforcerUnavailable) as raised:
-            get_enforcer("seatbelt")
-        errors.append(raised.value)
-    assert errors[0] is not errors[1]
 
 
 def test_without_a_bwrap_program_the_remedy_is_named_and_the_next_rung_taken(
@@ -179,7 +165,8 @@ def test_with_namespaces_used_up_and_a_single_user_the_landlock_tier_is_taken_an
 CLAIMS = """
 from sandbox_kernel.jail.accounting import meter
 from sandbox_kernel.backends import process; from sandbox_kernel.backends.measured import capabilities
-for room in (meter, process, capabilities): room.find_hierarchies = lambda: None
+from sandbox_kernel.languages import recipe
+for room in (meter, process, capabilities, recipe): room.find_hierarchies = lambda: None
 from sandbox_kernel import *
 backend = ProcessBackend(ProcessConfig(pool_size=0))
 print(backend.enforcer.name)
@@ -269,16 +256,4 @@ def test_a_bwrap_that_is_gone_in_the_middle_is_a_typed_error(
     with pytest.raises(EnforcerFailed, match="nowhere"):
         backend.run(REQUEST)
     monkeypatch.undo()
-    assert backend.run(REQUEST).stdout == "1\n"
-
-
-def test_a_host_without_free_descriptors_says_so_and_works_again_when_it_has_some(nothing_left: None) -> None:
-    backend = ProcessBackend(ProcessConfig(pool_size=0))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-    try:
-        with pytest.raises(EnforcerFailed, match="Too many open files"):
-            backend.run(REQUEST)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert backend.run(REQUEST).stdout == "1\n"

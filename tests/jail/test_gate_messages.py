@@ -27,7 +27,6 @@ from sandbox_kernel.jail.gate_messages import (
     broken,
     frame,
     host_names,
-    number,
     question,
     read_kept,
     receive_listener,
@@ -169,15 +168,6 @@ def test_a_hostile_end_of_a_step_is_a_value_or_an_error(message: dict[str, objec
     assert set(end.flags) <= {"memory", "open_files", "disk", "processes"}
 
 
-@quick
-@given(value=json_values)
-def test_a_hostile_number_is_finite_or_an_error(value: object) -> None:
-    try:
-        assert abs(number({"n": value}, "n")) < 1e18
-    except EnforcerFailed:
-        pass
-
-
 @pytest.mark.parametrize(("message", "said"), [("why", "why"), ("x" * 5000, "x" * 1000), (5, "no reason was given")])
 def test_why_a_wall_did_not_stand_is_a_bounded_text(message: object, said: str) -> None:
     assert broken({"op": "broken", "message": message}) == said
@@ -278,22 +268,6 @@ def test_answers_that_nobody_asked_for_fill_no_memory(jail: _Jail) -> None:
         for _ in range(2000):
             jail.gate.sendall(packed({"op": "lives", "ok": True}))
             keeper.read()
-
-
-def _memory(data: bytes, *, sealed: bool) -> int:
-    fd = os.memfd_create("kept", os.MFD_ALLOW_SEALING)
-    os.write(fd, data)
-    if sealed:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-    return fd
-
-
-def test_files_that_were_handed_over_are_read_only_when_sealed_and_all_of_them() -> None:
-    assert read_kept([_memory(b"a", sealed=True), _memory(b"b", sealed=True)], 10) == (b"a", b"b")
-    assert read_kept([_memory(b"a", sealed=True), _memory(b"b", sealed=False)], 10) == ()
-    assert read_kept([_memory(b"a" * 11, sealed=True)], 10) == ()
-    assert read_kept([os.open("/dev/null", os.O_RDONLY)], 10) == ()
-    assert read_kept([], 10) == ()
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from sandbox_kernel.jail.open_jail import OpenJail
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.jail.run_job import Job, run_job
 from sandbox_kernel.jail.walls import Walls, sizes
+from sandbox_kernel.languages import recipe
 from sandbox_kernel.languages.registry import availability
 from sandbox_kernel.model import Events
 from sandbox_kernel.policy import Grant
@@ -84,7 +85,7 @@ def either(request: pytest.FixtureRequest) -> ProcessBackend:
 def grouped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Both ways to hold a tree of processes together."""
     if not request.param:
-        for room in (meter, process):
+        for room in (meter, process, recipe):
             monkeypatch.setattr(room, "find_hierarchies", lambda: None)
     return bool(request.param)
 

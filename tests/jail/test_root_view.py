@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.jail.spawner import VIEW_THREAD, SpawnOrder, show_view, spawn, viewed_places
+from sandbox_kernel.jail.spawner import SpawnOrder, spawn, viewed_places
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has what others cannot reach")
 
@@ -30,17 +30,7 @@ def read_as_nobody(source: Path) -> str:
     assert view is not None
     out, into = os.pipe()
     null = os.open("/dev/null", os.O_RDWR)
-    start = SpawnOrder(
-        ["/bin/cat", f"{view[str(source)]}/a.txt"],
-        (),
-        null,
-        into,
-        into,
-        NOBODY,
-        VIEW_THREAD,
-        lambda: show_view(view),
-    )
-    child = spawn(start)
+    child = spawn(SpawnOrder(["/bin/cat", f"{view[str(source)]}/a.txt"], (), null, into, into, NOBODY, view))
     os.close(into)
     os.close(null)
     child.wait(10)

@@ -32,20 +32,25 @@ def notice(elided: int, cap: int) -> str:
     return NOTICE.format(elided=elided, cap=cap)
 
 
-def test_retains_everything_under_the_cap() -> None:
-    found = capture(100, b"hello ", b"world")
-    assert (found.text, found.total, found.truncated) == ("hello world", 11, False)
-
-
-def test_handles_the_exact_boundary() -> None:
-    found = capture(12, b"hello ", b"world!")
-    assert (found.text, found.truncated) == ("hello world!", False)
-
-
-def test_one_byte_more_keeps_head_and_tail_with_one_notice_between() -> None:
-    found = capture(12, b"abcdefghijklm")
-    assert found.text == "abcdefghi" + notice(1, 12) + "klm"
-    assert (found.total, found.truncated) == (13, True)
+@pytest.mark.parametrize(
+    ("cap", "parts", "text"),
+    [
+        (100, (b"hello ", b"world"), "hello world"),
+        (12, (b"hello ", b"world!"), "hello world!"),
+        (10, (), ""),
+        (12, (b"abcdefghijklm",), "abcdefghi" + notice(1, 12) + "klm"),
+        (1, (b"ab",), "a" + notice(1, 1)),
+        (16, ("é".encode() * 20,), "é" * 6 + notice(24, 16) + "é" * 2),
+        (100, (b"\xf0\x9f", b"\x98", b"\x80!"), "\U0001f600!"),
+        (100, (b"a\xffb",), "a\ufffdb"),
+        (100, (b"ab\xe2\x82",), "ab\ufffd"),
+    ],
+    ids=["below", "exact", "nothing", "one more", "one byte", "no half character", "split", "invalid", "unfinished"],
+)
+def test_head_and_tail_are_kept_cut_between_characters(cap: int, parts: tuple[bytes, ...], text: str) -> None:
+    found = capture(cap, *parts)
+    total = sum(map(len, parts))
+    assert (found.text, found.total, found.truncated) == (text, total, total > cap)
 
 
 def test_retains_at_most_the_cap_of_a_flood() -> None:
@@ -54,33 +59,6 @@ def test_retains_at_most_the_cap_of_a_flood() -> None:
     assert found.text.count("truncated") == 1
     assert len(found.text) == 4096 + len(notice(found.total - 4096, 4096))
     assert found.text.endswith("xTHE END")
-
-
-def test_a_cap_of_one_byte_is_possible() -> None:
-    assert capture(1, b"ab").text == "a" + notice(1, 1)
-
-
-def test_nothing_is_nothing() -> None:
-    assert (capture(10).text, capture(10).total) == ("", 0)
-
-
-def test_truncate_utf8_at_boundary() -> None:
-    """No half of a character at either cut."""
-    found = capture(16, "é".encode() * 20)
-    head, tail = found.text.split(notice(24, 16))
-    assert (head, tail) == ("é" * 6, "é" * 2)
-
-
-def test_a_character_split_between_chunks_is_whole() -> None:
-    assert capture(100, b"\xf0\x9f", b"\x98", b"\x80!").text == "\U0001f600!"
-
-
-def test_an_invalid_byte_costs_one_character() -> None:
-    assert capture(100, b"a\xffb").text == "a\ufffdb"
-
-
-def test_a_character_that_never_ends_is_one_replacement() -> None:
-    assert capture(100, b"ab\xe2\x82").text == "ab\ufffd"
 
 
 def test_text_is_handed_on_as_it_comes_and_is_what_is_kept() -> None:

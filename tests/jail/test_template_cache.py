@@ -9,10 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, Status
-from sandbox_kernel.backends.base import RunContext
+from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
 from sandbox_kernel.backends.measured.capabilities import mechanisms
-from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail import template as room
 from sandbox_kernel.jail.interpreter import find_python
@@ -84,26 +82,6 @@ def test_a_template_that_was_killed_is_replaced_and_so_are_its_spares(pool: Pool
     jail.destroy()
     until(pool, 2)
     assert only(templates) is not dead and only(templates).alive
-
-
-def test_a_template_that_is_killed_in_the_middle_of_a_run_ends_that_run_alone() -> None:
-    backend = ProcessBackend(ProcessConfig(pool_size=1), enforcer="bubblewrap")
-    pool = shared_pool(1)
-    request = ExecRequest(language=Language.PYTHON, code="print('go\\n', end='')\nwhile True: pass", timeout=30)
-
-    def kill(stream: str, text: str) -> None:
-        assert pool._templates is not None
-        os.kill(only(pool._templates).init_pid, signal.SIGKILL)
-
-    try:
-        pool.warm(backend.walls(request, backend._recipe(request)))
-        until(pool, 1)
-        result = backend.run(request, RunContext(on_output=kill))
-        assert (result.status, result.stdout) == (Status.KILLED, "go\n")
-        assert backend.run(replace(request, code="print(2)")).stdout == "2\n"
-    finally:
-        pool.close()
-        shared_pool.cache_clear()
 
 
 def test_templates_are_few(templates: Templates) -> None:
@@ -186,7 +164,7 @@ def test_a_forked_child_of_the_host_leaves_the_templates_to_its_parent(pool: Poo
     child = os.fork()
     if child == 0:
         fine = len(templates) == 0 and template.control.fileno() < 0
-        template.release()
+        template.hold(-1)
         template.retire()
         os._exit(0 if fine else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

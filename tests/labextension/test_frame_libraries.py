@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
+
 import pytest
 
 from sandbox_kernel.untrusted.frames.document import frame
-from sandbox_kernel.untrusted.frames.frame_output import FrameLibrary
+from sandbox_kernel.untrusted.frames.frame_output import library_bundle
 from tests.labextension.conftest import Evaluate
 
-LIBRARY = FrameLibrary(title="x", sha256="ab" * 32, gzip="H4sIAAA+/=").bundle()
+PACKED = base64.b64encode(gzip.compress(b"1", mtime=0)).decode()
+LIBRARY = library_bundle({"title": "x", "sha256": hashlib.sha256(b"1").hexdigest(), "gzip": PACKED})
 CLEANED = "(() => { const real = { sanitize: () => 'cleaned' }; skipFrames(real); return real.sanitize(values[0]); })()"
 
 
@@ -16,7 +21,7 @@ CLEANED = "(() => { const real = { sanitize: () => 'cleaned' }; skipFrames(real)
 def test_the_packed_source_is_found_in_the_html_of_an_output(evaluate: Evaluate, lines: bool) -> None:
     html = str(LIBRARY["text/html"])
     data = {**LIBRARY, "text/html": html.splitlines(keepends=True) if lines else html}
-    assert evaluate("frame-comms.js", "packedLibrary(values[0])", data) == "H4sIAAA+/="
+    assert evaluate("frame-comms.js", "packedLibrary(values[0])", data) == PACKED
 
 
 @pytest.mark.parametrize(

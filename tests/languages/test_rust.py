@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from sandbox_kernel import ProcessBackend, Sandbox, Status
+from sandbox_kernel import Sandbox, Status
 from sandbox_kernel.backends.process import ProcessConfig
-from sandbox_kernel.languages.compiled import CACHED
 from sandbox_kernel.languages.registry import availability
 from sandbox_kernel.languages.rust import Rustc, find_rustc, wrap
-from sandbox_kernel.model import ExecRequest, Language
+from sandbox_kernel.model import Language
 
 
 @pytest.fixture
@@ -77,13 +75,6 @@ class TestOnThisHost:
         result = box.run('let n: i32 = "five".parse()?; println!("{n}");', "rust")
         assert (result.status, result.exit_code) == (Status.FAILED, 1)
         assert "ParseIntError" in result.stderr
-
-    def test_a_second_run_comes_from_the_cache_with_its_warnings(self, tmp_path: Path) -> None:
-        backend = ProcessBackend(ProcessConfig(cache_dir=str(tmp_path / "cache")))
-        request = ExecRequest(language=Language.RUST, code="let unused = 1;", timeout=60)
-        first, second = backend.run(request), backend.run(request)
-        assert "cell.rs:1:5" in first.stderr
-        assert (second.stderr, second.notes) == (first.stderr, (CACHED,))
 
     def test_other_parts_of_the_program_are_found(self, box: Sandbox) -> None:
         result = box.run(

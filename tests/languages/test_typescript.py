@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox_kernel import ExecResult, InvalidRequest, ProcessBackend, Sandbox, Status
+from sandbox_kernel import ExecResult, ProcessBackend, Sandbox, Status
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.languages import node as room
 from sandbox_kernel.languages.node import has_decorators
@@ -126,16 +126,6 @@ def test_a_right_program_passes_the_check_and_runs() -> None:
 
 def test_without_asking_types_are_not_checked(box: Sandbox) -> None:
     assert box.run("const n: number = 'one' as any as number\nconsole.log(n)", "ts").stdout == "one\n"
-
-
-@pytest.mark.slow
-def test_the_facade_checks_when_asked(box: Sandbox) -> None:
-    assert box.run("const n: number = 'one'", "ts", check=True, timeout=90).status is Status.COMPILE_FAILED
-
-
-def test_only_typescript_is_checked(box: Sandbox) -> None:
-    with pytest.raises(InvalidRequest, match="check is for typescript, not for javascript"):
-        box.run("1", "js", check=True)
 
 
 def test_checking_that_cannot_be_had_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ Behind every wall that this machine has: a layer over the folder, and a private 
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from nbclient import NotebookClient
 
 from sandbox_kernel import ProcessConfig, Sandbox, SandboxPolicy
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.options.parse_cell import HERE_VARIABLE
-from sandbox_kernel.notebook.render import Failure, Message, ShowOutput, Value
-from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
+from sandbox_kernel.notebook.render import Failure, Message, Value
+from tests.notebook.test_here import Notebook as PlainNotebook
+from tests.notebook.test_here import Page
 
 CELLS = (
     "import csv, json, os, sqlite3, statistics, sys\nsys.path.insert(0, 'src')\nfrom clean import total\nprint('ready')",
@@ -122,28 +121,20 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Shown], Map
     return shown, tree(folder)
 
 
-class _Page:
+class _Page(Page):
     def __init__(self) -> None:
+        super().__init__()
         self.shown = Shown()
-        self.told = ""
 
     def stream(self, name: str, text: str) -> None:
         setattr(self.shown, name, getattr(self.shown, name) + text)
 
     def message(self, message: Message) -> None:
+        super().message(message)
         if isinstance(message, Value):
             self.shown.value = str(message.data["text/plain"])
         elif isinstance(message, Failure):
             self.shown.error = f"{message.ename}: {message.evalue}"
-        elif isinstance(message, ShowOutput):
-            self.told += str(message.data.get("text/plain"))
-
-    def watched(self) -> bool:
-        return False
-
-    def late(self, *given: object) -> None: ...
-
-    def live(self, *given: object) -> None: ...
 
 
 def _behind_landlock(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
@@ -152,23 +143,9 @@ def _behind_landlock(policy: SandboxPolicy, backend: str, config: ProcessConfig)
     return box
 
 
-class Notebook:
-    """Runs cells as the Sandbox kernel does."""
-
-    def __init__(self, state: NotebookState) -> None:
-        self.state = state
-
-    def run(self, text: str) -> _Page:
-        page = _Page()
-
-        async def no_input(*given: object) -> str:
-            raise EOFError
-
-        async def go() -> None:
-            await CellExecution(self.state, page, no_input, asyncio.Event()).run(text)  # type: ignore[arg-type]
-
-        asyncio.run(go())
-        return page
+class Notebook(PlainNotebook):
+    page_class = _Page
+    page: _Page
 
 
 @pytest.fixture(params=["layer", "landlock"])
@@ -176,10 +153,9 @@ def notebook(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     # What ``sandbox-kernel install --here`` writes into the kernelspec.
     monkeypatch.setenv(HERE_VARIABLE, "1")
     monkeypatch.chdir(project(tmp_path / "work"))
-    sandboxes = NotebookSandboxes(_behind_landlock) if request.param == "landlock" else NotebookSandboxes()
-    made = Notebook(NotebookState(sandboxes=sandboxes))
+    made = Notebook(factory=_behind_landlock if request.param == "landlock" else None)
     yield made
-    sandboxes.close()
+    made.state.sandboxes.close()
 
 
 @pytest.mark.one_case
@@ -188,9 +164,10 @@ def test_the_same_outputs_as_ipykernel_and_the_folder_as_it_was_until_apply(
 ) -> None:
     before = tree(tmp_path / "work")
     for text, wanted in zip(CELLS, expected[0], strict=True):
-        assert notebook.run(text).shown == wanted, text
+        notebook.run(text)
+        assert notebook.page.shown == wanted, text
     assert tree(tmp_path / "work") == before, "the folder is the user's until apply"
-    told = notebook.run("%sandbox changes").told
+    told = notebook.run("%sandbox changes")
     assert "data/notes.json" in told and "out/summary.txt" in told
-    assert "written" in notebook.run("%sandbox apply").told
+    assert "written" in notebook.run("%sandbox apply")
     assert tree(tmp_path / "work") == expected[1]

@@ -13,7 +13,7 @@ from sandbox_kernel.notebook.execution import CellExecution, CellReply, Notebook
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import first_defaults, parse_cell, parse_line
 from sandbox_kernel.notebook.render import Door, ShowOutput
-from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
+from sandbox_kernel.notebook.sandboxes import Factory, NotebookSandboxes
 from sandbox_kernel.workspace.kept_work import KeptWork
 from tests.workspace.overlay.conftest import project as project
 
@@ -40,20 +40,21 @@ def _no_input(*given: object) -> str:
 
 
 class Notebook:
-    """Runs cells one after the other, as the kernel does."""
+    """Runs cells one after the other, as the kernel does; ``page`` has what the last one showed."""
 
-    def __init__(self, kept: KeptWork | None = None) -> None:
-        self.state = NotebookState(sandboxes=NotebookSandboxes(kept=kept))
+    page_class = Page
+
+    def __init__(self, kept: KeptWork | None = None, factory: Factory | None = None) -> None:
+        self.state = NotebookState(sandboxes=NotebookSandboxes(factory, kept))
 
     def run(self, text: str) -> str:
-        page = Page()
+        self.page = self.page_class()
 
         async def go() -> CellReply:
-            return await CellExecution(self.state, page, _no_input, asyncio.Event()).run(text)  # type: ignore[arg-type]
+            return await CellExecution(self.state, self.page, _no_input, asyncio.Event()).run(text)  # type: ignore[arg-type]
 
-        reply = asyncio.run(go())
-        failure = reply.failure
-        return page.text + (
+        failure = asyncio.run(go()).failure
+        return self.page.text + (
             "" if failure is None else "\n".join([f"{failure.ename}: {failure.evalue}", *failure.traceback])
         )
 

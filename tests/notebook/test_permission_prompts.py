@@ -14,7 +14,7 @@ from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import ExecResult, Violation, notes
 from sandbox_kernel.model.notes import Wanted, WantedKind
-from sandbox_kernel.notebook.execution import CellExecution, CellReply, Door, NotebookState
+from sandbox_kernel.notebook.execution import CellExecution, CellReply
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.parse_cell import new_defaults, parse_line, parse_wanted, written
 from sandbox_kernel.notebook.permission_prompts import (
@@ -28,6 +28,9 @@ from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.notebook.sandboxes import NotebookSandboxes
 from sandbox_kernel.untrusted.sanitize import sanitize_bundle
 from tests.loopback_server import QuietHandler, serving
+from tests.notebook.test_here import Notebook as PlainNotebook
+from tests.notebook.test_here import Page as PlainPage
+from tests.notebook.test_here import _no_input
 
 
 def domain(name: str) -> Wanted:
@@ -130,58 +133,39 @@ class Fine(QuietHandler):
         self.end_headers()
 
 
-class Page:
-    """A door that keeps what it is shown; a person sits before a page with buttons, or (``watched``) a console."""
+class Page(PlainPage):
+    """A page with buttons, or (not ``watched``) a console."""
 
     def __init__(self, *, watched: bool = True) -> None:
-        self.text = ""
+        super().__init__()
         self._watched = watched
         self.offers: list[dict[str, object]] = []
 
-    def stream(self, name: str, text: str) -> None:
-        self.text += text
-
     def message(self, message: object) -> None:
-        if isinstance(message, ShowOutput):
-            found = message.data.get(MIME)
-            if isinstance(found, dict):
-                self.offers += found["offers"]
-            self.text += str(message.data.get("text/plain", ""))
+        super().message(message)
+        if isinstance(message, ShowOutput) and isinstance(found := message.data.get(MIME), dict):
+            self.offers += found["offers"]
 
     def watched(self) -> bool:
         return self._watched
 
-    def late(self, *given: object) -> None: ...
 
-    def live(self, timeout_s: float, stop: object) -> None: ...
+class Notebook(PlainNotebook):
+    """Every name leads to loopback."""
 
-
-class Notebook:
-    """Cells one after the other, as the kernel runs them; every name leads to loopback."""
+    page_class = Page
+    page: Page
 
     def __init__(self, port: int) -> None:
-        self.state = NotebookState(sandboxes=NotebookSandboxes(self._box))
+        super().__init__(factory=self._box)
         self.host = f"allowed.test:{port}"
         self.get = f"import urllib.request as r; print(r.urlopen('http://{self.host}/', timeout=20).status)"
-        self.page = Page()
 
     @staticmethod
     def _box(policy: SandboxPolicy, backend: str, config: ProcessConfig) -> Sandbox:
         return Sandbox(
             policy, backend, config=config, allow_private_for=["allowed.test"], resolver=lambda *_: ["127.0.0.1"]
         )
-
-    def run(self, text: str) -> str:
-        self.page = Page()
-
-        async def no_input(*given: object) -> str:
-            raise EOFError
-
-        async def go() -> CellReply:
-            return await CellExecution(self.state, self.page, no_input, asyncio.Event()).run(text)  # type: ignore[arg-type]
-
-        failure = asyncio.run(go()).failure
-        return self.page.text + ("" if failure is None else f"\n{failure.ename}: {failure.evalue}")
 
 
 @pytest.fixture
@@ -310,14 +294,12 @@ def test_behind_landlock_a_domain_is_refused_before_the_cell_runs(notebook: Note
 
 
 def test_a_console_shows_the_lines_that_give_what_a_cell_lacked(notebook: Notebook) -> None:
-    async def nobody(*given: object) -> str:
-        raise EOFError
+    page = Page(watched=False)
 
     async def go() -> CellReply:
-        door: Door = notebook.page  # type: ignore[assignment]
-        return await CellExecution(notebook.state, door, nobody, asyncio.Event(), question=nobody).run("open('data/a')")
+        return await CellExecution(notebook.state, page, _no_input, asyncio.Event(), question=_no_input).run(  # type: ignore[arg-type]
+            "open('data/rows.csv')"
+        )
 
-    (Path("data") / "a").touch()
-    notebook.page = Page(watched=False)
     assert asyncio.run(go()).failure is not None
-    assert "once: %sandbox allow once data/a" in notebook.page.text
+    assert "once: %sandbox allow once data/rows.csv" in page.text

@@ -78,7 +78,7 @@ def test_a_new_policy_allows_nothing_at_all() -> None:
 
 @given(_steps)
 @pytest.mark.slow
-def test_a_built_policy_holds_what_it_was_told_in_order(steps: list[tuple[object, ...]]) -> None:
+def test_a_policy_holds_what_it_was_told_in_order_also_after_json_and_pickling(steps: list[tuple[object, ...]]) -> None:
     policy = build(steps)
     modes = {"read": AccessMode.READ_ONLY, "write": AccessMode.READ_WRITE}
     assert policy.allowed_paths == tuple(
@@ -91,28 +91,13 @@ def test_a_built_policy_holds_what_it_was_told_in_order(steps: list[tuple[object
     assert policy.process_spawn == bool(spawns and spawns[-1])
     assert dict(policy.env) == {step[1]: step[2] for step in steps if step[0] == "env"}
     assert [(m.host, m.guest, m.writable) for m in policy.mounts] == [s[1:] for s in steps if s[0] == "mount"]
-
-
-@given(_steps)
-@pytest.mark.slow
-def test_a_policy_is_the_same_after_json_and_its_keys_are_camel_case(steps: list[tuple[object, ...]]) -> None:
-    policy = build(steps)
-    text = policy.to_json()
-    assert SandboxPolicy.from_json(text) == policy
-    assert SandboxPolicy.from_json(text.encode()) == policy
+    text, back = policy.to_json(), pickle.loads(pickle.dumps(policy))
+    assert SandboxPolicy.from_json(text) == SandboxPolicy.from_json(text.encode()) == policy == back
+    assert hash(back) == hash(policy) == hash(build(steps))
     document = json.loads(text)
     assert list(document) == ["allowedPaths", "allowNetwork", "networkRules", "allowProcessSpawn", "env", "mounts"]
     rows = [*document["allowedPaths"], *document["networkRules"], *document["mounts"]]
     assert not any("_" in key for row in rows for key in row)
-
-
-@given(_steps)
-@pytest.mark.slow
-def test_a_policy_is_the_same_after_pickling_and_equal_policies_have_one_hash(steps: list[tuple[object, ...]]) -> None:
-    policy = build(steps)
-    back = pickle.loads(pickle.dumps(policy))
-    assert back == policy
-    assert hash(back) == hash(policy) == hash(build(steps))
 
 
 def test_each_step_makes_a_new_policy_and_leaves_the_old_one_alone() -> None:
@@ -124,10 +109,6 @@ def test_each_step_makes_a_new_policy_and_leaves_the_old_one_alone() -> None:
         after.network = False  # type: ignore[misc]
     with pytest.raises(TypeError):
         after.env["A"] = "2"  # type: ignore[index]
-
-
-def test_spawning_can_be_taken_back() -> None:
-    assert not SandboxPolicy.preset("standard").allow_process_spawn(False).process_spawn
 
 
 # Presets
@@ -146,13 +127,6 @@ def test_the_presets_differ_in_what_they_say(tmp_path: Path, monkeypatch: pytest
     }
 
 
-def test_no_preset_opens_the_network() -> None:
-    for name in PRESETS:
-        policy = SandboxPolicy.preset(name)
-        assert not policy.network
-        assert not policy.network_rules
-
-
 @pytest.mark.parametrize("name", ["", "Standard", "open", "../standard"])
 def test_an_unknown_preset_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(PolicyViolation, match="standard, strict, classroom, data, build"):
@@ -162,27 +136,19 @@ def test_an_unknown_preset_is_refused_with_the_known_ones(name: str) -> None:
 # What a method refuses
 
 
-@pytest.mark.parametrize("path", ["", "a\0b", "\ud800", b"/bytes"])
-def test_a_path_that_is_none_is_refused(path: str) -> None:
-    with pytest.raises(PolicyViolation, match="path"):
-        SandboxPolicy().allow_read(path)
-
-
 def test_paths_may_be_path_objects_and_are_kept_as_written() -> None:
     assert SandboxPolicy().allow_read(Path("data/../x")).allowed_paths[0].path == "data/../x"
     assert SandboxPolicy().allow_read("~/x").allowed_paths[0].path == "~/x"
 
 
 @pytest.mark.parametrize(
-    "guest", ["", "data", "../x", "/a/../etc", "/proc", "/box", "/usr/", "/tmp", "//proc", "/dev/.", "/x\0", None]
-)
+    "guest",
+    [
+        "", "data", "../x", "/a/../etc", "/proc", "/box", "/usr/", "/tmp", "//proc", "/dev/.", "/x\0", None, "/proc/1",
+        "//proc/sys/kernel", "/dev/shm", "/guest", "/guest/gate.py", "/cell/x",
+    ],
+)  # fmt: skip
 def test_a_mount_over_the_sandboxs_own_places_or_outside_is_refused(guest: str) -> None:
-    with pytest.raises(PolicyViolation, match="mount target"):
-        SandboxPolicy().mount("/data", guest)
-
-
-@pytest.mark.parametrize("guest", ["/proc/1", "//proc/sys/kernel", "/dev/shm", "/guest", "/guest/gate.py", "/cell/x"])
-def test_a_mount_inside_the_sandboxs_own_places_is_refused(guest: str) -> None:
     with pytest.raises(PolicyViolation, match="mount target"):
         SandboxPolicy().mount("/data", guest)
 
@@ -241,35 +207,17 @@ def test_loader_names_may_be_set_by_the_policy_and_wrong_names_may_not() -> None
     ("text", "says"),
     [
         ("", "not JSON"),
-        ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("null", "Expected `object`, got `null`"),
         ("[]", "Expected `object`, got `array`"),
         ('{"allowedPath": []}', "unknown field `allowedPath`; its keys are allowedPaths"),
-        ('{"allow_network": true}', "unknown field `allow_network`"),
         ('{"allowNetwork": 1}', "Expected `bool`, got `int` - at `$.allowNetwork`"),
         ('{"allowProcessSpawn": "yes"}', "Expected `bool`, got `str` - at `$.allowProcessSpawn`"),
-        ('{"allowedPaths": {}}', "Expected `array`, got `object` - at `$.allowedPaths`"),
-        ('{"allowedPaths": ["/a"]}', "Expected `object`, got `str` - at `$.allowedPaths[0]`"),
         ('{"allowedPaths": [{"path": "/a", "mode": "rw"}]}', "Invalid enum value 'rw' - at `$.allowedPaths[0].mode`"),
-        (
-            '{"allowedPaths": [{"path": "/a", "mode": ["readOnly"]}]}',
-            "Expected `str`, got `array` - at `$.allowedPaths[0].mode`",
-        ),
         ('{"allowedPaths": [{"mode": "readOnly"}]}', "missing required field `path` - at `$.allowedPaths[0]`"),
         ('{"allowedPaths": [{"path": "/a", "writable": true}]}', "unknown field `writable` - at `$.allowedPaths[0]`"),
         ('{"networkRules": [{"domain": "a b"}]}', "not a domain name"),
         ('{"networkRules": [{"domain": "example.org", "ports": [0]}]}', "from 1 to 65535"),
-        (
-            '{"networkRules": [{"domain": "example.org", "ports": 443}]}',
-            "Expected `array`, got `int` - at `$.networkRules[0].ports`",
-        ),
         ('{"mounts": [{"host": "/a", "guest": "/proc"}]}', "mount target"),
-        (
-            '{"mounts": [{"host": "/a", "guest": "/b", "writable": 1}]}',
-            "Expected `bool`, got `int` - at `$.mounts[0].writable`",
-        ),
-        ('{"env": []}', "Expected `object`, got `array` - at `$.env`"),
         ('{"env": {"A=B": "1"}}', "environment name"),
         ('{"env": {"A": 1}}', "Expected `str`, got `int`"),
         ('{"env": {"A": "\\ud800"}}', "lone surrogate"),
@@ -312,7 +260,6 @@ def test_a_policy_file_may_be_toml_or_json(tmp_path: Path) -> None:
         ("p.toml", b"\xff\xfe", "not TOML"),
         ("p.toml", b"when = 2020-01-01", "unknown field `when`"),
         ("p.json", b"\xff\xfe{", "not JSON"),
-        ("p.json", b"a = 1", "not JSON"),
     ],
 )
 def test_a_broken_policy_file_is_refused_by_its_format(tmp_path: Path, name: str, content: bytes, says: str) -> None:
@@ -332,7 +279,7 @@ def test_a_policy_file_that_is_missing_or_a_folder_is_refused_by_its_name(tmp_pa
 
 def test_a_plain_path_is_granted_where_it_is(tmp_path: Path) -> None:
     real = os.path.realpath(tmp_path)
-    assert resolve_grants(SandboxPolicy().allow_read(real)) == (Grant(real, real, False),)
+    assert resolve_grants(SandboxPolicy().allow_read(real).allow_read(real)) == (Grant(real, real, False),)
     assert resolve_grants(SandboxPolicy().allow_read_write(real)) == (Grant(real, real, True),)
 
 
@@ -347,18 +294,15 @@ def test_a_linked_path_is_granted_where_it_was_written_and_where_it_really_is(tm
     )
 
 
-def test_a_relative_path_is_granted_at_its_absolute_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("written", ["data", "~/data"])
+def test_a_relative_or_home_path_is_granted_at_its_absolute_place(
+    written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    real = os.path.realpath(tmp_path / "data")
-    assert Grant(real, real, False) in resolve_grants(SandboxPolicy().allow_read("data"))
-
-
-def test_a_home_path_is_granted_below_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "data").mkdir()
-    targets = [grant.target for grant in resolve_grants(SandboxPolicy().allow_read("~/data"))]
-    assert str(tmp_path / "data") in targets
+    real = os.path.realpath(tmp_path / "data")
+    assert Grant(real, real, False) in resolve_grants(SandboxPolicy().allow_read(written))
 
 
 def test_a_path_that_does_not_resolve_is_refused_as_it_was_written(tmp_path: Path) -> None:
@@ -377,23 +321,13 @@ def test_another_root_is_resolved_only_for_a_backend_that_can_give_it(tmp_path: 
     assert resolve_grants(policy, root=True)[0].target == "/"
 
 
-@pytest.mark.parametrize("path", ["/", "/proc", "/dev", "/tmp", "/etc"])
-def test_a_place_that_the_sandbox_makes_itself_cannot_be_granted(path: str) -> None:
-    for written in (path, f"/{path}"):
-        with pytest.raises(PolicyViolation, match="mount it elsewhere"):
-            resolve_grants(SandboxPolicy().allow_read(written))
-
-
-def test_a_link_to_the_root_is_refused_like_the_root(tmp_path: Path) -> None:
-    (tmp_path / "all").symlink_to("/")
+@pytest.mark.parametrize(
+    "path", ["/", "/proc", "/dev", "/tmp", "/etc", "//", "//etc", "/proc/self", "/dev/shm", "link"]
+)
+def test_a_place_that_the_sandbox_makes_itself_cannot_be_granted(path: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/")
     with pytest.raises(PolicyViolation, match="mount it elsewhere"):
-        resolve_grants(SandboxPolicy().allow_read(tmp_path / "all"))
-
-
-@pytest.mark.parametrize("path", ["/proc/self", "/dev/shm", "/proc/sys"])
-def test_a_path_inside_such_a_place_cannot_be_granted_there(path: str) -> None:
-    with pytest.raises(PolicyViolation, match="mount it elsewhere"):
-        resolve_grants(SandboxPolicy().allow_read_write(path))
+        resolve_grants(SandboxPolicy().allow_read_write(tmp_path / "link" if path == "link" else path))
 
 
 def test_naming_the_system_is_no_mistake_but_writing_it_is() -> None:
@@ -408,11 +342,6 @@ def test_a_mount_shows_the_real_source_at_the_asked_place(tmp_path: Path) -> Non
     (real.parent / "link").symlink_to(real)
     policy = SandboxPolicy().mount(real.parent / "link", "/data/", writable=True)
     assert resolve_grants(policy) == (Grant(str(real), "/data", True),)
-
-
-def test_a_path_that_was_allowed_twice_is_granted_once(tmp_path: Path) -> None:
-    real = os.path.realpath(tmp_path)
-    assert len(resolve_grants(SandboxPolicy().allow_read(real).allow_read(real))) == 1
 
 
 @pytest.mark.parametrize("word", ["no", "false", 0, 1, None])
@@ -447,7 +376,7 @@ def test_a_policy_does_not_change_with_the_mapping_that_it_was_made_of() -> None
     assert policy.env == {"A": "b"}
 
 
-@pytest.mark.parametrize("path", [None, 5, b"/etc", "", "a\0b"])
+@pytest.mark.parametrize("path", [None, 5, b"/etc", "", "a\0b", "\ud800"])
 def test_what_is_no_path_is_refused_by_every_method_that_takes_one(path: Any) -> None:
     policy = SandboxPolicy()
     for take in (policy.allow_read, policy.allow_read_write, lambda p: policy.mount(p, "/data"), SandboxPolicy.load):

@@ -97,12 +97,6 @@ def test_nothing_in_the_page_can_become_markup() -> None:
     assert unescape(page).count(HOSTILE) == 10
 
 
-def test_the_page_has_the_marks_of_the_terminal_form() -> None:
-    page = REPORT._repr_html_()
-    assert re.findall(r">([✓✗?])<", page) == ["✓", "✓", "✗", "?", "✓", "✗"]
-    assert "not testable here" in page
-
-
 def _inside(widget: object, name: str) -> list[object]:
     found = [widget] if type(widget).__name__ == name else []
     for child in getattr(widget, "children", ()):
@@ -115,22 +109,6 @@ def test_the_widget_shows_the_same_page_and_cannot_measure_what_nobody_can() -> 
     (_, page), (button, _) = _inside(widget, "HTML"), _inside(widget, "Button")
     assert page.value == REPORT._repr_html_()  # type: ignore[attr-defined]
     assert button.disabled  # type: ignore[attr-defined]
-
-
-def test_run_again_draws_the_new_report() -> None:
-    done = threading.Event()
-    better = replace(REPORT, lines=tuple(replace(line, enforced=True) for line in REPORT.lines))
-
-    def again(told: OnProgress) -> CapabilityReport:
-        told(1, 1)
-        return better
-
-    widget = replace(REPORT, again=again).as_widget()
-    (_, page), (button, _) = _inside(widget, "HTML"), _inside(widget, "Button")
-    page.observe(lambda _: done.set(), "value")  # type: ignore[attr-defined]
-    button.click()  # type: ignore[attr-defined]
-    assert done.wait(30)
-    assert page.value == better._repr_html_()  # type: ignore[attr-defined]
 
 
 def test_a_browser_that_was_tried_adds_its_lines_to_the_widget() -> None:

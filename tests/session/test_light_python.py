@@ -80,14 +80,19 @@ def test_a_cell_that_is_stopped_is_rolled_back(session: WasmSession) -> None:
     assert (full.status, full.limit) == (Status.MEMORY_EXCEEDED, "memory")
 
 
-def test_a_fork_and_a_saved_session_go_on_apart(backend: WasmBackend, session: WasmSession, tmp_path: Path) -> None:
-    session.run("x = [1]; open('f', 'w').write('kept')")
-    with session.fork() as other:
-        other.run("x.append(2)")
-        assert (value(session.run("x")), value(other.run("x"))) == ("[1]", "[1, 2]")
+def test_forks_and_saved_sessions_have_all_of_the_memory_and_go_on_apart(
+    backend: WasmBackend, session: WasmSession, tmp_path: Path
+) -> None:
+    session.run("import random; x = [random.random() for _ in range(100_000)]; total = sum(x)")
+    session.run("open('f', 'w').write('kept')")
     session.save(tmp_path / "s")
-    with load_wasm_session(backend, tmp_path / "s") as again:
-        assert value(again.run("x, open('f').read()")) == "([1], 'kept')"
+    whole = "(True, 100000, 'kept')"
+    with session.fork() as one, one.fork() as two, load_wasm_session(backend, tmp_path / "s") as loaded:
+        one.run("x.clear()")
+        with loaded.fork() as three:
+            for each in (session, two, loaded, three):
+                assert value(each.run("sum(x) == total, len(x), open('f').read()")) == whole
+        assert value(one.run("len(x)")) == "0"
 
 
 def test_mounts_are_named_and_keep_their_rights(backend: WasmBackend, tmp_path: Path) -> None:
@@ -102,21 +107,10 @@ def test_mounts_are_named_and_keep_their_rights(backend: WasmBackend, tmp_path: 
     assert (tmp_path / "rw" / "g").read_text() == "new"
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "/proc/self/environ", "../../etc/passwd", "/root", "/sandbox"])
-def test_nothing_of_the_jail_can_be_opened(session: WasmSession, path: str) -> None:
-    assert session.run(f"open({path!r}).read()").error is not None
-
-
-def test_two_sessions_draw_other_numbers(backend: WasmBackend) -> None:
-    drawn = set()
-    for _ in range(2):
-        with open_wasm_session(backend, "python") as session:
-            drawn.add(value(session.run("import random; random.random()")))
-    assert len(drawn) == 2
-
-
-def test_the_letter_box_believes_nothing_that_a_cell_writes_to_it(session: WasmSession) -> None:
+def test_nothing_of_the_jail_can_be_opened_and_the_letter_box_believes_nothing(session: WasmSession) -> None:
     session.run("x = 1")
+    for path in ("/etc/passwd", "/proc/self/environ", "../../etc/passwd", "/root", "/sandbox"):
+        assert session.run(f"open({path!r}).read()").error is not None
     session.run("import os\nfor letter in (b'{}\\n', b'[1]\\n', b'\\xff\\n', b'{\"op\": 3}\\n'): os.write(6, letter)")
     assert value(session.run("x")) == "1"
 
@@ -144,13 +138,6 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_the_state(session: WasmS
     assert result.error is not None and result.error.ename == "KeyboardInterrupt"
     assert "cell 2" in result.stderr and "_sandbox" not in result.stderr
     assert value(session.run("before, done, 'never' in globals()")) == "(1, 1, False)"
-
-
-def test_an_interrupt_can_be_caught_and_the_cell_goes_on(session: WasmSession) -> None:
-    code = "try:\n  print('go', flush=True)\n  while True: pass\nexcept KeyboardInterrupt: print('caught')\nx = 2"
-    result = interrupted(session, code)
-    assert result.stdout == "go\ncaught\n"
-    assert value(session.run("x")) == "2"
 
 
 def test_an_interrupt_between_cells_meets_nothing(session: WasmSession) -> None:
@@ -207,20 +194,6 @@ def test_many_interrupts_at_any_moment_leave_a_session_that_works(session: WasmS
         result = session.run("x += 1\nprint('go', flush=True)", on_output=lambda *_: session.interrupt() and None)
         assert result.status in (Status.OK, Status.INTERRUPTED) and not result.rolled_back, result
     assert value(session.run("x")) == "20"
-
-
-@pytest.mark.slow
-def test_a_fork_of_a_fork_and_of_a_loaded_session_has_all_of_its_memory(
-    backend: WasmBackend, session: WasmSession, tmp_path: Path
-) -> None:
-    session.run("import random; numbers = [random.random() for _ in range(100_000)]; total = sum(numbers)")
-    session.save(tmp_path / "s")
-    with session.fork() as one, one.fork() as two, load_wasm_session(backend, tmp_path / "s") as loaded:
-        one.run("numbers.clear()")
-        with loaded.fork() as three:
-            for each in (session, two, loaded, three):
-                assert value(each.run("sum(numbers) == total, len(numbers)")) == "(True, 100000)"
-        assert value(one.run("len(numbers)")) == "0"
 
 
 def test_a_fork_with_an_open_file_is_refused_by_name_and_says_what_to_do(session: WasmSession) -> None:

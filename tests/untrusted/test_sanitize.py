@@ -377,11 +377,6 @@ def test_latex_that_links_styles_or_defines_is_refused(command):
     assert "is not typeset" in bundle.removed[0]
 
 
-def test_honest_latex_passes():
-    text = "$\\displaystyle \\int_0^\\infty e^{-x^2}\\,dx = \\frac{1}{2} \\left[\\begin{matrix}1\\end{matrix}\\right]$"
-    assert sanitize_bundle({"text/latex": text}, {}).data == {"text/latex": text}
-
-
 def test_json_is_copied_and_bounded():
     value = {"a": [1, 2.5, None, True, "x"], "b": {"c": []}}
     assert sanitize_bundle({"application/json": value}, {}).data == {"application/json": value}
@@ -410,16 +405,6 @@ def test_text_keeps_colours_only_and_its_length_is_bounded():
 def test_text_as_a_list_of_lines_is_joined():
     assert sanitize_bundle({"text/plain": ["a\n", "b"]}, {}).data == {"text/plain": "a\nb"}
     assert sanitize_bundle({"text/plain": ["a", 1]}, {}).removed == ("text was not shown: it is list, not text",)
-
-
-def test_markup_that_would_take_a_parser_minutes_is_refused_at_once():
-    for unit in ("<h1><b>", "<b></p>", "<b>x</i>", "<a href=x><div>", "<table><b>", "<b/>"):
-        assert "more than 40000 tags" in sanitize_bundle({"text/html": unit * 200_000}, {}).removed[0]
-    for unit in ("<h1><b>", "<b></p>", "<b>x</i>", "<table><b>", "<b/>"):
-        assert "nested deeper" in sanitize_bundle({"text/html": unit * 20_000}, {}).removed[0]
-    assert "more than 40000" in sanitize_bundle({"image/svg+xml": "<svg>" + "<g>" * 300_000}, {}).removed[0]
-    assert "nested deeper" in sanitize_bundle({"image/svg+xml": "<svg>" + "<g>" * 30_000}, {}).removed[0]
-    assert "larger than" in sanitize_bundle({"text/html": "x" * (5 << 20)}, {}).removed[0]
 
 
 def test_a_long_table_with_unclosed_rows_is_no_nesting():

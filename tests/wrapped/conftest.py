@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -35,6 +36,26 @@ def jupyter_folder(tmp_path_factory):
     patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     yield share
     patch.undo()
+
+
+IPYKERNEL = (sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}")
+
+
+@pytest.fixture(scope="module")
+def spec(jupyter_folder):
+    """Write a kernelspec, of an ipykernel unless its command is given; ``provisioned`` are settings of the provisioner."""
+
+    def write(name, argv=IPYKERNEL, *, provisioned=None, **content):
+        if provisioned is not None:
+            settings = {"provisioner_name": "sandbox-provisioner", "config": provisioned}
+            content["metadata"] = {"kernel_provisioner": settings}
+        place = jupyter_folder / "kernels" / name
+        place.mkdir(parents=True, exist_ok=True)
+        made = {"argv": list(argv), "display_name": name, "language": "python", **content}
+        (place / "kernel.json").write_text(json.dumps(made))
+        return name
+
+    return write
 
 
 @pytest.fixture(scope="module")

@@ -80,10 +80,13 @@ def test_changes_outlive_a_killed_kernel_and_the_next_one_sees_them(wrap, start,
 
 
 @pytest.mark.slow
-def test_a_cell_that_a_limit_ended_leaves_nothing_in_the_folder(wrap, start, capsys):
+def test_a_cell_that_uses_too_much_memory_is_told_and_leaves_nothing_in_the_folder(wrap, start, capsys):
     kernel = start(wrap("python3", "--here", "--memory", "256M", as_name="small-here"))
     kernel.run("open('whole.txt', 'w').write('whole')")
-    kernel.run("open('half.txt', 'w').write('half'); x = bytearray(1 << 30)")
+    request = kernel.kc.execute("open('half.txt', 'w').write('half'); x = bytearray(600 << 20); x[::4096] = x[::4096]")
+    [error] = [content for kind, content in kernel.outputs(request, 60) if kind == "error"]
+    assert (error["ename"], "256 MB" in error["evalue"]) == ("MemoryExceeded", True)
+    assert kernel.reply(request)["ename"] == "MemoryExceeded"
     assert changed(capsys) == {"whole.txt": "created"}
 
 
@@ -107,17 +110,8 @@ def test_a_home_folder_is_refused_with_what_to_do(wrap, capsys):
 
 
 @pytest.mark.slow
-def test_a_provisioner_knows_it_and_refuses_a_home_folder_before_anything_starts(jupyter_folder, start, own_state):
-    place = jupyter_folder / "kernels" / "provided"
-    place.mkdir(parents=True)
-    content = {
-        "argv": ["python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        "display_name": "provided",
-        "language": "python",
-        "metadata": {"kernel_provisioner": {"provisioner_name": "sandbox", "config": {"here": "."}}},
-    }
-    (place / "kernel.json").write_text(json.dumps(content))
-    kernel = start("provided")
+def test_a_provisioner_knows_it_and_refuses_a_home_folder_before_anything_starts(spec, start, own_state):
+    kernel = start(spec("provided", provisioned={"here": "."}))
     assert kernel.text("import os; print(os.listdir())") == "['data.csv']\n"
     os.chdir(os.path.expanduser("~"))
     with pytest.raises(RuntimeError, match="is a whole home or system folder"):
@@ -147,29 +141,21 @@ def test_what_is_applied_is_what_the_diff_showed_although_a_thread_of_the_kernel
     assert [(own_state / "count.txt").read_text().strip()] == shown
 
 
-def test_changes_of_a_later_cell_are_not_applied_for_those_that_the_diff_showed(wrap, start, own_state, capsys):
-    kernel = start(wrap("python3", "--here"))
-    kernel.run("open('a.py', 'w').write('harmless')")
-    assert main(["changes", "--diff"]) == 0
-    kernel.run("open('a.py', 'w').write('evil')")
-    kernel.close()
-    assert main(["changes", "--apply"]) == 2
-    assert "not those that you were shown" in capsys.readouterr().err
-    assert not (own_state / "a.py").exists()
-    assert main(["changes", "--diff"]) == 0
-    assert main(["changes", "--apply"]) == 0
-    assert (own_state / "a.py").read_text() == "evil"
-
-
-@pytest.mark.slow
-def test_a_look_at_some_changes_is_none_at_the_others(wrap, start, own_state, capsys):
+def test_changes_of_a_later_cell_are_not_applied_and_a_look_at_some_is_none_at_the_others(
+    wrap, start, own_state, capsys
+):
     kernel = start(wrap("python3", "--here"))
     kernel.run("for n in 'abc': open(n + '.py', 'w').write('harmless')")
     assert main(["changes", "--diff"]) == 0
     kernel.run("open('b.py', 'w').write('evil')")
     kernel.close()
-    assert main(["changes", "--diff", "a.py"]) == 0
-    assert main(["changes", "--discard", "c.py"]) == 0
+    for look in (["changes"], ["changes", "--diff", "a.py"], ["changes", "--discard", "c.py"]):
+        assert main(["changes", "--apply"]) == 2
+        assert "not those that you were shown" in capsys.readouterr().err
+        assert not (own_state / "b.py").exists()
+        if look != ["changes"]:
+            assert main(look) == 0
     assert main(["changes", "--apply"]) == 2
-    assert "not those that you were shown" in capsys.readouterr().err
-    assert not (own_state / "b.py").exists()
+    assert main(["changes", "--diff"]) == 0
+    assert main(["changes", "--apply"]) == 0
+    assert (own_state / "b.py").read_text() == "evil" and not (own_state / "c.py").exists()

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import platform
 import shutil
 import subprocess
@@ -18,22 +17,15 @@ from jupyter_kernel_test.msgspec_v5 import validate_message
 from tests.conftest import need
 
 
-def spec(folder, name, argv, language):
-    place = folder / "kernels" / name
-    place.mkdir(parents=True, exist_ok=True)
-    content = {"argv": argv, "display_name": name, "language": language}
-    (place / "kernel.json").write_text(json.dumps(content))
-
-
 @pytest.fixture(scope="module", autouse=True)
-def wrapped_kernels(jupyter_folder, wrap):
-    spec(jupyter_folder, "bash", [sys.executable, "-m", "bash_kernel", "-f", "{connection_file}"], "bash")
-    spec(jupyter_folder, "deno", ["deno", "jupyter", "--kernel", "--conn", "{connection_file}"], "typescript")
-    spec(jupyter_folder, "xpython", [sys.executable, "-m", "xpython_launcher", "-f", "{connection_file}"], "python")
+def wrapped_kernels(spec, wrap):
+    spec("bash", [sys.executable, "-m", "bash_kernel", "-f", "{connection_file}"], language="bash")
+    spec("deno", ["deno", "jupyter", "--kernel", "--conn", "{connection_file}"], language="typescript")
+    spec("xpython", [sys.executable, "-m", "xpython_launcher", "-f", "{connection_file}"], language="python")
     for name in ("python3", "bash", "deno", "xpython"):
         wrap(name)
     if shutil.which("R"):
-        spec(jupyter_folder, "ir", ["R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"], "R")
+        spec("ir", ["R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"], language="R")
         wrap("ir")
 
 

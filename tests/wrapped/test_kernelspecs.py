@@ -36,16 +36,11 @@ def test_the_kernelspec_starts_the_launcher_and_is_interrupted_by_message(wrap, 
     assert "env" not in spec
 
 
-def test_variables_of_a_kernelspec_are_for_the_kernel_and_not_for_the_launcher(wrap, jupyter_folder):
-    place = jupyter_folder / "kernels" / "with-env"
-    place.mkdir(parents=True)
-    content = {"argv": ["python3", "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "E",
-               "language": "python", "env": {"LD_PRELOAD": "/x.so", "A": "b=c"}}  # fmt: skip
-    (place / "kernel.json").write_text(json.dumps(content))
-    name = wrap("with-env")
-    spec = json.loads((jupyter_folder / "kernels" / name / "kernel.json").read_text())
-    assert "env" not in spec
-    _, options = from_arguments(spec["argv"][4:])
+def test_variables_of_a_kernelspec_are_for_the_kernel_and_not_for_the_launcher(spec, wrap, jupyter_folder):
+    name = wrap(spec("with-env", env={"LD_PRELOAD": "/x.so", "A": "b=c"}))
+    written = json.loads((jupyter_folder / "kernels" / name / "kernel.json").read_text())
+    assert "env" not in written
+    _, options = from_arguments(written["argv"][4:])
     assert options.env == {"LD_PRELOAD": "/x.so", "A": "b=c"}
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -29,26 +27,8 @@ def has_landlock():
 
 
 @pytest.fixture(scope="module")
-def spec(jupyter_folder):
-    def write(name, **config):
-        place = jupyter_folder / "kernels" / name
-        place.mkdir(parents=True, exist_ok=True)
-        settings = {"provisioner_name": "sandbox", "config": {"enforcer": "landlock", **config}}
-        content = {
-            "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-            "display_name": name,
-            "language": "python",
-            "metadata": {"kernel_provisioner": settings},
-        }
-        (place / "kernel.json").write_text(json.dumps(content))
-        return name
-
-    return write
-
-
-@pytest.fixture(scope="module")
 def walled(spec):
-    client = WrappedClient(spec("behind-landlock"))
+    client = WrappedClient(spec("behind-landlock", provisioned={"enforcer": "landlock"}))
     yield client
     client.close()
 
@@ -100,7 +80,7 @@ print(attempt(lambda: open({walled.km.connection_file!r}).read()))
 
 @pytest.mark.slow
 def test_a_kernel_that_needs_too_much_memory_is_ended_and_says_so(spec, start):
-    kernel = start(spec("small-behind-landlock", memory="256M"))
+    kernel = start(spec("small-behind-landlock", provisioned={"enforcer": "landlock", "memory": "256M"}))
     reply, _ = kernel.run("x = bytearray(1 << 30); x[::4096] = b'x' * len(x[::4096])")
     assert reply["ename"] in ("MemoryError", "MemoryExceeded")
 
@@ -112,7 +92,7 @@ def test_the_notebooks_folder_is_a_private_copy_and_changes_are_applied(spec, st
     (project / "below").mkdir(parents=True)
     (project / "below" / "data.txt").write_text("data")
     monkeypatch.chdir(project)
-    kernel = start(spec("here-behind-landlock", here="."))
+    kernel = start(spec("here-behind-landlock", provisioned={"enforcer": "landlock", "here": "."}))
     _, outputs = kernel.run("print(open('below/data.txt').read()); open('made.txt', 'w').write('made'); None")
     said = "".join(content["text"] for kind, content in outputs if kind == "stream")
     assert "it worked on a private copy of the folder" in said
@@ -125,7 +105,8 @@ def test_the_notebooks_folder_is_a_private_copy_and_changes_are_applied(spec, st
 
 @pytest.mark.slow
 def test_single_domains_are_refused_and_the_cell_says_why(spec, start):
-    reply, outputs = start(spec("domains-behind-landlock", domains=["example.org"])).run("1")
+    given = {"enforcer": "landlock", "domains": ["example.org"]}
+    reply, outputs = start(spec("domains-behind-landlock", provisioned=given)).run("1")
     assert reply["ename"] == outputs[-1][1]["ename"] == "KernelDidNotStart"
     assert "allow_domain('example.org'), which the enforcer 'landlock' cannot enforce" in reply["evalue"]
 

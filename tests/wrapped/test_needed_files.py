@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -40,7 +39,7 @@ def is_shown(path, found):
 
 
 @pytest.mark.slow
-def test_julias_depot_is_read_only_and_one_of_its_own_is_before_it(home, jupyter_folder, wrap, start):
+def test_julias_depot_is_read_only_and_one_of_its_own_is_before_it(home, spec, wrap, start):
     depot = home / ".julia"
     (depot / "packages" / "IJulia" / "x" / "src").mkdir(parents=True)
     script = depot / "packages" / "IJulia" / "x" / "src" / "kernel.jl"
@@ -48,15 +47,8 @@ def test_julias_depot_is_read_only_and_one_of_its_own_is_before_it(home, jupyter
     # A stand-in with Julia's name and places, which starts another kernel: there is no Julia in the registries.
     stand_in = f'#!/bin/sh\nexec {sys.executable} -m ipykernel_launcher -f "$3"\n'
     julia = program(depot / "juliaup" / "julia-1.11.5" / "bin" / "julia", stand_in)
-    place = jupyter_folder / "kernels" / "julia-1.11"
-    place.mkdir(parents=True)
-    content = {
-        "argv": [julia, "-i", str(script), "{connection_file}"],
-        "display_name": "Julia",
-        "language": "julia",
-        "env": {"PYTHON": f"{sys.prefix}:{sys.base_prefix}"},
-    }
-    (place / "kernel.json").write_text(json.dumps(content))
+    env = {"PYTHON": f"{sys.prefix}:{sys.base_prefix}"}
+    spec("julia-1.11", [julia, "-i", str(script), "{connection_file}"], language="julia", env=env)
     kernel = start(wrap("julia-1.11"))
     look = f"""
 import os

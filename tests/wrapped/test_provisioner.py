@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from importlib.metadata import entry_points
 
 import pytest
@@ -14,24 +12,6 @@ from traitlets.config import Config
 from sandbox_kernel.wrapped.provisioner import SandboxProvisioner
 
 
-@pytest.fixture
-def spec(jupyter_folder):
-    def write(name, env=None, **config):
-        place = jupyter_folder / "kernels" / name
-        place.mkdir(parents=True, exist_ok=True)
-        content = {
-            "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-            "display_name": name,
-            "language": "python",
-            "env": env or {},
-            "metadata": {"kernel_provisioner": {"provisioner_name": "sandbox-provisioner", "config": config}},
-        }
-        (place / "kernel.json").write_text(json.dumps(content))
-        return name
-
-    return write
-
-
 def test_both_names_of_the_provisioner_are_registered():
     found = {entry.name: entry.load() for entry in entry_points(group="jupyter_client.kernel_provisioners")}
     assert found["sandbox"] is found["sandbox-provisioner"] is SandboxProvisioner
@@ -40,28 +20,16 @@ def test_both_names_of_the_provisioner_are_registered():
 @pytest.mark.slow
 def test_a_kernelspec_that_names_it_starts_in_a_jail_with_its_limits_and_variables(spec, start, tmp_path):
     (tmp_path / "shown.txt").write_text("shown")
-    name = spec("walled", env={"GREETING": "hello"}, memory="512M", timeout="2s", mounts=[f"{tmp_path}:/data"])
-    kernel = start(name)
+    given = {"memory": "512M", "timeout": "2s", "mounts": [f"{tmp_path}:/data"]}
+    kernel = start(spec("walled", provisioned=given, env={"GREETING": "hello"}))
     assert kernel.text("import os; print(os.getcwd(), os.environ['GREETING'])") == "/box hello\n"
     assert kernel.text("print(open('/data/shown.txt').read())") == "shown\n"
     reply, _ = kernel.run("import time; time.sleep(60)")
     assert reply["ename"] == "KeyboardInterrupt"
 
 
-@pytest.mark.slow
-def test_interrupt_and_restart_work(spec, start):
-    kernel = start(spec("walled2"))
-    request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)")
-    kernel.wait_for_output(request, "begun")
-    kernel.km.interrupt_kernel()
-    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
-    kernel.km.restart_kernel()
-    kernel.kc.wait_for_ready(timeout=60)
-    assert kernel.text("print('here')") == "here\n"
-
-
 def test_a_wrong_setting_is_told_when_the_kernel_starts(spec):
-    manager = KernelManager(kernel_name=spec("wrong", memory="lots"))
+    manager = KernelManager(kernel_name=spec("wrong", provisioned={"memory": "lots"}))
     with pytest.raises(RuntimeError, match="lots"):
         manager.start_kernel()
 
@@ -100,10 +68,16 @@ def test_a_server_that_walls_every_kernel_starts_those_with_walls_as_they_are(na
 
 
 @pytest.mark.slow
-def test_a_dead_kernel_is_started_again_by_the_server(spec, start):
-    kernel = start(spec("dies"))
-    request = kernel.kc.execute("import os; os._exit(1)")
-    assert [content["ename"] for kind, content in kernel.outputs(request, 60) if kind == "error"] == ["SandboxKilled"]
+def test_a_kernel_is_interrupted_and_a_dead_one_is_started_again_by_the_server(spec, start):
+    kernel = start(spec("dies", provisioned={}))
+    request = kernel.kc.execute("import time\nprint('begun', flush=True)\ntime.sleep(60)")
+    kernel.wait_for_output(request, "begun")
+    kernel.km.interrupt_kernel()
+    assert kernel.reply(request)["ename"] == "KeyboardInterrupt"
+    request = kernel.kc.execute("import os; os._exit(3)")
+    [error] = [content for kind, content in kernel.outputs(request, 60) if kind == "error"]
+    assert error["ename"] == "SandboxKilled"
+    assert error["evalue"] == "the kernel ended itself with exit code 3; variables are lost"
     kernel.km.provisioner.process.wait(20)
     assert not kernel.km.is_alive()
     kernel.km.restart_kernel(now=True)

@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from sandbox_kernel.agent.answer import Answer, storable
 from sandbox_kernel.agent.mcp.tools import OBJECTS, TEXT, WHOLE, Reply, Tool, ToolCall, answer_schema
+from sandbox_kernel.agent.tool import Answer, storable
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import FsChange

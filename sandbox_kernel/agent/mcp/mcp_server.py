@@ -19,11 +19,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.agent.answer import as_text
 from sandbox_kernel.agent.http_server import UNAUTHORIZED, announce, has_token, listen, read_token, server_config
 from sandbox_kernel.agent.mcp.permissions import Questions
 from sandbox_kernel.agent.mcp.toolbox import Toolbox
 from sandbox_kernel.agent.mcp.tools import Reply, Tool, ToolCall
+from sandbox_kernel.agent.tool import as_text
 from sandbox_kernel.errors import BackendUnavailable, install_line
 
 if TYPE_CHECKING:

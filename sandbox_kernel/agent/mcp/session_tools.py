@@ -15,10 +15,9 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from sandbox_kernel.agent.answer import Answer, bounded, result_answer, with_failures, with_hints
 from sandbox_kernel.agent.mcp.permissions import DomainRights
 from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Reply, Timeout, Tool, ToolCall, answer_schema
-from sandbox_kernel.agent.tool import shown
+from sandbox_kernel.agent.tool import Answer, bounded, result_answer, shown, with_failures, with_hints
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Display, ExecResult, Language

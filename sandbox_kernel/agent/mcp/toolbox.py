@@ -13,12 +13,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from sandbox_kernel.agent.answer import error_answer, with_failures
 from sandbox_kernel.agent.mcp.file_tools import FileTools, HereTools
 from sandbox_kernel.agent.mcp.permissions import DomainAnswer, DomainRights
 from sandbox_kernel.agent.mcp.session_tools import SessionTools
 from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Reply, Tool, ToolCall, answer_schema
-from sandbox_kernel.agent.tool import SandboxTool, internal_error
+from sandbox_kernel.agent.tool import SandboxTool, error_answer, internal_error, with_failures
 from sandbox_kernel.backends.base import BackendCapabilities, SandboxBackend
 from sandbox_kernel.backends.wasm.prepare import engine_version
 from sandbox_kernel.box.sandbox import Sandbox

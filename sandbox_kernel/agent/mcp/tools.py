@@ -15,8 +15,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from sandbox_kernel.agent.answer import Answer
-from sandbox_kernel.agent.tool import MOST_TIMEOUT_S
+from sandbox_kernel.agent.tool import MOST_TIMEOUT_S, Answer
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.wire import BadMessage, check
 from sandbox_kernel.model import OnOutput

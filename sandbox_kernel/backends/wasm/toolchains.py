@@ -191,15 +191,6 @@ _MEMORY_MB = 2048
 _OPEN_FILES = 4096
 
 
-@dataclass(frozen=True)
-class Built:
-    """A module, the messages of its compiler, and the seconds that this compilation took."""
-
-    module: bytes
-    messages: bytes
-    seconds: float
-
-
 @functools.lru_cache(maxsize=1)
 def _cache() -> CompileCache:
     return CompileCache(default_folder())
@@ -207,8 +198,8 @@ def _cache() -> CompileCache:
 
 def build(
     request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: Stop | None, over: HereFolder | None = None
-) -> Built | ExecResult:
-    """Compile the source of a request. Returns the result of the run when that fails or is stopped.
+) -> tuple[Compiled, float] | ExecResult:
+    """Compile the source of a request; returns its module and the seconds that this took, or why there is none.
 
     ``over`` is the user's folder that the program works on: the compiler sees a private copy of it. What may include
     files of that folder is not kept.
@@ -219,7 +210,7 @@ def build(
     key = cache_key(request, _step_builder(Places(), enforcer), work) if alone else None
     known = _cache().get(key) if key is not None else None
     if known is not None:
-        return Built(known.program, known.messages, 0.0)
+        return known, 0.0
     python = find_python("python3")
     runtime = tuple(dict.fromkeys((*python.runtime, *toolchain.runtime())))
     walls = Walls(python.executable, runtime, (), *sizes(Limits(), _MEMORY_MB), enforcer=enforcer)
@@ -233,13 +224,13 @@ def build(
         facts = run_facts(outcome, job, ProgramPlan(steps=tuple(job.steps)), backend="wasm", isolation="wasm")
         if facts.status is not Status.OK:
             return make_result(request, outcome, facts)
-        module, messages = read_file(jail.box_fd, OUT), outcome.stderr.text.encode()
+        built = Compiled(read_file(jail.box_fd, OUT), outcome.stderr.text.encode())
     finally:
         jail.destroy()
         jail.forget()
     if key is not None:
-        _cache().put(key, Compiled(module, messages))
-    return Built(module, messages, outcome.duration_s)
+        _cache().put(key, built)
+    return built, outcome.duration_s
 
 
 def _step_builder(places: Places, enforcer: str) -> StepBuilder:

@@ -13,7 +13,6 @@ import binascii
 import contextlib
 import hashlib
 import importlib.resources
-import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -231,11 +230,12 @@ class WasmBackend(WasmLanguages, BlockingBackend):
     def _run_compiled(self, run: _WasmRun, guest: WasmLanguage) -> ExecResult:
         request, context = run.request, run.context
         find_toolchain(request.language).runtime()
-        built = build(request, guest.script, self.pool, self.enforcer.name, context.stop, context.here)
-        if isinstance(built, ExecResult):
-            return run.ended_early(built)
-        source = WasmSource(built.module, text=False)
-        return self._run_module(replace(run, spent_s=built.seconds, messages=built.messages), source, guest.argv[0])
+        found = build(request, guest.script, self.pool, self.enforcer.name, context.stop, context.here)
+        if isinstance(found, ExecResult):
+            return run.ended_early(found)
+        built, seconds = found
+        source = WasmSource(built.program, text=False)
+        return self._run_module(replace(run, spent_s=seconds, messages=built.messages), source, guest.argv[0])
 
     def _run_module(self, run: _WasmRun, source: WasmSource, name: str) -> ExecResult:
         request = run.request
@@ -372,7 +372,6 @@ class _WasmRun:
 
 MAGIC = b"\0asm"
 _ELF = b"\x7fELF"
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}\Z")
 _ACCEPTED = "give WAT text beginning with '(', the bytes of a .wasm file, or those bytes as base64"
 
 
@@ -387,40 +386,30 @@ class WasmSource:
 def read_source(code: str | bytes) -> WasmSource:
     """Recognise the form of ``code``; the content of a file is given as bytes."""
     if isinstance(code, bytes):
-        return _from_bytes(code)
+        if code.startswith(MAGIC):
+            return WasmSource(code, text=False)
+        if code.startswith(_ELF):
+            raise InvalidRequest(
+                "this is native code (a precompiled .cwasm or an ELF program), which is never loaded from outside; "
+                "give the .wasm it was made from"
+            )
+        begin = code[:4].hex(" ")
+        try:
+            code = code.decode()
+        except UnicodeDecodeError:
+            code = "\0"
+        if "\0" in code:
+            raise InvalidRequest(f"bytes that begin with {begin} are not WebAssembly: {_ACCEPTED}")
     stripped = code.strip()
     # WAT may begin with a comment: ;; or (; …
     if stripped.startswith(("(", ";;")):
         return WasmSource(code.encode(), text=True)
     compact = "".join(stripped.removeprefix("data:application/wasm;base64,").split())
-    if compact.startswith("AGFzb") and _BASE64.match(compact):
-        return WasmSource(_decode(compact), text=False)
-    if compact.startswith("AGFzb"):
-        raise InvalidRequest(f"the base64 of the module holds characters that base64 does not have; {_ACCEPTED}")
-    raise InvalidRequest(f"{stripped[:40]!r}… is not WebAssembly: {_ACCEPTED}")
-
-
-def _from_bytes(code: bytes) -> WasmSource:
-    if code.startswith(MAGIC):
-        return WasmSource(code, text=False)
-    if code.startswith(_ELF):
-        raise InvalidRequest(
-            "this is native code (a precompiled .cwasm or an ELF program), which is never loaded from outside; "
-            "give the .wasm it was made from"
-        )
-    try:
-        text = code.decode()
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are not WebAssembly: {_ACCEPTED}") from None
-    if "\0" in text:
-        raise InvalidRequest(f"bytes that begin with {code[:4].hex(' ')} are not WebAssembly: {_ACCEPTED}")
-    return read_source(text)
-
-
-def _decode(compact: str) -> bytes:
+    if not compact.startswith("AGFzb"):
+        raise InvalidRequest(f"{stripped[:40]!r}… is not WebAssembly: {_ACCEPTED}")
     plain = compact.translate(str.maketrans("-_", "+/")).rstrip("=")
     try:
-        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+        return WasmSource(base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True), text=False)
     except (binascii.Error, ValueError) as error:
         raise InvalidRequest(f"the base64 of the module is damaged: {error}; encode the file again") from None
 

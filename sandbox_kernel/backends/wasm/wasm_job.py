@@ -30,7 +30,7 @@ from sandbox_kernel.languages.recipe import ProgramPlan, rlimits
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy
-from sandbox_kernel.policy.places import ROOT
+from sandbox_kernel.policy.sandbox_policy import ROOT
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 #: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import functools
 import io
 import os
+import selectors
 import signal
 import sys
 import threading
 import traceback
+from asyncio import base_events
+from concurrent.futures import ThreadPoolExecutor
 
 from IPython.core import async_helpers
 
@@ -110,8 +114,6 @@ def current() -> int:
 
 def follow_threads() -> None:
     """Let threads and calls in thread pools belong to the cell that started them. Called once, at the beginning."""
-    from concurrent.futures import ThreadPoolExecutor
-
     start = threading.Thread.start
     submit: Any = ThreadPoolExecutor.submit
 
@@ -164,27 +166,29 @@ def the_loop() -> Any:
     """Return the session's loop; None where IPython does not expose it (before version 8)."""
     if not hasattr(async_helpers, "get_asyncio_loop"):
         return None
-    import asyncio
-
-    loop = getattr(async_helpers, "_asyncio_event_loop", None)
-    if loop is not None and not loop.is_closed():
+    loop = open_loop()
+    if loop is not None:
         return loop
     # An interrupt in the middle would leave half a loop, whose end prints an error.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with stepped_out(asyncio):
+        with stepped_out():
             return async_helpers.get_asyncio_loop()  # type: ignore[no-untyped-call]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextlib.contextmanager
-def counts_as_running() -> Iterator[None]:
-    """Let the session's loop be the running one, for a cell."""
-    import asyncio
+def open_loop() -> Any:
+    """Return the session's loop if there is one already."""
+    loop = getattr(async_helpers, "_asyncio_event_loop", None)
+    return None if loop is None or loop.is_closed() else loop
 
-    loop = the_loop()
-    asyncio._set_running_loop(loop)
+
+@contextlib.contextmanager
+def as_cell(cell: int) -> Iterator[None]:
+    """Let what the main thread does belong to a cell, and the session's loop be the running one."""
+    CELL.set(cell)
+    asyncio._set_running_loop(the_loop())
     try:
         yield
     finally:
@@ -192,7 +196,7 @@ def counts_as_running() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stepped_out(asyncio: Any) -> Iterator[None]:
+def stepped_out() -> Iterator[None]:
     """Let no loop be the running one, if the one that is only counts as running."""
     loop = asyncio._get_running_loop()
     pretended = loop is not None and not loop.is_running()
@@ -207,13 +211,11 @@ def stepped_out(asyncio: Any) -> Iterator[None]:
 
 def allow_own_loops() -> None:
     """Let programs run loops of their own in a plain cell. Called once, before the first cell."""
-    import asyncio
-    from asyncio import base_events
 
     def free(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **named: Any) -> Any:
-            with stepped_out(asyncio):
+            with stepped_out():
                 return function(*args, **named)
 
         return call
@@ -230,8 +232,8 @@ def allow_own_loops() -> None:
 
 def run_until_readable(fd: int) -> None:
     """Run the loop until a descriptor is readable; returns at once when the loop has nothing to do."""
-    loop = getattr(async_helpers, "_asyncio_event_loop", None)
-    if loop is None or loop.is_closed() or loop.is_running() or is_idle(loop):
+    loop = open_loop()
+    if loop is None or loop.is_running() or is_idle(loop):
         return
     try:
         loop.add_reader(fd, loop.stop)
@@ -256,11 +258,9 @@ def renew() -> None:
     The selector and the pipe that wakes it are shared with the process that was ended, and with other checkpoints. They
     are closed first: the cells may have used up all descriptors.
     """
-    import selectors
-
-    loop = getattr(async_helpers, "_asyncio_event_loop", None)
+    loop = open_loop()
     old = getattr(loop, "_selector", None)
-    if loop is None or loop.is_closed() or old is None:
+    if loop is None or old is None:
         return
     own = loop._ssock.fileno()
     others = [key for key in old.get_map().values() if key.fd != own]
@@ -286,8 +286,6 @@ class CellRunner:
 
     def __call__(self, cell: CoroutineType[Any, Any, Any]) -> Any:
         """Run it; cancels it when it is interrupted."""
-        import asyncio
-
         __tracebackhide__ = True
         loop = the_loop()
         task = loop.create_task(cell)
@@ -322,10 +320,3 @@ def interrupt_where_it_waits(task: Any) -> bool:
     except RuntimeError:  # another task
         return False
     return True
-
-
-def watch_over(shell: Any) -> None:
-    """Make a shell use ``CellRunner``. IPython before version 8 does not expose its loop and is left as it is."""
-    if hasattr(async_helpers, "get_asyncio_loop"):
-        shell.loop_runner_map["asyncio"] = (CellRunner(), True)
-        shell.loop_runner = "asyncio"

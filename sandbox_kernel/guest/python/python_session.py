@@ -20,9 +20,8 @@ from ..session.freeze import names_on_card, uses_accelerator
 from ..session.worker import CellEngine, Worker
 from . import completions, loading, look, os_patches, process_state, saving
 from .background import (
-    CELL,
     allow_own_loops,
-    counts_as_running,
+    as_cell,
     current,
     follow_threads,
     renew,
@@ -140,19 +139,12 @@ class PythonCells(CellEngine):
         self._settle_debugger()
         os_patches.take_names()
         try:
-            with self.as_cell():
+            with as_cell(self.worker.cell):
                 end = self.run_cell(code, number)
         finally:
             self._settle_debugger()
         tried = os_patches.take_names()
         return {**end, "tried": tried} if tried else end
-
-    @contextlib.contextmanager
-    def as_cell(self) -> Iterator[None]:
-        """Let what the main thread does belong to the running cell."""
-        CELL.set(self.worker.cell)
-        with counts_as_running():
-            yield
 
     def run_cell(self, code: str, number: int | None) -> Dict[str, Any]:
         """Run a cell in IPython, and return how it ended."""
@@ -184,7 +176,7 @@ class PythonCells(CellEngine):
 
     def take_comm(self, message: Dict[str, Any]) -> Dict[str, Any]:
         """See ``CellEngine``: what a widget's callback raises is printed, and the session goes on."""
-        with self.as_cell(), self.shell.going_on():
+        with as_cell(self.worker.cell), self.shell.going_on():
             COMMS.receive(message)
         return {"status": "ok", "exit_code": 0}
 

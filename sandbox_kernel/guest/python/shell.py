@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("IPYTHONDIR", os.environ.get("TMPDIR", "/tmp") + "/.ipython")
 
-from IPython.core import debugger  # noqa: E402
+from IPython.core import async_helpers, debugger  # noqa: E402
 from IPython.core.autocall import ZMQExitAutocall  # noqa: E402
 from IPython.core.error import UsageError  # noqa: E402
 from IPython.core.events import EventManager  # noqa: E402
@@ -157,7 +157,8 @@ class WorkerShell(InteractiveShell):
         try:
             if type(error).__name__ in ("ExceptionGroup", "BaseExceptionGroup") and error is not None:
                 trace = error.__traceback__
-                while trace is not None and trace.tb_next is not None and not from_cell(trace):
+                # It begins with the user's code.
+                while trace and trace.tb_next and not trace.tb_frame.f_code.co_filename.startswith(CELL_FOLDER):
                     trace = trace.tb_next
                 lines = traceback.format_exception(type(error), error, trace)
                 self._showtraceback(type(error), error, [line.rstrip("\n") for line in lines])
@@ -180,11 +181,6 @@ class WorkerShell(InteractiveShell):
 # Libraries (pandas, rich and many more) tell a notebook from a terminal by the name of the class that ipykernel has.
 WorkerShell.__name__ = WorkerShell.__qualname__ = "ZMQInteractiveShell"
 WorkerShell.__module__ = "ipykernel.zmqshell"
-
-
-def from_cell(trace: TracebackType) -> bool:
-    """Whether a frame belongs to the user's code, so that the traceback begins there."""
-    return trace.tb_frame.f_code.co_filename.startswith(CELL_FOLDER)
 
 
 def cut_our_frames(trace: TracebackType | None) -> None:
@@ -225,20 +221,19 @@ def make_shell() -> WorkerShell:
     warnings.filterwarnings("ignore", message="To exit: use 'exit'")
     # An interrupt may come before IPython awaits the cell.
     warnings.filterwarnings("ignore", message="coroutine 'InteractiveShell.run_cell_async' was never awaited")
-    background.watch_over(shell)
+    # IPython before version 8 does not expose its loop and is left as it is.
+    if hasattr(async_helpers, "get_asyncio_loop"):
+        shell.loop_runner_map["asyncio"] = (background.CellRunner(), True)
+        shell.loop_runner = "asyncio"
     # ``pdb.set_trace()`` and ``breakpoint()`` show colours and the lines around, as in ipykernel.
     pdb.Pdb, pdb.set_trace = debugger.Pdb, debugger.set_trace  # type: ignore[misc, assignment]
     renderers.install()
-    warm_up(shell)
-    return shell
-
-
-def warm_up(shell: WorkerShell) -> None:
-    """Run and format a trivial cell, so that the modules that the first cell needs are loaded."""
+    # Run and format a trivial cell, so that the modules that the first cell needs are loaded.
     shell.run_cell("pass", silent=True)  # type: ignore[no-untyped-call]
     if shell.display_formatter is not None:
         shell.display_formatter.format(0)  # type: ignore[no-untyped-call]
     forget_all(shell)
+    return shell
 
 
 def forget_all(shell: WorkerShell) -> None:

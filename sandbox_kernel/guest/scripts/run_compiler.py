@@ -15,7 +15,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, List
+    from typing import Callable, List, Tuple
 
 
 #: The longest messages that are kept, in bytes; programs with longer ones are compiled each time.
@@ -25,45 +25,28 @@ _GUTTER = r" *(?:(\d+) +[|+~-]|\|)(?: |$)"
 _PLACE = r"( *(?:-->|:::) [^ ]+):1:(\d+)$"
 
 
-class Printer:
-    """Writes to stderr and keeps a copy while it is short."""
-
-    def __init__(self) -> None:
-        self.copy = b""
-        self.total = 0
-
-    def write(self, data: bytes) -> None:
-        """Write all of the data."""
-        self.total += len(data)
-        if self.total <= MAX_MESSAGES:
-            self.copy += data
-        while data:
-            data = data[os.write(2, data) :]
-
-
-def run(command: List[str], line_filter: Callable[[bytes], bytes] | None, printer: Printer) -> int:
-    """Run the compiler to its end and return its exit code, or minus its signal."""
+def run(command: List[str], line_filter: Callable[[bytes], bytes] | None) -> Tuple[int, bytes | None]:
+    """Run the compiler to its end. Returns its exit code, or minus its signal, and what it said; None if too much."""
     read, write = os.pipe()
     both = [(os.POSIX_SPAWN_DUP2, write, 1), (os.POSIX_SPAWN_DUP2, write, 2)]
     try:
         child = os.posix_spawn(command[0], command, os.environ, file_actions=both)
     except OSError as error:
-        printer.write(f"{command[0]}: {error.strerror}\n".encode())
-        return 127
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+        return 127, None
     os.close(write)
-    rest = b""
-    while True:
-        data = os.read(read, 1 << 16)
-        if line_filter is None:
-            printer.write(data)
-        else:
+    said: bytes | None = b""
+    data, rest = b" ", b""
+    while data:
+        data = shown = os.read(read, 1 << 16)
+        if line_filter is not None:
             *lines, rest = (rest + data).split(b"\n")
-            for line in lines if data else [*lines, rest]:
-                printer.write(line_filter(line))
-        if not data:
-            break
+            shown = b"".join(line_filter(line) for line in (lines if data else [*lines, rest]))
+        said = said + shown if said is not None and len(said) + len(shown) <= MAX_MESSAGES else None
+        while shown:
+            shown = shown[os.write(2, shown) :]
     _, status = os.waitpid(child, 0)
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status), said
 
 
 def lay_over(base: str, top: str) -> None:
@@ -125,15 +108,14 @@ def without_prefix(text: str, columns: int) -> str:
 def main(argv: List[str]) -> int:
     """Run the compiler as the module's docstring says. Leaves nothing to flush or close when it returns."""
     style, messages, command = argv[1], argv[2], argv[3:]
-    printer = Printer()
     if "SANDBOX_PREPARED" in os.environ:
         lay_over(os.environ.pop("SANDBOX_PREPARED"), os.environ["ZIG_GLOBAL_CACHE_DIR"])
     columns = int(style.split(":")[1]) if style.startswith("rustc:") else 0
     line_filter = (lambda line: rendered(line, columns)) if style.startswith("rustc:") else None
-    code = run(command, line_filter, printer)
-    if code == 0 and printer.total <= MAX_MESSAGES:
+    code, said = run(command, line_filter)
+    if code == 0 and said is not None:
         with open(messages, "wb") as file:
-            file.write(printer.copy)
+            file.write(said)
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
         os.kill(os.getpid(), -code)

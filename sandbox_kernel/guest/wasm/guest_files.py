@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import gzip
 import os
 import posixpath
 import stat
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import IO
 
 from .plan import Preopen
 
@@ -25,15 +26,7 @@ MOST_BYTES = 1 << 30
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Readable(Protocol):
-    """An object from which bytes can be read."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most ``size`` bytes, none at the end."""
-        ...
-
-
-def read_at_most(file: Readable, limit: int) -> bytes:
+def read_at_most(file: IO[bytes] | gzip.GzipFile, limit: int) -> bytes:
     """Read to the end or to the limit, in pieces: ``read(limit)`` would allocate memory for the whole limit."""
     parts = []
     left = limit

@@ -28,6 +28,9 @@ PLACES = ("/box", ".", "/", "/cell")
 LETTER_BOX = 3 + len(PLACES) - 1
 #: Room for mounts, and for the bytes of a mount's name; ``backends/wasm/wasm_job.py`` has them too.
 MOST_MOUNTS, MOST_NAME_BYTES = 24, 255
+#: The exit code that stands for "1, because of a MemoryError": a list that no memory could hold is never asked for.
+#: ``inside/image_boot.py`` has it too.
+OUT_OF_MEMORY = 0x1000001
 #: Room for the arguments and the environment of a program.
 TEXT_BYTES = 2 << 20
 #: Makes modules of our programs in a CPython; ``{start}`` is what to do then.

@@ -39,7 +39,7 @@ from .guest_fetch import WHERE
 from .guest_files import Folders
 from .host_line import receive_order
 from .plan import BootPlan, CompilePlan, Plan, RunPlan, read_fields, read_plan
-from .python_image import LETTER_BOX, PLACES, ImageEntry
+from .python_image import LETTER_BOX, OUT_OF_MEMORY, PLACES, ImageEntry
 from .quickjs import QuickJs, make_image
 from .rewrite import ENTRY, REFUSED, START, TABLE, compile_module
 from .wasi import PlainWasi
@@ -175,6 +175,8 @@ class GuestThread:
 
     def _measured(self, ending: GuestEnding) -> GuestEnding:
         store, plan = self.store, self.plan
+        if plan.booted and ending.code == OUT_OF_MEMORY:
+            ending = replace(ending, code=1, refused=1)
         refused = ending.refused or (self.refused.value(store) if self.refused is not None and self._ours else 0)
         failed = ending.end == "trap" or (ending.end == "exit" and ending.code != 0)
         return GuestEnding(

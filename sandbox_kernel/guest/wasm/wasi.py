@@ -138,6 +138,10 @@ _CALLS = {
 }  # fmt: skip
 
 
+#: Calls that succeed and do nothing.
+_NO_EFFECT = ("fd_advise", "fd_datasync", "fd_fdstat_set_flags", "fd_sync", "sched_yield")
+
+
 class PlainWasi(GuestMemory):
     """The calls of one guest; ``memory`` and ``store`` are set when it has been instantiated."""
 
@@ -181,6 +185,8 @@ class PlainWasi(GuestMemory):
             linker.define_func(WASI, name, kind, self._proc_exit if name == "proc_exit" else self._guarded(name))
 
     def _guarded(self, name: str) -> Callable[..., int]:
+        if name in _NO_EFFECT:
+            return lambda *_arguments: 0
         call = getattr(self, f"_{name}", None)
         if call is None:
             return lambda *_arguments: NOT_PERMITTED if name.startswith("path_") else NO_CALL
@@ -235,9 +241,6 @@ class PlainWasi(GuestMemory):
         if not 0 <= size <= _MOST_RANDOM_BYTES:
             raise WasiRefusal(INVALID)
         self._put(start, os.urandom(size))
-
-    def _sched_yield(self) -> None:
-        pass
 
     def _proc_exit(self, code: int) -> None:
         raise GuestExit(code)
@@ -302,9 +305,6 @@ class PlainWasi(GuestMemory):
             flags = handle.flags
         self._put(at, struct.pack("<BxHxxxxQQ", kind, flags, (1 << 29) - 1, (1 << 29) - 1))
 
-    def _fd_fdstat_set_flags(self, _number: int, _flags: int) -> None:
-        pass
-
     def _fd_close(self, number: int) -> None:
         descriptor = self._handle(number).descriptor
         if descriptor < 0:
@@ -339,23 +339,15 @@ class PlainWasi(GuestMemory):
         self._opened(number)
         self._folders.set_time(self._handle(number).path, _new_time(modified, flags))
 
-    def _fd_sync(self, _number: int) -> None:
-        pass
-
-    _fd_datasync = _fd_sync
-
-    def _fd_advise(self, _number: int, _offset: int, _size: int, _advice: int) -> None:
-        pass
-
     def _fd_read(self, number: int, vectors: int, count: int, read_at: int) -> None:
-        read = self.read_input if number == 0 else self._take_answer
+        def take_answer(size: int) -> bytes:
+            part, self._answer = self._answer[:size], self._answer[size:]
+            return part
+
+        read = self.read_input if number == 0 else take_answer
         if not self._is_stream(number):
             read = functools.partial(os.read, self._opened(number))
         self._put_number(read_at, self._scattered(vectors, count, read))
-
-    def _take_answer(self, size: int) -> bytes:
-        part, self._answer = self._answer[:size], self._answer[size:]
-        return part
 
     def _fd_pread(self, number: int, vectors: int, count: int, offset: int, read_at: int) -> None:
         descriptor, at = self._opened(number), offset

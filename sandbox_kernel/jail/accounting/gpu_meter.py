@@ -27,22 +27,13 @@ Members = Callable[[], Collection[int]]
 class GpuMeter:
     """Counts one sandbox. ``exceeded`` is called at every tick; ``peak_bytes`` is what was seen at most.
 
-    Args:
-        members: Returns the pids of the sandbox.
-        limit_mb: The most memory that it may hold; None for no limit.
-        counts: The driver's list; None where it cannot be read, and nothing is limited.
-
+    ``counts`` is the driver's list; None where it cannot be read, and nothing is limited.
     """
 
     def __init__(self, members: Members, limit_mb: int | None, counts: Nvml | None) -> None:
         self._members, self._limit_mb, self._counts = members, limit_mb, counts
         self._next = 0.0
         self.peak_bytes: int | None = None
-
-    def restart(self) -> None:
-        """Measure the peak from now on. Each cell of a session has its own peak."""
-        self.peak_bytes = None
-        self._next = 0.0
 
     def exceeded(self) -> bool:
         """Whether the sandbox holds more than its limit. Asks the driver from time to time."""

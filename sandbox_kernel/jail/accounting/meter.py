@@ -127,10 +127,6 @@ class Meter:
         self._exceeded = False
         signal_all(self._tree()[1:], signal.SIGCONT)
 
-    def event_fd(self) -> int | None:
-        """Return a descriptor that becomes readable when memory was exceeded; None if the kernel does not report it."""
-        return None
-
     def memory_is_exceeded(self) -> bool:
         """Whether the sandbox must be killed for its memory. Called at every tick.
 
@@ -237,7 +233,6 @@ class CgroupMeter(Meter):
         self._folders = list(dict.fromkeys(each for each in (self._memory, self._pids, self._unified) if each))
         for folder in self._folders:
             os.mkdir(folder)
-        self._event: int | None = None
         self._peak_fd = -1
         self._limits: tuple[int, int] | None = None
 
@@ -264,7 +259,6 @@ class CgroupMeter(Meter):
             write(f"{self._memory}/{swap}", no_swap)
         if self._pids is not None:
             write(f"{self._pids}/pids.max", str(processes))
-        self._event = self._oom_event() if self._version == 1 else None
 
     def relimit(self, memory_bytes: int, processes: int) -> None:
         """See ``Meter``. If one limit of memory blocks the other, it is written again afterwards."""
@@ -305,23 +299,6 @@ class CgroupMeter(Meter):
 
     def release(self) -> None:
         """See ``Meter``. Nothing is stopped for measuring."""
-
-    def event_fd(self) -> int | None:
-        """See ``Meter``."""
-        return self._event
-
-    def _oom_event(self) -> int:
-        """Return a descriptor that becomes readable when version 1 killed a task of the group for its memory."""
-        control = os.open(f"{self._memory}/memory.oom_control", os.O_RDONLY | os.O_CLOEXEC)
-        event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        try:
-            write(f"{self._memory}/cgroup.event_control", f"{event} {control}")
-        except OSError:
-            os.close(event)
-            raise
-        finally:
-            os.close(control)
-        return event
 
     def memory_is_exceeded(self) -> bool:
         """Whether the kernel killed a task for memory. It kills one at a time; the caller ends the rest."""
@@ -386,10 +363,9 @@ class CgroupMeter(Meter):
 
     def close(self) -> bool:
         """Remove the group; returns False while a process in it is still dying."""
-        for fd in (self._event, self._peak_fd):
-            if fd is not None and fd >= 0:
-                os.close(fd)
-        self._event, self._peak_fd = None, -1
+        if self._peak_fd >= 0:
+            os.close(self._peak_fd)
+            self._peak_fd = -1
         while self._folders:
             try:
                 os.rmdir(self._folders[-1])

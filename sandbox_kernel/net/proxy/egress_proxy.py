@@ -13,8 +13,7 @@ import asyncio
 import logging
 import os
 import socket
-import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Self
 
@@ -44,14 +43,6 @@ class EgressProxy:
     """Serves the connections of one sandbox within a policy. Use it as a context manager, or call ``close``.
 
     The proxy does not limit the size of bodies: it keeps none in memory, and the disk limit of the sandbox applies.
-
-    Args:
-        policy: Which hosts may be reached, how, and how much.
-        resolver: Function from host name and port to addresses; by default the resolver of the host.
-        audit: File to append JSON lines to, or a function that receives each ``AuditRecord``; None for no log.
-        limits: Sizes, timeouts and TLS ports of connections; None for the defaults.
-        vault: Secrets that the proxy fills into headers; None for no secrets.
-
     """
 
     def __init__(
@@ -137,11 +128,16 @@ class EgressProxy:
 
     async def _take(self, listener: socket.socket) -> None:
         """Accept connections until cancelled; closes the listener."""
-        loop, pace = asyncio.get_running_loop(), Pace(_PER_SECOND, _BURST)
+        loop = asyncio.get_running_loop()
         listener.setblocking(False)
+        turns, counted = float(_BURST), loop.time()
         with listener:
             while True:
-                await pace.turn()
+                turns, counted = min(_BURST, turns + (loop.time() - counted) * _PER_SECOND), loop.time()
+                if turns < 1:
+                    await asyncio.sleep((1 - turns) / _PER_SECOND)
+                    continue
+                turns -= 1
                 try:
                     connection, _ = await loop.sock_accept(listener)
                 except OSError as error:
@@ -180,31 +176,3 @@ class EgressProxy:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
         self._ended -= ending
-
-
-class Pace:
-    """A token bucket that limits a rate by waiting: a burst is free. Used by one task at a time."""
-
-    def __init__(
-        self,
-        per_second: float,
-        burst: int,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._per_second, self._burst = per_second, burst
-        self._clock, self._sleep = clock, sleep
-        self._turns, self._counted = float(burst), clock()
-
-    async def turn(self) -> None:
-        """Wait until the rate allows the next turn."""
-        self._refill()
-        while self._turns < 1:
-            await self._sleep((1 - self._turns) / self._per_second)
-            self._refill()
-        self._turns -= 1
-
-    def _refill(self) -> None:
-        now = self._clock()
-        self._turns = min(self._burst, self._turns + (now - self._counted) * self._per_second)
-        self._counted = now

@@ -41,8 +41,6 @@ class FrameComms:
         #: How many messages wait, and what they take.
         self._waiting, self._bytes = 0, 0
         self._has_refused = False
-        #: The gate whose callbacks run.
-        self._answering = ""
 
     def register(self, manager: Any) -> None:
         """Let pages connect; ``manager`` is the comm manager of the kernel."""
@@ -75,7 +73,7 @@ class FrameComms:
         if value is None:
             return False
         with contextlib.suppress(ContentRefused):
-            self._pages.take(display.worker_id, comm_of_session(value), answers=display.worker_id == self._answering)
+            self._pages.take(display.worker_id, comm_of_session(value))
         return True
 
     @property
@@ -134,24 +132,18 @@ class FrameComms:
         printed: list[str] = []
         if session is None or not self._pages.is_current(sent):
             return
-        self._answering = sent.gate
         try:
             result = session.deliver(
                 sent.message.for_session(),
                 CALLBACK_S,
                 on_output=lambda _stream, text: printed.append(text),
                 on_display=lambda display: self._shown(display, printed),
-                # A few times a second: callbacks that take longer hold no echo.
-                on_usage=lambda _used, _limit: self._pages.send_echo(sent.gate),
             )
-            self._pages.send_echo(sent.gate)
             self.settled(session, went_back=result.rolled_back)
             if not result.ok:
                 printed.append(f"[the widget's callback was ended: {result.status}]\n")
         except SandboxError as error:
             printed.append(f"[{error}]\n")
-        finally:
-            self._answering = ""
         self._pages.done(page, sent.gate, sent.message.message_id, "".join(printed))
         session.keep_state()
 

@@ -55,10 +55,7 @@ class NotebookLibraries:
     def before(self, data: Mapping[str, object], cell: str) -> list[ShowOutput]:
         """Return the libraries that must be shown before this display, because no page has had them.
 
-        Args:
-            data: the display.
-            cell: what tells this run of a cell from others: its id in the notebook and its number.
-
+        ``cell`` tells this run of a cell from others: its id in the notebook and its number.
         """
         entry = data.get(FRAME)
         if not isinstance(entry, Mapping):

@@ -67,8 +67,6 @@ class GatedPages:
         self._lock = threading.RLock()
         self._gates: dict[str, CommGate] = {}
         self._pages: list[FramePage] = []
-        #: An echo that passed its gate and leaves with the next message of its widgets.
-        self._echo: dict[str, CommMessage] = {}
 
     @property
     def in_use(self) -> bool:
@@ -85,31 +83,17 @@ class GatedPages:
         with self._lock:
             self._pages = [known for known in self._pages if known is not page]
 
-    def take(self, name: str, message: CommMessage, *, answers: bool = False) -> bool:
-        """Take a message of widgets behind a gate; whether it passes.
-
-        Each change of a page is echoed to all pages, before its callbacks run. With ``answers``, the message comes
-        from such callbacks; then an echo is kept until the next message, and both travel as one. The caller calls
-        ``send_echo`` when no other follows soon.
-        """
+    def take(self, name: str, message: CommMessage) -> bool:
+        """Take a message of widgets behind a gate; whether it passes."""
         with self._lock:
             gate = self._gates.setdefault(name, CommGate())
             was_behind, passes = gate.is_behind, gate.from_session(message)
             if gate.is_behind and not was_behind:
                 for page in self._pages:
                     self.done(page, name, "", _BEHIND)
-            if passes and answers and message.data.get("method") == "echo_update":
-                self.send_echo(name)
-                self._echo[name] = message
-            elif passes:
+            if passes:
                 self._tell(name, gate, [message])
         return passes
-
-    def send_echo(self, name: str) -> None:
-        """Send the echo that waits for a message to travel with, if there is one."""
-        with self._lock:
-            if name in self._echo:
-                self._tell(name, self._gates[name], [])
 
     def saved(self, name: str, data: Mapping[str, object]) -> str | None:
         """Return HTML of a widget's frame that has its state, for a notebook that is saved; None for other displays."""
@@ -189,9 +173,6 @@ class GatedPages:
             page.send(data, buffers=[part for message in found for part in message.buffers])
 
     def _tell(self, name: str, gate: CommGate, messages: list[CommMessage]) -> None:
-        echo = self._echo.pop(name, None)
-        if echo is not None:
-            messages = [echo, *messages]
         data = {"type": "comms", "gate": name, "epoch": gate.epoch, **_packed(messages)}
         for page in self._pages:
             page.send(data, buffers=[part for message in messages for part in message.buffers])

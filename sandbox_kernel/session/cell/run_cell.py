@@ -248,7 +248,6 @@ class Cell(WatchLoop):
         self.when_readable(live.channel, self._talk_to_worker)
         self.when_readable(live.jail.init_fd, lambda _fd: self.end(Ending.LOST))
         self.when_readable(self.stop, self._stopped)
-        self.watch_memory()
 
     def _send(self) -> None:
         live = self.live

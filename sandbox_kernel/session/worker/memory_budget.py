@@ -18,6 +18,7 @@ from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.root_user import held_capabilities
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.run_job import OWN_PROCESSES
+from sandbox_kernel.jail.watch_loop import MemoryLimit
 from sandbox_kernel.session.tree.state_tree import living_bound
 from sandbox_kernel.session.worker.channel import WorkerChannel, inner_pid
 
@@ -33,12 +34,12 @@ def spare_processes(checkpoints: int) -> int:
     return living_bound(checkpoints) + 3
 
 
-class MemoryBudget:
+class MemoryBudget(MemoryLimit):
     """The limits of one worker's jail: memory, and the number of processes that its checkpoints are."""
 
     def __init__(self, jail: Jail, channel: WorkerChannel, limit_bytes: int, processes: int, checkpoints: int) -> None:
+        super().__init__(jail.meter, limit_bytes)
         self._jail, self._channel = jail, channel
-        self.limit_bytes = limit_bytes
         #: The checkpoint of a cell is made before the host knows of it, so there is always room for one more process.
         self._processes = processes + OWN_PROCESSES + bool(checkpoints)
         self._has_checkpoints = checkpoints > 0
@@ -91,9 +92,6 @@ class MemoryBudget:
         if meter.usage_bytes() <= self.limit_bytes:
             return False
         return anonymous_bytes(self._channel.speaker) - self._own_bytes + meter.files_bytes() > self.limit_bytes
-
-    def memory_alarm(self) -> None:
-        """Do nothing: which process the kernel killed for memory is looked up after the cell."""
 
     def used_bytes(self) -> int:
         """Return the current memory use of the session in bytes, for display."""

@@ -97,16 +97,7 @@ def comm_of_session(value: object) -> CommMessage:
 def comm_of_kernel(
     kind: str, content: Mapping[str, object], metadata: object, buffers: Sequence[bytes], parent_id: str
 ) -> CommMessage:
-    """Return a message that a wrapped kernel sent; raises ``ContentRefused`` if it is none, or too large.
-
-    Args:
-        kind: The type of the message.
-        content: Its content.
-        metadata: Its metadata.
-        buffers: What came after it.
-        parent_id: The id of the page's message that it answers; empty for none.
-
-    """
+    """Return a message that a wrapped kernel sent; raises ``ContentRefused`` if it is none, or too large."""
     # What the gate keeps is sent again later, so it must be JSON that can be sent.
     plain = {"data": check_json(content.get("data"), MAX_SESSION_JSON), "metadata": check_json(metadata)}
     return _from_inside(_declared({**content, **plain, "msg_type": kind}), parent_id, tuple(buffers))

@@ -60,12 +60,10 @@ def policy() -> str:
 
 
 def outer_document(payload: Sequence[Mapping[str, object]] = ()) -> str:
-    """Return the outer document. ``payload`` is untrusted and stands in it only as JSON.
+    """Return the outer document.
 
-    Args:
-        payload: what to give to the inner document, in order: ``show``, ``needs`` (a library of another frame) and
-            ``keep`` (a library for other frames). Empty where a page of ours sends it as messages.
-
+    ``payload`` is untrusted and stands in it only as JSON: what to give to the inner document, in order: ``show``,
+    ``needs`` (a library of another frame) and ``keep`` (a library for other frames). A page of ours sends messages.
     """
     inner = (
         '<!doctype html><meta charset=utf-8><meta http-equiv="x-dns-prefetch-control" content="off">'

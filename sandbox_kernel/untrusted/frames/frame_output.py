@@ -95,24 +95,6 @@ def saved_widget(data: Mapping[str, object], messages: Sequence[CommMessage]) ->
     return made if len(made) <= MAX_SAVED else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class FrameLibrary:
-    """A library: its name for the user, the SHA-256 of its source, and the source as base64 of gzip."""
-
-    title: str
-    sha256: str
-    gzip: str
-
-    def bundle(self) -> dict[str, object]:
-        """Return what the page gets. The source is in it once, in the HTML; our renderer reads it from there too."""
-        keep = {"type": "keep", "sha256": self.sha256, "gzip": self.gzip}
-        return {
-            LIBRARY: {"sha256": self.sha256, "title": self.title},
-            "text/html": frame([keep], 0),
-            "text/plain": f"[code of {self.title} for the interactive outputs of this notebook]",
-        }
-
-
 _NEEDS_KERNEL = "<p>[a widget: it works in JupyterLab and Notebook 7 while its kernel runs]</p>"
 _NEEDS_EXTENSION = "<p>[a large interactive output: it is shown in JupyterLab and Notebook 7]</p>"
 
@@ -139,8 +121,11 @@ def check_frame(value: object, gate: str = "") -> FrameOutput:
     )
 
 
-def check_library(value: object) -> FrameLibrary:
-    """Return a library that a session sent; raises ``ContentRefused`` if its content is not what its name says."""
+def library_bundle(value: object) -> dict[str, object]:
+    """Return what a page gets of a library that a session sent. The source is in it once, in the HTML.
+
+    Raises ``ContentRefused`` if its content is not what its name says.
+    """
     if not isinstance(value, Mapping) or not isinstance(packed := value.get("gzip"), str):
         raise ContentRefused("it is no library")
     name, title = value.get("sha256"), value.get("title")
@@ -157,7 +142,11 @@ def check_library(value: object) -> FrameLibrary:
         raise ContentRefused(f"it is cut off, or larger than {MAX_SOURCE >> 20} MB")
     if hashlib.sha256(source).hexdigest() != name:
         raise ContentRefused("its content is not what its SHA-256 says")
-    return FrameLibrary(title=title, sha256=str(name), gzip=packed)
+    return {
+        LIBRARY: {"sha256": name, "title": title},
+        "text/html": frame([{"type": "keep", "sha256": name, "gzip": packed}], 0),
+        "text/plain": f"[code of {title} for the interactive outputs of this notebook]",
+    }
 
 
 def _is_digest(value: object) -> bool:
@@ -186,7 +175,7 @@ def sanitize_display(data: object, metadata: object, gate: str = "") -> Sanitize
         return sanitize_bundle(data, metadata)
     try:
         if LIBRARY in data:
-            return SanitizedBundle(check_library(data[LIBRARY]).bundle(), {})
+            return SanitizedBundle(library_bundle(data[LIBRARY]), {})
         frame = _frame_of(data, gate)
     except ContentRefused as reason:
         rest = {mime: value for mime, value in data.items() if mime not in (FRAME, LIBRARY)}

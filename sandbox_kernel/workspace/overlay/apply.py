@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from sandbox_kernel.errors import Conflict, ExecutionFailed
 from sandbox_kernel.ground.own_folder import LockedFolder, weakness
+from sandbox_kernel.ground.wire import check
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
 from sandbox_kernel.workspace.overlay.selection import STAGE_PREFIX
@@ -53,25 +54,16 @@ class DamagedRecord(Exception):
     """The journal of a record cannot be read."""
 
 
-class ApplyStep(NamedTuple):
-    """One rename of an application; ``kind`` is ``gone`` or the new type, ``mode`` that of before.
-
-    ``inode`` is that of the new file or 0, ``mtime_ns`` when its content was written.
-    """
-
-    path: str
-    kind: str
-    inode: int
-    mtime_ns: int
-    mode: int
-
-
 class ApplyJournal(NamedTuple):
-    """All steps of an application, and the inodes of the folder and of the stage that they are about."""
+    """All steps of an application, and the inodes of the folder and of the stage that they are about.
+
+    A step is one rename: an entry with the new type, or gone, the inode of the new file or 0, the time at which its
+    content was written, and the mode of before.
+    """
 
     folder: int
     stage: int
-    steps: tuple[ApplyStep, ...]
+    steps: tuple[Entry, ...]
 
 
 class ApplyRecord(LockedFolder):
@@ -126,10 +118,8 @@ class ApplyRecord(LockedFolder):
             with open(fd, "rb") as file:
                 text = file.read(_MOST_JOURNAL)
             try:
-                folder, stage, steps = json.loads(text)
-                told = (ApplyStep(str(path), str(kind), *map(int, numbers)) for path, kind, *numbers in steps)
-                return ApplyJournal(int(folder), int(stage), tuple(told)), name == _DONE
-            except (ValueError, TypeError) as error:
+                return check(json.loads(text), ApplyJournal), name == _DONE
+            except ValueError as error:
                 raise DamagedRecord(str(error)) from None
         return None, False
 
@@ -162,7 +152,7 @@ class _Apply:
         come = sorted((path for path, kept in entries.items() if not kept.is_gone), key=lambda path: path.count("/"))
         self._changes = [entries[path] for path in (*away, *come)]
         #: The steps of these changes, with the inode and time of each new file in the stage; 0 where there is none.
-        self._steps: list[ApplyStep] = []
+        self._steps: list[Entry] = []
         self._away = len(away)
         try:
             self._record = ApplyRecord.make()
@@ -184,8 +174,9 @@ class _Apply:
             try:
                 for number, kept in enumerate(self._changes):
                     kind = GONE if number < self._away else kept.entry.type
-                    made = (0, 0) if kind == GONE else self._write_new(f"new{number}", kept)
-                    self._steps.append(ApplyStep(kept.entry.path, kind, *made, kept.base.mode if kept.base else 0))
+                    inode, time_ns = (0, 0) if kind == GONE else self._write_new(f"new{number}", kept)
+                    mode = kept.base.mode if kept.base else 0
+                    self._steps.append(Entry(kept.entry.path, kind, 0, mode, inode, time_ns))
                 self._write_journal()
                 for number, (step, kept) in enumerate(zip(self._steps, self._changes, strict=True)):
                     self._step(number, step, kept)
@@ -243,11 +234,11 @@ class _Apply:
         folder, stage = os.fstat(self._root).st_ino, os.fstat(self._stage).st_ino
         self._record.write(ApplyJournal(folder, stage, tuple(self._steps)))
 
-    def _step(self, number: int, step: ApplyStep, kept: Kept) -> None:
+    def _step(self, number: int, step: Entry, kept: Kept) -> None:
         above, name = _parted(step.path)
         try:
             with in_folder(self._root, above, cross_mounts=False) as folder:
-                if step.kind == GONE:
+                if step.type == GONE:
                     rename(folder, name, self._stage, f"old{number}", exchange=False)
                     self._check(kept, f"old{number}")
                 elif step.inode == 0:
@@ -361,31 +352,31 @@ def _stages(root: Rooted) -> list[str]:
         return [item.name for item in scan if item.name.startswith(STAGE_PREFIX)]
 
 
-def _before(step: ApplyStep, number: int) -> str:
-    return f"old{number}" if step.kind == GONE else f"new{number}"
+def _before(step: Entry, number: int) -> str:
+    return f"old{number}" if step.type == GONE else f"new{number}"
 
 
-def _take_back(root: int, stage: int, number: int, step: ApplyStep) -> None:
+def _take_back(root: int, stage: int, number: int, step: Entry) -> None:
     above, name = _parted(step.path)
     kept_here = _look(stage, _before(step, number))
     try:
         folder = open_folder(root, above, PASS, cross_mounts=False)
     except OSError:
-        if kept_here is not None and step.kind == GONE:
+        if kept_here is not None and step.type == GONE:
             raise
         return  # its folder was never made
     try:
         there = _look(folder, name)
-        if step.kind == GONE:
+        if step.type == GONE:
             if kept_here is not None:
                 rename(stage, _before(step, number), folder, name, exchange=False)
         elif step.inode == 0:
             if there is not None and there.is_dir:
                 set_mode(folder, name, stat.S_IMODE(step.mode))
         elif there is not None and there.inode == step.inode:
-            if step.kind == DIRECTORY and _has_content(folder, name):
+            if step.type == DIRECTORY and _has_content(folder, name):
                 return  # the user has put something in
-            if step.kind == FILE and there.mtime_ns != step.mtime_ns:
+            if step.type == FILE and there.mtime_ns != step.mtime_ns:
                 raise FileExistsError(step.path)  # the user has written to it
             rename(folder, name, stage, f"new{number}", exchange=kept_here is not None)
         elif kept_here is not None and kept_here.inode != step.inode:

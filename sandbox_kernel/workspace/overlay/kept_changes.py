@@ -22,7 +22,7 @@ from sandbox_kernel.model import FsChange
 from sandbox_kernel.workspace.changes import same_entry
 from sandbox_kernel.workspace.kept_work import KeptWork
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
-from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of, kept_time, with_gone
+from sandbox_kernel.workspace.transfer import FolderState, Skipped, folder_of
 from sandbox_kernel.workspace.tree.beneath import in_folder
 from sandbox_kernel.workspace.tree.paths import Names
 from sandbox_kernel.workspace.tree.rooted import TEMPORARY, Rooted
@@ -180,10 +180,12 @@ class KeptChanges:
 
     def state(self, times: Callable[[Names], int]) -> FolderState:
         """Return all changes, to be saved with a session. ``times`` returns when a path was changed in the session."""
-        there = [self.present(path) for path, kept in self.entries.items() if not kept.is_gone]
+        there = [
+            kept.entry if kept.is_gone else self.present(path)._replace(mtime_ns=times(kept.entry.names))
+            for path, kept in self.entries.items()
+        ]
         found = folder_of(there, lambda entry: self.root.read(entry.names, max_bytes=entry.size))
-        known = {path: each._replace(mtime_ns=kept_time(times(each.names))) for path, each in found.entries.items()}
-        return with_gone(replace(found, entries=known), [path for path, kept in self.entries.items() if kept.is_gone])
+        return replace(found, is_layer=True)
 
     def present(self, path: str) -> Entry:
         """Return the entry of a kept content, with the mode that it has for programs."""

@@ -186,7 +186,8 @@ class LayerLook(CopyLook):
                     covers.add(path)
                     # What lies in the user's folder and not in the one that was made in its place.
                     gone.update(below.path for below in self._project.beneath(path) if below.path not in seen.entries)
-                if self._is_as_before(path, entry):
+                known = last.layer.get(path)
+                if known and (known.type, known.inode, known.mode) == (entry.type, entry.inode, entry.mode):
                     # Whatever the user has there by now: no program has changed it.
                     if path not in last.above.entries:
                         del above[path]
@@ -206,11 +207,6 @@ class LayerLook(CopyLook):
                 gone.update(below.path for below in self._project.beneath(path))
         gone = {path for path in gone if not covered(path, self.hidden) and not self._was_unseen(path)}
         return Delta(replace(seen, entries=above), frozenset(gone), seen.entries, frozenset(covers))
-
-    def _is_as_before(self, path: str, entry: Entry) -> bool:
-        """Whether a folder of the layer is the one of the last look."""
-        known = self._last.layer.get(path)
-        return known is not None and (known.type, known.inode, known.mode) == (entry.type, entry.inode, entry.mode)
 
     def _was_unseen(self, path: str) -> bool:
         """Whether the user has put something in where a program had removed or replaced what was there before.

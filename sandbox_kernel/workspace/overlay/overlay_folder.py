@@ -105,7 +105,7 @@ class HereFolder(BoxFolder):
             if shown is not None and shown != self.digest():
                 raise NotAsShown
             recover_all(self.project.root)
-            chosen = select_to_apply(self.kept.entries, paths, self.project, by_user=by_user).entries
+            chosen = select_to_apply(self.kept.entries, paths, self.project, by_user=by_user)
             told = tuple(change for change in self.kept.listed() if change.path in chosen)
             apply_changes(self.project.root, self.kept.root, chosen)
             self._forget(chosen)
@@ -114,7 +114,8 @@ class HereFolder(BoxFolder):
     def left_out(self) -> tuple[str, ...]:
         """Return the changes that ``apply`` writes only when they are named."""
         with self.lock:
-            return select_to_apply(self.kept.entries, None, self.project).left_out
+            entries = self.kept.entries
+            return tuple(sorted(entries.keys() - select_to_apply(entries, None, self.project).keys()))
 
     def discard(self, paths: Iterable[str] | None = None) -> tuple[FsChange, ...]:
         """Drop changes; returns what was dropped. Sessions see the user's own version again."""
@@ -131,16 +132,8 @@ class HereFolder(BoxFolder):
 
     # Files, as methods of ``Sandbox`` read and write them.
 
-    def read(self, path: str) -> bytes:
-        """See ``BoxFolder``: the changed version of a file, else the user's."""
-        return self._where(path).read(path)
-
-    def read_part(self, path: str, offset: int, most: int) -> tuple[bytes, int]:
-        """See ``BoxFolder``."""
-        return self._where(path).read_part(path, offset, most)
-
-    def _where(self, path: str) -> Rooted:
-        """Return the folder that has the version of a file that programs see. Raises ``InvalidRequest``."""
+    def holding(self, path: str) -> Rooted:
+        """See ``BoxFolder``: the changed version of a file, else the user's. Raises ``InvalidRequest``."""
         name = "/".join(names_beneath(path))
         with self.lock:
             if name in self.kept.entries:

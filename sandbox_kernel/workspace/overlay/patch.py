@@ -226,11 +226,10 @@ def _quoted(name: str, *, in_header: bool = False) -> str:
     if name.isprintable() and '"' not in name and "\\" not in name and " /" not in name:
         # A tab after the name tells git where a name with a blank ends.
         return f"{name}\t" if in_header and " " in name else name
-    return '"' + "".join(_byte(byte) for byte in os.fsencode(name)) + '"'
-
-
-def _byte(byte: int) -> str:
-    return _ESCAPES.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}")
+    signs = (
+        _ESCAPES.get(sign) or (chr(sign) if 0x20 <= sign < 0x7F else f"\\{sign:03o}") for sign in os.fsencode(name)
+    )
+    return f'"{"".join(signs)}"'
 
 
 def _binary_part(head: str, old: Entry | None, new: Entry | None) -> str:

@@ -18,7 +18,6 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
@@ -81,14 +80,6 @@ _MARKED_BY = (("pyvenv.cfg",), ("conda-meta",), ("bin/activate",), ("HEAD", "obj
 _WIDER, _WIDER_NEW = 0o177, 0o113
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The changes to apply by path, and those that were left out because they were not named."""
-
-    entries: dict[str, Kept]
-    left_out: tuple[str, ...] = ()
-
-
 def select(entries: Mapping[str, Kept], paths: Iterable[str | os.PathLike[str]] | None) -> dict[str, Kept]:
     """Choose changes to look at or to drop: those at and below the paths, or of a pattern; all without paths.
 
@@ -108,7 +99,7 @@ def select_to_apply(
     project: ProjectFolder,
     *,
     by_user: bool = True,
-) -> Chosen:
+) -> dict[str, Kept]:
     """Choose changes to apply; new folders above a chosen file come along.
 
     What needs naming is chosen only by its own name, never by a pattern or with the folder that it lies in, and only
@@ -147,7 +138,7 @@ def select_to_apply(
             "these changes cannot be applied alone: a folder among them holds files that are hidden from programs, or "
             "lies below a change that is not applied; apply that one by its own name"
         )
-    return Chosen(chosen, tuple(sorted(set(entries) - set(chosen))))
+    return chosen
 
 
 def _listed(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -322,14 +313,14 @@ class Obeyed:
         known = self._folders.get(folder)
         if known is None:
             prefix = f"{folder}/" if folder else ""
-            known = any(all(self._is_there(prefix + name) for name in marks) for marks in _MARKED_BY)
+            known = any(
+                all(_folded(prefix + name) in self._there or self.project.look(prefix + name) for name in marks)
+                for marks in _MARKED_BY
+            )
             kept = self._entries.get(folder)
             known = known or (kept is not None and kept.entry.is_dir and kept.base is None and kept.entry.mode & 2 != 0)
             self._folders[folder] = known
         return known
-
-    def _is_there(self, path: str) -> bool:
-        return _folded(path) in self._there or self.project.look(path) is not None
 
     def _hides_module(self, path: str, kept: Kept) -> bool:
         """Whether a new file would be imported in place of an installed module by a process that starts beside it.

@@ -14,10 +14,9 @@ import msgspec
 
 from sandbox_kernel.notebook.render import name_of_program, told_apart
 from sandbox_kernel.receipt import one_line, unmarked
-from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import ColourFilter, few_colours
 from sandbox_kernel.untrusted.frames.frame_output import LIBRARY, sanitize_display
-from sandbox_kernel.untrusted.json_value import check_json, encodable
+from sandbox_kernel.untrusted.json_value import encodable
 from sandbox_kernel.untrusted.sanitize import MAX_WORK, safe_text
 
 Table = dict[str, object]
@@ -84,14 +83,6 @@ def header(value: Mapping[str, object]) -> Table:
             raise MalformedMessage
         found[name] = field
     return found
-
-
-def metadata(value: Table) -> object:
-    """Return the metadata of a message; empty when it is too large or no JSON."""
-    try:
-        return check_json(value) if value else {}
-    except ContentRefused:
-        return {}
 
 
 def line(value: object, limit: int = _MAX_FIELD) -> str:

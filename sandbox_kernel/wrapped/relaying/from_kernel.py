@@ -7,6 +7,7 @@ of them alone, which any code can send, stops no clock. An idle status waits for
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.notebook.render import ShowOutput
-from sandbox_kernel.untrusted.json_value import size_of
+from sandbox_kernel.untrusted import ContentRefused
+from sandbox_kernel.untrusted.json_value import check_json, size_of
 from sandbox_kernel.wrapped import kernel_words
 from sandbox_kernel.wrapped.record import KernelRecorder
 from sandbox_kernel.wrapped.relaying import clean_outputs
@@ -219,8 +221,11 @@ class FromKernel:
             self._outside.print_words(header, f"the kernel could not be shown what changed in the folder: {error}")
 
     def _send(self, message: KernelMessage, routing: Sequence[bytes], clean: Table) -> None:
-        metadata = to_json(clean_outputs.metadata(message.metadata))
-        parts = [to_json(message.header), to_json(message.parent), metadata, to_json(clean)]
+        metadata: object = {}
+        if message.metadata:
+            with contextlib.suppress(ContentRefused):
+                metadata = check_json(message.metadata)
+        parts = [to_json(part) for part in (message.header, message.parent, metadata, clean)]
         self._outside.send_parts(message.channel, routing, parts)
 
     def _is_shown(self, message: KernelMessage, clean: Table) -> bool:

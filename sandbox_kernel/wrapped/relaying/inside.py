@@ -151,10 +151,11 @@ class InnerConnection:
     def __init__(self, channel: str, sock: socket.socket) -> None:
         self.channel = channel
         self._socket = sock
-        self._reader = ZmtpReader()
-        self._waiting = bytearray(GREETING)
+        self.reader = ZmtpReader()
+        #: What waits to be sent.
+        self.waiting = bytearray(GREETING)
         kind = b"SUB" if channel == "iopub" else b"DEALER"
-        self._waiting += ready(kind, IDENTITY if kind == b"DEALER" else b"")
+        self.waiting += ready(kind, IDENTITY if kind == b"DEALER" else b"")
         #: What is sent when the kernel has ended its part of the handshake: before that, it accepts no message.
         self._then = encode([SUBSCRIBE_ALL]) if channel == "iopub" else b""
         self.closed = False
@@ -167,23 +168,13 @@ class InnerConnection:
     @property
     def is_full(self) -> bool:
         """Whether something waits to be sent, or nothing may be sent yet: nothing is taken from the front end."""
-        return bool(self._waiting) or not self._reader.ready
-
-    @property
-    def wants_to_write(self) -> bool:
-        """Whether something waits to be sent."""
-        return bool(self._waiting)
-
-    @property
-    def dropped(self) -> int:
-        """How many messages of the kernel were too large."""
-        return self._reader.dropped
+        return bool(self.waiting) or not self.reader.ready
 
     def send(self, parts: Sequence[bytes]) -> None:
         """Send a message, now or when the kernel reads."""
         data = encode(parts)
-        if self._waiting:
-            self._waiting += data
+        if self.waiting:
+            self.waiting += data
             return
         try:
             sent = self._socket.send(data)
@@ -193,19 +184,19 @@ class InnerConnection:
             self.closed = True
             return
         if sent < len(data):
-            self._waiting += memoryview(data)[sent:]
+            self.waiting += memoryview(data)[sent:]
 
     def flush(self) -> None:
         """Send what waits, as far as the kernel reads."""
         try:
-            while self._waiting:
-                sent = self._socket.send(memoryview(self._waiting)[:_CHUNK])
-                del self._waiting[:sent]
+            while self.waiting:
+                sent = self._socket.send(memoryview(self.waiting)[:_CHUNK])
+                del self.waiting[:sent]
         except BlockingIOError:
             return
         except OSError:
             self.closed = True
-            self._waiting.clear()
+            self.waiting.clear()
 
     def receive(self) -> list[list[bytes]]:
         """Read once and return the complete messages. Raises ``ZmtpError``; sets ``closed`` at the end."""
@@ -218,9 +209,9 @@ class InnerConnection:
         if not data:
             self.closed = True
             return []
-        messages = self._reader.feed(data)
-        if self._then and self._reader.ready:
-            self._waiting += self._then
+        messages = self.reader.feed(data)
+        if self._then and self.reader.ready:
+            self.waiting += self._then
             self._then = b""
             self.flush()
         return messages

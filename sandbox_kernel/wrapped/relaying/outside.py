@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import uuid
@@ -18,7 +19,7 @@ from sandbox_kernel.wrapped.inner_kernel import CHANNELS
 from sandbox_kernel.wrapped.kernel_words import remark
 from sandbox_kernel.wrapped.relaying.clean_outputs import Table
 from sandbox_kernel.wrapped.relaying.requests import SentCell
-from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, make_signer, split, to_json
+from sandbox_kernel.wrapped.relaying.wire import Signer, from_json, joined, split, to_json
 
 # What was sent to front ends and they have not read: counted in bytes, because libzmq counts messages only.
 #
@@ -91,11 +92,6 @@ class OutsideAddress:
     signer: Signer
     curve: tuple[bytes, bytes] | None = field(default=None, repr=False)
 
-    def endpoint(self, channel: str) -> str:
-        """Return the address of one channel."""
-        mark = ":" if self.transport == "tcp" else "-"
-        return f"{self.transport}://{self.ip}{mark}{self.ports[channel]}"
-
 
 def read_address(path: str) -> OutsideAddress:
     """Read a connection file. Raises ``InvalidRequest`` when it is not usable."""
@@ -104,11 +100,15 @@ def read_address(path: str) -> OutsideAddress:
             given = json.load(file)
         ports = {channel: int(given[f"{channel}_port"]) for channel in CHANNELS}
         public, secret = given.get("curve_publickey"), given.get("curve_secretkey")
+        scheme = str(given.get("signature_scheme") or "hmac-sha256")
+        name, _, digest = scheme.partition("-")
+        if name != "hmac" or digest not in hashlib.algorithms_available:
+            raise InvalidRequest(f"connection file: signature_scheme {scheme!r:.80} is not known; hmac-sha256 is")
         return OutsideAddress(
             transport=str(given.get("transport", "tcp")),
             ip=str(given.get("ip", "127.0.0.1")),
             ports=ports,
-            signer=make_signer(str(given.get("key", "")), str(given.get("signature_scheme") or "hmac-sha256")),
+            signer=Signer(str(given.get("key", "")).encode(), digest),
             curve=(public.encode(), secret.encode()) if public and secret else None,
         )
     except OSError as error:
@@ -142,7 +142,8 @@ class Outside:
             if address.curve is not None:
                 sock.curve_publickey, sock.curve_secretkey = address.curve
                 sock.curve_server = True
-            sock.bind(address.endpoint(channel))
+            mark = ":" if address.transport == "tcp" else "-"
+            sock.bind(f"{address.transport}://{address.ip}{mark}{address.ports[channel]}")
             self.by_channel[channel] = sock
 
     #: Returns what ends the line and the colours of the kernel's text before a line of ours.

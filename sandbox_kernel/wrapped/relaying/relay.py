@@ -124,7 +124,7 @@ class Relay:
     def _watch(self, inner: InnerConnection) -> None:
         """Wait for what can happen next on a channel."""
         pauses = inner.channel == "iopub" and self._outside.waiting.is_full
-        state = (pauses, "iopub" in self._inner, inner.closed, inner.is_full, inner.wants_to_write)
+        state = (pauses, "iopub" in self._inner, inner.closed, inner.is_full, bool(inner.waiting))
         if self._watched.get(inner.channel) == state:
             return
         self._watched[inner.channel] = state
@@ -136,7 +136,7 @@ class Relay:
             if inner.channel in _NEEDED and self._broken_at is None:
                 self._broken_at = time.monotonic()
             return
-        self._poller.modify(inner.fileno(), (0 if pauses else _IN) | (_OUT if inner.wants_to_write else 0))
+        self._poller.modify(inner.fileno(), (0 if pauses else _IN) | (_OUT if inner.waiting else 0))
         # Without iopub, the outputs of a first cell would be lost.
         if inner.channel == "iopub" or "iopub" not in self._inner:
             return
@@ -213,14 +213,14 @@ class Relay:
     # From inside
 
     def _from_inside(self, inner: InnerConnection) -> None:
-        before = inner.dropped
+        before = inner.reader.dropped
         try:
             messages = inner.receive()
         except ZmtpError:
             self.dropped["protocol"] += 1
             inner.closed = True
             return
-        self.dropped["too large"] += inner.dropped - before
+        self.dropped["too large"] += inner.reader.dropped - before
         if inner.channel == "iopub" and "shell" in self._inner:
             # A cell's reply, which was sent before its idle status: what the cell changed is told before that.
             self._from_inside(self._inner["shell"])

@@ -6,13 +6,11 @@ key is in the connection file of the kernel; who has it can talk to that kernel 
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.ground.wire import parse_json
 
 DELIMITER = b"<IDS|MSG>"
@@ -38,14 +36,6 @@ class Signer:
     def verifies(self, signature: bytes, parts: Sequence[bytes]) -> bool:
         """Whether a signature is the one of these parts."""
         return hmac.compare_digest(signature, self.sign(parts))
-
-
-def make_signer(key: str, scheme: str) -> Signer:
-    """Return the signer for the key and scheme of a connection file."""
-    name, _, digest = scheme.partition("-")
-    if name != "hmac" or digest not in hashlib.algorithms_available:
-        raise InvalidRequest(f"connection file: signature_scheme {scheme!r:.80} is not known; hmac-sha256 is")
-    return Signer(key.encode(), digest)
 
 
 @dataclass(frozen=True)

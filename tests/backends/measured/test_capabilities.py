@@ -24,6 +24,7 @@ from sandbox_kernel.backends.measured.measured_cache import Measured
 from sandbox_kernel.jail.accounting import meter
 from sandbox_kernel.jail.accounting.cgroups import Hierarchies, Shortfall
 from sandbox_kernel.jail.rules.landlock import landlock_abi
+from sandbox_kernel.languages import recipe
 from sandbox_kernel.report import capability_report
 from sandbox_kernel.report.capability_report import make_report
 
@@ -124,7 +125,7 @@ def test_a_policy_that_restricts_is_refused_by_a_backend_without_walls() -> None
 
 @pytest.mark.slow
 def test_without_control_groups_the_lines_name_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (meter, process, capabilities):
+    for room in (meter, process, capabilities, recipe):
         monkeypatch.setattr(room, "find_hierarchies", lambda: None)
     monkeypatch.setattr(capabilities, "_measured", {})
     box = backend("auto")
@@ -154,7 +155,7 @@ def test_the_report_says_that_sandboxes_are_outside_of_our_own_group(monkeypatch
 @needs_landlock
 @pytest.mark.slow
 def test_without_control_groups_landlock_names_what_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (meter, process, capabilities):
+    for room in (meter, process, capabilities, recipe):
         monkeypatch.setattr(room, "find_hierarchies", lambda: None)
     monkeypatch.setattr(capabilities, "_measured", {})
     limits = backend("landlock").capabilities().enforced_limits

@@ -14,7 +14,7 @@ from sandbox_kernel import Sandbox
 from sandbox_kernel.backends.wasm.prepare import guest_name, switches_of
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
 from sandbox_kernel.backends.wasm.wasm_job import MOST_MOUNTS
-from sandbox_kernel.errors import PolicyViolation
+from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.languages.guest_catalogue import catalogue
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
@@ -113,6 +113,8 @@ def test_a_seed_and_a_clock_make_a_run_repeatable(run: Run) -> None:
     fixed = {"SANDBOX_SEED": "7", "SANDBOX_TIME": "1700000000"}
     first = run(code, env=fixed)
     assert first.stdout.endswith(" 1700000000\n") and run(code, env=fixed).stdout == first.stdout
+    with pytest.raises(InvalidRequest, match="SANDBOX_TIME must be"):
+        run(code, env={"SANDBOX_TIME": "tomorrow"})
 
 
 def test_clocks_are_those_of_the_run(run: Run) -> None:

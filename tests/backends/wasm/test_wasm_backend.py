@@ -81,12 +81,6 @@ SLEEP = """(i32.store (i32.const 16) (i32.const 1)) (i64.store (i32.const 24) (i
 
 
 @pytest.mark.slow
-def test_a_guest_asleep_in_a_host_call_and_an_endless_start_function_are_timeouts(run_wasm, wat) -> None:
-    for module in (wat(SLEEP, "poll_oneoff"), wat("", extra=f"(func $s {SPIN}) (start $s)")):
-        assert run_wasm(module, timeout=0.5).status is Status.TIMEOUT
-
-
-@pytest.mark.slow
 def test_a_timeout_of_one_run_never_reaches_another(wasm_backend, wat, say) -> None:
     """Three at once: one ends at once, one is timed out, one is busy for longer than both."""
     busy = """(local $i i32) (loop $again (local.set $i (i32.add (local.get $i) (i32.const 1)))
@@ -191,15 +185,6 @@ def test_arguments_and_environment_come_from_request_and_policy_alone(wasm_store
     assert result.stdout == "cell.wasm\0one two\0ü\0A=policy\0B=request\0"
 
 
-def test_output_beyond_the_cap_is_cut_and_the_program_ends_by_itself(run_wasm, wat, say) -> None:
-    flood = f"""(local $i i32) (loop $again {say(60000)} (local.set $i (i32.add (local.get $i) (i32.const 1)))
-      (br_if $again (i32.lt_u (local.get $i) (i32.const 300))))"""
-    result = run_wasm(wat(flood, "fd_write"), limits=Limits(output_bytes=10_000))
-    assert (result.status, result.exit_code, result.limit) == (Status.OK, 0, "output")
-    assert (result.stdout_bytes, result.stdout_truncated) == (300 * 60000, True)
-    assert len(result.stdout) < 10_200
-
-
 def test_output_arrives_while_the_program_runs(wasm_backend, wat, say) -> None:
     seen: list[tuple[str, str]] = []
     cancel = asyncio.Event()
@@ -240,22 +225,6 @@ def test_fuel_is_exact_repeatable_and_never_called_a_timeout(run_wasm, wat, say)
     assert "all fuel consumed" in result.stderr
 
 
-@pytest.mark.slow
-def test_time_and_randomness_can_be_fixed(run_wasm, wat, say) -> None:
-    body = f"""(drop (call $clock_time_get (i32.const 0) (i64.const 1) (i32.const 100)))
-      (drop (call $random_get (i32.const 108) (i32.const 8)))
-      (i64.store (i32.const 100) (i64.or (i64.and (i64.load (i32.const 100)) (i64.const 0x0f0f0f0f0f0f0f0f))
-        (i64.const 0x4040404040404040)))
-      (i64.store (i32.const 108) (i64.or (i64.and (i64.load (i32.const 108)) (i64.const 0x0f0f0f0f0f0f0f0f))
-        (i64.const 0x4040404040404040))) {say(16, 100)}"""
-    program = wat(body, "clock_time_get", "random_get", "fd_write")
-    fixed = {"SANDBOX_TIME": "1700000000", "SANDBOX_SEED": "7"}
-    first, second = run_wasm(program, env=fixed).stdout, run_wasm(program, env=fixed).stdout
-    assert first == second != run_wasm(program).stdout
-    with pytest.raises(InvalidRequest, match="SANDBOX_TIME must be"):
-        run_wasm(program, env={"SANDBOX_TIME": "tomorrow"})
-
-
 OPEN = """(call $path_open (i32.const {fd}) (i32.const 0) (i32.const 16) (i32.const {size}) (i32.const {flags})
   (i64.const {rights}) (i64.const 0) (i32.const 0) (i32.const 8))"""
 
@@ -285,27 +254,6 @@ def test_nothing_of_the_jail_around_the_engine_can_be_opened(run_wasm, wat, path
         assert run_wasm(wat(body, "path_open", "proc_exit", data=data)).exit_code != 0
 
 
-@pytest.mark.slow
-def test_mounts_are_read_only_unless_they_are_made_writable(wasm_store, wat, tmp_path: Path) -> None:
-    (tmp_path / "ro").mkdir()
-    (tmp_path / "ro" / "a").write_text("given")
-    (tmp_path / "rw").mkdir()
-    policy = SandboxPolicy().mount(tmp_path / "ro", "/ro").mount(tmp_path / "rw", "/rw", writable=True)
-    backend = WasmBackend(policy, store=wasm_store)
-
-    def errno(path: str, **options: object) -> int | None:
-        body, data = opened(path, **options)  # type: ignore[arg-type]
-        code = wat(body, "path_open", "proc_exit", data=data)
-        return backend.run(ExecRequest(language=Language.WASM, code=code, timeout=20)).exit_code
-
-    assert errno("a", fd=6) == 0
-    assert errno("a", fd=6, write=True) != 0
-    assert errno("b", fd=6, write=True) != 0
-    assert errno("b", fd=7, write=True) == 0
-    assert (tmp_path / "rw" / "b").exists()
-    assert not (tmp_path / "ro" / "b").exists()
-
-
 def test_a_mount_that_vanished_is_an_error_before_anything_runs(wasm_store, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     backend = WasmBackend(SandboxPolicy().mount(tmp_path / "data", "/data"), store=wasm_store)
@@ -327,23 +275,23 @@ def test_a_single_file_cannot_be_mounted_and_the_remedy_is_named(wasm_store, tmp
     ("code", "words"),
     [
         ("not wasm at all", "not WebAssembly"),
-        ('(module (func (export "_start") (nonsense)))', "unknown operator"),
         ("(module\n(func (nonsense)))", "--> cell.wat:2:8"),
-        (b"\0asm", "version missing"),
-        (b"\0asm\x01\0\0\0\x01\x05", "announced"),
-        (b"\0asm\x01\0\0\0" + bytes(range(1, 200)), "cannot be run"),
+        (b"\0asm\x01\0\0\0\x01\x05", "announced.*build or download it again"),
         (b"\0asm\x0d\0\x01\0", "component"),
         (b"\x7fELF\x02\x01\x01\0", "native code"),
-        ('(module (import "env" "missing" (func)) (func (export "_start")))', "env::missing"),
-        ('(module (func (export "main")))', "no _start"),
-        ('(module (memory i64 1) (func (export "_start")))', "switched off"),
-        ('(module (memory 1 1 shared) (func (export "_start")))', "switched off"),
-        ('(module (type (array (mut i64))) (func (export "_start")))', "gc"),
-        ('(module (tag) (func (export "_start") (throw 0)))', "exceptions"),
+        ('(module (import "env" "missing" (func)) (func (export "_start")))', r"(?s)env::missing.*wasm32-wasip1"),
+        ('(module (func (export "main")))', "no _start.*export the function to run as _start"),
+        ('(module (memory i64 1) (func (export "_start")))', "switched off.*without threads, 64-bit memory"),
+        (
+            '(module (import "wasi_snapshot_preview1" "fd_write" (func)) (func (export "_start")))',
+            "in another way than WASI",
+        ),
     ],
 )
 @pytest.mark.one_case
-def test_what_is_no_runnable_module_is_an_invalid_request(run_wasm, code: str | bytes, words: str) -> None:
+def test_what_is_no_runnable_module_is_an_invalid_request_with_the_next_step(
+    run_wasm, code: str | bytes, words: str
+) -> None:
     with pytest.raises(InvalidRequest, match=words):
         run_wasm(code)
 
@@ -365,11 +313,6 @@ def module_of(*bodies: bytes) -> bytes:
     exported = section(7, b"\x01\x06_start\0\0")
     types, functions = section(1, b"\x01\x60\0\0"), section(3, count + bytes(len(bodies)))
     return b"\0asm\x01\0\0\0" + types + functions + exported + section(10, code)
-
-
-@pytest.mark.slow
-def test_the_module_builder_of_these_tests_builds_modules(run_wasm) -> None:
-    assert run_wasm(module_of(b"\0\x0b")).status is Status.OK
 
 
 @pytest.mark.attack("W02", "wasm")
@@ -520,27 +463,6 @@ def test_a_waiting_jail_that_is_killed_as_it_is_handed_out_is_replaced(
     monkeypatch.setattr(wasm_backend.pool, "take", take_a_dead_one)
     assert run_wasm(wat("")).ok
     assert killed
-
-
-@pytest.mark.parametrize(
-    ("code", "step"),
-    [
-        ('(module (func (export "main")))', "export the function to run as _start"),
-        (b"\0asm\x01\0\0\0\x01\x05", "build or download it again"),
-        ('(module (import "env" "missing" (func)) (func (export "_start")))', "wasm32-wasip1"),
-        ('(module (memory i64 1) (func (export "_start")))', "without threads, 64-bit memory"),
-        (
-            '(module (import "wasi_snapshot_preview1" "fd_write" (func)) (func (export "_start")))',
-            "in another way than WASI",
-        ),
-        ('(module (memory 65537) (func (export "_start")))', "a smaller memory"),
-        ('(module (table 1000000000 funcref) (func (export "_start")))', "make it smaller"),
-    ],
-)
-@pytest.mark.one_case
-def test_a_module_that_is_refused_comes_with_the_next_step(run_wasm, code: str | bytes, step: str) -> None:
-    with pytest.raises(InvalidRequest, match=step):
-        run_wasm(code)
 
 
 def test_an_entry_with_parameters_is_named(run_wasm) -> None:

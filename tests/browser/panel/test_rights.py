@@ -67,26 +67,19 @@ def test_the_user_is_asked_once_for_all_cells_and_the_answer_is_for_this_noteboo
     lab.restart_kernel()
     run(lab, 1)
     expect(prompt).to_contain_text("granted text")  # remembered
+    lab.page.evaluate(
+        "(text) => window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel.setSource(text)",
+        MOUNT.replace(":/g ", ":/g:rw "),
+    )
+    run(lab, 1)
+    expect(prompt.locator("dd code")).to_contain_text(":/g:rw")  # a line that was changed asks again
+    expect(prompt).not_to_contain_text("granted text")
     open_cells(lab, "other.ipynb", *READS)
     run(lab, 1)
     expect(button(lab, 1, "Allow for this notebook")).to_be_visible()
     kept = list((lab.server.folder.parent / "state" / "sandbox-kernel" / "rights").iterdir())
     assert len(kept) == 1 and "asks.ipynb" in kept[0].read_text()
     assert "example.org" not in Path(lab.server.folder / "asks.ipynb").read_text().replace(READS[2], "")
-
-
-def test_a_line_that_was_changed_asks_again(lab: LabPage) -> None:
-    open_cells(lab, "changed.ipynb", MOUNT)
-    run(lab, 0)
-    press(lab, 0, "Allow for this notebook")
-    expect(lab.output(0)).to_contain_text("granted text")
-    lab.page.evaluate(
-        "(text) => window.jupyterapp.shell.currentWidget.content.widgets[0].model.sharedModel.setSource(text)",
-        MOUNT.replace(":/g ", ":/g:rw "),
-    )
-    run(lab, 0)
-    expect(lab.output(0).locator("dd code")).to_contain_text(":/g:rw")
-    expect(lab.output(0)).not_to_contain_text("granted text")
 
 
 def test_words_of_a_notebook_are_text_and_hide_nothing(lab: LabPage) -> None:

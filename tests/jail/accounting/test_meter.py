@@ -131,7 +131,7 @@ def test_a_meter_of_nobody_reads_nothing() -> None:
     meter = Meter()
     meter.arm(1, 1)
     assert not meter.memory_is_exceeded()
-    assert (meter.cpu_seconds(), meter.read().oom_kills, meter.members(), meter.event_fd()) == (0.0, 0, None, None)
+    assert (meter.cpu_seconds(), meter.read().oom_kills, meter.members()) == (0.0, 0, None)
     meter.last_look()
     meter.kill()
     assert meter.close()

@@ -119,11 +119,6 @@ def test_the_encoding_is_an_array_of_sock_filter(arch: str, kind: str) -> None:
     assert program[-8:] == struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
 
 
-@every_program
-def test_the_same_question_gives_the_same_bytes(arch: str, kind: str) -> None:
-    assert PROGRAMS[kind](arch) == PROGRAMS[kind](arch)
-
-
 def test_the_order_of_families_does_not_matter() -> None:
     assert build_filter("x86_64", families=(10, 1, 2, 2)) == build_filter("x86_64", families=(1, 2, 10))
 

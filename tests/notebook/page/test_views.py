@@ -95,15 +95,6 @@ def test_links_are_bounded_together_and_a_large_file_has_none() -> None:
     assert [bool(row.link) for row in rows] == [True] * 10 + [False] * 3
 
 
-def test_the_text_of_a_file_is_no_markup() -> None:
-    with Sandbox() as box:
-        box.write_file("a.csv", "<script>,$\\href{javascript:x}{y}$\n1,\x1b[2J\n")
-        page = str(files_message(list_files(box, None, ())).data["text/html"])
-    assert "<script>" not in page
-    assert "\\href" not in page
-    assert "\x1b" not in page
-
-
 def node(id: int, parent: int | None, code: str = "", **fields: object) -> Node:
     known: dict[str, object] = {
         "name": "",

@@ -15,7 +15,7 @@ from sandbox_kernel.untrusted.frames.frame_output import (
     LIBRARY,
     FrameOutput,
     check_frame,
-    check_library,
+    library_bundle,
     needs_frame,
     sanitize_display,
 )
@@ -61,7 +61,7 @@ def test_the_height_of_a_frame_is_one_that_fits_a_page(asked: object, height: in
 
 
 def test_a_library_is_in_its_output_once() -> None:
-    bundle = check_library(library()).bundle()
+    bundle = library_bundle(library())
     packed = str(library()["gzip"])
     assert str(bundle).count(packed) == 1
     assert bundle[LIBRARY] == {"sha256": library()["sha256"], "title": "x"}
@@ -76,13 +76,13 @@ def test_a_library_is_in_its_output_once() -> None:
 )  # fmt: skip
 def test_what_is_no_library_is_refused(value: object) -> None:
     with pytest.raises(ContentRefused):
-        check_library(value)
+        library_bundle(value)
 
 
 def test_a_library_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame_output, "MAX_SOURCE", 1000)
     with pytest.raises(ContentRefused, match="larger"):
-        check_library(library(b"x" * 1001))
+        library_bundle(library(b"x" * 1001))
 
 
 @pytest.mark.parametrize("sign", ['"', "<", "&", "'", ">", "\\", "\n", "\x01", "é", "\U0001f600", "a"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from sandbox_kernel.wrapped.relaying import outside
@@ -56,15 +54,8 @@ def test_a_front_end_that_does_not_read_at_all_does_not_stop_the_others(monkeypa
 
 
 @pytest.mark.slow
-def test_the_cell_names_what_the_program_said_and_the_line_that_shows_a_file(jupyter_folder, wrap, start):
-    place = jupyter_folder / "kernels" / "broken"
-    place.mkdir(parents=True)
-    content = {
-        "argv": ["python3", "-m", "no_such_module_here", "{connection_file}"],
-        "display_name": "broken",
-        "language": "python",
-    }
-    (place / "kernel.json").write_text(json.dumps(content))
+def test_the_cell_names_what_the_program_said_and_the_line_that_shows_a_file(spec, wrap, start):
+    spec("broken", ["python3", "-m", "no_such_module_here", "{connection_file}"])
     kernel = start(wrap("broken"))
     for _ in range(2):
         reply, outputs = kernel.run("1 + 1")

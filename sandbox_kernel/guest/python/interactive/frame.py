@@ -6,7 +6,6 @@ import base64
 import gzip
 import hashlib
 import json
-import os
 import re
 
 TYPE_CHECKING = False
@@ -43,14 +42,6 @@ class Libraries:
         #: Sends a library to the host; set when the worker exists.
         self.send: Callable[[Dict[str, Any]], bool] | None = None
         self._known: Dict[str, str] = {}
-
-    def from_file(self, title: str, path: str) -> str:
-        """Return the SHA-256 of a library in a file; reads and sends it the first time."""
-        key = f"{path}:{os.stat(path).st_mtime_ns}"
-        if key not in self._known:
-            with open(path, encoding="utf-8") as file:
-                self._known[key] = self._sent(title, file.read())
-        return self._known[key]
 
     def from_source(self, title: str, make: Callable[[], str]) -> str:
         """Return the SHA-256 of a library; makes and sends it the first time that this title is asked for."""

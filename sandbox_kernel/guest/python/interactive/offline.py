@@ -131,7 +131,7 @@ def packaged(address: str) -> str:
     if _LEAFLET.search(address) and package_folder("leaflet"):
         return LIBRARIES.from_source("leaflet", _leaflet)
     if _JQUERY.search(address) and package_folder("jquery"):
-        return LIBRARIES.from_file("jquery", os.path.join(package_folder("jquery"), "jquery.min.js"))
+        return LIBRARIES.from_source("jquery", lambda: _read(os.path.join(package_folder("jquery"), "jquery.min.js")))
     if _ICONS.search(address):
         return icons()
     return ""
@@ -156,7 +156,7 @@ def _vis(version: str) -> str:
     if package is None:
         return ""
     path = os.path.join(os.path.dirname(package.__file__ or ""), "lib", f"vis-{version}", "vis-network.min.js")
-    return LIBRARIES.from_file("vis-network", path) if os.path.isfile(path) else ""
+    return LIBRARIES.from_source(f"vis-network {version}", lambda: _read(path)) if os.path.isfile(path) else ""
 
 
 def _leaflet() -> str:

@@ -24,7 +24,7 @@ string struct tempfile textwrap time tokenize traceback types typing unittest un
 xml.etree.ElementTree zipfile zlib"""
 #: Where the embedder puts the arguments and the environment of a program, after their size.
 buffer = bytearray()
-_BOOTED = 77
+_BOOTED, _OUT_OF_MEMORY = 77, 0x1000001
 _baked = set[str]()
 _threading: ModuleType | None = None
 
@@ -74,7 +74,7 @@ def program() -> None:
             print(code, file=sys.stderr)
             code = 1
     except BaseException as error:
-        code = 1
+        code = _OUT_OF_MEMORY if isinstance(error, MemoryError) else 1
         # The frames of this file are not the program's.
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_globals.get("__name__") == __name__:
