@@ -6,8 +6,6 @@ import argparse
 import io
 import json
 import os
-import re
-import select
 import shlex
 import subprocess
 import sys
@@ -324,31 +322,6 @@ def test_the_page_of_the_report_holds_what_the_terminal_shows() -> None:
     page, text = cli("report", "--html").stdout.decode(), cli("report").stdout.decode()
     assert page.count("✓") == text.count("✓")
     assert "<details" in page
-
-
-def test_prepare_goes_on_in_the_background_and_says_where_to_look(tmp_path: Path) -> None:
-    empty = tmp_path / "archives"
-    empty.mkdir()
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "SANDBOX_KERNEL_CACHE": str(tmp_path / "cache"),
-        "SANDBOX_KERNEL_GUESTS": str(empty),
-    }
-    command = [sys.executable, "-m", "sandbox_kernel", "prepare", "science", "js", "--background"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
-    told = re.fullmatch(r"preparing in the background as process (\d+); messages are in (.+)\n", done.stdout)
-    assert told is not None, done
-    try:
-        watch = os.pidfd_open(int(told[1]))
-    except ProcessLookupError:
-        pass  # it has ended already
-    else:
-        assert select.select([watch], [], [], 60)[0]
-        os.close(watch)
-    said = Path(told[2]).read_text()
-    assert "does not hold quickjs-wasi-3.6.2.tgz" in said
-    assert Path(told[2]).stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("form", ["wat", "wasm"])

@@ -83,14 +83,15 @@ def run(options: argparse.Namespace) -> int:
         wasm_bytes = Language.parse(language) is Language.WASM and raw.startswith(b"\0asm")
         code = raw if wasm_bytes else _decoded(raw, options.file)
     env = make_env([_as_utf8(pair) for pair in options.env], os.environ)
+    policy, secrets = policy_of(options), make_secrets(options.secret, os.environ)
     stdin = None if options.file == "-" else _input()
     with Sandbox(
-        policy_of(options),
+        policy,
         config=ProcessConfig(pool_size=0),  # there is no second run to keep jails ready for
         require=options.require,
         audit=options.audit,
         allow_private_for=options.allow_private,
-        secrets=make_secrets(options.secret, os.environ),
+        secrets=secrets,
         here=options.here,
     ) as box:
         box.on_prepare = show_bar if sys.stderr.isatty() else None

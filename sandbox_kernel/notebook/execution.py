@@ -57,8 +57,6 @@ if TYPE_CHECKING:
 
 #: How long the session of an interrupted line command may take to end what it does.
 _LAST_WORDS_S = 5.0
-#: Bytes in use, and the limit.
-Memory = tuple[int, int]
 OnInput = Callable[[str, bool], Awaitable[str]]
 #: Asks the user, and returns the line that they typed; None when nobody answered.
 OnQuestion = Callable[[str], Awaitable[str | None]]
@@ -261,7 +259,9 @@ class CellExecution:
         front_end: FrontEnd | None = None
         if self._expressions is not None:
             self._late = self._door.late(self._messages)
-            front_end = FrontEnd(expressions=self._expressions, on_reply=self._keep, late=self._late)
+            # The reply comes on the thread that runs the cell, and is read when the cell has ended.
+            keep = partial(setattr, self, "_reply")
+            front_end = FrontEnd(expressions=self._expressions, on_reply=keep, late=self._late)
         io = CellIO(
             on_output=batch.write,
             on_display=lambda display: self._display(display, batch),
@@ -302,10 +302,6 @@ class CellExecution:
     def _news(self) -> tuple[Note, ...]:
         """Return what is left of the last kernel; a silent cell shows nothing, so the next one says it."""
         return () if self._silent else (*self._state.take_news(), *self._state.autosave.news())
-
-    def _keep(self, reply: FrontEndReply) -> None:
-        """Called on the thread that runs the cell; read when the cell has ended."""
-        self._reply = reply
 
     def _send(self, *messages: Message) -> Failure | None:
         failure = None
@@ -393,7 +389,8 @@ class _PanelTimer:
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
         self._panel: RunPanelHandle | None = None
-        self._memory: Memory | None = None
+        #: Bytes in use, and the limit.
+        self._memory: tuple[int, int] | None = None
         self._timer = self._loop.call_later(PANEL_AFTER_S, self._show)
 
     def hold(self, *, over: bool) -> None:

@@ -134,7 +134,7 @@ class SandboxKernel:
             "connect_request": self._connect,
             "comm_info_request": self._comm_info,
             "interrupt_request": self._interrupt,
-            "usage_request": self._usage,
+            "usage_request": lambda content: asyncio.to_thread(self._measure_usage),
             "shutdown_request": self._shutdown,
             "debug_request": lambda content: self.cells.debug(content),
             "sandbox_request": lambda content: self.cells.side_panel(content),
@@ -160,9 +160,6 @@ class SandboxKernel:
 
     async def _connect(self, content: Content) -> Content:
         return {"status": "ok", **self._ports}
-
-    async def _usage(self, content: Content) -> Content:
-        return await asyncio.get_running_loop().run_in_executor(None, self._measure_usage)
 
     def _measure_usage(self) -> dict[str, object]:
         """Return how much CPU and memory the kernel and its sandboxes take; CPU since the last time."""

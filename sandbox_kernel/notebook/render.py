@@ -186,7 +186,9 @@ def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, 
         message, gone = render_display(display)
         messages.append(message)
         removed += gone
-    noted = replace(result, notes=(*result.notes, *_notes(result), *dict.fromkeys(removed)))
+    if cut := [name for name in ("stdout", "stderr") if getattr(result, f"{name}_truncated")]:
+        removed.insert(0, notes.output_cut(cut))
+    noted = replace(result, notes=(*result.notes, *dict.fromkeys(removed)))
     if not result.ok:
         # What a failing cell displayed before it failed stays visible; without any, the error stands alone.
         return (*messages, failure(noted))
@@ -230,7 +232,7 @@ def receipt_message(result: ExecResult) -> ShowOutput:
 
 def failure(result: ExecResult) -> Failure:
     """The one message of a cell that did not end well."""
-    ename, evalue = error_name(result), describe_end(result)
+    ename, evalue = ERROR_NAMES.get(result.status, ERROR_NAMES[Status.FAILED]), describe_end(result)
     lines: list[str] = []
     if result.error is not None:
         if result.status is Status.FAILED:
@@ -245,11 +247,6 @@ def failure(result: ExecResult) -> Failure:
         lines.append(f"{END}{receipt.MARK} {BOLD}The session is as it was before this cell.{END}")
     lines.append(f"{END}{DIM}{plain(receipt.plain_text(result, describe_end(result)))}{_measured(result)}{END}")
     return Failure(ename, evalue, tuple(lines))
-
-
-def error_name(result: ExecResult) -> str:
-    """The stable name of how a cell failed, for clients and for ``raises-exception`` cells."""
-    return ERROR_NAMES.get(result.status, ERROR_NAMES[Status.FAILED])
 
 
 def refusal(error: SandboxError) -> Failure:
@@ -269,11 +266,6 @@ def _text(text: object, limit: int) -> str:
         return safe_text(text, limit)
     except ContentRefused:
         return ""
-
-
-def _notes(result: ExecResult) -> list[Note]:
-    cut = [name for name in ("stdout", "stderr") if getattr(result, f"{name}_truncated")]
-    return [notes.output_cut(cut)] if cut else []
 
 
 def _measured(result: ExecResult) -> str:

@@ -152,7 +152,7 @@ class WasmLanguages:
         if guest.entry == "turn" and not self.is_prepared(guest):
             raise BackendUnavailable(
                 f"{guest.language} sessions in WebAssembly need {guest.version}, which is compiled once, for minutes; "
-                "do it beforehand with: sandbox-kernel prepare science (add --background to go on meanwhile)"
+                "do it beforehand with: sandbox-kernel prepare science"
             )
         return self._prepare(guest, switches)
 

@@ -244,9 +244,12 @@ def is_opaque(layer: Rooted, path: str) -> bool:
 
 
 class LayerView:
-    """What programs saw with a copy of a layer: where that has nothing, the user's own file, in its present version."""
+    """What programs saw with a copy of a layer: where that has nothing, the user's own file, in its present version.
 
-    def __init__(self, project: ProjectFolder, entries: Mapping[str, Entry]) -> None:
+    Without a project, the copy is one of a plain work folder, and nothing shows through.
+    """
+
+    def __init__(self, project: ProjectFolder | None, entries: Mapping[str, Entry]) -> None:
         self.project = project
         self.entries = entries
 
@@ -254,7 +257,7 @@ class LayerView:
         """Yield the paths at which the view may differ from the user's folder."""
         for path, entry in self.entries.items():
             yield path
-            if not entry.is_dir or entry.opaque:
+            if self.project is not None and (not entry.is_dir or entry.opaque):
                 yield from (below.path for below in self.project.beneath(path))
 
     def at(self, path: str) -> Entry | None:
@@ -266,7 +269,7 @@ class LayerView:
                 return None
             shows = shows and (above is None or not above.opaque)
         there = self.entries.get(path)
-        if there is None and shows:
+        if there is None and shows and self.project is not None:
             there = self.project.look(path)
         return None if there is None or there.type == DEVICE else there
 

@@ -256,7 +256,7 @@ def _blob(side: Entry | None) -> str:
     return hashlib.sha1(b"blob %d\0" % len(side.data) + side.data, usedforsecurity=False).hexdigest()
 
 
-# Two states of a session that works on the user's folder: two copies of its layer. Nothing of a hidden file is told.
+# Two states of a session: two copies of its work folder, or of its layer. Nothing of a hidden file is told.
 
 
 def compare_layers(before: LayerView, after: LayerView) -> tuple[list[FileDiff], str]:
@@ -284,7 +284,9 @@ def _version(view: LayerView, path: str) -> Entry | None:
     there = view.at(path)
     if there is None or not (there.is_file or there.type == SYMLINK):
         return None
-    if there.data is None:
+    if there.type == SYMLINK:
+        there = there._replace(data=os.fsencode(there.target or ""))
+    elif there.data is None and view.project is not None:
         there = _with_data(view.project.root, there, MOST_BINARY)
     return Entry(path, there.type, there.size if there.is_file else 0, data=there.data)
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from tests.agent.mcp.mcp_peers import http_server, over_stdio
+from tests.agent.mcp.mcp_peers import over_stdio
 from tests.loopback_server import QuietHandler, serving
 
 GET = "import urllib.request\nprint(urllib.request.urlopen('http://HOST:PORT/', timeout=10).status)"
@@ -28,32 +28,20 @@ def port() -> Iterator[int]:
         yield number
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.slow
-def test_requests_are_allowed_or_refused_and_written_down(transport: str, port: int, tmp_path: Path) -> None:
-    log = tmp_path / "audit.jsonl"
-    temporary = tmp_path / "t"
+def test_requests_are_allowed_or_refused_and_written_down(port: int, tmp_path: Path) -> None:
+    log, temporary = tmp_path / "audit.jsonl", tmp_path / "t"
     temporary.mkdir()
     options = ("--allow-net", f"127.0.0.1:{port}", "--allow-private", "127.0.0.1", "--audit", str(log))
-
-    def asks(held) -> None:  # type: ignore[no-untyped-def]
-        for tool in ("sandbox_exec", "session_run"):
-            code = GET.replace("PORT", str(port))
-            allowed = held.answer(tool, language="python", code=code.replace("HOST", "127.0.0.1"))
-            assert (allowed["stdout"], "violations" in allowed) == ("200\n", False), allowed
-            refused = held.answer(tool, language="python", code=code.replace("HOST", "other.test"))
-            assert refused["status"] == "failed"
-            (violation,) = refused["violations"]
-            assert (violation["rule"], violation["remedy"]) == ("domain_not_allowed", f"--allow-net other.test:{port}")
-
-    if transport == "stdio":
-        held = over_stdio(temporary, *options)
-        asks(held)
-        held.close()
-    else:
-        with http_server(temporary, *options) as server:
-            held = server.connect()
-            asks(held)
-            held.close()
+    held = over_stdio(temporary, *options)
+    for tool in ("sandbox_exec", "session_run"):
+        code = GET.replace("PORT", str(port))
+        allowed = held.answer(tool, language="python", code=code.replace("HOST", "127.0.0.1"))
+        assert (allowed["stdout"], "violations" in allowed) == ("200\n", False), allowed
+        refused = held.answer(tool, language="python", code=code.replace("HOST", "other.test"))
+        assert refused["status"] == "failed"
+        (violation,) = refused["violations"]
+        assert (violation["rule"], violation["remedy"]) == ("domain_not_allowed", f"--allow-net other.test:{port}")
+    held.close()
     seen = {(line["event"], line["host"]) for line in map(json.loads, log.read_text().splitlines())}
     assert seen == {("allowed", "127.0.0.1"), ("finished", "127.0.0.1"), ("refused", "other.test")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -52,23 +53,17 @@ def served(tmp_path_factory: pytest.TempPathFactory, out: Path) -> Iterator[Held
     held.close()
 
 
-@pytest.fixture(scope="module", params=["stdio", "stdio, handshake", "http", "http, handshake"])
+@pytest.fixture(scope="module", params=["stdio, handshake", "http"])
 def anyhow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, out: Path) -> Iterator[Held]:
-    """Every transport and both generations of the protocol."""
-    mode = "legacy" if "handshake" in request.param else "auto"
-    folder = tmp_path_factory.mktemp("any")
-    mount = ("--mount", f"{out}:/out:rw")
-    if request.param == "stdio":
-        yield request.getfixturevalue("served")
-    elif request.param.startswith("stdio"):
-        held = over_stdio(folder, *mount, mode=mode)
+    """Each transport, and each generation of the protocol. Most other tests are over stdio without a handshake."""
+    folder, mount = tmp_path_factory.mktemp("any"), ("--mount", f"{out}:/out:rw")
+    with contextlib.ExitStack() as end:
+        if request.param == "http":
+            held = end.enter_context(http_server(folder, *mount)).connect()
+        else:
+            held = over_stdio(folder, *mount, mode="legacy")
+        end.callback(held.close)
         yield held
-        held.close()
-    else:
-        with http_server(folder, *mount) as server:
-            held = server.connect(mode)
-            yield held
-            held.close()
 
 
 # -- every transport -----------------------------------------------------------------------------------------------
