@@ -130,8 +130,9 @@ class NotebookSessions:
         if held is not None and (not held.session.alive or not (held.used or held.options.at_start == began)):
             held = None
         has = held.options.at_start if held is not None else began
-        differing = [name for name, value in fixed.items() if has.get(name) != value]
-        differing = [name for name in differing if not _of_a_cell(name, options, held)]
+        differing = [
+            name for name, value in fixed.items() if has.get(name) != value and not _of_a_cell(name, options, held)
+        ]
         if differing:
             only_this_cell = options.session is None and (held is None or base.at_start != fixed)
             one_cell = has_sessions(key[0], options.backend)
