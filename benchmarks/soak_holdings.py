@@ -10,9 +10,16 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox_kernel.jail.accounting.meter import own_leaves
+from sandbox_kernel.jail.accounting.cgroups import GROUP_PREFIX, find_hierarchies
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.jail.spawner import wait_buried
+
+
+def own_leaves() -> set[str]:
+    """Return the folders of all control groups that this process has made for its sandboxes."""
+    where = find_hierarchies()
+    places = {where.memory, where.pids, where.unified} - {None} if where is not None else set()
+    return {entry.path for place in places for entry in os.scandir(place) if entry.name.startswith(GROUP_PREFIX)}
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from benchmarks.soak_holdings import own_leaves
 from sandbox_kernel.backends.process import ProcessBackend
-from sandbox_kernel.jail.accounting.meter import own_leaves
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.session.open_session import open_session

@@ -153,11 +153,9 @@ def descendants(pid: int) -> set[int]:
 
 def cgroup_leaves() -> set[str]:
     """Groups that sandboxes of this very process hold."""
-    from sandbox_kernel.jail.accounting.cgroups import GROUP_PREFIX, find_hierarchies
+    from benchmarks.soak_holdings import own_leaves
 
-    where = find_hierarchies()
-    places = {where.memory, where.pids, where.unified} - {None} if where is not None else set()
-    return {entry.path for place in places for entry in os.scandir(place) if entry.name.startswith(GROUP_PREFIX)}
+    return own_leaves()
 
 
 def open_descriptors() -> dict[str, str]:

@@ -20,7 +20,6 @@ TIME_OF_DAY = {
     "backends/process.py": "files that are as young as the run are compared by content",
     "backends/wasm/prepare.py": "in which days an image is made anew",
     "backends/wasm/wasm_backend.py": "files that are as young as the run are compared by content",
-    "guest/session/folder_copies.py": "files that are as young as the copy are compared by content",
     "guest/wasm/inside/image_boot.py": "logging shows the time since the program began, not since the image was made",
     "guest/wasm/boot_python.py": "the guest asked for it, while its image is made",
     "guest/wasm/wasi.py": "the guest asked for it",
@@ -32,6 +31,7 @@ TIME_OF_DAY = {
     "workspace/changes.py": "files that are as young as the look are compared by content",
     "workspace/hidden.py": "folders that are as young as the look are listed again",
     "workspace/overlay/kept_changes.py": "a number that no other process has given to a change",
+    "workspace/folder_copies.py": "files that are as young as the copy are compared by content",
     "workspace/overlay/session_layer.py": "files that are as young as the cell are compared by content",
     "wrapped/relaying/outside.py": "the date of a message",
 }

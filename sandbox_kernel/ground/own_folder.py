@@ -15,6 +15,7 @@ import os
 import pwd
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from typing import Self
 
@@ -23,6 +24,8 @@ MOST_KEPT = 20
 MOST_BYTES = 1 << 30
 #: The file whose lock says that a process has the folder. The folder itself cannot be locked on NFS.
 _LOCK = "lock"
+#: How the name of a file begins while it is written, and when one was left by a process that ended, in seconds.
+_ASIDE, _ABANDONED_S = "aside-", 3600.0
 _MOST_LINKS = 40
 _OVERFLOW = "/proc/sys/kernel/overflowuid"
 
@@ -152,6 +155,71 @@ def _is_own_group(gid: int) -> bool:
     except KeyError:
         return False
     return group.gr_name == user and set(group.gr_mem) <= {user}
+
+
+class OwnFiles:
+    """Files by name in a private folder: each is written whole or not at all, and the longest unused go first.
+
+    Several processes may use one folder. Where no folder can be had that no other user can change, nothing is kept and
+    nothing is found; that is never an error.
+    """
+
+    def __init__(self, folder: str, *, most_bytes: int = MOST_BYTES, most_files: int = 10_000) -> None:
+        self.folder = folder
+        self.most_bytes = most_bytes
+        self.most_files = most_files
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Return the content of a file of ours of at most so many bytes; None when there is none."""
+        with contextlib.suppress(OSError):
+            if weakness(self.folder) is not None:
+                return None
+            fd = os.open(os.path.join(self.folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                found = os.fstat(fd)
+                ours = found.st_uid == os.geteuid() and not found.st_mode & 0o077
+                if ours and stat.S_ISREG(found.st_mode) and found.st_size <= most:
+                    with open(fd, "rb", closefd=False) as file:
+                        data = file.read(most)
+                    os.utime(fd)
+                    return data
+            finally:
+                os.close(fd)
+        return None
+
+    def write(self, name: str, *parts: bytes) -> None:
+        """Keep a content that comes in parts."""
+        aside = os.path.join(self.folder, f"{_ASIDE}{os.urandom(8).hex()}")
+        with contextlib.suppress(OSError):
+            make_own_folder(self.folder)
+            try:
+                with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+                    file.writelines(parts)
+                os.replace(aside, os.path.join(self.folder, name))
+            finally:
+                self.remove(os.path.basename(aside))
+            self._make_room()
+
+    def remove(self, name: str) -> None:
+        """Remove a file; nothing there is as well."""
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self.folder, name))
+
+    def _make_room(self) -> None:
+        known: list[tuple[float, int, str]] = []
+        with os.scandir(self.folder) as listing:
+            for item in listing:
+                with contextlib.suppress(FileNotFoundError):  # another process removed it at the same time
+                    found = item.stat(follow_symlinks=False)
+                    if not item.name.startswith(_ASIDE):
+                        known.append((found.st_mtime, found.st_size, item.name))
+                    elif time.time() - found.st_mtime > _ABANDONED_S:
+                        self.remove(item.name)
+        held = 0
+        for number, (_, size, name) in enumerate(sorted(known, reverse=True), 1):
+            held += size
+            if held > self.most_bytes or number > self.most_files:
+                self.remove(name)
 
 
 class LockedFolder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import mimetypes
+from collections.abc import Callable
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.code_executors.base_code_executor import BaseCodeExecutor
@@ -17,7 +18,7 @@ from pydantic import ConfigDict, PrivateAttr
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S
-from sandbox_kernel.model import ExecResult, FsChange, Status
+from sandbox_kernel.model import ExecResult, Status
 from sandbox_kernel.model.result import describe_end
 from sandbox_kernel.policy import SandboxPolicy
 from sandbox_kernel.session.session import Session
@@ -45,18 +46,17 @@ class SandboxKernelCodeExecutor(BaseCodeExecutor):  # type: ignore[misc]
     ) -> CodeExecutionResult:
         """See ``BaseCodeExecutor``. What goes wrong is in the result's stderr; nothing is raised for a program."""
         files = {file.name: _content(file) for file in code_execution_input.input_files}
-        timeout = float(self.timeout_seconds or DEFAULT_TIMEOUT_S)
-        code = code_execution_input.code
+        timeout, code = float(self.timeout_seconds or DEFAULT_TIMEOUT_S), code_execution_input.code
         try:
             if self.stateful:
                 box, session = self._session(code_execution_input.execution_id or "default")
                 for name, data in files.items():
                     session.write_file(name, data)
                 result = session.run(code, timeout)
-                return _answer(result, {c.path: session.read_file(c.path) for c in _made(result.changes)})
+                return _answer(result, session.read_file)
             with Sandbox(self.policy) as box:
                 result = box.run(code, timeout=timeout, memory_mb=self.memory_mb, files=files)
-                return _answer(result, {change.path: box.read_file(change.path) for change in _made(result.changes)})
+                return _answer(result, box.read_file)
         except SandboxError as error:
             return CodeExecutionResult(stderr=str(error))
 
@@ -84,24 +84,21 @@ def _content(file: File) -> bytes:
         return str(file.content).encode()
 
 
-def _made(changes: tuple[FsChange, ...]) -> list[FsChange]:
-    found = [each for each in changes if each.kind in ("created", "modified", "renamed") and each.type == "file"]
-    return found[:_MAX_FILES]
-
-
-def _answer(result: ExecResult, files: dict[str, bytes]) -> CodeExecutionResult:
+def _answer(result: ExecResult, read_file: Callable[[str], bytes]) -> CodeExecutionResult:
     stderr = "" if result.ok else result.stderr
     if result.status not in (Status.OK, Status.FAILED):
         stderr = f"{stderr}\n{describe_end(result)}".strip()
     elif not result.ok and not stderr:
         stderr = describe_end(result)
     shown = [str(display.data.get("text/plain", "")) for display in result.displays if display.kind == "result"]
+    made = [each for each in result.changes if each.kind in ("created", "modified", "renamed") and each.type == "file"]
+    files = {each.path: mimetypes.guess_type(each.path)[0] for each in made[:_MAX_FILES]}
     return CodeExecutionResult(
         stdout=result.stdout + "".join(f"{text}\n" for text in shown),
         stderr=stderr,
         output_files=[
-            File(name=name, content=data, mime_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
-            for name, data in files.items()
+            File(name=name, content=read_file(name), mime_type=kind or "application/octet-stream")
+            for name, kind in files.items()
         ],
         exit_code=result.exit_code,
     )

@@ -67,11 +67,9 @@ class Step:
     cwd: str
     source: bytes | None = None
     seccomp: bytes | None = None
-    stdout_to_stderr: bool = False
     no_stdin: bool = False
     compiles: bool = False
     reports: bool = False
-    oom_score_adj: int = 500
     #: Files that the host receives when the step succeeded, all or none of them (``JobOutcome.kept``).
     keeps: Sequence[str] = ()
     #: Name, signature and documentation of the host functions that the step may call; None gives it no hatch.

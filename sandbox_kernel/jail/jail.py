@@ -53,7 +53,6 @@ class Jail(ABC):
 
     def __init__(self, walls: Walls) -> None:
         self.walls = walls
-        self.isolation = "process" if walls.enforcer is None else "process+sandbox"
         #: The user of the program on the host; None: the same user as the host process.
         self.uid = own_user(walls.enforcer)
         self.inbox = Inbox()
@@ -140,9 +139,9 @@ class Jail(ABC):
         """Measure again without earlier results, for a cell that begins: files may have been deleted since."""
         return self.disk()
 
-    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+    def wait_ready(self) -> None:
         """Wait until the gate is ready for its order. Raises ``EnforcerFailed`` or ``PolicyViolation``, with why."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + START_TIMEOUT_S
         try:
             self.init_pid = self._find_init(deadline)
             self.init_fd = os.pidfd_open(self.init_pid)

@@ -6,12 +6,10 @@ but which enforcer is tried: walls that do not come up are an error, and then th
 
 from __future__ import annotations
 
-import contextlib
 import os
-import stat
 from collections.abc import Iterable
 
-from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
+from sandbox_kernel.ground.own_folder import OwnFiles, cache_root
 
 _MAX_BYTES = 1 << 16
 #: Kernel settings that decide whether walls can be built.
@@ -44,43 +42,23 @@ def proof_facts(programs: Iterable[str]) -> str | None:
 
 def recall_proof(enforcer: str, facts: str | None) -> str | None:
     """Return the version of an enforcer that built walls under these facts; None if that is not known."""
-    try:
-        fd = os.open(_entry(enforcer), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return None
-    with open(fd, errors="replace") as file:
-        kind = os.fstat(fd)
-        if not stat.S_ISREG(kind.st_mode) or kind.st_uid != os.geteuid() or kind.st_mode & 0o077:
-            return None
-        version, _, known = file.read(_MAX_BYTES).partition("\n")
+    version, _, known = (_files().read(enforcer, _MAX_BYTES) or b"").decode(errors="replace").partition("\n")
     return version if facts is not None and known == facts else None
 
 
 def remember_proof(enforcer: str, facts: str | None, version: str) -> None:
     """Keep that an enforcer built walls. A folder that cannot be used is ignored; the next process then tries again."""
-    if facts is None:
-        return
-    aside = f"{_entry(enforcer)}-{os.urandom(8).hex()}"
-    with contextlib.suppress(OSError):
-        make_own_folder(os.path.dirname(aside))
-        try:
-            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(fd, "w", errors="replace") as file:
-                file.write(f"{version.splitlines()[0]}\n{facts}")
-            os.rename(aside, _entry(enforcer))
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(aside)
+    if facts is not None:
+        _files().write(enforcer, f"{version.splitlines()[0]}\n{facts}".encode(errors="replace"))
 
 
 def forget_proof(enforcer: str) -> None:
     """Let the next process try this enforcer anew."""
-    with contextlib.suppress(OSError):
-        os.unlink(_entry(enforcer))
+    _files().remove(enforcer)
 
 
-def _entry(enforcer: str) -> str:
-    return os.path.join(cache_root(), "sandbox-kernel", "proven", enforcer)
+def _files() -> OwnFiles:
+    return OwnFiles(os.path.join(cache_root(), "sandbox-kernel", "proven"))
 
 
 def read_fact(path: str) -> str:

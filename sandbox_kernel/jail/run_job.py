@@ -96,7 +96,6 @@ class JobOutcome:
     disk_full: bool
     #: The most memory on accelerators that was seen; None when it was not counted.
     gpu_peak_bytes: int | None = None
-    metered_by: str
     #: What a step wrote to the channel. Trust it as much as the program that runs in the step.
     report: bytes = b""
     kept: tuple[bytes, ...] = ()
@@ -269,7 +268,6 @@ class _Run(WatchLoop):
             reading=reading,
             disk_full=self.limits.disk_full,
             gpu_peak_bytes=self.limits.gpu_peak_bytes(),
-            metered_by=jail.meter.mechanism,
             report=self.channel.report() if any(step.reports for step in self.job.steps) else b"",
             kept=gate.kept(),
         )

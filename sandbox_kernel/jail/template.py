@@ -89,27 +89,18 @@ class Template(BubblewrapJail):
         with self._lock:
             socket.send_fds(self.control, [order], list(descriptors))
 
-    def hold(self) -> None:
-        """Count a jail that will be forked: the template must live as long as the jail."""
+    def hold(self, jails: int) -> None:
+        """Count jails that will be forked, or with -1 one that is dead. A retired template ends with its last jail."""
         with self._lock:
-            self._held += 1
-
-    def release(self) -> None:
-        """A jail of it is dead; ends the template if it is retired and this was the last."""
-        with self._lock:
-            self._held -= 1
-        self._end_if_unused()
+            self._held += jails
+            over = self._retired and self._held <= 0
+        if over and os.getpid() == self._host:
+            self.destroy()
 
     def retire(self) -> None:
         """Fork no more jails; the template ends with its last jail. May be called twice."""
         self._retired = True
-        self._end_if_unused()
-
-    def _end_if_unused(self) -> None:
-        with self._lock:
-            over = self._retired and self._held <= 0
-        if over and os.getpid() == self._host:
-            self.destroy()
+        self.hold(0)
 
     def _filter(self) -> tuple[int | None, tuple[int, ...]]:
         """See ``BubblewrapJail``. The init runs no program; it loads the filter in each of its forks."""
@@ -169,7 +160,7 @@ class TemplateJail(NamespaceJail):
         self._template = template
         # The kernel then adds the sender's pid, as the host sees it, to each message.
         self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        template.hold()
+        template.hold(1)
         self._holds = True
         try:
             self._launch()
@@ -216,7 +207,7 @@ class TemplateJail(NamespaceJail):
     def _release(self) -> None:
         if self._holds:
             self._holds = False
-            self._template.release()
+            self._template.hold(-1)
 
 
 # The templates of one pool: one for each kind of walls, up to a maximum, replaced when they are dead or old.

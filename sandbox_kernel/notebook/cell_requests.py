@@ -28,7 +28,7 @@ from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
 from sandbox_kernel.notebook.options.option_table import usage
 from sandbox_kernel.notebook.page.kept_output import KeptOutput
 from sandbox_kernel.notebook.page.kernel_door import NotebookPrompts, StdinChannel, Wire, failure_fields
-from sandbox_kernel.notebook.render import expressions, payload, told_apart
+from sandbox_kernel.notebook.render import ShowOutput, expressions, payload, told_apart
 from sandbox_kernel.session.cell.front_end import unanswered
 from sandbox_kernel.untrusted.json_value import encodable
 from sandbox_kernel.untrusted.sanitize import sanitize_docstring
@@ -129,12 +129,12 @@ class CellRequests:
         self._enable_widgets()
         return view(report_widget(document, self.state.measure_again), "Capability report, to explore")
 
-    def run_panel(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel:
+    def run_panel(self, timeout_s: float, stop: Callable[[], None], show: Callable[[ShowOutput], None]) -> RunPanel:
         """Return a panel for a cell that runs for long."""
         from sandbox_kernel.notebook.page.widgets import RunPanel
 
         self._enable_widgets()
-        return RunPanel(timeout_s, stop)
+        return RunPanel(timeout_s, stop, show)
 
     def _enable_widgets(self) -> None:
         """Register the comm target of ipywidgets, so that a page finds our widgets, also after a reload."""

@@ -112,12 +112,10 @@ class _Panel:
     def __init__(self, work: queue.SimpleQueue[Callable[[], None]], timeout_s: float, stop: Callable[[], None]) -> None:
         self._work = work
         self._panel: RunPanel | None = None
-        self._handle: Any = None
         work.put(lambda: self._open(timeout_s, stop))
 
     def _open(self, timeout_s: float, stop: Callable[[], None]) -> None:
-        self._panel = RunPanel(timeout_s, stop, blocking_kernel=True)
-        self._handle = display(view(self._panel.widget, "running"), raw=True, display_id=True)
+        self._panel = RunPanel(timeout_s, stop, _display, blocking_kernel=True)
 
     def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
         self._work.put(lambda: self._panel.update(elapsed_s, memory) if self._panel else None)
@@ -128,7 +126,6 @@ class _Panel:
     def _close(self) -> None:
         if self._panel is not None:
             self._panel.close()
-            update_display({"text/plain": ""}, raw=True, display_id=self._handle.display_id)
 
 
 def _write(name: str, text: str) -> None:
@@ -137,12 +134,16 @@ def _write(name: str, text: str) -> None:
     stream.flush()
 
 
+def _display(message: ShowOutput) -> None:
+    draw = update_display if message.update else display
+    known = {"display_id": message.display_id} if message.display_id else {}
+    draw(dict(message.data), metadata=dict(message.metadata), raw=True, **known)
+
+
 def _show(message: Message, measure: Measure) -> None:
     match message:
         case ShowOutput():
-            draw = update_display if message.update else display
-            known = {"display_id": message.display_id} if message.display_id else {}
-            draw(dict(message.data), metadata=dict(message.metadata), raw=True, **known)
+            _display(message)
         case ClearOutput():
             clear_output(wait=message.wait)
         case Value():

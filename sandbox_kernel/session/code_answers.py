@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.receipt import INVISIBLE
 
 #: The longest code that a worker is asked about, in characters; the analysis of more takes too long.
@@ -40,13 +39,13 @@ def completions(answer: Mapping[str, object], code: str, pos: int) -> dict[str, 
     """
     pos = min(max(0, pos), len(code))
     start = answer.get("cursor_start")
-    found = suggestions(answer.get("matches"), code, start if type(start) is int else -1, pos)
+    matches, start = suggestions(answer.get("matches"), code, start if type(start) is int else -1, pos)
     metadata: dict[str, object] = {}
-    if found.matches and (kinds := _kinds(answer.get("metadata"))):
+    if matches and (kinds := _kinds(answer.get("metadata"))):
         metadata["_jupyter_types_experimental"] = [
-            {"start": found.start, "end": pos, "text": text, "type": kinds.get(text, UNKNOWN)} for text in found.matches
+            {"start": start, "end": pos, "text": text, "type": kinds.get(text, UNKNOWN)} for text in matches
         ]
-    return {"matches": list(found.matches), "cursor_start": found.start, "cursor_end": pos, "metadata": metadata}
+    return {"matches": matches, "cursor_start": start, "cursor_end": pos, "metadata": metadata}
 
 
 def documentation(answer: Mapping[str, object]) -> dict[str, object]:
@@ -102,29 +101,20 @@ _QUOTED = r"[\w .~/@:+\-,()\[\]%&=#?°]*"
 _LITERAL = re.compile(rf"(?P<quote>['\"]){_QUOTED}(?P=quote)\]?\Z")
 
 
-@dataclass(frozen=True)
-class Suggestions:
-    """Texts that may replace the text between ``start`` and the cursor."""
-
-    matches: tuple[str, ...]
-    start: int
-
-
-def suggestions(matches: object, code: str, start: int, pos: int) -> Suggestions:
-    """Return those of a worker's ``matches`` that may replace the text from ``start`` to the cursor at ``pos``.
+def suggestions(matches: object, code: str, start: int, pos: int) -> tuple[list[str], int]:
+    """Return those of a worker's ``matches`` that may replace the text from ``start`` to the cursor, and the start.
 
     Returns none if ``start`` is not the beginning of the word before the cursor, or of a part of it.
     """
-    none = Suggestions((), pos)
     line = code[code.rfind("\n", 0, pos) + 1 : pos]
     if not isinstance(matches, list) or not 0 <= pos - start <= len(line):
-        return none
+        return [], pos
     typed, before = code[start:pos], line[: len(line) - (pos - start)]
     allowed = _rule(typed, before)
     if allowed is None:
-        return none
+        return [], pos
     taken = dict.fromkeys(text for text in matches[: 10 * MAX_MATCHES] if _is_name(text) and allowed(text))
-    return Suggestions(tuple(taken)[:MAX_MATCHES], start) if taken else none
+    return list(taken)[:MAX_MATCHES], start if taken else pos
 
 
 def _is_name(text: object) -> bool:

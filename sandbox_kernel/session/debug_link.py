@@ -1,9 +1,8 @@
 """The host's end of the socket to a debugger inside a session: checked messages, and the clock of a cell that stands.
 
 Called by ``Session.attach_debugger`` for ``notebook/protocol/debugger.py``. The debugger runs inside the session, so a
-reply can be forged. Only its size and shape matter: the page shows it as text, and nothing in it is executed, opened or
-used as a path on the host. The session never blocks the host: a reply is awaited for a bounded time, a message that the
-session does not take is given up, and a session that floods is read more slowly.
+reply can be forged: the page shows it as text, and nothing in it is executed, opened or used as a path on the host. The
+session never blocks the host: every wait is bounded, and a session that floods is read more slowly.
 """
 
 from __future__ import annotations
@@ -137,9 +136,8 @@ def read_message(raw: bytes) -> DebugReply | DebugEvent | None:
 class PauseClock:
     """The time that a cell stands at breakpoints. It is the user's, and does not count for the cell's time limit.
 
-    The session says when it stands, and may lie. So the time is bounded: after ``limit_s`` the cell's clock goes on.
-    Memory, CPU time and all other limits hold meanwhile. Thread-safe: the link's thread stops it, the cell's loop reads
-    it.
+    The session says when it stands, and may lie: after ``limit_s`` the cell's clock goes on. All other limits hold
+    meanwhile. Thread-safe: the link's thread stops it, the cell's loop reads it.
     """
 
     def __init__(self, limit_s: float = MAX_PAUSE_S) -> None:
@@ -239,7 +237,9 @@ class DebugLink:
             raise DebuggerGone(_GONE) from None
 
     def _read(self) -> None:
-        frames, budget = Frames(MAX_MESSAGE), _Budget()
+        frames = Frames(MAX_MESSAGE)
+        # What may be read now; it grows again with time.
+        messages_left, bytes_left, at = float(_MESSAGES), float(_BYTES), time.monotonic()
         try:
             while self.alive:
                 if not readable(self._socket.fileno(), 1.0):
@@ -248,7 +248,11 @@ class DebugLink:
                 if not part:
                     return
                 for raw in frames.feed(part):
-                    self._closed.wait(budget.spend(len(raw)))
+                    passed, at = time.monotonic() - at, time.monotonic()
+                    messages_left = min(_MESSAGES, messages_left + passed * _MESSAGES_A_SECOND) - 1
+                    bytes_left = min(_BYTES, bytes_left + passed * _BYTES_A_SECOND) - len(raw)
+                    late_s = max(-messages_left / _MESSAGES_A_SECOND, -bytes_left / _BYTES_A_SECOND)
+                    self._closed.wait(max(0.0, late_s))
                     self._take(read_message(raw))
         except (OSError, BadMessage, SessionError):
             return
@@ -270,18 +274,3 @@ class DebugLink:
                 if message.number in self._replies:
                     self._replies[message.number] = message
                     self._lock.notify_all()
-
-
-class _Budget:
-    """How fast a session's messages are read."""
-
-    def __init__(self) -> None:
-        self._messages, self._bytes, self._at = float(_MESSAGES), float(_BYTES), time.monotonic()
-
-    def spend(self, size: int) -> float:
-        """Count one message; returns how many seconds to wait before it is taken."""
-        now = time.monotonic()
-        passed, self._at = now - self._at, now
-        self._messages = min(_MESSAGES, self._messages + passed * _MESSAGES_A_SECOND) - 1
-        self._bytes = min(_BYTES, self._bytes + passed * _BYTES_A_SECOND) - size
-        return max(0.0, -self._messages / _MESSAGES_A_SECOND, -self._bytes / _BYTES_A_SECOND)

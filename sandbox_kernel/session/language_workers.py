@@ -135,8 +135,14 @@ class _ShellEngine(Engine):
             raise BackendUnavailable("a command session needs bash, and this host has none; install the package 'bash'")
 
 
+@dataclass(frozen=True, kw_only=True)
 class _NodeEngine(Engine):
     """Node.js. With checkpoints it runs on one thread, because a fork copies only one thread."""
+
+    module: str = "sandbox_guest.node.node_session"
+    reserved_mb: int = RESERVED_MB
+    grace_s: float = 1.0
+    grows: bool = False
 
     def check(self, config: ProcessConfig) -> None:
         find_node(config.node_path)
@@ -159,16 +165,11 @@ class _NodeEngine(Engine):
         return (JobFile(root=places.cell, name=FREEZE_ADDON, data=program),) if program else ()
 
 
-def _node(minimum_mb: int) -> Engine:
-    module = "sandbox_guest.node.node_session"
-    return _NodeEngine(module=module, minimum_mb=minimum_mb, reserved_mb=RESERVED_MB, grace_s=1.0, grows=False)
-
-
 ENGINES: Mapping[Language, Engine] = {
     Language.PYTHON: _PythonEngine(module="sandbox_guest.python.python_session", minimum_mb=64, looks=True),
     Language.COMMAND: _ShellEngine(module="sandbox_guest.scripts.shell_session", minimum_mb=32),
-    Language.JAVASCRIPT: _node(96),
-    Language.TYPESCRIPT: _node(128),
+    Language.JAVASCRIPT: _NodeEngine(minimum_mb=96),
+    Language.TYPESCRIPT: _NodeEngine(minimum_mb=128),
 }
 
 
@@ -214,6 +215,7 @@ def find_compiler() -> tuple[str, ...] | None:
 
 
 def _compile(compiler: tuple[str, ...], source: str) -> tuple[bytes, str]:
+    problem = "the addon for JavaScript checkpoints could not be compiled: "
     with tempfile.TemporaryDirectory(prefix="sandbox-kernel-") as aside:
         env = {"PATH": os.defpath, "HOME": aside, "ZIG_GLOBAL_CACHE_DIR": aside, "ZIG_LOCAL_CACHE_DIR": aside}
         try:
@@ -222,8 +224,8 @@ def _compile(compiler: tuple[str, ...], source: str) -> tuple[bytes, str]:
                 timeout=_TIMEOUT_S,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
-            return b"", f"the addon for JavaScript checkpoints could not be compiled: {error}"
+            return b"", f"{problem}{error}"
         if answer.returncode != 0:
-            return b"", f"the addon for JavaScript checkpoints could not be compiled: {answer.stderr.strip()[-300:]}"
+            return b"", f"{problem}{answer.stderr.strip()[-300:]}"
         with open(os.path.join(aside, FREEZE_ADDON), "rb") as file:
             return file.read(), ""

@@ -53,8 +53,8 @@ def has_sessions(language: Language, backend: str | None = None) -> bool:
 def only_when_named(language: Language, backend: str | None) -> bool:
     """Whether a language has sessions on a backend only when the user asks for one by name.
 
-    This is so for Python inside WebAssembly: its sessions use another, larger Python where that was prepared, and the
-    result of a plain cell must not depend on that.
+    Python inside WebAssembly uses another, larger Python for sessions where that was prepared, and the result of a
+    plain cell must not depend on that.
     """
     return backend == "wasm" and language is Language.PYTHON
 
@@ -85,24 +85,10 @@ def open_session(
 ) -> Session:
     """Open a session with a backend's policy. Wrong arguments raise before anything starts.
 
-    Args:
-        backend: gives policy, enforcer and configuration.
-        language: the language of the cells.
-        name: the session's name; None makes one.
-        memory_mb: the memory limit in MB.
-        checkpoints: how many cells back ``undo`` can go; 0 switches rollback off.
-        python: the Python interpreter of the worker; None takes the backend's.
-        limits: the other limits; None takes the defaults.
-        on_close: called once when the session is closed.
-        share: the link to the box's shared folder; None when the session shares no files.
-        chosen: why this backend was chosen, for the receipt; empty when the user named it.
-        functions: host functions that the cells may call; None for none.
-
-    Raises:
-        InvalidRequest: an argument is wrong, or the language has no sessions.
-        PolicyViolation: a command session without the right to start processes.
-        BackendUnavailable: this host lacks a program that the session needs.
-
+    ``python``: the Python interpreter of the worker; None takes the backend's. ``share``: the link to the box's shared
+    folder. ``chosen``: why this backend was chosen, for the receipt. ``functions``: host functions that the cells may
+    call. Raises ``InvalidRequest``, ``PolicyViolation`` (a command session without the right to start processes) or
+    ``BackendUnavailable`` (this host lacks a program that the session needs).
     """
     spoken = Language.parse(language)
     engine = ENGINES.get(spoken)
@@ -207,6 +193,8 @@ class _Opening:
                 step = replace(step, env={**step.env, "HOME": jail.places.tmp})
                 if jail.layer_fd >= 0:
                     worker.layer = SessionLayer(self._here.here, jail.box_fd, jail.layer_fd, jail.settings_fd)
+                    worker.copies.close()
+                    worker.copies = worker.layer
             files = engine.files(jail.places, spec.checkpoints)
             if functions is not None:
                 step = replace(step, env=with_command(step.env, jail.places))

@@ -208,7 +208,7 @@ def _parse(path: str, text: bytes) -> ImageHeader:
     check_memory_mb(header.memory_mb)
     in_bounds = 0 < header.memory_bytes <= min(MOST_MEMORY, header.memory_mb * MIB)
     files, total = header.files, sum(count for count, _ in header.files.values())
-    if any(folder in files for name in files for folder in _folders_of(name)):
+    if any(name[:at] in files for name in files for at, sign in enumerate(name) if sign == "/"):
         raise InvalidRequest(f"{path!r} is damaged: one of its names is a file and a folder")
     if not in_bounds or header.memory_bytes % ALIGNMENT or len(files) > MAX_PACKED_FILES or total > MAX_PACKED_BYTES:
         raise InvalidRequest(f"{path!r} is damaged: its sizes cannot be right")
@@ -230,11 +230,6 @@ def _check(header: ImageHeader) -> None:
     for name in header.files:
         check_file_name(name)
     check_entries(header.folder({}).entries, list(header.files))
-
-
-def _folders_of(name: str) -> list[str]:
-    parts = name.split("/")
-    return ["/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 def check_elapsed(value: object) -> float:

@@ -87,10 +87,9 @@ class Session(TimeTravel):
         return self._supervisor.memory_mb
 
     def usual_memory(self, usual_mb: int) -> int:
-        """Return the memory limit of a cell without ``--memory``.
+        """Return the memory limit of a cell without ``--memory``: ``usual_mb``, or more if an earlier cell had more.
 
-        This is ``usual_mb``, or more if an earlier cell was given more with ``--memory``: what that cell made is still
-        there, and the usual limit would refuse every later cell.
+        What that cell made is still there, and the usual limit would refuse every later cell.
         """
         return max(usual_mb, self.memory_mb) if self.memory_mb > self._spec.memory_mb else usual_mb
 
@@ -156,7 +155,6 @@ class Session(TimeTravel):
 
         With ``settles``, the caller calls the supervisor's ``make_ready`` when the result has been delivered.
         """
-        self._spec.memory_of(request, self.memory_mb)
         try:
             with host_trouble(), self._supervisor.turn(settles=settles) as worker, self._stoppable(stop):
                 # A message to a widget is no step of the history.
@@ -211,11 +209,8 @@ class Session(TimeTravel):
             return await in_thread(work, cancel, self._threads)
         finally:
             # After the caller has shown the result, if it does that without waiting: the checkpoint of this cell.
-            loop.call_soon(self._settle)
-
-    def _settle(self) -> None:
-        if not self._supervisor.closed and self._threads is not None:
-            self._threads.submit(self._supervisor.make_ready)
+            threads = self._threads
+            loop.call_soon(lambda: None if self._supervisor.closed else threads.submit(self._supervisor.make_ready))
 
     @property
     def present_state(self) -> tuple[str, int]:
@@ -426,18 +421,15 @@ class Session(TimeTravel):
             # A cell runs for longer: the worker cannot answer now, and an editor must not wait for ever.
             return {}
 
-    def _forget(self) -> None:
-        """Close the descriptors and end nothing: called in a forked child, where the session belongs to the parent."""
-        self._finalizer.detach()
-        self._supervisor.forget()
-
 
 _sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
+    """Close the descriptors and end nothing: in a forked child the sessions belong to the parent."""
     for session in list(_sessions):
-        session._forget()
+        session._finalizer.detach()
+        session._supervisor.forget()
 
 
 os.register_at_fork(after_in_child=_forget_all)

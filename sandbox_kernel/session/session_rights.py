@@ -123,7 +123,7 @@ class SessionRights:
             if self._env.pop(name, None) is None:
                 raise PolicyViolation(_not_taken(f"the variable {name}", name in self._backend.policy.env))
         if asked.env:
-            supervisor.quietly(live, _unset_code(supervisor.spec.language, list(asked.env)))
+            self._set_env(supervisor, live, dict.fromkeys(asked.env))
         if asked.memory_mb is not None:
             raise PolicyViolation("memory cannot be taken back from a running session: what it holds would not fit")
 
@@ -165,8 +165,6 @@ class SessionRights:
                 f"{max(most, supervisor.memory_mb)} MB, not to {asked.memory_mb}; begin a new one with it: "
                 f"%sandbox restart --keep --memory {asked.memory_mb}M, box.session(memory_mb={asked.memory_mb})"
             )
-        if (asked.env or asked.rule is not None) and supervisor.spec.language not in _SETTERS:
-            raise PolicyViolation(f"a running {supervisor.spec.language} session takes no variables; begin a new one")
 
     def _set_rules(self, supervisor: WorkerSupervisor, live: JailedWorker, rules: tuple[NetworkRule, ...]) -> None:
         """Let the session reach these domains and those that it began with, and end all its connections to others."""
@@ -193,8 +191,8 @@ class SessionRights:
         own = ",".join(host for host in ("localhost", "127.0.0.1", "::1") if host not in named)
         return {**dict.fromkeys(_PROXY_NAMES, live.proxy_url), "no_proxy": own, "NO_PROXY": own}
 
-    def _set_env(self, supervisor: WorkerSupervisor, live: JailedWorker, env: Mapping[str, str]) -> None:
-        supervisor.quietly(live, _SETTERS[supervisor.spec.language](env))
+    def _set_env(self, supervisor: WorkerSupervisor, live: JailedWorker, env: Mapping[str, str | None]) -> None:
+        supervisor.quietly(live, _env_code(supervisor.spec.language, env))
 
 
 def _not_taken(what: str, began: bool) -> str:
@@ -208,34 +206,18 @@ def _not_taken(what: str, began: bool) -> str:
     )
 
 
-def _set_in_python(env: Mapping[str, str]) -> str:
-    # urllib remembers the proxies of its first request.
-    return (
-        f"__import__('os').environ.update({dict(env)!r}); "
-        "setattr(__import__('sys').modules.get('urllib.request'), '_opener', None) "
-        "if 'urllib.request' in __import__('sys').modules else None"
-    )
-
-
-def _set_in_javascript(env: Mapping[str, str]) -> str:
-    return f"void Object.assign(process.env, {json.dumps(dict(env))})"
-
-
-def _set_in_shell(env: Mapping[str, str]) -> str:
-    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in env.items())
-
-
-_SETTERS = {
-    Language.PYTHON: _set_in_python,
-    Language.JAVASCRIPT: _set_in_javascript,
-    Language.TYPESCRIPT: _set_in_javascript,
-    Language.COMMAND: _set_in_shell,
-}
-
-
-def _unset_code(language: Language, names: list[str]) -> str:
+def _env_code(language: Language, env: Mapping[str, str | None]) -> str:
+    """Return a line of a language that sets these variables; None takes one away."""
+    given = dict(env)
     if language is Language.PYTHON:
-        return f"[__import__('os').environ.pop(name, None) for name in {names!r}] and None"
+        # urllib remembers the proxies of its first request.
+        return (
+            f"[__import__('os').environ.pop(k, None) if v is None else __import__('os').environ.update({{k: v}}) "
+            f"for k, v in {given!r}.items()]; "
+            "setattr(__import__('sys').modules.get('urllib.request'), '_opener', None) "
+            "if 'urllib.request' in __import__('sys').modules else None"
+        )
     if language is Language.COMMAND:
-        return f"unset {' '.join(names)}"
-    return f"void {json.dumps(names)}.forEach((name) => {{ delete process.env[name] }})"
+        return "\n".join(f"unset {k}" if v is None else f"export {k}={shlex.quote(v)}" for k, v in given.items())
+    one = "v === null ? delete process.env[k] : process.env[k] = v"
+    return f"void Object.entries({json.dumps(given)}).forEach(([k, v]) => {{ {one} }})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from sandbox_kernel.errors import CheckpointGone, SandboxError, SessionError
 from sandbox_kernel.jail.ending import Ending
@@ -88,6 +89,7 @@ class WorkerSupervisor:
         self.closed = True
         worker, self.live = self.live, None
         if worker is not None:
+            worker.copies.close()
             worker.jail.forget()
 
     def again(self, *, forget: bool = False) -> None:
@@ -264,7 +266,7 @@ class WorkerSupervisor:
         cell.settle()
         changes, more = self._changes(live, kept, back)
         if kept:
-            live.tree.changed_files(changes)
+            live.tree.here.changes = replace(live.tree.here.changes, files=changes)
         told += [*more, *live.take_losses()]
         violations = live.proxy.take_violations() if live.proxy is not None else ()
         told += live.proxy.take_failures() if live.proxy is not None else ()

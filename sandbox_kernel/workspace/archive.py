@@ -43,18 +43,12 @@ _FILE_TYPES, _FOLDER_TYPE, _EXTENDED = (b"0", b"\0"), b"5", b"x"
 Member = tuple[Entry, int]
 
 
-def save(
-    rooted: Rooted,
-    path: str | os.PathLike[str],
-    *,
-    max_bytes: int = MAX_ARCHIVE_BYTES,
-    max_files: int = MAX_ARCHIVE_FILES,
-) -> tuple[Skipped, ...]:
+def save(rooted: Rooted, path: str | os.PathLike[str]) -> tuple[Skipped, ...]:
     """Write the files and folders beneath the root to a tar at a host path. Returns the entries that it cannot hold.
 
     The file appears complete or not at all. A tree beyond the limits is refused.
     """
-    packed = pack_files(rooted, max_bytes, max_files)
+    packed = pack_files(rooted, MAX_ARCHIVE_BYTES, MAX_ARCHIVE_FILES)
     with _at_host("saved to", os.path.abspath(path)):
         target = host_file(path)
     temporary = f"{target}.{secrets.token_hex(8)}.part"
@@ -83,18 +77,12 @@ def _info(entry: Entry) -> tarfile.TarInfo:
     return info
 
 
-def restore(
-    path: str | os.PathLike[str],
-    rooted: Rooted,
-    *,
-    max_bytes: int = MAX_ARCHIVE_BYTES,
-    max_files: int = MAX_ARCHIVE_FILES,
-) -> None:
+def restore(path: str | os.PathLike[str], rooted: Rooted) -> None:
     """Unpack a tar at a host path beneath the root. Nothing is written unless every member passes the checks."""
     with _at_host("restored from", path):
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        for entry, offset in _members(fd, max_bytes, max_files):
+        for entry, offset in _members(fd):
             if entry.is_dir:
                 rooted.make_folder(entry.names, entry.mode)
                 continue
@@ -105,12 +93,12 @@ def restore(
         os.close(fd)
 
 
-def _members(fd: int, max_bytes: int, max_files: int) -> list[Member]:
+def _members(fd: int) -> list[Member]:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise InvalidRequest(f"the archive is a {type_name(status.st_mode)}, not a regular file; give a tar file")
     try:
-        members = _checked(read_headers(fd), max_bytes, max_files, status.st_size)
+        members = _checked(read_headers(fd), status.st_size)
         end = max((offset + _whole_blocks(entry.size) for entry, offset in members), default=0)
         # Without the end mark, the archive may have been cut between two members.
         if os.pread(fd, _BLOCK, end) != bytes(_BLOCK):
@@ -120,7 +108,7 @@ def _members(fd: int, max_bytes: int, max_files: int) -> list[Member]:
     return members
 
 
-def _checked(found: Iterable[Member], max_bytes: int, max_files: int, archive_size: int) -> list[Member]:
+def _checked(found: Iterable[Member], archive_size: int) -> list[Member]:
     members: dict[str, Member] = {}
     files: set[str] = set()
     folders = {""}
@@ -142,10 +130,10 @@ def _checked(found: Iterable[Member], max_bytes: int, max_files: int, archive_si
             )
         if not entry.is_dir:
             files.add(entry.path)
-        if total > max_bytes or max(count, len(files) + len(folders) - 1) > max_files:
+        if total > MAX_ARCHIVE_BYTES or max(count, len(files) + len(folders) - 1) > MAX_ARCHIVE_FILES:
             raise InvalidRequest(
-                f"the archive holds more than {max_files} files and folders or {max_bytes} bytes; raise the limit if "
-                "need be"
+                f"the archive holds more than {MAX_ARCHIVE_FILES} files and folders or {MAX_ARCHIVE_BYTES} bytes; "
+                "remove what is not needed"
             )
         if entry.path:
             members[entry.path] = entry, offset

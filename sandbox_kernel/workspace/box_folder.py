@@ -29,7 +29,6 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, Skipped, collect, pack_files
-from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, encoded
 from sandbox_kernel.workspace.tree.walk import FILE, Entry, WalkLimits
@@ -72,11 +71,15 @@ class BoxFolder:
 
     def read(self, path: str) -> bytes:
         """The content of a file."""
-        return self.opened().read(path)
+        return self.holding(path).read(path)
 
     def read_part(self, path: str, offset: int, most: int) -> tuple[bytes, int]:
         """Part of a file, and the size of all of it."""
-        return self.opened().read_part(path, offset, most)
+        return self.holding(path).read_part(path, offset, most)
+
+    def holding(self, path: str) -> Rooted:
+        """The folder that has the version of a file that programs see."""
+        return self.opened()
 
     def write(self, path: str, data: bytes | str) -> None:
         """Make or replace a file."""
@@ -227,17 +230,6 @@ class FolderLink:
         """Return a link to the same folder for another session."""
         return FolderLink(self._folder)
 
-    def files_below(self, name: str) -> dict[str, bytes]:
-        """Return the files of a folder of the sandbox; none when there is no such folder, or too much in it."""
-        folder = self._folder
-        with folder.lock:
-            if folder.generation == 0:
-                return {}
-            with contextlib.suppress(OSError, SandboxError):
-                with in_folder(folder.opened().fileno(), (name,), SCAN) as fd, Rooted(fd) as root:
-                    return dict(pack_files(root, MAX_SHARED_BYTES, MAX_SHARED_FILES).items())
-            return {}
-
     def begin(self) -> None:
         """Start with an empty session folder: every shared file counts as new."""
         self._look, self._seen, self._large_given = Snapshot(), 0, False
@@ -248,27 +240,22 @@ class FolderLink:
 
         ``states`` are those of the session.
         """
-        changed, found = self._push_shared(box, states)
-        if self.large is not None and not self._large_given:
-            self._large_given = True
-            found += self.large.give(box)
-            changed = changed or len(self.large) > 0
-        return changed, found
-
-    def _push_shared(self, box: Rooted, states: OlderStates) -> tuple[bool, list[Note]]:
-        folder = self._folder
+        folder, found = self._folder, list[Note]()
+        changes: tuple[FsChange, ...] = ()
         with folder.lock:
-            if folder.generation == self._seen:
-                return False, []
-            root = folder.opened()
-            before, self._look = self._look, snapshot(root, since=self._look)
-            self._seen = folder.generation
-            changes = compare(before, self._look)
-            if not changes:
-                return False, []
-            left = collect(root, box, changes, MAX_SHARED_BYTES, MAX_SHARED_FILES, delete=True)
-            self._came(_paths(changes), states)
-        return True, _notes(left, "was not put into this session")
+            if folder.generation != self._seen:
+                root = folder.opened()
+                before, self._look = self._look, snapshot(root, since=self._look)
+                self._seen = folder.generation
+                changes = compare(before, self._look)
+            if changes:
+                left = collect(root, box, changes, MAX_SHARED_BYTES, MAX_SHARED_FILES, delete=True)
+                self._came(_paths(changes), states)
+                found += _notes(left, "was not put into this session")
+        if self.large is None or self._large_given:
+            return bool(changes), found
+        self._large_given = True
+        return bool(changes) or len(self.large) > 0, found + self.large.give(box)
 
     def pull(self, box: Rooted, changes: Sequence[FsChange]) -> list[Note]:
         """Copy changes of the session's folder into the sandbox's folder. Returns notes on files that were left out."""
@@ -456,18 +443,12 @@ class LargeFiles:
         return _notes(left, "is kept and was not put into this session")
 
     def follow(self, box: Rooted, changes: Iterable[FsChange], unshared: Collection[str]) -> list[Note]:
-        """Keep changed files that are not shared, and drop those that are gone or shared now.
+        """Keep changed files of a session that are not shared, and drop those that are gone or shared now.
 
-        Args:
-            box: The folder of the session.
-            changes: What the last cell changed.
-            unshared: Paths of changed files that other runs do not get.
-
-        Returns:
-            Notes on files that are not kept.
-
+        ``changes`` are those of the last cell; other runs do not get the files at ``unshared``. Returns notes on files
+        that are not kept.
         """
-        changed = {path for change in changes for path in (change.path, change.renamed_from) if path is not None}
+        changed = _paths(changes)
         if not unshared and not changed & self._sizes.keys():
             return []
         with Rooted.at(self._place) as kept:

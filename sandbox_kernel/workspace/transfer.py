@@ -141,15 +141,13 @@ class PackedFiles(Mapping[str, bytes]):
         return len(self._files)
 
 
-def pack_files(
-    rooted: Rooted, max_bytes: int = MAX_PACKED_BYTES, max_files: int = MAX_PACKED_FILES, *, seconds: float = 30.0
-) -> PackedFiles:
+def pack_files(rooted: Rooted, max_bytes: int = MAX_PACKED_BYTES, max_files: int = MAX_PACKED_FILES) -> PackedFiles:
     """Return the files of a work folder, to be copied into a sandbox.
 
     Raises ``InvalidRequest`` for a folder beyond the limits: with part of its input a program would give a wrong
     result instead of an error.
     """
-    walk = rooted.walk(WalkLimits(entries=max_files, path_bytes=64 * MIB, file_bytes=max_bytes, seconds=seconds))
+    walk = rooted.walk(WalkLimits(entries=max_files, path_bytes=64 * MIB, file_bytes=max_bytes, seconds=30.0))
     packed = PackedFiles(rooted, walk)
     refuse_partial(walk.unseen, "put into a sandbox", max_bytes, max_files)
     if packed.total_bytes > max_bytes:

@@ -62,7 +62,6 @@ def outcome(
         compile_s=None,
         reading=reading or Reading(),
         disk_full=disk_full,
-        metered_by="test",
     )
 
 

@@ -164,7 +164,7 @@ def test_a_forked_child_of_the_host_leaves_the_templates_to_its_parent(pool: Poo
     child = os.fork()
     if child == 0:
         fine = len(templates) == 0 and template.control.fileno() < 0
-        template.release()
+        template.hold(-1)
         template.retire()
         os._exit(0 if fine else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

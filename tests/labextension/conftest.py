@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,26 +16,46 @@ NODE = os.path.join(ROOT_DIR, "bin", "node")
 
 Evaluate = Callable[..., object]
 
+#: Evaluates one task of each line. A number behind a module's address makes it a new one.
 _PROGRAM = """
-const { module, expression, values } = JSON.parse(process.argv[1]);
-const names = await import(module);
-const result = new Function(...Object.keys(names), 'values', `return (${expression})`)(...Object.values(names), values);
+const { createInterface } = await import('node:readline');
 const plain = (key, value) => (value instanceof Map ? Object.fromEntries(value) : value);
-process.stdout.write(JSON.stringify(result ?? null, plain));
+let count = 0;
+for await (const line of createInterface({ input: process.stdin })) {
+  const { module, expression, values } = JSON.parse(line);
+  let answer;
+  try {
+    const names = await import(`${module}?${(count += 1)}`);
+    const evaluated = new Function(...Object.keys(names), 'values', `return (${expression})`)(...Object.values(names), values);
+    answer = JSON.stringify({ result: evaluated ?? null }, plain);
+  } catch (error) {
+    answer = JSON.stringify({ error: `${error.stack}` });
+  }
+  process.stdout.write(`${answer}\\n`);
+}
 """
 
 
+@pytest.fixture(scope="session")
+def node() -> Iterator[subprocess.Popen[str]]:
+    command = [NODE, "--input-type=module", "-e", _PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+
+
 @pytest.fixture
-def evaluate() -> Evaluate:
+def evaluate(node: subprocess.Popen[str]) -> Evaluate:
     """``evaluate("languages.js", "cellMagic(values[0])", text)``: an expression over what a module exports."""
+    assert node.stdin is not None and node.stdout is not None
+    to_node, from_node = node.stdin, node.stdout
 
     def run(module: str, expression: str, *values: object) -> object:
         task = {"module": (STATIC / module).as_uri(), "expression": expression, "values": values}
-        done = subprocess.run(
-            [NODE, "--input-type=module", "-e", _PROGRAM, json.dumps(task)], capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stderr
-        result: object = json.loads(done.stdout)
+        to_node.write(f"{json.dumps(task)}\n")
+        to_node.flush()
+        answer = json.loads(from_node.readline())
+        assert "error" not in answer, answer
+        result: object = answer["result"]
         return result
 
     return run

@@ -14,7 +14,7 @@ KINDS = "_jupyter_types_experimental"
 def offered(before: str, *texts: object, start: int | None = None, after: str = "") -> tuple[str, ...]:
     """What is taken of these matches at the end of ``before``, for the last word unless ``start`` is given."""
     begin = len(before) - len(before.split("\n")[-1].rpartition(" ")[2]) if start is None else start
-    return suggestions(list(texts), before + after, begin, len(before)).matches
+    return tuple(suggestions(list(texts), before + after, begin, len(before))[0])
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def offered(before: str, *texts: object, start: int | None = None, after: str = 
     ],
 )
 def test_a_name_is_offered(before: str, start: int, text: str) -> None:
-    assert suggestions([text], before + " + 1", start, len(before)).matches == (text,)
+    assert suggestions([text], before + " + 1", start, len(before))[0] == [text]
 
 
 @pytest.mark.parametrize("before", ["", "pri", "x = 1\n", "x = 1\npri", "d['", "d[", "%", "%%", "%%sand", "\\"])
@@ -84,7 +84,7 @@ def test_nothing_but_a_name_is_ever_offered(before: str, text: object) -> None:
         for shown in (text, before[start:] + text if isinstance(text, str) else text):
             if shown == before[start:] or (before == "d['" and shown == "print import os"):
                 continue  # what is there already; and a key may have spaces
-            assert suggestions([shown], before + " rest", start, len(before)).matches == ()
+            assert suggestions([shown], before + " rest", start, len(before))[0] == []
 
 
 def test_text_that_is_not_before_the_cursor_on_its_line_is_never_replaced() -> None:
@@ -140,9 +140,9 @@ def test_whatever_is_answered_only_the_word_at_the_cursor_changes(
     before: str, after: str, texts: list[str], start: int
 ) -> None:
     code, pos = before + after, len(before)
-    found = suggestions([*texts, *(before[max(start, 0) :] + text for text in texts)], code, start, pos)
-    for text in found.matches:
-        typed = code[found.start : pos]
+    found, begin = suggestions([*texts, *(before[max(start, 0) :] + text for text in texts)], code, start, pos)
+    for text in found:
+        typed = code[begin:pos]
         assert "\n" not in typed
         assert not set(text) & set("\n\r\u202e\u200b")
         assert "%sandbox" not in text

@@ -106,17 +106,17 @@ point = Point(1)
         assert shown(other, "inside().__enter__()") == "'in'"
 
 
-@pytest.mark.parametrize("change", ["lines.append(next(numbers))", "list(globals().values())[0]", "alias"])
-@pytest.mark.one_case
-def test_what_another_cell_may_have_changed_is_lost_and_not_made_again(box: Sandbox, change: str) -> None:
+def test_what_another_cell_may_have_changed_is_lost_and_not_made_again(box: Sandbox) -> None:
     session = box.session()
-    assert session.run("lines = []; alias = numbers = (n for n in range(9))").ok
-    assert session.fork().restored.recomputed == ("alias", "numbers")
-    assert session.run(change).ok
-    assert session.run("unrelated = 1").ok
-    report = session.fork().restored
-    assert report.recomputed == ()
-    assert {"alias", "numbers"} <= set(report.lost)
+    run_all(session, "lines = []; alias = numbers = (n for n in range(9))")
+    with session.fork() as other:
+        assert other.restored.recomputed == ("alias", "numbers")
+    for change in ("lines.append(next(numbers))", "list(globals().values())[0]", "alias"):
+        run_all(session, change, "unrelated = 1")
+        with session.fork() as other:
+            assert other.restored.recomputed == (), change
+            assert {"alias", "numbers"} <= set(other.restored.lost), change
+        session.undo(2)
 
 
 def test_a_fork_is_a_second_session_of_the_same_state(box: Sandbox) -> None:
@@ -166,16 +166,16 @@ def test_a_variable_that_ends_or_holds_up_the_process_that_saves_is_lost_and_the
     assert shown(box.load_session(tmp_path / "s"), "y, z is y") == "([1], True)"
 
 
-@pytest.mark.parametrize("at", [0, 100, -1])
-def test_a_damaged_file_is_refused_before_anything_is_made_of_it(box: Sandbox, tmp_path: Path, at: int) -> None:
+def test_a_damaged_file_is_refused_before_anything_is_made_of_it(box: Sandbox, tmp_path: Path) -> None:
     session = box.session()
     session.run("x = 1")
     session.save(tmp_path / "s")
-    data = bytearray((tmp_path / "s").read_bytes())
-    data[at] ^= 1
-    (tmp_path / "s").write_bytes(data)
-    with pytest.raises(InvalidRequest):
-        box.load_session(tmp_path / "s")
+    for at in (0, 100, -1):
+        data = bytearray((tmp_path / "s").read_bytes())
+        data[at] ^= 1
+        (tmp_path / "damaged").write_bytes(data)
+        with pytest.raises(InvalidRequest):
+            box.load_session(tmp_path / "damaged")
 
 
 def test_a_file_of_another_version_is_refused_by_the_jail(box: Sandbox, tmp_path: Path) -> None:
@@ -242,55 +242,55 @@ DEFINED = {
 
 
 def test_an_enum_an_abc_or_a_cache_does_not_make_a_saved_session_unloadable(box: Sandbox, tmp_path: Path) -> None:
-    for number, (code, (seen, value)) in enumerate(DEFINED.items()):
-        session = box.session()
-        for cell in (code, value, "keep = [1, 2]; also = keep"):
-            result = session.run(cell)
-            assert result.ok, result.stderr
-        before = shown(session, seen)
-        report = session.save(tmp_path / str(number))
-        assert not report.lost, report
-        assert not report.recomputed, report
-        session.close()
-        with Sandbox(SandboxPolicy().allow_process_spawn()) as other:
-            again = other.load_session(tmp_path / str(number))
-            assert again.restored == report
-            assert shown(again, f"({seen})") == before
-            assert shown(again, "keep, also is keep") == "([1, 2], True)"
-
-
-@pytest.mark.parametrize(
-    ("code", "name", "why"),
-    [
-        ("x = open('/dev/zero')", "x", "it is an open file"),
-        ("import types, sys\nm = sys.modules['dyn'] = types.ModuleType('dyn')", "m", "cannot import the module dyn"),
-        ("import ctypes\nclass S(ctypes.Structure): _fields_ = [('a', ctypes.c_int)]\nx = S()", "x", "cannot pickle"),
-        (
-            "class M(type):\n    def __new__(m, *a, k): return super().__new__(m, *a)\nclass A(metaclass=M, k=1): pass",
-            "A",
-            "missing 1 required keyword-only argument",
-        ),
-        (
-            (
-                "class Once:\n    n = 0\n    def __reduce__(self):\n        assert not Once.n, 'second'\n"
-                "        Once.n += 1\n        return (list, ())\nx = [Once()]"
-            ),
-            "x",
-            "AssertionError: second",
-        ),
-        ("class Named:\n    def __reduce__(self): return 'x'\nx = Named()", "x", "only in the memory of this session"),
-    ],
-)
-def test_what_a_fresh_process_cannot_make_is_named_as_lost_and_never_as_stored(
-    box: Sandbox, code: str, name: str, why: str
-) -> None:
     session = box.session()
-    assert session.run(code).ok
-    assert session.run(f"keep = [1]; also = keep; {name}").ok, "another cell names it, so it is not made again"
+    run_all(session, *DEFINED, *(value for _, value in DEFINED.values()), "keep = [1, 2]; also = keep")
+    before = [shown(session, seen) for seen, _ in DEFINED.values()]
+    report = session.save(tmp_path / "s")
+    assert not report.lost, report
+    assert not report.recomputed, report
+    session.close()
+    with Sandbox(SandboxPolicy().allow_process_spawn()) as other:
+        again = other.load_session(tmp_path / "s")
+        assert again.restored == report
+        assert [shown(again, f"({seen})") for seen, _ in DEFINED.values()] == before
+        assert shown(again, "keep, also is keep") == "([1, 2], True)"
+
+
+#: What a cell makes, and why it is lost, by its name.
+LOST = {
+    "file": ("file = open('/dev/zero')", "it is an open file"),
+    "m": ("import types, sys\nm = sys.modules['dyn'] = types.ModuleType('dyn')", "cannot import the module dyn"),
+    "s": ("import ctypes\nclass S(ctypes.Structure): _fields_ = [('a', ctypes.c_int)]\ns = S()", "cannot pickle"),
+    "A": (
+        "class M(type):\n    def __new__(m, *a, k): return super().__new__(m, *a)\nclass A(metaclass=M, k=1): pass",
+        "missing 1 required keyword-only argument",
+    ),
+    "once": (
+        """class Once:
+    n = 0
+    def __reduce__(self):
+        assert not Once.n, 'second'
+        Once.n += 1
+        return (list, ())
+once = [Once()]""",
+        "AssertionError: second",
+    ),
+    "named": (
+        "class Named:\n    def __reduce__(self): return 'named'\nnamed = Named()",
+        "only in the memory of this session",
+    ),
+}
+
+
+def test_what_a_fresh_process_cannot_make_is_named_as_lost_and_never_as_stored(box: Sandbox) -> None:
+    session = box.session()
+    run_all(session, *(code for code, _ in LOST.values()), "keep = [1]; also = keep")
+    run_all(session, "; ".join(LOST))  # another cell names them, so they are not made again
     with session.fork() as other:
         assert other.restored is not None
-        assert why in other.restored.lost[name]
-        assert name not in other.restored.stored
+        for name, (_, why) in LOST.items():
+            assert why in other.restored.lost[name], name
+            assert name not in other.restored.stored
         assert shown(other, "keep, also is keep") == "([1], True)"
 
 
@@ -334,8 +334,7 @@ def test_a_variable_is_not_made_again_from_another_value_of_what_its_cell_read(b
     assert not report.recomputed and list(report.lost) == ["g"]
 
 
-@pytest.mark.parametrize("change", ["size = 7", "sizes[0] = 7", "def many(): return 7", "Box.size = 7"])
-def test_what_a_called_function_reads_belongs_to_it(box: Sandbox, change: str) -> None:
+def test_what_a_called_function_reads_belongs_to_it(box: Sandbox) -> None:
     session = box.session()
     run_all(
         session,
@@ -345,9 +344,13 @@ def test_what_a_called_function_reads_belongs_to_it(box: Sandbox, change: str) -
         "def more(): return many()",
         "g = (i for i in range(more()))",
     )
-    assert session.fork().restored.recomputed == ("g",)
-    run_all(session, change)
-    assert list(session.fork().restored.lost) == ["g"]
+    with session.fork() as other:
+        assert other.restored.recomputed == ("g",)
+    for change in ("size = 7", "sizes[0] = 7", "def many(): return 7", "Box.size = 7"):
+        run_all(session, change)
+        with session.fork() as other:
+            assert list(other.restored.lost) == ["g"], change
+        session.undo()
 
 
 def test_a_consumed_generator_that_another_one_reads_is_not_begun_anew(box: Sandbox) -> None:

@@ -305,11 +305,10 @@ def test_an_interpreter_that_is_not_there_is_named(backend: ProcessBackend) -> N
         open_session(backend, python="/no/such/python")
 
 
-@pytest.mark.parametrize("code", ["", "   ", "x\0y", "\ud800", 5])
-@pytest.mark.one_case
-def test_bad_code_is_a_typed_error_and_the_session_goes_on(session: Session, code: str) -> None:
-    with pytest.raises(InvalidRequest):
-        session.run(code)
+def test_bad_code_is_a_typed_error_and_the_session_goes_on(session: Session) -> None:
+    for code in ("", "   ", "x\0y", "\ud800", 5):
+        with pytest.raises(InvalidRequest):
+            session.run(code)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="timeout"):
         session.run("1", timeout=-1)
     assert session.run("1").ok
@@ -326,14 +325,6 @@ def test_output_beyond_the_cap_is_cut_for_each_cell_alone(open_one: Open) -> Non
     assert (first.stdout_truncated, first.limit, first.stdout_bytes) == (True, "output", 5001)
     second = session.run("print('y')")
     assert (second.stdout, second.stdout_truncated, second.limit) == ("y\n", False, None)
-
-
-@pytest.mark.slow
-def test_state_survives_many_cells(session: Session, value: Value) -> None:
-    for number in range(150):
-        assert session.run(f"total = {number} if not {number} else total + {number}").ok
-    assert value(session, "total") == str(sum(range(150)))
-    assert [item.cell for item in session.checkpoints()] == [150, 149, 148, 147, 146]
 
 
 @pytest.mark.slow

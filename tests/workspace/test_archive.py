@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.errors import InvalidRequest, PathTraversal, SandboxError
+from sandbox_kernel.workspace import archive as archive_module
 from sandbox_kernel.workspace.archive import Member, read_headers, restore, save
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -84,14 +85,16 @@ def test_a_terabyte_of_holes_is_refused_and_leaves_no_file(rooted: Rooted, folde
     assert sorted(os.listdir(tmp_path)) == ["root"]
 
 
-def test_a_failed_save_keeps_the_archive_that_was_there(rooted: Rooted, tmp_path: Path) -> None:
+def test_a_failed_save_keeps_the_archive_that_was_there(
+    rooted: Rooted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rooted.write("a", b"x" * 100)
     save(rooted, tmp_path / "s.tar")
     before = (tmp_path / "s.tar").read_bytes()
-    with pytest.raises(InvalidRequest):
-        save(rooted, tmp_path / "s.tar", max_bytes=10)
-    with pytest.raises(InvalidRequest):
-        save(rooted, tmp_path / "missing" / "s.tar")
+    monkeypatch.setattr(archive_module, "MAX_ARCHIVE_BYTES", 10)
+    for place in ("s.tar", "missing/s.tar"):
+        with pytest.raises(InvalidRequest):
+            save(rooted, tmp_path / place)
     assert (tmp_path / "s.tar").read_bytes() == before
     assert sorted(os.listdir(tmp_path)) == ["root", "s.tar"]
 
@@ -152,13 +155,17 @@ def test_what_common_tools_write_is_accepted(rooted: Rooted, folder: Path, tar: 
     assert (folder / "d" / "a").read_bytes() == b"1"
 
 
-def test_sizes_and_numbers_are_limited(rooted: Rooted, folder: Path, tar: Callable[..., Path]) -> None:
+@pytest.mark.parametrize(("limit", "enough"), [("MAX_ARCHIVE_BYTES", 120), ("MAX_ARCHIVE_FILES", 2)])
+def test_sizes_and_numbers_are_limited(
+    rooted: Rooted, folder: Path, tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, limit: str, enough: int
+) -> None:
     archive = tar(member("a", b"x" * 60), member("b", b"x" * 60))
-    for limits in ({"max_bytes": 119}, {"max_files": 1}):
-        with pytest.raises(InvalidRequest, match="more than"):
-            restore(archive, rooted, **limits)
+    monkeypatch.setattr(archive_module, limit, enough - 1)
+    with pytest.raises(InvalidRequest, match="more than"):
+        restore(archive, rooted)
     assert os.listdir(folder) == []
-    restore(archive, rooted, max_bytes=120, max_files=2)
+    monkeypatch.setattr(archive_module, limit, enough)
+    restore(archive, rooted)
     assert sorted(os.listdir(folder)) == ["a", "b"]
 
 

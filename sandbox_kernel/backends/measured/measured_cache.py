@@ -6,7 +6,6 @@ files in a folder that no other user can change; one that cannot be read counts 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import glob
 import hashlib
@@ -14,7 +13,6 @@ import json
 import os
 import platform
 import resource
-import secrets
 import sys
 import tempfile
 from collections.abc import Callable
@@ -25,7 +23,7 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.checks import selecting_variables
 from sandbox_kernel.backends.measured.canaries import Measurement
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground.own_folder import cache_root, make_own_folder
+from sandbox_kernel.ground.own_folder import OwnFiles, cache_root
 from sandbox_kernel.ground.wire import BadMessage, decode
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies, groups_at_start, shortfall
 from sandbox_kernel.jail.interpreter import find_python
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
 
 #: Most entries; the oldest are removed.
 MAX_ENTRIES = 50
+_MOST_BYTES = 1 << 20
 #: Kernel settings that walls and limits depend on; a missing setting counts as absent.
 SETTINGS = (
     "/proc/sys/kernel/unprivileged_userns_clone",
@@ -79,29 +78,23 @@ def cache_folder() -> str:
     return os.path.join(cache_root(), "sandbox-kernel", "measured")
 
 
+def _files() -> OwnFiles:
+    return OwnFiles(cache_folder(), most_files=MAX_ENTRIES)
+
+
 def recall(key: str) -> Measured | None:
     """Return the measurements with this fingerprint; None when there are none."""
-    if not key:
-        return None
+    found = _files().read(key, _MOST_BYTES) if key else None
     try:
-        make_own_folder(cache_folder())
-        return decode(Path(cache_folder(), key).read_bytes(), Measured)
-    except (OSError, BadMessage):
+        return None if found is None else decode(found, Measured)
+    except BadMessage:
         return None
 
 
 def remember(key: str, measured: Measured) -> None:
     """Store measurements. A folder that cannot be used is ignored; the next report then measures again."""
-    if not key:
-        return
-    folder = Path(cache_folder())
-    with contextlib.suppress(OSError):
-        make_own_folder(str(folder))
-        aside = folder / f"aside-{secrets.token_hex(8)}"
-        aside.write_text(json.dumps(asdict(measured)))
-        aside.rename(folder / key)
-        for old in sorted(folder.iterdir(), key=lambda entry: entry.stat().st_mtime)[:-MAX_ENTRIES]:
-            old.unlink()
+    if key:
+        _files().write(key, json.dumps(asdict(measured)).encode())
 
 
 def fingerprint(backend: ProcessBackend) -> str:

@@ -124,7 +124,7 @@ def main() -> None:
     """Change to the sandbox's user, then serve as every gate does."""
     with open(int(sys.argv.pop(1)), "rb") as file:
         spec = marshal.load(file)  # noqa: S302 - the host wrote it
-    # The gate of a session copies its working directory.
+    # What is imported in advance begins in the work folder, as the program does.
     os.chdir(spec["work"])
     # Modules that are imported in advance must not write files into the host's folders.
     os.environ.update(HOME=spec["work"], TMPDIR=spec["tmp"])

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List
 
 
+#: How readily the kernel ends a program when the machine runs out of memory.
+OOM_SCORE = 500
 #: The descriptor of the channel to the host, in steps that report.
 REPORT_FD = 3
 #: The lowest descriptor of the hatch to host functions; the lowest limit on open files is 16.
@@ -62,10 +64,10 @@ def stand_alone(step: Dict[str, Any], blobs: List[bytes]) -> int:
     Returns the descriptor of the filter's listener, for a step that asks before it forks; -1 for all others.
     """
     # The kernel kills this process before the host when memory runs out.
-    score, fd = step.get("oom_score_adj", 500), os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
     try:
-        if int(os.read(fd, 16)) < score:
-            os.pwrite(fd, str(score).encode(), 0)
+        if int(os.read(fd, 16)) < OOM_SCORE:
+            os.pwrite(fd, str(OOM_SCORE).encode(), 0)
     finally:
         os.close(fd)
     lockdown.set_rlimits(step["rlimits"])
@@ -108,8 +110,6 @@ def become(step: Dict[str, Any], flags: mmap.mmap, blobs: List[bytes], channel: 
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     environment = step["env"]
-    if step.get("stdout_to_stderr"):
-        os.dup2(2, 1)
     if step.get("no_stdin"):
         null = os.open("/dev/null", os.O_RDONLY)
         os.dup2(null, 0)

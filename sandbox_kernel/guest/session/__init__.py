@@ -4,8 +4,8 @@ The *worker* runs the cells (``worker.py``). After each cell it forks a *checkpo
 it is needed (``freeze.py``). The *gate* (``checkpoint_gate.py``) is the parent of the worker and outlives it.
 
 A rollback goes like this: the host orders the gate to hand over to a checkpoint; the gate kills the worker and
-everything that the cell started, restores the work folder (``folder_copies.py``) and wakes the checkpoint, which
-becomes the worker.
+everything that the cell started; the host restores the work folder (``workspace/folder_copies.py``); then the gate
+wakes the checkpoint, which becomes the worker.
 
 Used by the workers of ``python/``, ``scripts/`` and ``wasm/``. The host's side is ``session/worker/``.
 """

@@ -5,9 +5,9 @@ may be hostile. The gate is our own process: it outlives the worker, and only it
 
 - reaps dead processes (orphans become its children: it is the subreaper or the init of the namespace),
 - sends signals to the worker,
-- keeps copies of the work folder,
 - *promotes* a checkpoint, which is how a session rolls back: it kills every process that did not exist when the
-  chosen checkpoint was made, restores the work folder, and wakes the checkpoint, which becomes the worker.
+  chosen checkpoint was made. The host restores the work folder, and then the gate wakes the checkpoint, which becomes
+  the worker.
 
 The host names a checkpoint by the number of its cell. The worker reports the pid, and may lie: when the checkpoint is
 new the gate checks that this process is a child of the worker. From then on the gate holds it by a descriptor
@@ -26,8 +26,7 @@ import time
 
 from ..gate.alive import descendants as processes
 from ..gate.alive import ticks
-from .folder_copies import WorkFolder
-from .held import LOOK, WAKE, Held, Refused, await_ends, await_no_signal, end_others, only_the_worker
+from .held import LOOK, WAKE, Held, Refused, await_all, await_no_signal, end_others, only_the_worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,11 +49,12 @@ class CheckpointGate:
         #: The pid of the worker, which is our child; 0 after it has ended and was reaped.
         self.worker = worker
         self.send = send
-        self.folder = WorkFolder(os.getcwd())
         #: By cell: the processes (pid and start time) that existed when its checkpoint was made.
         self.known: Dict[int, Dict[int, int]] = {}
         #: By cell: its checkpoint.
         self.held: Dict[int, Held] = {}
+        #: The checkpoint that was promoted, until the host orders to wake it.
+        self.chosen: Held | None = None
         #: Whether we are the init of a pid namespace; then signals to pid -1 reach only processes of this session.
         self.alone = os.getpid() == 1
         #: The CPU time of the worker's main thread when it was last interrupted, in clock ticks.
@@ -95,11 +95,10 @@ class CheckpointGate:
             answer["ok"] = order["cell"] in self.held and self.held[order["cell"]].alive
         elif op == "snapshot":
             self.known[order["cell"]] = processes(os.getpid())
-            answer.update(self.folder.take(order["cell"]))
         elif op == "drop":
             dropped = self.drop(order["cells"])
             if order["wait"]:
-                await_ends(dropped, DEATH_S)
+                await_all([held.fd for held in dropped], time.monotonic() + DEATH_S)
             for held in dropped:
                 held.close()
             if not order["wait"]:
@@ -109,10 +108,14 @@ class CheckpointGate:
                 if cell in self.held:
                     self.held[cell].send(LOOK)
             return
-        elif op == "compare":
-            answer.update(self.folder.compare(order["before"], order["after"]))
         elif op == "promote":
-            self.promote(order)
+            problem = self.promote(order["cell"], order["keep"], strict=order["strict"], patient=order["patient"])
+            answer.update({"ok": not problem, "pid": 0 if problem else self.worker})
+        elif op == "wake":
+            if self.chosen is not None:
+                self.chosen.send(WAKE)
+                self.chosen.close()
+                self.chosen = None
             return
         self.send(answer)
 
@@ -139,7 +142,7 @@ class CheckpointGate:
         """
         replaced = self.held.pop(cell, None)
         if replaced is not None:
-            replaced.end()
+            replaced.send(signal.SIGKILL)
             replaced.close()
         try:
             if any(held.pid == pid and held.alive for held in self.held.values()):
@@ -166,10 +169,9 @@ class CheckpointGate:
         dropped = []
         for cell in cells:
             self.known.pop(cell, None)
-            self.folder.forget(cell)
             held = self.held.pop(cell, None)
             if held is not None:
-                held.end()
+                held.send(signal.SIGKILL)
                 dropped.append(held)
         return dropped
 
@@ -188,50 +190,36 @@ class CheckpointGate:
                 # From now on another process may get this pid.
                 self.worker = 0
 
-    def promote(self, order: Order) -> None:
+    def promote(self, cell: int, keep: List[int], *, strict: bool, patient: bool) -> str:
         """Make the checkpoint of ``cell`` the worker. The checkpoints of the cells in ``keep`` stay, all others end.
 
         Processes that earlier cells left running, and that existed when the checkpoint was made, go on running. With
-        ``strict`` they are killed too. With ``patient`` the memory of what was killed is free afterwards.
+        ``strict`` they are killed too. With ``patient`` the memory of what was killed is free afterwards. The host
+        restores the work folder and then orders ``wake``. Returns why it was not possible; empty when it was.
         """
-        cell = order["cell"]
         chosen = self.held.pop(cell, None)
         if chosen is None:
-            self.send(refused("the checkpoint is gone"))
-            return
-        try:
-            answer = self.make_way(chosen, cell, order["keep"], strict=order["strict"], patient=order["patient"])
-            # The answer goes first: the host reads it while the checkpoint wakes, which keeps a processor busy.
-            self.send(answer)
-            if answer["ok"]:
-                chosen.send(WAKE)
-        finally:
-            chosen.close()
-
-    def make_way(self, chosen: Held, cell: int, keep: List[int], *, strict: bool, patient: bool) -> Dict[str, Any]:
-        """Kill what is in the way of a checkpoint and restore the work folder; returns the answer to the host."""
+            return "the checkpoint is gone"
         for other in [number for number in self.held if number not in keep]:
             self.held.pop(other).close()
         stay = {held.pid: held.started for held in (chosen, *self.held.values())}
         stay = {**({} if strict else self.known.get(cell, {})), **stay}
         deadline = time.monotonic() + DEATH_S
+        problem = ""
         if patient or not (self.alone and only_the_worker(self.worker, stay, deadline)):
             if self.alone:
                 # A stopped process cannot fork. Killed one by one, a program that keeps forking would outrun us.
                 signal_child(-1, signal.SIGSTOP)
             if not end_others(lambda: self.worker, stay, deadline, self.reap, patient=patient):
-                return refused("the processes of the cell could not be killed")
-        if not chosen.alive or not await_no_signal(chosen.pid, WAKE, DEATH_S):
-            chosen.end()
-            return refused("the checkpoint is gone")
-        problem = self.folder.restore(cell)
-        self.worker = chosen.pid
-        return {"op": "promote", "ok": True, "pid": chosen.pid, "reason": "", "folder": problem}
-
-
-def refused(reason: str) -> Dict[str, Any]:
-    """Return the answer to a promotion that was not possible."""
-    return {"op": "promote", "ok": False, "pid": 0, "reason": reason, "folder": ""}
+                problem = "the processes of the cell could not be killed"
+        if not problem and (not chosen.alive or not await_no_signal(chosen.pid, WAKE, DEATH_S)):
+            chosen.send(signal.SIGKILL)
+            problem = "the checkpoint is gone"
+        if problem:
+            chosen.close()
+        else:
+            self.chosen, self.worker = chosen, chosen.pid
+        return problem
 
 
 def signal_child(pid: int, number: int) -> bool:

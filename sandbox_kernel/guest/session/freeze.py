@@ -29,7 +29,7 @@ from .held import WAKE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Set, Tuple
+    from typing import Any, Callable, Dict, List, Tuple
 
 
 _SENT_BY_KILL = 0
@@ -39,27 +39,47 @@ _set_dumpable, _is_dumpable = lockdown.set_dumpable, lockdown.is_dumpable
 
 
 class Marks:
-    """State that a fork shares or does not copy: recorded in the parent, restored when the checkpoint wakes."""
+    """State that a fork shares or does not copy: recorded in the parent, restored when the checkpoint wakes.
+
+    Also counts what the checkpoint cannot hold: a network socket and the file of an open database are the same ones in
+    every state, a child process goes on by itself, threads are not copied. Written with plain system calls: each object
+    that is touched between two checkpoints costs a page of memory in each.
+    """
 
     def __init__(self, checkpoints: List[int], own_threads: int = 0) -> None:
         self.positions: Dict[int, Tuple[int, int, int | None]] = {}
-        #: What else the checkpoint cannot hold, counted: sockets, open databases, child processes.
-        self.outside = Count(checkpoints)
+        self.sockets = self.databases = self.children = 0
         for name in os.listdir("/proc/self/fd"):
             fd = int(name)
             try:
                 info = os.fstat(fd)
                 flags = fcntl.fcntl(fd, fcntl.F_GETFL)
                 position = os.lseek(fd, 0, os.SEEK_CUR) if stat.S_ISREG(info.st_mode) else None
-                self.outside.see(fd, info.st_mode)
+                self.sockets += stat.S_ISSOCK(info.st_mode) and _is_network(fd)
             except OSError:
                 continue
             self.positions[fd] = (info.st_ino, flags, position)
+            if position is not None:
+                try:
+                    self.databases += os.pread(fd, len(_SQLITE), 0) == _SQLITE
+                except OSError:
+                    pass  # open for writing only
+        threads = os.listdir("/proc/self/task")
+        for thread in threads:
+            try:
+                fd = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                for pid in os.read(fd, 1 << 16).split():
+                    self.children += int(pid) not in checkpoints
+            finally:
+                os.close(fd)
         self.random: object = None
         self.open_before = True
         self.folder = working_folder()
         self.processors = os.sched_getaffinity(0)
-        self.threads = max(0, len(os.listdir("/proc/self/task")) - 1 - own_threads)
+        self.threads = max(0, len(threads) - 1 - own_threads)
 
     def keep_random(self) -> None:
         """Record the state of ``random``: it takes new numbers where Python has forked."""
@@ -198,7 +218,9 @@ class Freezer:
         self.children = []
         reap_any()
         _set_dumpable(marks.open_before)
-        forget_signals()
+        # Signals that came while it was frozen: the rollback undid the cell that sent them.
+        while pending := signal.sigpending() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.sigwait(pending)
         set_oom_score(self.score)
         marks.put_back()
         self.spare.take()
@@ -227,12 +249,6 @@ def reap_any() -> None:
         pass
 
 
-def forget_signals() -> None:
-    """Discard signals that reached a checkpoint while it was frozen: the rollback undid the cell that sent them."""
-    while pending := signal.sigpending() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.sigwait(pending)
-
-
 def read_score(who: str) -> int:
     """Return the ``oom_score_adj`` of a process (a pid or ``self``); 0 when it cannot be read."""
     try:
@@ -242,17 +258,15 @@ def read_score(who: str) -> int:
         return 0
 
 
-# Keeps one descriptor in reserve, so that a checkpoint can be made of a session whose cells have used up all others.
-#
-# A checkpoint notes which files are open, which takes a descriptor for a moment. Runs inside the jail: standard library
-# only, Python 3.8 or later.
-
 #: References taken before the first cell, because a cell may replace these functions.
 _make, _close, _stat = getattr(os, "memfd_create", None), os.close, os.fstat
 
 
 class SpareDescriptor:
-    """One open file that nobody needs. A cell may close it, and its number may then belong to a file of the cell."""
+    """One open file that nobody needs: a checkpoint opens files, also when cells have used up all descriptors.
+
+    A cell may close it, and its number may then belong to a file of the cell.
+    """
 
     def __init__(self) -> None:
         self._fd = -1
@@ -283,47 +297,9 @@ def _which(fd: int) -> Tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-# Counts what a checkpoint cannot hold: what lies outside of the process, or what a fork shares with all states.
-#
-# Measured when the checkpoint is made, and told at its node. A socket and the file of an open database are the same
-# ones in every state; a child process goes on by itself. Threads are counted by ``Marks``.
-#
-# Written with plain system calls: each object that is touched between two checkpoints costs a page of memory in each.
-
 _SO_DOMAIN = 39
 _NETWORK = (_socket.AF_INET, _socket.AF_INET6)
 _SQLITE = b"SQLite format 3\0"
-
-
-class Count:
-    """Network sockets and open database files, as ``see`` meets them, and child processes that are no checkpoints."""
-
-    def __init__(self, checkpoints: List[int]) -> None:
-        self.sockets = self.databases = self.children = 0
-        for thread in os.listdir("/proc/self/task"):
-            try:
-                fd = os.open(f"/proc/self/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                continue
-            try:
-                for pid in os.read(fd, 1 << 16).split():
-                    self.children += int(pid) not in checkpoints
-            finally:
-                os.close(fd)
-
-    def see(self, fd: int, mode: int) -> None:
-        """Count an open file; raises ``OSError`` for one that was closed meanwhile or cannot be read."""
-        if stat.S_ISSOCK(mode):
-            self.sockets += _is_network(fd)
-        elif stat.S_ISREG(mode):
-            try:
-                self.databases += os.pread(fd, len(_SQLITE), 0) == _SQLITE
-            except OSError:
-                pass  # open for writing only
-
-    def told(self) -> Dict[str, int]:
-        """Return the counts for the host."""
-        return {"sockets": self.sockets, "databases": self.databases, "children": self.children}
 
 
 def _is_network(fd: int) -> bool:
@@ -350,17 +326,7 @@ _ON_GPU = "it uses a GPU, and the state of a GPU cannot be copied"
 _MOST_NAMES = 20
 
 
-def _numbers() -> Set[int]:
-    found = set()
-    for path in _FILES:
-        try:
-            found.add(os.stat(path).st_rdev)
-        except OSError:
-            continue
-    return found
-
-
-_DEVICES = _numbers()
+_DEVICES = {os.stat(path).st_rdev for path in _FILES if os.path.exists(path)}
 
 
 def uses_accelerator() -> bool:

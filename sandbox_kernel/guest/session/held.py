@@ -81,18 +81,9 @@ class Held:
         except OSError:
             pass
 
-    def end(self) -> None:
-        """Kill the process and return at once; ``await_ends`` waits until it is gone."""
-        self.send(signal.SIGKILL)
-
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self.fd)
-
-
-def await_ends(processes: List[Held], patience_s: float) -> None:
-    """Wait until these processes are gone and their memory is free, at most ``patience_s`` seconds."""
-    await_all([held.fd for held in processes], time.monotonic() + patience_s)
 
 
 def await_all(fds: List[int], deadline: float, enough: Callable[[], bool] | None = None) -> None:
@@ -214,8 +205,8 @@ def await_no_signal(pid: int, number: int, patience_s: float) -> bool:
 def end_quickly(pid: int, deadline: float) -> bool:
     """Kill our child and wait until it makes no more system calls; False when it still does at ``deadline``.
 
-    A thread that computes is past its last call within microseconds, so we look again at once a few times. One that
-    waits for a processor takes longer: then the kernel wakes us when the process is gone, and we look meanwhile.
+    A thread that computes is past its last call within microseconds, so we look at once a few times. One that waits for
+    a processor takes longer: then the kernel wakes us when the process is gone.
     """
     try:
         os.kill(pid, signal.SIGKILL)
@@ -230,11 +221,6 @@ def end_quickly(pid: int, deadline: float) -> bool:
     except OSError:
         pass  # it is gone, and was collected
     return makes_no_more_calls(pid)
-
-
-# Ends the processes of a cell that is rolled back, for the gate's promotion: the worker, and what the cell has started.
-#
-# Standard library only, Python 3.8 or later.
 
 
 def only_the_worker(worker: int, stay: Dict[int, int], deadline: float) -> bool:

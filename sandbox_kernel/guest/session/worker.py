@@ -190,8 +190,9 @@ class Worker:
 
     def finish(self, end: Dict[str, Any]) -> None:
         """Flush the cell's output, then send ``done`` to the host."""
-        self.leave_if_forked()
         self.engine.flush()
+        if os.getpid() != self.pid:
+            _leave(0)  # the cell forked this process, which has run to the end of the cell: it is not the worker
         if uses_accelerator():
             end = {**end, "accelerator": True, "on_card": self.engine.names_on_card()}
         sent = self.channel.send({"op": "done", "id": self.cell, **end})
@@ -235,7 +236,8 @@ class Worker:
         if marks is None:
             self.channel.send({"op": "frozen", "cell": cell, "pid": 0, "threads": 0, "reason": reason})
         elif pid:
-            told = {"cell": cell, "pid": pid, "threads": marks.threads, "outside": marks.outside.told(), "reason": ""}
+            outside = {"sockets": marks.sockets, "databases": marks.databases, "children": marks.children}
+            told = {"cell": cell, "pid": pid, "threads": marks.threads, "outside": outside, "reason": ""}
             self.channel.send({"op": "frozen", **told})
             if not self.channel.waiting():
                 self.engine.touch()
@@ -310,17 +312,11 @@ class Worker:
         return True
 
     def answer_to(self, number: int) -> Dict[str, Any]:
-        """Wait for the host's answer to one question; discards late answers to questions that were interrupted."""
+        """Wait for the host's answer to one question; discards late answers to interrupted ones."""
         while True:
             answer = self.channel.await_answer()
             if answer.get("question") == number:
                 return answer
-
-    def leave_if_forked(self) -> None:
-        """Exit in a process that the cell forked and that has run to the end of the cell: it is not the worker."""
-        if os.getpid() != self.pid:
-            self.engine.flush()
-            _leave(0)
 
 
 # Replacements for ``os.wait``, ``waitpid``, ``wait3`` and ``wait4`` that hide the worker's checkpoints.

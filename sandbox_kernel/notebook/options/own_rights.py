@@ -21,14 +21,13 @@ from enum import StrEnum, unique
 from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
-from sandbox_kernel.ground.own_folder import make_own_folder, state_root
+from sandbox_kernel.ground.own_folder import OwnFiles, state_root
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARMLESS_COMMANDS, MAX_OUTPUT, OPTIONS
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, first_defaults, parse_cell, written
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
 from sandbox_kernel.receipt import INVISIBLE, MARK
-from sandbox_kernel.workspace.tree.rooted import Rooted
 
 LINES_VARIABLE = "SANDBOX_KERNEL_LINES"
 #: Names the file that ``save`` and ``load`` may use without being asked: who starts the kernel gives it.
@@ -241,18 +240,16 @@ def prompt(lacking: Sequence[str]) -> dict[str, object]:
     return {MIME: {"version": 1}, "text/html": html, "text/plain": text}
 
 
-def _place(notebook: str) -> tuple[str, str]:
+def _place(notebook: str) -> tuple[OwnFiles, str]:
     """Return the private folder of answers, never beside a notebook, and the name of this notebook's file in it."""
     name = hashlib.sha256(os.fsencode(os.path.realpath(notebook))).hexdigest()[:32]
-    return os.path.join(state_root(), "sandbox-kernel", "rights"), name
+    return OwnFiles(os.path.join(state_root(), "sandbox-kernel", "rights"), most_files=MOST_NOTEBOOKS), name
 
 
 def _remembered(notebook: str) -> set[str]:
-    folder, name = _place(notebook)
-    with contextlib.suppress(OSError, SandboxError, ValueError, TypeError, KeyError):
-        make_own_folder(folder)
-        with Rooted.at(folder) as own:
-            kept = json.loads(own.read(name, _MOST_BYTES))
+    files, name = _place(notebook)
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        kept = json.loads(files.read(name, _MOST_BYTES) or b"")
         if kept["notebook"] == os.path.realpath(notebook):
             return {right for right in kept["rights"] if isinstance(right, str)}
     return set()
@@ -260,12 +257,6 @@ def _remembered(notebook: str) -> set[str]:
 
 def _remember(notebook: str, rights: Iterable[str]) -> None:
     """Replace what is remembered. Where there is no private folder, nothing is: the next kernel asks again."""
-    folder, name = _place(notebook)
+    files, name = _place(notebook)
     kept = {"notebook": os.path.realpath(notebook), "rights": sorted(rights)[:MOST_RIGHTS]}
-    with contextlib.suppress(OSError, SandboxError):
-        make_own_folder(folder)
-        with Rooted.at(folder) as own:
-            own.write(name, json.dumps(kept).encode(), 0o600)
-            ages = {one.name: os.lstat(os.path.join(folder, one.name)).st_mtime for one in own.list_dir()}
-            for old in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_NOTEBOOKS:]:
-                own.remove(old)
+    files.write(name, json.dumps(kept).encode())

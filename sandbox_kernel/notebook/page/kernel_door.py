@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -87,9 +86,9 @@ class Wire(Door):
             case Failure():
                 self._send("error", failure_fields(message))
 
-    def live(self, timeout_s: float, stop: Callable[[], None]) -> LivePanel | None:
+    def live(self, timeout_s: float, stop: Callable[[], None]) -> RunPanel | None:
         """See ``render.Door``. Returns None unless a notebook page runs the cell."""
-        return LivePanel(self, self._publisher.run_panel(timeout_s, stop)) if self.watched() else None
+        return self._publisher.run_panel(timeout_s, stop, self.display) if self.watched() else None
 
     def display(self, output: ShowOutput) -> None:
         """Send a display, or an update of one."""
@@ -100,25 +99,6 @@ class Wire(Door):
     def _send(self, kind: str, content: Mapping[str, object]) -> None:
         if not self._silent:
             self._publisher.publish(kind, content, self._parent)
-
-
-class LivePanel:
-    """A run panel in the output area of its cell. After ``close`` nothing of it is left in the notebook."""
-
-    def __init__(self, wire: Wire, panel: RunPanel) -> None:
-        self._wire = wire
-        self._panel = panel
-        self._id = uuid.uuid4().hex
-        wire.display(ShowOutput(panel.view(), display_id=self._id))
-
-    def update(self, elapsed_s: float, memory: tuple[int, int] | None) -> None:
-        """See ``render.RunPanelHandle``."""
-        self._panel.update(elapsed_s, memory)
-
-    def close(self) -> None:
-        """See ``render.RunPanelHandle``. Makes the display empty: a closed widget cannot be drawn."""
-        self._panel.close()
-        self._wire.display(ShowOutput({"text/plain": ""}, display_id=self._id, update=True))
 
 
 def failure_fields(failure: Failure) -> dict[str, object]:

@@ -10,10 +10,12 @@ widgets. A widget is closed when the next of its kind is shown, because ipywidge
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.notebook.render import ShowOutput
 from sandbox_kernel.report.page import Measure, report_explorer
 
 VIEW = "application/vnd.jupyter.widget-view+json"
@@ -47,12 +49,20 @@ class RunPanel:
     """Elapsed time and memory against their limits and a Stop button, for a cell that runs for long.
 
     The button calls ``stop``, possibly on another thread (JupyterLab sends clicks to a subshell), so it must only set a
-    flag. ``blocking_kernel``: the cell blocks the shell of the kernel, as a magic does.
+    flag. ``show`` draws it. ``blocking_kernel``: the cell blocks the shell of the kernel, as a magic does.
     """
 
-    def __init__(self, timeout_s: float, stop: Callable[[], None], *, blocking_kernel: bool = False) -> None:
+    def __init__(
+        self,
+        timeout_s: float,
+        stop: Callable[[], None],
+        show: Callable[[ShowOutput], None],
+        *,
+        blocking_kernel: bool = False,
+    ) -> None:
         import ipywidgets
 
+        self._show, self._id = show, uuid.uuid4().hex
         self._timeout_s = timeout_s
         self._bar = ipywidgets.FloatProgress(value=0.0, min=0.0, max=timeout_s, layout={"width": "160px"})
         self._text = ipywidgets.Label()
@@ -68,6 +78,7 @@ class RunPanel:
             self._button.comm._reply_subshell_for = lambda data, default: default
         self.widget = ipywidgets.HBox([self._button, self._bar, self._text, self._memory, self._memory_text])
         self.update(0.0)
+        show(ShowOutput(view(self.widget, "running"), display_id=self._id))
 
     def _stopped(self, stop: Callable[[], None]) -> None:
         self._button.disabled = True
@@ -84,13 +95,10 @@ class RunPanel:
             self._memory.bar_style = "" if share < _NEARLY_FULL else "warning"
             self._memory_text.value = f"{min(used, limit) / MIB:.0f} MB of {limit / MIB:.0f} MB"
 
-    def view(self) -> dict[str, object]:
-        """Return the MIME bundle that shows it."""
-        return view(self.widget, "running")
-
     def close(self) -> None:
-        """Close the panel. Called when the cell has ended."""
+        """Close the panel and empty its display: a closed widget cannot be drawn. Called when the cell has ended."""
         close_tree(self.widget)
+        self._show(ShowOutput({"text/plain": ""}, display_id=self._id, update=True))
 
 
 def view(widget: Any, text: str) -> dict[str, object]:

@@ -58,9 +58,8 @@ class SessionDisplay(Display):
     An ``update`` changes what was shown under its id. A ``clear`` takes away everything; its metadata says whether to
     ``wait`` for the next output. Its data is what a page may show; ``removed`` says what else the sandbox sent.
 
-    ``display_id`` is the program's own word, and every program may choose the same. ``worker_id`` is chosen by the
-    host, at random, for each worker of a session. A page that shows several sessions goes by ``page_id``, which holds
-    both.
+    ``display_id`` is the program's own word, and every program may choose the same. The host chooses ``worker_id`` at
+    random. A page that shows several sessions goes by ``page_id``, which holds both.
     """
 
     display_id: str | None = None
@@ -106,7 +105,12 @@ class Displays:
     def show(self, frame: DisplayShown) -> None:
         """Take one display of the worker. To check it is work for the cell: it ends with its time and ``HostWork``."""
         if COMM in frame.data:
-            self._pass_on_comm(frame)
+            # A message of a widget is no part of what the cell has shown.
+            self._comms -= 1
+            if self._comms < 0 or self._is_over() or self.work.is_used_up:
+                self.dropped += 1
+            else:
+                self._hand_on(_comm(frame, self._worker_id))
             return
         self._room -= frame.size
         self._count -= 1
@@ -128,18 +132,14 @@ class Displays:
             self._clear_next = False
             self._items = []
         if frame.kind == "update":
-            self._items = [replace(item, kind=old.kind) if _same(old, item) else old for old in self._items]
+            known = item.display_id is not None
+            self._items = [
+                replace(item, kind=old.kind) if known and old.display_id == item.display_id else old
+                for old in self._items
+            ]
         else:
             self._items.append(item)
         self._hand_on(item)
-
-    def _pass_on_comm(self, frame: DisplayShown) -> None:
-        """Hand on a message of a widget; it is no part of what the cell has shown."""
-        self._comms -= 1
-        if self._comms < 0 or self._is_over() or self.work.is_used_up:
-            self.dropped += 1
-            return
-        self._hand_on(_comm(frame, self._worker_id))
 
     def clear(self, frame: OutputCleared) -> None:
         """Take away what was shown, now or with the next display."""
@@ -159,10 +159,6 @@ class Displays:
     def _hand_on(self, item: SessionDisplay) -> None:
         if self._on_display is not None:
             self._on_display(item)
-
-
-def _same(old: SessionDisplay, new: SessionDisplay) -> bool:
-    return new.display_id is not None and old.display_id == new.display_id
 
 
 def _cleaned(frame: DisplayShown, worker_id: str) -> tuple[SessionDisplay, int]:

@@ -60,25 +60,22 @@ class FrontEnd:
     late: LateListener | None = None
 
     def __post_init__(self) -> None:
-        if not _usable(self.expressions):
+        given = self.expressions
+        usable = isinstance(given, Mapping) and len(given) <= MAX_EXPRESSIONS
+        if not usable or not all(
+            isinstance(name, str) and isinstance(text, str) and len(name) <= MAX_NAME and len(text) <= MAX_EXPRESSION
+            for name, text in given.items()
+        ):
             raise InvalidRequest(
                 f"user_expressions takes at most {MAX_EXPRESSIONS} expressions by name, each a text of at most "
                 f"{MAX_EXPRESSION} characters; got {self.expressions!r:.120}"
             )
 
 
-def _usable(expressions: object) -> bool:
-    """Whether these are texts by name, short and few enough."""
-    if not isinstance(expressions, Mapping) or len(expressions) > MAX_EXPRESSIONS:
-        return False
-    return all(
-        isinstance(name, str) and isinstance(text, str) and len(name) <= MAX_NAME and len(text) <= MAX_EXPRESSION
-        for name, text in expressions.items()
-    )
-
-
 def front_end_reply(asked: FrontEnd, said: Mapping[str, object]) -> FrontEndReply:
     """Clean the worker's answer to a front end; ``said`` may hold anything that JSON can."""
+    from sandbox_kernel.untrusted.sanitize import sanitize_docstring  # the first cell that shows something pays for it
+
     values = said.get("expressions")
     values = values if isinstance(values, Mapping) else {}
     told: list[Note] = []
@@ -88,7 +85,7 @@ def front_end_reply(asked: FrontEnd, said: Mapping[str, object]) -> FrontEndRepl
         if not isinstance(item, Mapping):
             continue
         if item.get("source") == "page":
-            pages.append(_bundle(item.get("data")))
+            pages.append(sanitize_docstring(item.get("data")).data)
         elif item.get("source") == "set_next_input":
             text = item.get("text")
             if isinstance(text, str) and may_be_written(text := text.replace("\r\n", "\n")):
@@ -117,12 +114,6 @@ def may_be_written(text: str) -> bool:
         and "%sandbox" not in text.casefold()
         and not INVISIBLE.search(text.replace("\n", "").replace("\t", ""))
     )
-
-
-def _bundle(data: object) -> Mapping[str, object]:
-    from sandbox_kernel.untrusted.sanitize import sanitize_docstring  # the first cell that shows something pays for it
-
-    return sanitize_docstring(data).data
 
 
 def _value(said: object) -> Mapping[str, object]:

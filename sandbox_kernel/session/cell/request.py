@@ -71,33 +71,23 @@ NetworkNotes = Callable[[NetworkSigns, Sequence[Note]], Sequence[Note]]
 
 @dataclass(frozen=True, kw_only=True)
 class SessionSpec:
-    """What a session was opened with; the same for each of its workers.
-
-    Attributes:
-        name: the session's name.
-        language: the language of its cells.
-        memory_mb: the memory limit that it began with.
-        checkpoints: how many cells back ``undo`` can go.
-        limits: all other limits.
-        grace_s: how long a cell may go on after an interrupt before it is rolled back.
-        cell_memory_mb: the most memory that a single cell may be given; 0: every cell has exactly the session's limit.
-        backend: the backend's name, for results.
-        isolation: the backend's kind of isolation, for results.
-        chosen: why this backend, when nobody had named one.
-        network_notes: makes notes on the network, from the signs that a cell wanted it and its other notes.
-
-    """
+    """What a session was opened with; the same for each of its workers."""
 
     name: str
     language: Language
     memory_mb: int
+    #: How many cells back ``undo`` can go.
     checkpoints: int
     limits: Limits
+    #: How long a cell may go on after an interrupt before it is rolled back.
     grace_s: float
+    #: The most memory that a single cell may be given; 0: every cell has exactly the session's limit.
     cell_memory_mb: int = 0
     backend: str
     isolation: str
+    #: Why this backend, when nobody had named one.
     chosen: str = ""
+    #: Makes notes on the network, from the signs that a cell wanted it and its other notes.
     network_notes: NetworkNotes = lambda _signs, _notes: ()
 
     def __post_init__(self) -> None:

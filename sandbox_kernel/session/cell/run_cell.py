@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from sandbox_kernel.backends.checks import told
 from sandbox_kernel.errors import SandboxError, SessionError
+from sandbox_kernel.jail.accounting.processes import goes_on_without_main_thread
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.input_prompts import InputPrompt
 from sandbox_kernel.jail.streams import CHUNK, Capture, Stop
@@ -271,7 +272,8 @@ class Cell(WatchLoop):
 
         One that is just being ended may look like that for a moment, so it is looked at twice.
         """
-        headless = self.live.channel.speaker_goes_on_headless
+        speaker = self.live.channel.speaker
+        headless = speaker > 0 and goes_on_without_main_thread(speaker)
         if headless and self._headless and self.ending is None:
             raise SessionError("the cell ended the main thread of its process, in which cells run, and went on without")
         self._headless = headless

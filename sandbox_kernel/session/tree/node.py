@@ -87,23 +87,18 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """One frozen copy of a session's worker.
+    """One frozen copy of a session's worker, made at ``time`` (seconds since the epoch)."""
 
-    Attributes:
-        cell: how many cells are in this state; 0 is the state before the first cell.
-        pid: the checkpoint's pid inside the jail; the gate checks it.
-        time: when it was made, in seconds since the epoch.
-        threads: how many threads of the user it could not copy.
-        memory_bytes: memory that it alone holds; None when that was not measured.
-        node: the node of the session's tree that it is the state of.
-
-    """
-
+    #: How many cells are in this state; 0 is the state before the first cell.
     cell: int
+    #: Its pid inside the jail; the gate checks it.
     pid: int
     time: float
+    #: How many threads of the user it could not copy.
     threads: int = 0
+    #: Memory that it alone holds; None when that was not measured.
     memory_bytes: int | None = None
+    #: The node of the session's tree that it is the state of.
     node: int = 0
 
     def to_dict(self) -> dict[str, object]:

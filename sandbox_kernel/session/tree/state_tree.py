@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
-from sandbox_kernel.model import FsChange
 from sandbox_kernel.session.cell.request import CellRequest
 from sandbox_kernel.session.tree.node import Changes, Checkpoint, Node
 from sandbox_kernel.session.tree.variables import Maker, Seen, changes, find_maker
@@ -121,20 +120,16 @@ class StateTree:
                 parent.last = record.last if parent.last == record.id else parent.last
                 for child in record.children:
                     self.records[child].parent = parent.id
-                self._cut(record.children)
+                # The way to those below can no longer be run again.
+                pending = list(record.children)
+                while pending:
+                    below = self.records[pending.pop()]
+                    pending += [] if below.cut else below.children
+                    below.cut = True
                 del self.records[record.id]
                 self._forget_variables(record.id)
                 return True
         return False
-
-    def _cut(self, nodes: list[int]) -> None:
-        """Mark these nodes and all below them: the way to them can no longer be run again."""
-        pending = list(nodes)
-        while pending:
-            record = self.records[pending.pop()]
-            if not record.cut:
-                record.cut = True
-                pending += record.children
 
     # Moving.
 
@@ -241,21 +236,16 @@ class StateTree:
             + "; session.history() (%sandbox tree) lists all"
         )
 
-    def name_node(self, name: str, node: int | None = None) -> StateRecord:
-        """Give a node, or the present one, a name and return it; another node that had the name loses it."""
+    def name_node(self, name: str, node: int) -> StateRecord:
+        """Give a node a name and return it; another node that had the name loses it."""
         for record in self.records.values():
             if record.name == name:
                 record.name = ""
-        named = self.here if node is None else self.records[node]
-        named.name = name
-        return named
-
-    def nodes(self, memory: Mapping[int, int]) -> tuple[Node, ...]:
-        """Return the tree as values, oldest first. ``memory`` is what each process holds alone, by its pid inside."""
-        return tuple(self.node(record, memory) for record in self.records.values())
+        self.records[node].name = name
+        return self.records[node]
 
     def node(self, record: StateRecord, memory: Mapping[int, int]) -> Node:
-        """Return one node as a value."""
+        """Return one node as a value. ``memory`` is what each process holds alone, by its pid inside."""
         held = record.checkpoint
         return Node(
             id=record.id,
@@ -374,25 +364,20 @@ class StateTree:
         self._variables[node] = kept
         self._variable_count += len(kept) + 1
         record.changes = replace(changes(before, kept), files=record.changes.files)
-        for below in self._looked_below(node):
-            # They were looked at earlier, and compared with a state before this one.
-            below.changes = replace(changes(kept, self._variables[below.id]), files=below.changes.files)
+        # The nearest known ones below it were looked at earlier, and compared with a state before this one.
+        pending = list(record.children)
+        while pending:
+            below = self.records[pending.pop()]
+            if below.id in self._variables:
+                below.changes = replace(changes(kept, self._variables[below.id]), files=below.changes.files)
+            else:
+                pending += below.children
         while self._variable_count > MAX_VARIABLES and len(self._variables) > 1:
             self._forget_variables(next(iter(self._variables)))
 
     def _forget_variables(self, node: int) -> None:
         found = self._variables.pop(node, None)
         self._variable_count -= 0 if found is None else len(found) + 1
-
-    def _looked_below(self, node: int) -> Iterator[StateRecord]:
-        """Yield the nearest nodes below a node whose variables are known."""
-        pending = list(self.records[node].children)
-        while pending:
-            record = self.records[pending.pop()]
-            if record.id in self._variables:
-                yield record
-            else:
-                pending += record.children
 
     def not_seen(self, nodes: Iterable[int]) -> None:
         """Note which of these nodes are not known: no report of them will come any more."""
@@ -416,10 +401,6 @@ class StateTree:
     def maker_of(self, variable: str) -> Maker | None:
         """Return the cell on the present line that makes a variable again; None if it may make another value."""
         return find_maker([self.records[node] for node in self._upwards(self.present)], self.variables_at, variable)
-
-    def changed_files(self, files: tuple[FsChange, ...]) -> None:
-        """Note which files the cell of the present node has changed."""
-        self.here.changes = replace(self.here.changes, files=files)
 
 
 def check_name(name: object) -> str:

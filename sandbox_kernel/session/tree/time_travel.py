@@ -37,7 +37,6 @@ class TimeTravel:
     _supervisor: WorkerSupervisor
 
     def _stoppable(self, stop: Stop) -> AbstractContextManager[None]:
-        """Let ``interrupt`` raise this stop sign meanwhile."""
         raise NotImplementedError
 
     @contextlib.contextmanager
@@ -53,7 +52,8 @@ class TimeTravel:
     def history(self) -> tuple[Node, ...]:
         """Return the tree of states, oldest first: each cell that was kept, and the beginning."""
         with self._travel() as (worker, _):
-            return worker.tree.nodes(private_bytes(worker.jail.init_pid))
+            held = private_bytes(worker.jail.init_pid)
+            return tuple(worker.tree.node(record, held) for record in worker.tree.records.values())
 
     def when(self, variable: str) -> tuple[Node, ...]:
         """Return the nodes whose cells added, changed or removed a variable, oldest first."""
@@ -115,8 +115,9 @@ class TimeTravel:
         wanted = check_name(name)
         with host_trouble(), self._supervisor.turn() as worker:
             worker.look_for_lost()
-            record = worker.tree.name_node(wanted, None if state is None else worker.tree.find(state))
-            return worker.tree.node(record, private_bytes(worker.jail.init_pid))
+            tree = worker.tree
+            record = tree.name_node(wanted, tree.present if state is None else tree.find(state))
+            return tree.node(record, private_bytes(worker.jail.init_pid))
 
     def undo(self, n: int = 1) -> ExecResult:
         """Go back to the state before the last ``n`` cells; the result's notes say what was restored.

@@ -140,7 +140,7 @@ def find_maker(
     if record.cell is None or not record.ended_well:
         return None
     names = set(record.changes.names())
-    if any(other.cell is not None and _may_change(other.cell.code, names) for other in line if other is not record):
+    if any(other.cell is not None and _may_change(other.code, names) for other in line if other is not record):
         return None
     read = _read_by(record.code, line[at:], variables_at(record.id))
     if any(_touches(later, read) for later in line[:at]):
@@ -148,15 +148,14 @@ def find_maker(
     return Maker(record.code, tuple(sorted(names.difference(record.changes.removed))))
 
 
-def _may_change(code: str | bytes, names: Collection[str]) -> bool:
+def _may_change(code: str, names: Collection[str]) -> bool:
     """Whether the text of a cell has one of these names, or reaches variables without naming them."""
     words = _words_in(code)
     return not words.isdisjoint(names) or not words.isdisjoint(_ALL_VARIABLES)
 
 
-def _words_in(code: str | bytes) -> set[str]:
-    """Return every word in the text of a cell: all names that it uses are among them."""
-    return set(re.findall(r"\w+", str(code)))
+def _words_in(code: str) -> set[str]:
+    return set(re.findall(r"\w+", code))
 
 
 def _read_by(code: str, line: Sequence[StateRecord], seen: Mapping[str, Seen]) -> set[str]:

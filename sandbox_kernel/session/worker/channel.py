@@ -14,9 +14,18 @@ import struct
 from collections import deque
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.accounting.processes import goes_on_without_main_thread, read_once
+from sandbox_kernel.ground.wire import BadMessage, Frames
+from sandbox_kernel.jail.accounting.processes import read_once
 from sandbox_kernel.jail.streams import readable
-from sandbox_kernel.session.worker.messages import DisplayShown, FromWorker, LateText, ToWorker, WorkerMessages, encode
+from sandbox_kernel.session.worker.messages import (
+    MAX_FRAME,
+    DisplayShown,
+    FromWorker,
+    LateText,
+    ToWorker,
+    encode,
+    parse,
+)
 
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 1 << 18
@@ -38,7 +47,7 @@ class WorkerChannel:
         self._socket = sock
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         sock.setblocking(False)
-        self._messages = WorkerMessages()
+        self._frames = Frames(MAX_FRAME)
         self._waiting: deque[memoryview] = deque()
         self._inner = 0
         #: The worker's pid as the host sees it; 0 until its first message.
@@ -57,7 +66,7 @@ class WorkerChannel:
         """Accept messages only of the process with this pid inside the jail; discards unfinished messages."""
         self._inner = inner
         self.forget_speaker()
-        self._messages = WorkerMessages()
+        self._frames = Frames(MAX_FRAME)
         self._waiting.clear()
         self._kept, self._problem = [], None
 
@@ -68,29 +77,18 @@ class WorkerChannel:
             os.close(self._speaker_fd)
             self._speaker_fd = -1
 
-    def kill_speaker(self) -> bool:
-        """Kill the worker by its pidfd, which cannot mean another process; False when there is no speaker."""
+    def signal_speaker(self, number: int) -> bool:
+        """Signal the worker alone by its pidfd, which cannot mean another process; False when there is no speaker."""
         if self._speaker_fd < 0:
             return False
         with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(self._speaker_fd, signal.SIGKILL)
+            signal.pidfd_send_signal(self._speaker_fd, number)
         return True
-
-    def interrupt_speaker(self) -> None:
-        """Send SIGINT to the worker, which answers a question, and to nothing that earlier cells have started."""
-        if self._speaker_fd >= 0:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(self._speaker_fd, signal.SIGINT)
 
     @property
     def speaker_is_dead(self) -> bool:
         """Whether the worker has ended, even if the gate has not reported it yet."""
         return self._speaker_fd >= 0 and readable(self._speaker_fd, 0)
-
-    @property
-    def speaker_goes_on_headless(self) -> bool:
-        """Whether the worker's main thread has ended and other threads of it go on."""
-        return self.speaker > 0 and goes_on_without_main_thread(self.speaker)
 
     def put(self, message: ToWorker) -> None:
         """Send a message now, or later when the socket has room (``wants_to_write``).
@@ -162,27 +160,24 @@ class WorkerChannel:
         return [message for message in found if isinstance(message, LateText | DisplayShown)]
 
     def _read_new(self) -> list[FromWorker]:
-        found: list[FromWorker] = []
         try:
             data, extra, _, _ = self._socket.recvmsg(_CHUNK, socket.CMSG_SPACE(_CREDENTIALS.size))
         except OSError:
-            return found
+            return []
         self.closed = self.closed or not data
         pid = 0
         for level, kind, content in extra:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
                 pid = _CREDENTIALS.unpack(content[: _CREDENTIALS.size])[0]
         if not self.speaker and self._inner and pid and inner_pid(pid) == self._inner:
-            self._adopt(pid)
-        if pid and pid == self.speaker:
-            found = list(self._messages.feed(data))
-        return found
-
-    def _adopt(self, pid: int) -> None:
-        """Accept this process as the speaker. Its pid is checked again once the pidfd is open, against reuse."""
-        with contextlib.suppress(ProcessLookupError):
-            self._speaker_fd = os.pidfd_open(pid)
-            if inner_pid(pid) == self._inner:
-                self.speaker = pid
-            else:
-                self.forget_speaker()
+            with contextlib.suppress(ProcessLookupError):
+                self._speaker_fd = os.pidfd_open(pid)
+                # Checked again now that the pidfd is open: the pid may have been reused.
+                if inner_pid(pid) == self._inner:
+                    self.speaker = pid
+                else:
+                    self.forget_speaker()
+        try:
+            return [parse(raw) for raw in self._frames.feed(data)] if pid and pid == self.speaker else []
+        except BadMessage as error:
+            raise SessionError(f"the worker sent {error}") from None

@@ -5,9 +5,8 @@ session refuses every way to start a process but a plain fork, and that one wait
 notification). The host says yes only to the main thread of a process that it has just ordered to fork, once for each
 order. A fork of a cell, at any time, is refused as before.
 
-What this leaves open: code of the user may have changed the worker, so that a fork that we ordered runs other code than
-ours. Such a process is one of the checkpoints that the session may have anyway, behind the same walls and limits, and
-cannot fork again.
+What this leaves open: a worker that code of the user has changed runs other code than ours in a fork that we ordered.
+Such a process is one of the checkpoints that the session may have anyway, and cannot fork again.
 """
 
 from __future__ import annotations
@@ -64,19 +63,19 @@ class ForkAuthorizer:
     def __init__(self, listener: int) -> None:
         self._listener = listener
         self._lock = threading.Lock()
-        #: How many forks each process may make, by its pid inside the jail.
-        self._left: dict[int, int] = {}
+        #: The processes that may fork once, by their pids inside the jail.
+        self._may: set[int] = set()
         threading.Thread(target=self._serve, name="sandbox-forks", daemon=True).start()
 
     def allow(self, pid: int) -> None:
         """Let a process, by its pid inside the jail, fork once."""
         with self._lock:
-            self._left[pid] = 1
+            self._may.add(pid)
 
     def withdraw(self, pid: int) -> None:
         """Take back the right of a process to fork once, if it was not used."""
         with self._lock:
-            self._left.pop(pid, None)
+            self._may.discard(pid)
 
     def _serve(self) -> None:
         poll = select.poll()
@@ -106,19 +105,14 @@ class ForkAuthorizer:
         """Use up the right of a process, by the pid that the host sees, to fork; only its main thread has one."""
         inside = _main_thread(process)
         with self._lock:
-            if not inside or not self._left.get(inside):
-                return False
-            del self._left[inside]
-            return True
+            allowed = inside in self._may
+            self._may.discard(inside)
+            return allowed
 
 
 def _main_thread(thread: int) -> int:
     """Return the pid inside its jail of the process whose main thread this is; 0 for another thread."""
-    found: dict[str, int] = {}
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{thread}/status") as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name in ("Tgid", "NSpid"):
-                    found[name] = int(value.split()[-1])
-    return found.get("NSpid", 0) if found.get("Tgid") == thread else 0
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{thread}/status") as file:
+        found = dict(line.split(":", 1) for line in file)
+        return int(found["NSpid"].split()[-1]) if int(found["Tgid"]) == thread else 0
+    return 0

@@ -1,18 +1,16 @@
 """The host's side of a session's gate: sends orders, reads answers and reports.
 
-The gate (``guest/session/checkpoint_gate.py``) answers an order with a message of the same name. It sends two messages
-unasked: ``gone`` (the worker has ended) and ``lost`` (checkpoints have ended). The gate is our program, but it shares
-the jail with hostile code, so its messages are checked (``jail/gate_messages.py``). A checkpoint is named by its
-cell.
+The gate (``guest/session/checkpoint_gate.py``) answers an order with a message of the same name. Unasked it sends
+``gone`` (the worker has ended) and ``lost`` (checkpoints have ended). It shares the jail with hostile code, so its
+messages are checked (``jail/gate_messages.py``). A checkpoint is named by its cell.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 
@@ -21,8 +19,6 @@ from sandbox_kernel.jail.gate_messages import JobFile, Step, exit_code, frame, n
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.run_job import OnListener
 from sandbox_kernel.jail.streams import readable
-from sandbox_kernel.session.worker.messages import clean_text
-from sandbox_kernel.workspace.changes import FileDiff
 
 #: How long the gate may take for an order: it waits for killed processes and writes files, never for a cell.
 PATIENCE_S = 20.0
@@ -31,35 +27,13 @@ _MOST_ANSWERS = 1000
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-_Text = Annotated[str, msgspec.Meta(max_length=1000)]
-_Kind = TypeVar("_Kind")
+class _Said(msgspec.Struct):
+    """What the gate says with a message; each kind has some of these."""
 
-
-class _Broken(msgspec.Struct):
-    message: _Text
-
-
-class _Lost(msgspec.Struct):
-    cells: list[int]
-
-
-class _Snapshot(msgspec.Struct):
-    held: Annotated[int, msgspec.Meta(ge=0)]
-
-
-class _Lives(msgspec.Struct):
-    ok: bool
-
-
-class _Compared(msgspec.Struct):
-    files: list[tuple[str, str, str]]
-    problem: _Text
-
-
-class _Promoted(msgspec.Struct):
-    ok: bool
-    pid: Annotated[int, msgspec.Meta(ge=0)]
-    folder: _Text
+    message: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    cells: tuple[int, ...] = ()
+    ok: bool = False
+    pid: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class GateLost(Exception):
@@ -80,8 +54,6 @@ class GateClient:
         self._answers: list[dict[str, object]] = []
         #: Orders that have not been answered yet.
         self._owed: list[str] = []
-        #: Memory of the gate that the copies of the work folder take.
-        self.copies_bytes = 0
 
     def start(
         self,
@@ -108,7 +80,7 @@ class GateClient:
             self.worker = int(number(self._await("started"), "pid"))
             for message in self._answers:
                 if message["op"] == "broken":
-                    raise EnforcerFailed("gate", _declared(message, _Broken).message)
+                    raise EnforcerFailed("gate", _said(message).message)
         except (OSError, GateLost) as error:
             raise EnforcerFailed("gate", f"the waiting sandbox was gone when it got its order: {error}") from None
 
@@ -131,7 +103,7 @@ class GateClient:
                 if int(number(message, "pid")) == self.worker:
                     self.gone = exit_code(message)
             elif message["op"] == "lost":
-                self.lost.update(_declared(message, _Lost).cells)
+                self.lost.update(_said(message).cells)
             elif len(self._answers) < _MOST_ANSWERS:
                 self._answers.append(message)
             else:
@@ -150,20 +122,13 @@ class GateClient:
 
         With ``again``, to the worker alone, and only if it has done nothing since the first one.
         """
-        self._order({"op": "interrupt", "again": again})
-        self._owed.append("interrupt")
+        self._order({"op": "interrupt", "again": again}, owed=True)
 
     def settle(self) -> None:
-        """Wait for all outstanding answers, so that a late interrupt or folder copy cannot touch the next cell."""
+        """Wait for all outstanding answers, so that a late interrupt or list of processes meets no later cell."""
         while self._owed:
-            answer = self._await(self._owed[0])
-            if self._owed.pop(0) == "snapshot":
-                self.copies_bytes = _declared(answer, _Snapshot).held
-
-    def kill_worker(self) -> None:
-        """Kill the worker at once; the promotion ends the processes that it started."""
-        self._order({"op": "kill"})
-        self._owed.append("kill")
+            self._await(self._owed[0])
+            self._owed.pop(0)
 
     def hold(self, cell: int, pid: int) -> None:
         """Order the gate to hold the process that the worker reported as the checkpoint of a cell.
@@ -177,25 +142,15 @@ class GateClient:
         """Whether the checkpoint of a cell is alive."""
         self.settle()
         self._order({"op": "lives", "cell": cell})
-        return _declared(self._await("lives"), _Lives).ok
+        return _said(self._await("lives")).ok
 
     def snapshot(self, cell: int) -> None:
-        """Order a copy of the work folder and return at once; call ``settle`` before the next cell."""
-        self._order({"op": "snapshot", "cell": cell})
-        self._owed.append("snapshot")
+        """Order a list of the processes that there are, and return at once; call ``settle`` before the next cell."""
+        self._order({"op": "snapshot", "cell": cell}, owed=True)
 
     def look(self, cells: list[int]) -> None:
         """Order these checkpoints to look at their variables, each in a fork; the worker reports what they find."""
         self._order({"op": "look", "cells": cells})
-
-    def compare(self, before: int, after: int) -> tuple[tuple[FileDiff, ...], str]:
-        """Return how the work folder differs between two checkpoints, and what of that could not be found out."""
-        self.settle()
-        self._order({"op": "compare", "before": before, "after": after})
-        found = _declared(self._await("compare"), _Compared)
-        # Their texts are the session's own.
-        files = tuple(FileDiff(clean_text(path), kind, clean_text(patch)) for path, kind, patch in found.files)
-        return files, found.problem
 
     def drop(self, cells: list[int], *, wait: bool = False) -> None:
         """Order the gate to end the checkpoints of these cells; with ``wait``, return when their memory is free."""
@@ -204,43 +159,37 @@ class GateClient:
             if wait:
                 self._await("drop")
 
-    def promote(self, cell: int, keep: list[int], *, strict: bool, patient: bool) -> str | None:
-        """Order that the checkpoint of a cell becomes the worker and the work folder is restored.
+    def promote(self, cell: int, keep: list[int], *, strict: bool, patient: bool) -> bool:
+        """Order that the checkpoint of a cell becomes the worker, which ``wake`` wakes; False when it was gone.
 
         The gate ends all checkpoints but those of the cells in ``keep``; with ``strict``, also the processes that
-        earlier cells left running. With ``patient`` it waits until the memory of what is ended is free. Returns None
-        when the checkpoint was gone; otherwise why the files were not restored, empty when they were.
+        earlier cells left running. With ``patient`` it waits until the memory of what is ended is free.
         """
         self.settle()
         self._order({"op": "promote", "cell": cell, "keep": keep, "strict": strict, "patient": patient})
-        answer = _declared(self._await("promote"), _Promoted)
-        if not answer.ok:
-            return None
-        self.worker, self.gone = answer.pid, None
-        return answer.folder
+        answer = _said(self._await("promote"))
+        if answer.ok:
+            self.worker, self.gone = answer.pid, None
+        return answer.ok
 
-    def _order(self, order: Mapping[str, object]) -> None:
-        control, data = self.jail.control, frame({**order, "blobs": []})
-        try:
-            # The gate waits for orders, so there is room for one nearly always: no need to wait with a time limit.
-            sent = control.send(data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            raise GateLost from None
-        if sent < len(data):
-            self._send_patiently(data[sent:])
+    def wake(self) -> None:
+        """Order the gate to wake the checkpoint that was promoted."""
+        self._order({"op": "wake"})
 
-    def _send_patiently(self, data: bytes) -> None:
+    def kill_worker(self) -> None:
+        """Kill the worker at once; the promotion ends the processes that it started."""
+        self._order({"op": "kill"}, owed=True)
+
+    def _order(self, order: Mapping[str, object], *, owed: bool = False) -> None:
         control = self.jail.control
-        control.settimeout(PATIENCE_S)
         try:
-            control.sendall(data)
+            control.settimeout(PATIENCE_S)
+            control.sendall(frame({**order, "blobs": []}))
+            control.setblocking(False)
         except OSError:
             raise GateLost from None
-        finally:
-            with contextlib.suppress(OSError):
-                control.setblocking(False)
+        if owed:
+            self._owed.append(str(order["op"]))
 
     def _await(self, op: str) -> dict[str, object]:
         deadline = time.monotonic() + PATIENCE_S
@@ -254,8 +203,8 @@ class GateClient:
             self.read()
 
 
-def _declared(message: Mapping[str, object], declared: type[_Kind]) -> _Kind:
+def _said(message: Mapping[str, object]) -> _Said:
     try:
-        return msgspec.convert(message, declared)
+        return msgspec.convert(message, _Said)
     except msgspec.ValidationError as error:
         raise SessionError(f"a message out of the jail cannot be used: {error}") from None

@@ -43,21 +43,17 @@ class MemoryBudget(MemoryLimit):
         #: The checkpoint of a cell is made before the host knows of it, so there is always room for one more process.
         self._processes = processes + OWN_PROCESSES + bool(checkpoints)
         self._has_checkpoints = checkpoints > 0
-        #: Memory of the worker before the first cell, and of the copies of the work folder: both do not count.
+        #: Memory of the worker before the first cell, which does not count.
         self._own_bytes = 0
-        self.copies_bytes = 0
         jail.meter.arm(limit_bytes, self._processes, spare_processes(checkpoints))
 
     def begin(self) -> None:
         """Note what the worker holds before the first cell."""
-        self._own_bytes = self._worker_bytes()
-
-    def _worker_bytes(self) -> int:
-        return anonymous_bytes(self._channel.speaker)
+        self._own_bytes = anonymous_bytes(self._channel.speaker)
 
     def relimit(self, copies: int) -> None:
         """Set the kernel's limits for the next cell, beside so many ``copies`` of the worker."""
-        room = self._worker_bytes() + self.copies_bytes + _SLACK if self._has_checkpoints else 0
+        room = anonymous_bytes(self._channel.speaker) + _SLACK if self._has_checkpoints else 0
         try:
             self._jail.meter.relimit(self.limit_bytes + room, self._processes + copies)
         except OSError as error:
@@ -67,7 +63,7 @@ class MemoryBudget(MemoryLimit):
 
     def lower(self, limit_bytes: int) -> None:
         """Lower the session's limit. Raises ``SessionError``, and changes nothing, when the state is already larger."""
-        held = self._worker_bytes(), self._jail.meter.files_bytes()
+        held = anonymous_bytes(self._channel.speaker), self._jail.meter.files_bytes()
         if sum(held) - self._own_bytes > limit_bytes:
             raise SessionError(
                 f"the session holds {sum(held) >> 20} MB already, more than the {limit_bytes >> 20} MB that this cell "
@@ -78,7 +74,7 @@ class MemoryBudget(MemoryLimit):
     def is_crowded(self) -> bool:
         """Whether a checkpoint must be dropped: worker and checkpoints together hold more than the limit."""
         meter = self._jail.meter
-        return meter.usage_bytes() > self.limit_bytes and meter.held_bytes() - self.copies_bytes > self.limit_bytes
+        return meter.usage_bytes() > self.limit_bytes and meter.held_bytes() > self.limit_bytes
 
     def has_room(self) -> bool:
         """Whether a checkpoint can wake before the memory of the worker, which is to be ended, is free."""
@@ -95,13 +91,13 @@ class MemoryBudget(MemoryLimit):
             return True
         if meter.usage_bytes() <= self.limit_bytes:
             return False
-        return self._worker_bytes() - self._own_bytes + meter.files_bytes() > self.limit_bytes
+        return anonymous_bytes(self._channel.speaker) - self._own_bytes + meter.files_bytes() > self.limit_bytes
 
     def used_bytes(self) -> int:
         """Return the current memory use of the session in bytes, for display."""
         if self._jail.meter.exact:
-            return max(0, self._jail.meter.usage_bytes() - self.copies_bytes)
-        return self._worker_bytes()
+            return self._jail.meter.usage_bytes()
+        return anonymous_bytes(self._channel.speaker)
 
 
 def can_be_sealed(enforcer: str | None) -> bool:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 from msgspec import Meta
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.ground.wire import BadMessage, Frames, TooManyParts, frame, parse_json
+from sandbox_kernel.ground.wire import BadMessage, TooManyParts, frame, parse_json
 from sandbox_kernel.jail.gate_messages import host_names
 from sandbox_kernel.model import CellError
 from sandbox_kernel.receipt import one_line
@@ -41,10 +41,9 @@ MAX_DEPTH = 100
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_MARKED = 10_000
 
-#: The kinds of questions. ``image`` writes the state to a file and ``load`` reads it; ``code`` is the file's name then.
-#: ``looks`` makes the worker send what checkpoints saw of their variables; ``code`` has the numbers of the cells.
-#: ``source`` is ``inspect`` with the source code.
-#: ``debug`` comes with a socket, on which the worker serves a debugger from then on.
+#: The kinds of questions. ``image`` writes the state and ``load`` reads it. ``looks`` makes the worker send what
+#: checkpoints saw of their variables; ``code`` has the numbers of the cells. ``source`` is ``inspect`` with the source
+#: code. ``debug`` comes with a socket, on which the worker serves a debugger from then on.
 What = Literal["complete", "inspect", "source", "is_complete", "image", "changes", "load", "looks", "debug"]
 
 
@@ -255,21 +254,6 @@ class Looked(_FromWorker, frozen=True, tag="look"):
 FromWorker = (
     Looked | Ready | Began | DisplayShown | LateText | OutputCleared | Question | CellDone | Frozen | Restored | Answer
 )
-
-
-class WorkerMessages:
-    """Splits the stream of a worker into checked messages; buffers at most one unfinished frame."""
-
-    def __init__(self) -> None:
-        self._frames = Frames(MAX_FRAME)
-
-    def feed(self, data: bytes) -> Iterator[FromWorker]:
-        """Add data and return the messages that are complete; raises ``SessionError`` on a malformed one."""
-        try:
-            for raw in self._frames.feed(data):
-                yield parse(raw)
-        except BadMessage as error:
-            raise SessionError(f"the worker sent {error}") from None
 
 
 def parse(raw: bytes) -> FromWorker:

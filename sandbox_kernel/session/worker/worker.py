@@ -1,10 +1,10 @@
 """A worker in its jail, with its checkpoints: the states of a session that live in one jail.
 
-The worker makes a checkpoint of itself right after each cell, because the order to run the cell asks for it. The gate
-copies the work folder when ``keep_state`` orders it. ``prepare`` waits for both before the next cell. When a cell has
-to be ended, ``end_worker`` kills the worker and ``recover`` rolls back: the gate kills what the cell started, restores
-the work folder and wakes the newest checkpoint, which becomes the worker. One thread at a time uses a ``JailedWorker``
-(``WorkerSupervisor`` ensures that).
+The worker makes a checkpoint of itself right after each cell, because the order to run the cell asks for it.
+``keep_state`` copies the work folder. ``prepare`` waits for both before the next cell. When a cell has to be ended,
+``end_worker`` kills the worker and ``recover`` rolls back: the gate kills what the cell started, the host restores the
+work folder, and the gate wakes the newest checkpoint, which becomes the worker. One thread at a time uses a
+``JailedWorker`` (``WorkerSupervisor`` ensures that).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -51,7 +52,9 @@ from sandbox_kernel.session.worker.messages import (
     clean_text,
 )
 from sandbox_kernel.workspace.changes import FileDiff
+from sandbox_kernel.workspace.folder_copies import FolderCopies
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
+from sandbox_kernel.workspace.tree.rooted import Rooted
 
 if TYPE_CHECKING:
     from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
@@ -78,19 +81,12 @@ Kind = TypeVar("Kind", bound=FromWorker)
 
 @dataclass(frozen=True, kw_only=True)
 class RolledBack:
-    """A finished rollback or undo: what was restored and what was not.
-
-    Attributes:
-        cell: how many cells are in the restored state.
-        names: how many variables of the user it has.
-        threads: how many threads of the user were lost.
-        files: why the work folder was not restored; empty when it was.
-
-    """
+    """A finished rollback or undo: how many cells and variables the state has, and how many threads were lost."""
 
     cell: int
     names: int
     threads: int
+    #: Why the work folder was not restored; empty when it was.
     files: str
 
     def losses(self) -> list[Note]:
@@ -155,6 +151,7 @@ class JailedWorker:
         self.on_card: tuple[str, ...] = ()
         #: Why the present state has no checkpoint; empty when it has one.
         self.unfrozen = "" if checkpoints else "checkpoints are switched off"
+        self.copies = FolderCopies(Rooted(jail.box_fd))
         #: The layer over the user's folder that the session works on; None for a plain work folder.
         self.layer: SessionLayer | None = None
 
@@ -233,7 +230,8 @@ class JailedWorker:
             self._uncopied = False
             if not self._freezing:
                 self._order_checkpoint()
-            self._copy_files()
+            self.gate.snapshot(self.tree.present)
+            self.keep_files()
 
     def begin_again(self) -> None:
         """Make the present state the beginning of the history: a saved state was loaded."""
@@ -243,7 +241,8 @@ class JailedWorker:
     def _keep_present(self) -> None:
         if self.tree.keep > 0:
             self._order_checkpoint()
-            self._copy_files()
+            self.gate.snapshot(self.tree.present)
+            self.keep_files()
 
     def _order_checkpoint(self, room: int = 0) -> None:
         """Order a checkpoint of the present state. ``room``: processes that are allowed beside the usual ones."""
@@ -259,18 +258,10 @@ class JailedWorker:
             for pid in processes or (self.gate.worker,):
                 self._forks.allow(pid)
 
-    def _copy_files(self) -> None:
-        """Order a copy of the work folder; the host itself copies a layer."""
-        if self.layer is None:
-            self.gate.snapshot(self.tree.present)
-        else:
-            self.layer.take(self.tree.present, [item.node for item in self.tree.living()])
-
     def keep_files(self) -> None:
-        """Copy the work folder again, after the host has changed files in it between cells."""
+        """Copy the work folder, also again after the host has changed files in it between cells."""
         if self.tree.keep > 0:
-            self._copy_files()
-            self.gate.settle()
+            self.copies.take(self.tree.present, [item.node for item in self.tree.living()])
 
     def prepare(self) -> None:
         """Wait for the checkpoint and the copy of the present state; called before the worker gets a new message."""
@@ -326,13 +317,16 @@ class JailedWorker:
 
     def _make_room(self) -> None:
         """Drop checkpoints until everything fits into the limit, then set the limits for the next cell."""
-        self.memory.copies_bytes = self.gate.copies_bytes
-        if self._is_full():
+
+        def is_full() -> bool:
+            return os.fstatvfs(self.jail.box_fd).f_bavail == 0
+
+        if is_full():
             # A removed file takes disk space as long as a checkpoint has it open. No other checkpoint is in the way.
             # Files of a layer are on a file system of their own.
             device = os.fstat(self.jail.box_fd).st_dev if self.layer is None else None
             keepers = holders_of_removed_files(self.jail.init_pid, device)
-            self._evict_while(self._is_full, {item.node for item in self.tree.living() if item.pid in keepers})
+            self._evict_while(is_full, {item.node for item in self.tree.living() if item.pid in keepers})
         self._evict_while(self.memory.is_crowded)
         self.memory.relimit(self.tree.living_count)
 
@@ -342,10 +336,6 @@ class JailedWorker:
             self.tree.not_seen([node])
             self._note_names([node])
             self.gate.drop([node], wait=True)
-
-    def _is_full(self) -> bool:
-        """Whether there is no room left in the work folder."""
-        return os.fstatvfs(self.jail.box_fd).f_bavail == 0
 
     def limit_memory(self, limit_bytes: int) -> None:
         """Change the memory limit. Raises ``SessionError``, and changes nothing, when the state is already larger.
@@ -409,9 +399,8 @@ class JailedWorker:
 
     def compare_files(self, before: int, after: int) -> tuple[tuple[FileDiff, ...], str]:
         """Return how the folder differs between two states, and what of that could not be found out."""
-        if self.layer is None:
-            return self.gate.compare(before, after)
-        found, problem = self.layer.compare(before, after)
+        found, problem = self.copies.compare(before, after)
+        # Their texts are the session's own.
         return tuple(FileDiff(clean_text(one.path), one.kind, clean_text(one.patch)) for one in found), problem
 
     # Going back.
@@ -439,12 +428,15 @@ class JailedWorker:
         self.end_debugger()
         self.tree.release([target.node], present=True)
         keep = [item.node for item in self.tree.living()]
-        files = self.gate.promote(target.node, keep, strict=strict, patient=patient)
+        promoted = self.gate.promote(target.node, keep, strict=strict, patient=patient)
         # Losses reported before now must not be applied to the checkpoint that this node gets next.
         self._note_lost()
-        if files is None:
+        if not promoted:
             return None
         self.channel.listen_to(self.gate.worker)
+        # Before it wakes, in a folder that the cell may have removed; no code of the user runs before the next cell.
+        files = self.copies.restore(target.node)
+        self.gate.wake()
         try:
             restored = self._await(Restored)
         except SessionError:
@@ -452,9 +444,6 @@ class JailedWorker:
             return None
         if restored.cell != target.node:
             return None
-        if self.layer is not None:
-            # No code of the user runs before the next cell.
-            files = self.layer.restore(target.node)
         self.tree.go_to(target.node)
         # A process with a context on a GPU makes no checkpoint.
         self.on_gpu, self.on_card = False, ()
@@ -489,7 +478,7 @@ class JailedWorker:
             answer = self._await(Answer, timeout_s, stop)
         except KeyboardInterrupt:
             # The caller does not wait any more. An answer that comes later would be read in place of another message.
-            self.channel.interrupt_speaker()
+            self.channel.signal_speaker(signal.SIGINT)
             with contextlib.suppress(SessionError):
                 self._await(Answer)
             raise
@@ -521,7 +510,7 @@ class JailedWorker:
 
     def end_worker(self) -> None:
         """Kill the worker if it is alive; the promotion that follows ends the processes that it started."""
-        if self.gate.gone is None and not self.channel.kill_speaker():
+        if self.gate.gone is None and not self.channel.signal_speaker(signal.SIGKILL):
             self.gate.kill_worker()
         self.jail.meter.release()
 
@@ -537,6 +526,7 @@ class JailedWorker:
         """End the jail with everything in it, and the proxy."""
         self.channel.forget_speaker()
         self.end_debugger()
+        self.copies.close()
         self.jail.destroy()
         if self.proxy is not None:
             self.proxy.close()
@@ -575,7 +565,7 @@ class JailedWorker:
             self.channel.write_some()
             if stop is not None and stop.raised and time.monotonic() >= next_interrupt:
                 next_interrupt = time.monotonic() + INTERRUPT_EVERY_S
-                self.channel.interrupt_speaker()
+                self.channel.signal_speaker(signal.SIGINT)
             left = deadline - time.monotonic()
             if left <= 0:
                 raise SessionError(f"the worker did not answer within {timeout_s:g} s")

@@ -186,7 +186,8 @@ class LayerLook(CopyLook):
                     covers.add(path)
                     # What lies in the user's folder and not in the one that was made in its place.
                     gone.update(below.path for below in self._project.beneath(path) if below.path not in seen.entries)
-                if self._is_as_before(path, entry):
+                known = last.layer.get(path)
+                if known and (known.type, known.inode, known.mode) == (entry.type, entry.inode, entry.mode):
                     # Whatever the user has there by now: no program has changed it.
                     if path not in last.above.entries:
                         del above[path]
@@ -206,11 +207,6 @@ class LayerLook(CopyLook):
                 gone.update(below.path for below in self._project.beneath(path))
         gone = {path for path in gone if not covered(path, self.hidden) and not self._was_unseen(path)}
         return Delta(replace(seen, entries=above), frozenset(gone), seen.entries, frozenset(covers))
-
-    def _is_as_before(self, path: str, entry: Entry) -> bool:
-        """Whether a folder of the layer is the one of the last look."""
-        known = self._last.layer.get(path)
-        return known is not None and (known.type, known.inode, known.mode) == (entry.type, entry.inode, entry.mode)
 
     def _was_unseen(self, path: str) -> bool:
         """Whether the user has put something in where a program had removed or replaced what was there before.
@@ -248,9 +244,12 @@ def is_opaque(layer: Rooted, path: str) -> bool:
 
 
 class LayerView:
-    """What programs saw with a copy of a layer: where that has nothing, the user's own file, in its present version."""
+    """What programs saw with a copy of a layer: where that has nothing, the user's own file, in its present version.
 
-    def __init__(self, project: ProjectFolder, entries: Mapping[str, Entry]) -> None:
+    Without a project, the copy is one of a plain work folder, and nothing shows through.
+    """
+
+    def __init__(self, project: ProjectFolder | None, entries: Mapping[str, Entry]) -> None:
         self.project = project
         self.entries = entries
 
@@ -258,7 +257,7 @@ class LayerView:
         """Yield the paths at which the view may differ from the user's folder."""
         for path, entry in self.entries.items():
             yield path
-            if not entry.is_dir or entry.opaque:
+            if self.project is not None and (not entry.is_dir or entry.opaque):
                 yield from (below.path for below in self.project.beneath(path))
 
     def at(self, path: str) -> Entry | None:
@@ -270,7 +269,7 @@ class LayerView:
                 return None
             shows = shows and (above is None or not above.opaque)
         there = self.entries.get(path)
-        if there is None and shows:
+        if there is None and shows and self.project is not None:
             there = self.project.look(path)
         return None if there is None or there.type == DEVICE else there
 

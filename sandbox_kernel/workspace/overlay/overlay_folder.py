@@ -132,16 +132,8 @@ class HereFolder(BoxFolder):
 
     # Files, as methods of ``Sandbox`` read and write them.
 
-    def read(self, path: str) -> bytes:
-        """See ``BoxFolder``: the changed version of a file, else the user's."""
-        return self._where(path).read(path)
-
-    def read_part(self, path: str, offset: int, most: int) -> tuple[bytes, int]:
-        """See ``BoxFolder``."""
-        return self._where(path).read_part(path, offset, most)
-
-    def _where(self, path: str) -> Rooted:
-        """Return the folder that has the version of a file that programs see. Raises ``InvalidRequest``."""
+    def holding(self, path: str) -> Rooted:
+        """See ``BoxFolder``: the changed version of a file, else the user's. Raises ``InvalidRequest``."""
         name = "/".join(names_beneath(path))
         with self.lock:
             if name in self.kept.entries:

@@ -226,11 +226,10 @@ def _quoted(name: str, *, in_header: bool = False) -> str:
     if name.isprintable() and '"' not in name and "\\" not in name and " /" not in name:
         # A tab after the name tells git where a name with a blank ends.
         return f"{name}\t" if in_header and " " in name else name
-    return '"' + "".join(_byte(byte) for byte in os.fsencode(name)) + '"'
-
-
-def _byte(byte: int) -> str:
-    return _ESCAPES.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}")
+    signs = (
+        _ESCAPES.get(sign) or (chr(sign) if 0x20 <= sign < 0x7F else f"\\{sign:03o}") for sign in os.fsencode(name)
+    )
+    return f'"{"".join(signs)}"'
 
 
 def _binary_part(head: str, old: Entry | None, new: Entry | None) -> str:
@@ -257,7 +256,7 @@ def _blob(side: Entry | None) -> str:
     return hashlib.sha1(b"blob %d\0" % len(side.data) + side.data, usedforsecurity=False).hexdigest()
 
 
-# Two states of a session that works on the user's folder: two copies of its layer. Nothing of a hidden file is told.
+# Two states of a session: two copies of its work folder, or of its layer. Nothing of a hidden file is told.
 
 
 def compare_layers(before: LayerView, after: LayerView) -> tuple[list[FileDiff], str]:
@@ -285,7 +284,9 @@ def _version(view: LayerView, path: str) -> Entry | None:
     there = view.at(path)
     if there is None or not (there.is_file or there.type == SYMLINK):
         return None
-    if there.data is None:
+    if there.type == SYMLINK:
+        there = there._replace(data=os.fsencode(there.target or ""))
+    elif there.data is None and view.project is not None:
         there = _with_data(view.project.root, there, MOST_BINARY)
     return Entry(path, there.type, there.size if there.is_file else 0, data=there.data)
 

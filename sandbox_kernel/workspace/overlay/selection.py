@@ -313,14 +313,14 @@ class Obeyed:
         known = self._folders.get(folder)
         if known is None:
             prefix = f"{folder}/" if folder else ""
-            known = any(all(self._is_there(prefix + name) for name in marks) for marks in _MARKED_BY)
+            known = any(
+                all(_folded(prefix + name) in self._there or self.project.look(prefix + name) for name in marks)
+                for marks in _MARKED_BY
+            )
             kept = self._entries.get(folder)
             known = known or (kept is not None and kept.entry.is_dir and kept.base is None and kept.entry.mode & 2 != 0)
             self._folders[folder] = known
         return known
-
-    def _is_there(self, path: str) -> bool:
-        return _folded(path) in self._there or self.project.look(path) is not None
 
     def _hides_module(self, path: str, kept: Kept) -> bool:
         """Whether a new file would be imported in place of an installed module by a process that starts beside it.

@@ -12,29 +12,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import Note, notes
 from sandbox_kernel.workspace.box_folder import NO_STATES, FolderLink, OlderStates, with_content
-from sandbox_kernel.workspace.changes import FileDiff, open_for_writing, tells_who_writes
+from sandbox_kernel.workspace.changes import tells_who_writes
+from sandbox_kernel.workspace.folder_copies import FolderCopies, FolderCopy
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.layer import LOOK, CopyLook, LayerChanges, LayerView, is_opaque
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
-from sandbox_kernel.workspace.overlay.patch import compare_layers
+from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder, libc
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DEVICE, Entry
 
 #: How often a running session looks for secrets that were put into a large folder meanwhile, in seconds.
 HIDE_AGAIN_S = 2.0
-#: The most that one copy, and all copies of a session together, hold.
-MOST_COPY_BYTES = 64 * MIB
-MOST_BYTES = 192 * MIB
-#: File times have the resolution of the kernel's clock: a younger file can change and keep its time.
-_CLOCK_STEP_NS = 50_000_000
-_NO_COPY = "no copy of them was kept"
 #: The system call has the same number on every architecture.
 _FSCONFIG, _RECONFIGURE = 431, 7
 
@@ -50,46 +44,27 @@ def forget_names(settings_fd: int) -> bool:
     return settings_fd >= 0 and libc().syscall(_FSCONFIG, settings_fd, _RECONFIGURE, None, None, 0) == 0
 
 
-@dataclass
-class LayerCopy:
-    """A layer at one moment, with the contents of its files. ``problem`` says why it has none; empty when it has."""
-
-    taken_ns: int = 0
-    entries: dict[str, Entry] = field(default_factory=dict)
-    problem: str = ""
-
-
-class SessionLayer:
+class SessionLayer(FolderCopies):
     """The layer of one worker: the looks at it, and its copies for rollback. Belongs to the worker's jail."""
 
+    most_copy_bytes, most_bytes, limits = 64 * MIB, 192 * MIB, LOOK
+
     def __init__(self, folder: HereFolder, box_fd: int, layer_fd: int, settings_fd: int) -> None:
-        self._box = Rooted(box_fd)
+        super().__init__(Rooted(box_fd))
         self._settings_fd = settings_fd
         #: When the program could first look at the folder.
         self.began_ns = time.time_ns()
         #: The stamps of the changes that were put in when the worker started.
         self.given = folder.kept.stamps()
         self.look = folder.fill_layer(self._box, layer_fd, shared=True)
-        self._project = folder.project
-        #: The copies of the layer, by the number of the cell after which they were taken, and the last one.
-        self._copies: dict[int, LayerCopy] = {}
-        self._last = LayerCopy()
-        #: Inodes of files that a process could write to when the last copy was taken: their times tell nothing.
-        self._open: set[int] = set()
+        self._source = self.look.root
         self._tells = tells_who_writes(layer_fd)
+        self._project: ProjectFolder = folder.project
         self._hidden_at = time.monotonic()
         #: The number of the last look at the user's folder after which held names were let go.
         self._looked = 0
         #: The secrets that were found when they were hidden last.
         self._found: tuple[str, ...] | None = None
-
-    def compare(self, before: int, after: int) -> tuple[list[FileDiff], str]:
-        """Return how the folder differs between the states after two cells, and what could not be found out."""
-        first, second = self._copy_of(before), self._copy_of(after)
-        problem = first.problem or second.problem
-        if problem:
-            return [], problem
-        return compare_layers(LayerView(self._project, first.entries), LayerView(self._project, second.entries))
 
     def renew(self) -> bool:
         """Let programs see the user's folder as it is now; returns whether that is possible here."""
@@ -142,43 +117,11 @@ class SessionLayer:
                 os.removexattr(fd, "user.overlay.opaque")
             self._found = None
 
-    def take(self, cell: int, others: Collection[int]) -> None:
-        """Copy the layer for the checkpoint of a cell, and delete the copies of all cells but this one and ``others``.
-
-        Files that did not change since the last copy are not read again.
-        """
-        copy = LayerCopy(time.time_ns())
-        try:
-            self._read(copy)
-        except (SandboxError, OSError) as error:
-            copy.entries, copy.problem = {}, f"they could not be read: {error}"
-        self._copies = {known: old for known, old in self._copies.items() if known in others} | {cell: copy}
-        self._last = copy
-        for number in sorted(self._copies):
-            # Copies share what did not change.
-            every = (entry.data for each in self._copies.values() for entry in each.entries.values() if entry.data)
-            if sum({id(data): len(data) for data in every}.values()) <= MOST_BYTES or self._copies[number] is copy:
-                break
-            problem = f"older copies of them were deleted at {MOST_BYTES >> 20} MB"
-            self._copies[number] = LayerCopy(problem=problem)
-
-    def restore(self, cell: int) -> str:
-        """Restore the folder as it was after a cell. Returns an empty string, or why it could not be restored."""
-        copy = self._copy_of(cell)
-        if copy.problem:
-            return copy.problem
-        now = LayerCopy(time.time_ns())
-        try:
-            self._read(now)
-            self._put_back(LayerView(self._project, copy.entries), LayerView(self._project, now.entries))
-        except (SandboxError, OSError) as error:
-            return f"they could not all be restored: {error}"
-        finally:
-            self._last = LayerCopy()
-        return ""
-
-    def _put_back(self, then: LayerView, now: LayerView) -> None:
+    def _put_back(self, copy: FolderCopy) -> None:
         """Make the merged folder what it was, at every path of which a copy or the present layer knows something."""
+        present = FolderCopy(time.time_ns())
+        self._read(present)
+        then, now = LayerView(self._project, copy.entries), LayerView(self._project, present.entries)
         folders: list[Entry] = []
         for path in sorted({*then.touched(), *now.touched()}):
             names, wanted = tuple(path.split("/")), then.at(path)
@@ -195,42 +138,13 @@ class SessionLayer:
                 if there is None or there.target != wanted.target:
                     self._box.put(wanted)
             elif there is None or old is None or new is None or (old.bits, old.data) != (new.bits, new.data):
-                data = self._project.root.read(names, MOST_COPY_BYTES) if old is None else old.data
+                data = self._project.root.read(names, self.most_copy_bytes) if old is None else old.data
                 self._box.put(wanted._replace(data=data), in_place=True)
         for folder in reversed(folders):
             self._box.put(folder)
 
-    def _copy_of(self, cell: int) -> LayerCopy:
-        """Return the copy of a cell; one with a problem when there is none."""
-        return self._copies.get(cell) or LayerCopy(problem=_NO_COPY)
-
-    def _read(self, copy: LayerCopy) -> None:
-        size = 0
-        still_open: set[int] = set()
-        walk = self.look.root.walk(LOOK)
-        for entry in walk:
-            if entry.is_file:
-                size += entry.size
-                if size > MOST_COPY_BYTES:
-                    raise OSError(f"the changed files are larger than {MOST_COPY_BYTES >> 20} MB")
-                entry = entry._replace(data=self._content(entry, still_open))
-            elif entry.is_dir:
-                entry = entry._replace(opaque=is_opaque(self.look.root, entry.path))
-            copy.entries[entry.path] = entry
-        if walk.truncated:
-            raise OSError("there are too many")
-        self._open = still_open
-
-    def _content(self, entry: Entry, still_open: set[int]) -> bytes:
-        before = self._last.entries.get(entry.path)
-        young = entry.ctime_ns >= self._last.taken_ns - _CLOCK_STEP_NS
-        same = before is not None and before._replace(data=None) == entry
-        if same and before is not None and before.data is not None and not young and entry.inode not in self._open:
-            return before.data
-        with self.look.root.reading(entry.names) as fd:
-            if open_for_writing(fd, tells=self._tells):
-                still_open.add(entry.inode)
-        return self.look.root.read(entry.names, max_bytes=MOST_COPY_BYTES)
+    def _seen(self, entry: Entry) -> Entry:
+        return entry._replace(opaque=is_opaque(self.look.root, entry.path)) if entry.is_dir else entry
 
 
 class HereLink(FolderLink):

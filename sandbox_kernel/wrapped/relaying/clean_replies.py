@@ -185,7 +185,7 @@ def _complete(given: _Complete, asked: CompletionRequest | None) -> Table:
     none: Table = {"status": "ok", "matches": [], "cursor_start": place, "cursor_end": place, "metadata": {}}
     if asked is None or given.cursor_end != place:
         return none
-    allowed = suggestions(given.matches, asked.code, given.cursor_start, place).matches
+    allowed = suggestions(given.matches, asked.code, given.cursor_start, place)[0]
     if not allowed:
         return none
     where = {"cursor_start": given.cursor_start, "cursor_end": place}
@@ -197,7 +197,7 @@ def _complete(given: _Complete, asked: CompletionRequest | None) -> Table:
         for each in typed if each.text in allowed
     ]  # fmt: skip
     metadata = {"_jupyter_types_experimental": types} if types else {}
-    return {"status": "ok", "matches": list(allowed), **where, "metadata": metadata}
+    return {"status": "ok", "matches": allowed, **where, "metadata": metadata}
 
 
 def _said(cell: str | tuple[str, str | None]) -> object:

@@ -308,12 +308,13 @@ def test_a_deep_tree_is_cleaned_up(python: Run, record_property: Told) -> None:
 
 @pytest.mark.attack("F02", "wasm")
 @pytest.mark.attack("F01", "wasm")
-@pytest.mark.parametrize(
-    "path",
-    ["/etc/shadow", "/guest/gate.py", "/proc/self/environ", "/root/.ssh/id_rsa", "/proc/1/root/etc/shadow", "../../../../etc/passwd", "/box/../etc/passwd",
-     "//etc/passwd", "etc\0/passwd", "..%2f..%2fetc/passwd", "\uff0e\uff0e/etc", "/etc/passwd/"],
-)  # fmt: skip
 @pytest.mark.slow
-def test_files_of_the_host_cannot_be_opened(python: Run, path: str) -> None:
-    result = python(f"print(open({path!r}).read())")
-    assert (result.status, result.stdout) == (Status.FAILED, "")
+def test_files_of_the_host_cannot_be_opened(python: Run) -> None:
+    paths = [
+        "/etc/shadow", "/guest/gate.py", "/proc/self/environ", "/root/.ssh/id_rsa", "/proc/1/root/etc/shadow",
+        "../../../../etc/passwd", "/box/../etc/passwd", "//etc/passwd", "etc\0/passwd", "..%2f..%2fetc/passwd",
+        "\uff0e\uff0e/etc", "/etc/passwd/",
+    ]  # fmt: skip
+    code = f"for path in {paths!r}:\n  try: print(open(path).read())\n  except (OSError, ValueError): print('refused')"
+    result = python(code)
+    assert (result.status, result.stdout) == (Status.OK, "refused\n" * len(paths)), result.stderr

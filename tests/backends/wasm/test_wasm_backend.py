@@ -254,27 +254,6 @@ def test_nothing_of_the_jail_around_the_engine_can_be_opened(run_wasm, wat, path
         assert run_wasm(wat(body, "path_open", "proc_exit", data=data)).exit_code != 0
 
 
-@pytest.mark.slow
-def test_mounts_are_read_only_unless_they_are_made_writable(wasm_store, wat, tmp_path: Path) -> None:
-    (tmp_path / "ro").mkdir()
-    (tmp_path / "ro" / "a").write_text("given")
-    (tmp_path / "rw").mkdir()
-    policy = SandboxPolicy().mount(tmp_path / "ro", "/ro").mount(tmp_path / "rw", "/rw", writable=True)
-    backend = WasmBackend(policy, store=wasm_store)
-
-    def errno(path: str, **options: object) -> int | None:
-        body, data = opened(path, **options)  # type: ignore[arg-type]
-        code = wat(body, "path_open", "proc_exit", data=data)
-        return backend.run(ExecRequest(language=Language.WASM, code=code, timeout=20)).exit_code
-
-    assert errno("a", fd=6) == 0
-    assert errno("a", fd=6, write=True) != 0
-    assert errno("b", fd=6, write=True) != 0
-    assert errno("b", fd=7, write=True) == 0
-    assert (tmp_path / "rw" / "b").exists()
-    assert not (tmp_path / "ro" / "b").exists()
-
-
 def test_a_mount_that_vanished_is_an_error_before_anything_runs(wasm_store, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     backend = WasmBackend(SandboxPolicy().mount(tmp_path / "data", "/data"), store=wasm_store)
@@ -296,25 +275,17 @@ def test_a_single_file_cannot_be_mounted_and_the_remedy_is_named(wasm_store, tmp
     ("code", "words"),
     [
         ("not wasm at all", "not WebAssembly"),
-        ('(module (func (export "_start") (nonsense)))', "unknown operator"),
         ("(module\n(func (nonsense)))", "--> cell.wat:2:8"),
-        (b"\0asm", "version missing"),
         (b"\0asm\x01\0\0\0\x01\x05", "announced.*build or download it again"),
-        (b"\0asm\x01\0\0\0" + bytes(range(1, 200)), "cannot be run"),
         (b"\0asm\x0d\0\x01\0", "component"),
         (b"\x7fELF\x02\x01\x01\0", "native code"),
         ('(module (import "env" "missing" (func)) (func (export "_start")))', r"(?s)env::missing.*wasm32-wasip1"),
         ('(module (func (export "main")))', "no _start.*export the function to run as _start"),
         ('(module (memory i64 1) (func (export "_start")))', "switched off.*without threads, 64-bit memory"),
-        ('(module (memory 1 1 shared) (func (export "_start")))', "switched off"),
-        ('(module (type (array (mut i64))) (func (export "_start")))', "gc"),
-        ('(module (tag) (func (export "_start") (throw 0)))', "exceptions"),
         (
             '(module (import "wasi_snapshot_preview1" "fd_write" (func)) (func (export "_start")))',
             "in another way than WASI",
         ),
-        ('(module (memory 65537) (func (export "_start")))', "a smaller memory"),
-        ('(module (table 1000000000 funcref) (func (export "_start")))', "make it smaller"),
     ],
 )
 @pytest.mark.one_case

@@ -70,10 +70,15 @@ def test_where_nobody_can_be_asked_the_input_ends_and_nobody_is_asked_again(wasm
     assert len(user.seen) == 2
 
 
-def test_a_request_that_has_its_input_asks_nobody(wasm_backend) -> None:
-    user = User("never")
+def test_nobody_is_asked_where_the_input_is_given_or_nobody_is_there(wasm_backend) -> None:
+    user, request = User("never"), ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
     assert echo(wasm_backend, user, stdin="ab\ncd\n").stdout == "name? ab\nname? cd\n"
-    assert user.seen == []
+    with open(os.devnull, "rb") as empty:
+        result = wasm_backend.run(request, RunContext(on_input=user.ask, stdin_from=empty.fileno()))
+    assert (result.stdout, user.seen) == ("name? name? ", [])
+    assert wasm_backend.run(request).stdout == "name? name? "
+    with pytest.raises(InvalidRequest, match="on_input"):
+        wasm_backend.run(request, RunContext(on_input="me"))
 
 
 @pytest.mark.slow
@@ -137,10 +142,6 @@ def test_a_long_answer_is_cut_and_read_to_its_end(wasm_backend) -> None:
     assert (set(first), len(first), rest) == ({"x"}, 32 << 10, "name? end\n")
 
 
-def test_without_somebody_to_ask_standard_input_is_empty(wasm_backend) -> None:
-    assert wasm_backend.run(ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)).stdout == "name? name? "
-
-
 @pytest.mark.slow
 def test_javascript_asks_with_its_prompt(wasm_backend) -> None:
     user = User("Zed")
@@ -148,12 +149,6 @@ def test_javascript_asks_with_its_prompt(wasm_backend) -> None:
     request = ExecRequest(language=Language.JAVASCRIPT, code=code, timeout=20)
     result = wasm_backend.run(request, RunContext(on_output=user.hear, on_input=user.ask))
     assert (result.stdout, [prompt.strip() for prompt, _ in user.seen]) == ("hi Zed\n", ["who?"])
-
-
-def test_whoever_is_asked_must_be_callable(wasm_backend) -> None:
-    request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
-    with pytest.raises(InvalidRequest, match="on_input"):
-        wasm_backend.run(request, RunContext(on_input="me"))
 
 
 def test_a_program_in_webassembly_can_be_talked_to_while_it_runs(wasm_backend) -> None:
@@ -172,11 +167,3 @@ def test_a_program_in_webassembly_can_be_talked_to_while_it_runs(wasm_backend) -
         os.close(read)
         os.close(write)
     assert (result.stdout, lines) == ("name? Ada\nname? Grace\n", [])
-
-
-def test_nobody_is_asked_where_an_open_file_is_the_input(wasm_backend) -> None:
-    user = User("never")
-    request = ExecRequest(language=Language.WASM, code=ECHO_LINE, timeout=20)
-    with open(os.devnull, "rb") as empty:
-        result = wasm_backend.run(request, RunContext(on_input=user.ask, stdin_from=empty.fileno()))
-    assert (result.stdout, user.seen) == ("name? name? ", [])

@@ -141,7 +141,8 @@ def test_a_widget_that_a_later_cell_closes_leaves_no_blank_and_comes_back_with_i
 def test_figures_inside_an_output_widget_are_drawn(lab: LabPage) -> None:
     for package in ("plotly", "altair", "bokeh"):
         need(importlib.util.find_spec(package), f"{package} is not installed")
-    shown = """import ipywidgets, altair, plotly.graph_objects as go
+    shown = """%%sandbox --timeout 2m
+import ipywidgets, altair, plotly.graph_objects as go
 from bokeh.io import output_notebook, show
 from bokeh.plotting import figure
 output_notebook()

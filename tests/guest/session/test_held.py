@@ -17,7 +17,7 @@ from sandbox_kernel.guest.session import held as held_processes
 from sandbox_kernel.guest.session.held import (
     Held,
     Refused,
-    await_ends,
+    await_all,
     end_quickly,
     makes_no_more_calls,
     signal_same,
@@ -57,8 +57,8 @@ def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_child_is_held_until_it_ends_although_nobody_collects_it(child: subprocess.Popen[bytes]) -> None:
     held = Held(child.pid, parents=(os.getpid(),), worker=0, before=LATER)
     assert held.alive
-    held.end()
-    await_ends([held], 10.0)
+    held.send(signal.SIGKILL)
+    await_all([held.fd], time.monotonic() + 10.0)
     assert not held.alive
     assert child.pid not in processes(os.getpid())
     held.close()
@@ -109,8 +109,8 @@ def test_a_process_lives_as_long_as_any_of_its_threads() -> None:
         assert half.pid in processes(os.getpid())
         held = Held(half.pid, parents=(os.getpid(),), worker=0, before=LATER)
         assert held.alive
-        held.end()
-        await_ends([held], 10.0)
+        held.send(signal.SIGKILL)
+        await_all([held.fd], time.monotonic() + 10.0)
         assert not held.alive
         held.close()
         assert half.pid not in processes(os.getpid())
@@ -122,8 +122,8 @@ def test_a_process_makes_calls_as_long_as_any_of_its_threads_does() -> None:
         assert half.stdout.readline() == b"Z\n"
         assert not makes_no_more_calls(half.pid)
         held = Held(half.pid, parents=(os.getpid(),), worker=0, before=LATER)
-        held.end()
-        await_ends([held], 10.0)
+        held.send(signal.SIGKILL)
+        await_all([held.fd], time.monotonic() + 10.0)
         held.close()
         assert makes_no_more_calls(half.pid), "it has ended, and was not collected"
     assert makes_no_more_calls(half.pid), "it is gone"

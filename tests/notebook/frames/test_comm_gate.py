@@ -153,11 +153,12 @@ def test_widgets_close_when_the_user_goes_to_a_state_before_all_widgets() -> Non
     assert states(gate.settled(3, went_back=False)) == [("comm_open", "aa", {"value": 1})]
 
 
-def test_the_memory_of_earlier_states_is_counted_and_bounded() -> None:
+def test_the_memory_of_earlier_states_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comm_gate, "MAX_HELD", 4 << 20)
     gate = CommGate()
     gate.from_session(opened("aa"))
     for state in range(1, 60):
-        assert gate.from_session(update("aa", value=f"{state}" * (8 << 20)))
+        assert gate.from_session(update("aa", value=f"{state}" * (128 << 10)))
         gate.settled(state, went_back=False)
     held = {id(text): len(text) for text in _texts_of(gate)}
     assert sum(held.values()) <= comm_gate.MAX_HELD
@@ -178,7 +179,7 @@ def test_a_state_of_many_small_values_takes_no_more_than_is_counted() -> None:
     tracemalloc.start()
     try:
         for number in range(10):
-            value = [[] for _ in range(100_000)]
+            value = [[] for _ in range(10_000)]
             assert gate.from_session(opened(f"{number}", value=value))
         del value
         taken, _ = tracemalloc.get_traced_memory()
@@ -196,7 +197,8 @@ def test_metadata_of_comms_is_counted() -> None:
     assert gate._store.held == 0
 
 
-def test_what_is_too_large_for_the_gate_is_refused_and_leaves_nothing() -> None:
+def test_what_is_too_large_for_the_gate_is_refused_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comm_gate, "MAX_HELD", 16 << 20)
     gate = CommGate()
     part = comm_gate.MAX_HELD // 8
     texts = [f"{number}" * part for number in range(8)]
@@ -210,8 +212,8 @@ def test_what_is_too_large_for_the_gate_is_refused_and_leaves_nothing() -> None:
 
 def test_the_library_that_each_figure_brings_is_kept_once() -> None:
     gate = CommGate()
-    library = "code" * (2 << 20)
-    assert all(gate.from_session(opened(f"{n:x}", _esm=f"{library}")) for n in range(100))
+    library = "code" * (64 << 10)
+    assert all(gate.from_session(opened(f"{n:x}", _esm=f"{library}")) for n in range(10))
     assert gate._store.held < 2 * len(library)
 
 

@@ -74,7 +74,7 @@ def test_redo_follows_the_branch_that_was_left_last() -> None:
 
 def test_named_states_tips_and_the_beginning_outlive_others_which_are_spaced_ever_wider() -> None:
     tree = grown(3, 2)
-    tree.name_node("early")
+    tree.name_node("early", tree.present)
     step(tree)
     tip = step(tree)
     tree.go_to(1)
@@ -91,7 +91,7 @@ def test_named_states_tips_and_the_beginning_outlive_others_which_are_spaced_eve
 
 def test_for_memory_all_but_the_present_state_can_be_given_up_and_named_ones_and_the_beginning_go_last() -> None:
     tree = grown(3, 2)
-    tree.name_node("keep me")
+    tree.name_node("keep me", tree.present)
     step(tree)
     step(tree)
     order = []
@@ -124,12 +124,12 @@ def test_what_has_to_run_again_begins_after_the_nearest_living_state() -> None:
 
 def test_a_state_is_found_by_node_number_and_name() -> None:
     tree = grown(5, 2)
-    tree.name_node("two")
-    node = tree.nodes({102: 7})[2]
+    tree.name_node("two", tree.present)
+    node = tree.node(tree.records[2], {102: 7})
     assert (node.name, node.memory_bytes, node.alive, node.present, node.number) == ("two", 7, True, True, 2)
     assert {tree.find(where) for where in (node, 2, "2", "two")} == {2}
     tree.go_to(1)
-    tree.name_node("two")
+    tree.name_node("two", tree.present)
     assert tree.find("two") == 1, "a name means one state"
     for wrong in ("three", 9):
         with pytest.raises(SessionError, match=r"there is no state .* named ones are: 'two'"):

@@ -25,7 +25,6 @@ from sandbox_kernel.session.worker.messages import (
     CellDone,
     DisplayShown,
     Question,
-    WorkerMessages,
     clean,
     clean_text,
     parse,
@@ -157,11 +156,6 @@ def test_lone_surrogates_become_readable_everywhere() -> None:
     ))  # fmt: skip
     assert isinstance(asked, Question)
     assert asked.prompt == "\ufffd?"
-
-
-def test_a_frame_that_is_too_large_is_refused_before_it_has_come() -> None:
-    with pytest.raises(SessionError, match=r"the worker sent a message of 16777217 bytes; at most 16777216"):
-        list(WorkerMessages().feed(struct.pack(">I", messages.MAX_FRAME + 1)))
 
 
 values: Any = st.recursive(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from types import SimpleNamespace
 
@@ -57,7 +58,7 @@ def printed(text, name="stdout"):
 
 
 def test_much_text_with_an_escape_sequence_far_behind_is_cleaned(carrier, sent):
-    text = "plain text\n" * (2 * from_kernel._PIECE // 11)
+    text = f"{'plain text' * 10}\n" * (2 * from_kernel._PIECE // 101)
     carrier.carry("iopub", printed(text + "\x1b]0;title\x07\u25a3 end\n" + text))
     assert "".join(sent.texts()) == text + "\u25a1 end\n" + text
     assert len(sent.messages) > 3
@@ -96,7 +97,7 @@ def test_each_message_has_the_header_of_its_own_parent(carrier, sent):
 
 
 def test_a_message_full_of_blanks_gets_no_more_time_for_its_check(carrier, sent, monkeypatch):
-    slow = iter(range(0, 1000, 10))
+    slow = itertools.count(0, 10)
     monkeypatch.setattr(from_kernel.time, "thread_time", lambda: next(slow))
     blanks = b" " * (7 * from_kernel.USUAL_PACE)
     *head, content = message("execute_result", {"data": {"text/plain": "x"}, "metadata": {}, "execution_count": 1})
@@ -126,13 +127,8 @@ _WIDGET = {"comm_id": "aa", "target_name": "jupyter.widget", "data": {"state": {
 def test_whatever_the_host_does_for_an_output_of_a_cell_is_counted(
     carrier, sent, monkeypatch, kind, content, each_s, later
 ):
-    now = [0.0]
-
-    def thread_time():
-        now[0] += each_s
-        return now[0]
-
-    monkeypatch.setattr(from_kernel.time, "thread_time", thread_time)
+    times = itertools.count(0.0, each_s)
+    monkeypatch.setattr(from_kernel.time, "thread_time", lambda: next(times))
     carrier.carry("iopub", message(kind, content))
     carrier.carry("iopub", printed("later"))
     assert ("later" in sent.texts()) is later
@@ -143,13 +139,8 @@ def test_whatever_the_host_does_for_an_output_of_a_cell_is_counted(
 
 @pytest.mark.parametrize("each_s", [0.002, from_kernel.MAX_SLOW_S + 1])
 def test_whatever_the_host_does_for_a_reply_is_counted_and_a_cell_still_ends(carrier, sent, monkeypatch, each_s):
-    now = [0.0]
-
-    def thread_time():
-        now[0] += each_s
-        return now[0]
-
-    monkeypatch.setattr(from_kernel.time, "thread_time", thread_time)
+    times = itertools.count(0.0, each_s)
+    monkeypatch.setattr(from_kernel.time, "thread_time", lambda: next(times))
     shown = {"status": "ok", "data": {"text/plain": "x"}, "metadata": {}}
     content = {"status": "ok", "execution_count": 7, "payload": [], "user_expressions": {"a": shown}}
     for name in ("first", "second"):
