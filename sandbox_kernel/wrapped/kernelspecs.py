@@ -106,12 +106,8 @@ def _installed() -> dict[str, str]:
 
 def wrapped_kernels() -> list[WrappedKernel]:
     """Return every wrapped kernel that Jupyter finds here, by name."""
-    found = []
-    for name, folder in sorted(_installed().items()):
-        kernel = _read(name, folder)
-        if kernel is not None:
-            found.append(kernel)
-    return found
+    found = (_read(name, folder) for name, folder in sorted(_installed().items()))
+    return [kernel for kernel in found if kernel is not None]
 
 
 def unwrap(name: str) -> WrappedKernel:
