@@ -9,13 +9,16 @@ import contextlib
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.ground.wire import BadMessage, check, no_key_twice
-from sandbox_kernel.policy.sandbox_policy import AccessMode, SandboxPolicy, path_text
-from sandbox_kernel.policy.written_folders import written_place
+from sandbox_kernel.policy.written_folders import path_text, written_place
+
+if TYPE_CHECKING:
+    from sandbox_kernel.policy.sandbox_policy import SandboxPolicy
 
 #: Longer policy files are refused.
 _MAX_FILE = 1 << 20
@@ -23,7 +26,7 @@ _MAX_FILE = 1 << 20
 
 class _Path(Struct, forbid_unknown_fields=True):
     path: str
-    mode: AccessMode = AccessMode.READ_ONLY
+    mode: Literal["readOnly", "readWrite"] = "readOnly"
 
 
 class _Rule(Struct, forbid_unknown_fields=True):
@@ -64,28 +67,28 @@ def to_json(policy: SandboxPolicy) -> str:
     )
 
 
-def from_json(text: str | bytes) -> SandboxPolicy:
+def from_json(text: str | bytes, empty: SandboxPolicy) -> SandboxPolicy:
     """Return the policy that ``to_json`` wrote. Raises ``PolicyViolation`` for anything else."""
     try:
         document = json.loads(text, object_pairs_hook=no_key_twice)
     except (ValueError, RecursionError, TypeError) as error:
         raise PolicyViolation(f"policy is not JSON: {error}") from None
-    return from_document(document)
+    return from_document(document, empty)
 
 
-def load(path: str | os.PathLike[str]) -> SandboxPolicy:
+def load(path: str | os.PathLike[str], empty: SandboxPolicy) -> SandboxPolicy:
     """Read a policy file: JSON when the name ends in .json, else TOML. The keys are the same in both."""
     try:
         raw = _read(Path(path_text(path)))
     except OSError as error:
         raise PolicyViolation(f"policy file {str(path)!r} cannot be read: {error.strerror}") from None
     if str(path).lower().endswith(".json"):
-        policy = from_json(raw)
+        policy = from_json(raw, empty)
     else:
         import tomllib  # not needed for JSON
 
         try:
-            policy = from_document(tomllib.loads(raw.decode("utf-8-sig")))
+            policy = from_document(tomllib.loads(raw.decode("utf-8-sig")), empty)
         except (ValueError, RecursionError) as error:
             raise PolicyViolation(f"policy file {str(path)!r} is not TOML: {error}") from None
     check_file_place(path, policy)
@@ -94,7 +97,7 @@ def load(path: str | os.PathLike[str]) -> SandboxPolicy:
 
 def check_file_place(path: str | os.PathLike[str], policy: SandboxPolicy) -> None:
     """Raise ``PolicyViolation`` when programs may write to the policy file: the next start would obey them."""
-    given = [each.path for each in policy.allowed_paths if each.mode is AccessMode.READ_WRITE]
+    given = [each.path for each in policy.allowed_paths if each.mode == "readWrite"]
     writable = set[tuple[int, int]]()
     for folder in (*given, *(mount.host for mount in policy.mounts if mount.writable)):
         with contextlib.suppress(OSError):
@@ -118,16 +121,16 @@ def _read(path: Path) -> bytes:
     return raw
 
 
-def from_document(document: object) -> SandboxPolicy:
-    """Return the policy with what a document allows. Raises ``PolicyViolation`` for another form."""
+def from_document(document: object, empty: SandboxPolicy) -> SandboxPolicy:
+    """Return the empty policy with what a document allows. Raises ``PolicyViolation`` for another form."""
     try:
         read = check(document, _Document)
     except BadMessage as error:
         keys = ", ".join(_Document.__struct_encode_fields__)
         raise PolicyViolation(f"policy has another form than it must: {error}; its keys are {keys}") from None
-    policy = SandboxPolicy()
+    policy = empty
     for row in read.allowed_paths:
-        writable = row.mode is AccessMode.READ_WRITE
+        writable = row.mode == "readWrite"
         policy = policy.allow_read_write(row.path) if writable else policy.allow_read(row.path)
     for rule in read.network_rules:
         policy = policy.allow_domain(rule.domain, *rule.ports)

@@ -15,6 +15,7 @@ from sandbox_kernel.model import check_env
 from sandbox_kernel.model.request import is_own_place
 from sandbox_kernel.policy.gpu import GpuRule, gpu_rule, parse_gpu
 from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule, parse_rule
+from sandbox_kernel.policy.written_folders import path_text
 
 #: The root of a program; only WebAssembly, whose programs see folders by name, can be given another one.
 ROOT = "/"
@@ -48,18 +49,6 @@ def mount_target(guest: object) -> str:
 def normal(path: str) -> str:
     """Normalise a path. Two leading slashes become one, which ``normpath`` does not do."""
     return "/" + os.path.normpath(path).lstrip("/")
-
-
-def path_text(path: str | os.PathLike[str]) -> str:
-    """Return a path as text, unchanged. Raises ``PolicyViolation`` when it is not a path."""
-    text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise PolicyViolation(f"{quoted(path)} is not a path; give the name of a file or folder")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise PolicyViolation(f"path {text!r} is not valid UTF-8; rename it or mount its parent") from None
-    return text
 
 
 def current_folder(asked: str) -> str:
@@ -218,14 +207,14 @@ class SandboxPolicy:
         """Return the policy that ``to_json`` wrote. Raises ``PolicyViolation`` for unknown keys."""
         from sandbox_kernel.policy.document import from_json
 
-        return from_json(text)
+        return from_json(text, cls())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SandboxPolicy:
         """Read a policy file: JSON when the name ends in .json, else TOML. The keys are the same in both."""
         from sandbox_kernel.policy.document import load
 
-        return load(path)
+        return load(path, cls())
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "env": dict(self.env)}

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator
 
 from sandbox_kernel.errors import BackendUnavailable, PolicyViolation
 from sandbox_kernel.ground.own_folder import NotPrivate, cache_root, make_own_folder, state_root, walked
+from sandbox_kernel.limits import quoted
 
 #: Beyond this number, folders that are gone are forgotten.
 _MOST_REMEMBERED = 4096
@@ -108,6 +109,18 @@ def own_places(writable: Collection[str]) -> list[str]:
             with contextlib.suppress(OSError):
                 os.makedirs(root, 0o700, exist_ok=True)
     return [place for place in real if _inside(place, writable) and os.path.exists(place)]
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """Return a path as text, unchanged. Raises ``PolicyViolation`` when it is not a path."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise PolicyViolation(f"{quoted(path)} is not a path; give the name of a file or folder")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PolicyViolation(f"path {text!r} is not valid UTF-8; rename it or mount its parent") from None
+    return text
 
 
 def absolute(path: str | os.PathLike[str]) -> str:

@@ -35,7 +35,8 @@ from sandbox_kernel.model.units import (
 from sandbox_kernel.policy import Mount
 from sandbox_kernel.policy.gpu import parse_gpu
 from sandbox_kernel.policy.network_rule import parse_rule
-from sandbox_kernel.policy.sandbox_policy import parse_mount, path_text
+from sandbox_kernel.policy.sandbox_policy import parse_mount
+from sandbox_kernel.policy.written_folders import path_text
 
 COUNT_FORM = "a whole number, like 5"
 NAME_FORM = "a name: letters, digits, _ . -"

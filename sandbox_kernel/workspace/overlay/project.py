@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable
 from sandbox_kernel.errors import InvalidRequest, SandboxError
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.policy.sandbox_policy import path_text
-from sandbox_kernel.policy.written_folders import absolute, real_path
+from sandbox_kernel.policy.written_folders import absolute, path_text, real_path
 from sandbox_kernel.workspace.hidden import HiddenFiles
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
