@@ -39,7 +39,9 @@ def port() -> Iterator[int]:
 
 def backend(port: int, policy: SandboxPolicy) -> ProcessBackend:
     def proxy(fetch: FetchPolicy) -> EgressProxy:
-        return EgressProxy(fetch, resolver=lambda host, port: ["127.0.0.1"], allow_private_for=("allowed.test",))
+        return EgressProxy(
+            replace(fetch, allow_private_for=("allowed.test",)), resolver=lambda host, port: ["127.0.0.1"]
+        )
 
     return ProcessBackend(ProcessConfig(pool_size=0), policy=policy, proxy=proxy)
 
