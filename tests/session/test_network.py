@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_an_allowed_name_is_reached_and_others_are_refused_in_the_cell_that_aske
     policy = SandboxPolicy.preset("standard").allow_domain("allowed.test", port)
 
     def proxy(rules: FetchPolicy) -> EgressProxy:
-        return EgressProxy(rules, resolver=lambda *_: ["127.0.0.1"], allow_private_for=["allowed.test"])
+        return EgressProxy(replace(rules, allow_private_for=["allowed.test"]), resolver=lambda *_: ["127.0.0.1"])
 
     with open_session(ProcessBackend(policy=policy, proxy=proxy)) as session:
         session.run(FETCH)
