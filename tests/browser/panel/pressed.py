@@ -80,12 +80,13 @@ def _widgets() -> set[str]:
 
 
 def hint_makers() -> set[str]:
-    """The functions that write a hint, and those that tell why there is no network."""
-    source = ast.parse(inspect.getsource(notes))
+    """What writes a hint, or tells why there is no network: functions, and names of fixed words."""
     kinds = {NoteKind.HINT.name, NoteKind.NETWORK.name, NoteKind.NO_NETWORK.name}
-    return {
-        made.name
-        for made in source.body
-        if isinstance(made, ast.FunctionDef)
-        and any(isinstance(node, ast.Attribute) and node.attr in kinds for node in ast.walk(made))
-    }
+    found = set()
+    for made in ast.parse(inspect.getsource(notes)).body:
+        if any(isinstance(node, ast.Attribute) and node.attr in kinds for node in ast.walk(made)):
+            if isinstance(made, ast.FunctionDef):
+                found.add(made.name)
+            elif isinstance(made, ast.Assign) and isinstance(made.targets[0], ast.Name):
+                found.add(made.targets[0].id)
+    return found
