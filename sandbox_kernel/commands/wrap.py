@@ -113,7 +113,8 @@ def wrapped(options: argparse.Namespace) -> int:
         say(f"{kernel.name}: {kernel.display_name}", to=sys.stdout)
         for name, value in _facts(kernel).items():
             if name not in ("name", "display_name"):
-                say(f"  {name.replace('_', ' ')}: {_shown(value)}", to=sys.stdout)
+                shown = ", ".join(map(str, value)) or "none" if isinstance(value, list) else value
+                say(f"  {name.replace('_', ' ')}: {shown}", to=sys.stdout)
     return 0
 
 
@@ -129,10 +130,6 @@ def _show_record(path: str, *, as_json: bool) -> int:
         for line in lines:
             say(f"  {line}", to=sys.stdout)
     return 0
-
-
-def _shown(value: object) -> str:
-    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
 
 
 def _facts(kernel: kernelspecs.WrappedKernel) -> dict[str, object]:

@@ -28,7 +28,6 @@ from sandbox_kernel.notebook.options.option_table import (
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.policy import PRESETS
 
-_TYPED = re.compile(r"\S*\Z")
 _OUR_LINE = re.compile(r"^\ufeff?%{1,2}sandbox(?=\s|\Z).*$", re.MULTILINE)
 #: Possible values from the notebook, such as session names, by option.
 Known = Mapping[str, Sequence[str]]
@@ -44,35 +43,19 @@ class Completion:
     kinds: tuple[str, ...] = ()
 
 
-def magic_line(code: str, position: int) -> tuple[str, str] | None:
-    """Return the magic and the text between it and the cursor; None if the cursor is not on a ``sandbox`` line."""
-    line = _line_before(code, position)
-    match = re.match(r"(%%?sandbox)(?:\s+(.*))?\Z", line, re.DOTALL)
-    return (match[1], match[2] or "") if match and (match[2] is not None or line.endswith(match[1])) else None
-
-
-def _line_before(code: str, position: int) -> str:
-    """Return the line up to the cursor, without a byte order mark."""
-    start = code.rfind("\n", 0, position) + 1
-    return code[start:position].removeprefix("\ufeff") if start == 0 else code[start:position]
-
-
 def complete_magic(code: str, position: int, known: Known | None = None) -> Completion | None:
     """Complete a magic line, or the name of the magic; None if the cursor is in the program."""
     position = max(0, min(position, len(code)))
     start = code.rfind("\n", 0, position) + 1
-    line = _line_before(code, position)
-    if not line.startswith("%"):
-        return None
+    line = code[start:position].removeprefix("\ufeff") if start == 0 else code[start:position]
     if re.fullmatch(r"%%?\w*", line):
         names = [name for name in ("%%sandbox", "%sandbox") if name.startswith(line) and (start == 0 or name[1] != "%")]
-        return _among(names, "magic", line, position) if names else None
-    found = magic_line(code, position)
+        return _typed([(name, "magic") for name in names], line, position) if names else None
+    found = re.match(r"(%%?sandbox)\s+(.*)\Z", line, re.DOTALL)
     if found is None:
         return None
-    magic, rest = found
-    word = _TYPED.search(rest)
-    typed = word[0] if word else ""
+    magic, rest = found[1], found[2]
+    typed = re.search(r"\S*\Z", rest)[0]  # type: ignore[index] # it matches every text
     before = rest[: len(rest) - len(typed)].split()
     name, equals, value = typed.partition("=")
     if equals and name in BY_NAME:
@@ -142,12 +125,7 @@ def _typed(candidates: list[tuple[str, str]], typed: str, position: int) -> Comp
 
 def _values(option: str, typed: str, position: int, known: Known) -> Completion:
     samples = PRESETS if option == "--policy" else known.get(option, BY_NAME[option].samples)
-    return _among(list(samples), "value", typed, position)
-
-
-def _among(names: list[str], kind: str, typed: str, position: int) -> Completion:
-    found = tuple(name for name in names if name.startswith(typed))
-    return Completion(found, position - len(typed), position, (kind,) * len(found))
+    return _typed([(name, "value") for name in samples], typed, position)
 
 
 _WORD = re.compile(r"[\w%.+-]")

@@ -235,10 +235,13 @@ class CellExecution:
             return None
         result = await self._program(plan)
         failure = self._send(*render_result(result, quiet=plan.options.quiet))
-        locked = self._state.rights.setting is LineSetting.LOCKED
-        offers = () if locked else offers_of(result, self._state.answers.never, plan.options.session or "")
-        if offers and (self._door.watched() or self._question is not None):
-            # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
+        offers = offers_of(result, self._state.answers.never, plan.options.session or "")
+        # For a person, as buttons below the error that may be long; clients that record outputs get notes alone.
+        if (
+            offers
+            and (self._door.watched() or self._question is not None)
+            and self._state.rights.setting is not LineSetting.LOCKED
+        ):
             self._send(ShowOutput(bundle(offers)))
         return failure
 
@@ -250,11 +253,12 @@ class CellExecution:
         once = self._state.answers.take_once()
         batch = StreamBatch(self._door.stream)
         panel = _PanelTimer(self._door, plan.options.effective_timeout_s, self._cancel)
-        bar = PreparationBar(self._door, alone=not plan.commands)
+        bars: list[PreparationBar] = []
 
         def preparing(progress: PrepareProgress) -> None:
             panel.hold(over=progress.fraction >= 1)
-            bar.update(progress)
+            bars[:] = bars or [PreparationBar(self._door, alone=not plan.commands)]
+            bars[0].update(progress)
 
         front_end: FrontEnd | None = None
         if self._expressions is not None:
@@ -276,7 +280,8 @@ class CellExecution:
         try:
             result, variables = await self._state.sandboxes.run(plan, io, variables=inputs, stdin=stdin)
         finally:
-            bar.close()
+            for bar in bars:
+                bar.close()
             panel.close()
             batch.close()
             self._send(*self._state.libraries.after(self._cell))

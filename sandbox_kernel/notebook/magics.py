@@ -227,7 +227,9 @@ class SandboxMagics(Magics):
 
         async def work() -> CellReply:
             cancel.append(asyncio.Event())
-            question = door.question if _in_terminal(self.shell) else None
+            # In a terminal no kernel serves the cells, and there are no buttons.
+            in_terminal = getattr(self.shell, "kernel", None) is None and sys.stdin is not None and sys.stdin.isatty()
+            question = door.question if in_terminal else None
             execution = CellExecution(self.state, door, door.ask, cancel[0], number, cell_id, question=question)
             return await execution.run(plan)
 
@@ -267,11 +269,6 @@ class SandboxMagics(Magics):
         """Close every sandbox of this shell. Called at exit and by ``%unload_ext``."""
         self.state.close()
         self._loop.close()
-
-
-def _in_terminal(shell: Any) -> bool:
-    """Whether a person types the cells into a terminal: no kernel serves them, and there are no buttons."""
-    return getattr(shell, "kernel", None) is None and sys.stdin is not None and sys.stdin.isatty()
 
 
 def _of_page(shell: Any) -> tuple[str, bool]:

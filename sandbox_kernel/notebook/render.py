@@ -193,7 +193,12 @@ def render_result(result: ExecResult, *, quiet: bool = False) -> tuple[Message, 
         # What a failing cell displayed before it failed stays visible; without any, the error stands alone.
         return (*messages, failure(noted))
     if not quiet or noted.notes or noted.violations or noted.limit is not None:
-        messages.append(receipt_message(noted))
+        ending = describe_end(noted)
+        bundle = receipt.mime_bundle(noted, ending)
+        # The receipt quotes the sandbox (paths, names): a page typesets formulas in HTML, so these are defused too.
+        bundle["text/html"] = defused(receipt.html(noted, ending))
+        # The page draws the measured numbers from the metadata.
+        messages.append(ShowOutput(bundle, {receipt.MIME: receipt.measurements(noted)}))
     return tuple(messages)
 
 
@@ -219,15 +224,6 @@ def told_apart(data: Mapping[str, object]) -> dict[str, object]:
     guards = {"text/html": framed, "text/plain": unmarked, "image/svg+xml": with_own_names}
     guarded = {mime: guard(text) for mime, guard in guards.items() if isinstance(text := data.get(mime), str)}
     return {**data, **guarded}
-
-
-def receipt_message(result: ExecResult) -> ShowOutput:
-    """The receipt of a cell that ended well; the page draws the measured numbers from the metadata."""
-    ending = describe_end(result)
-    bundle = receipt.mime_bundle(result, ending)
-    # The receipt quotes the sandbox (paths, names): a page typesets formulas in HTML, so these are defused too.
-    bundle["text/html"] = defused(receipt.html(result, ending))
-    return ShowOutput(bundle, {receipt.MIME: receipt.measurements(result)})
 
 
 def failure(result: ExecResult) -> Failure:

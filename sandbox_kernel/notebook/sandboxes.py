@@ -425,7 +425,10 @@ OFF = "off"
 
 
 class OfferedFunctions:
-    """The functions that a notebook offers to its cells."""
+    """Functions of the Python kernel that cells may call (``%sandbox functions NAME…``); they stay in that kernel.
+
+    A session has those that were offered when it began; one that is taken back is refused in running sessions too.
+    """
 
     def __init__(self) -> None:
         self._given: dict[str, Callable[..., object]] = {}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB
+from sandbox_kernel.limits import DEFAULT_MEMORY_MB
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.option_table import BY_NAME, OPTIONS, AtStart
@@ -80,7 +80,7 @@ class NotebookSessions:
                 unused = self._held.pop(key, None)
                 if unused is not None:
                     unused.session.close()
-                self._held[key] = _Held(self._open(key[0], base, options.session), _with_memory(base))
+                self._held[key] = _Held(self._open(key[0], base, options.session), base.of_session)
                 choice = self.choose_open(plan)
         return choice
 
@@ -94,7 +94,7 @@ class NotebookSessions:
             if not options.keeps_state or not has_sessions(key[0], options.backend):
                 return False
             if key not in self._held:
-                self._held[key] = _Held(self._open(key[0], options, options.session), _with_memory(options))
+                self._held[key] = _Held(self._open(key[0], options, options.session), options.of_session)
             return True
 
     def choose_open(self, plan: CellPlan) -> Choice:
@@ -125,13 +125,14 @@ class NotebookSessions:
         if options.check:
             return Choice(why_fresh="--check takes the cell as a whole program")
         base = plan.defaults if options.session is None else options
-        fixed, began = options.at_start, _with_memory(base).at_start
+        fixed, began = options.at_start, base.of_session.at_start
         held = self._held.get(key)
         if held is not None and (not held.session.alive or not (held.used or held.options.at_start == began)):
             held = None
         has = held.options.at_start if held is not None else began
-        differing = [name for name, value in fixed.items() if has.get(name) != value]
-        differing = [name for name in differing if not _of_a_cell(name, options, held)]
+        differing = [
+            name for name, value in fixed.items() if has.get(name) != value and not _of_a_cell(name, options, held)
+        ]
         if differing:
             only_this_cell = options.session is None and (held is None or base.at_start != fixed)
             one_cell = has_sessions(key[0], options.backend)
@@ -147,7 +148,7 @@ class NotebookSessions:
         when a session cannot follow; then no session has changed.
         """
         told: list[str] = []
-        wanted = _with_memory(options)
+        wanted = options.of_session
         with self._lock:
             grown: list[tuple[_Held, list[RightsChange]]] = []
             for (language, name), held in self._held.items():
@@ -240,7 +241,7 @@ class NotebookSessions:
 
     def adopt(self, options: CellOptions, session: Session) -> None:
         """Use a session that was loaded from a file, in place of the one with the same language and name."""
-        self._put(_key(options), session, _with_memory(options))
+        self._put(_key(options), session, options.of_session)
         self._last = _key(options)
 
     def add_fork(self, of: Session, name: str, copy: Session) -> None:
@@ -288,11 +289,6 @@ class NotebookSessions:
 
 def _key(options: CellOptions) -> Key:
     return options.effective_language, options.session or ""
-
-
-def _with_memory(options: CellOptions) -> CellOptions:
-    """Return the options of a session that starts with these: it always has a memory limit."""
-    return options if options.memory_mb is not None else replace(options, memory_mb=DEFAULT_SESSION_MEMORY_MB)
 
 
 def _of_a_cell(name: str, options: CellOptions, held: _Held | None) -> bool:

@@ -109,18 +109,18 @@ class WorkFiles:
         self.bring(worker)
         with Rooted(worker.jail.box_fd) as box:
             box.write(path, encoded(path, data))
-            changes = self._compare(box)
-            if self._share is not None:
-                self._share.pull(box, changes)
-        worker.keep_files()
+            self._keep_own(worker, box)
 
     def clear(self, worker: JailedWorker) -> None:
         """Remove all files, also those that are too large to be shared; undo brings them back."""
         with Rooted(worker.jail.box_fd) as box:
             box.clear()
-            changes = self._compare(box)
-            if self._share is not None:
-                self._share.pull(box, changes)
+            self._keep_own(worker, box)
+
+    def _keep_own(self, worker: JailedWorker, box: Rooted) -> None:
+        changes = self._compare(box)
+        if self._share is not None:
+            self._share.pull(box, changes)
         worker.keep_files()
 
     def list_dir(self, worker: JailedWorker, path: str) -> tuple[DirEntry, ...]:

@@ -15,8 +15,6 @@ import pytest
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig, Sandbox, SandboxPolicy, Status
 from sandbox_kernel.languages import node
 from sandbox_kernel.net.egress import Egress
-from sandbox_kernel.net.fetch_policy import FetchPolicy
-from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
 from tests.conftest import need
 from tests.loopback_server import QuietHandler, serving
 
@@ -38,11 +36,7 @@ def port() -> Iterator[int]:
 
 
 def backend(port: int, policy: SandboxPolicy) -> ProcessBackend:
-    def proxy(fetch: FetchPolicy) -> EgressProxy:
-        return EgressProxy(
-            replace(fetch, allow_private_for=("allowed.test",)), resolver=lambda host, port: ["127.0.0.1"]
-        )
-
+    proxy = Egress(allow_private_for=["allowed.test"], resolver=lambda host, port: ["127.0.0.1"]).proxy
     return ProcessBackend(ProcessConfig(pool_size=0), policy=policy, proxy=proxy)
 
 

@@ -74,13 +74,6 @@ def test_the_word_that_marks_a_verdict_is_not_in_the_programs_process() -> None:
     assert check_correctness(PROBLEM, _FORGED, 20.0)["result"].startswith("failed: ")
 
 
-def test_a_problem_that_is_none_is_told_before_anything_runs() -> None:
-    with pytest.raises(InvalidRequest, match="no 'prompt'"):
-        check_correctness({"task_id": "x"}, "", 1.0)
-    with pytest.raises(InvalidRequest, match="timeout"):
-        check_correctness(PROBLEM, "", 0)
-
-
 def test_code_eval_gives_the_scores_of_evaluates_own_example() -> None:
     scores, results = code_eval(
         references=["assert add(2,3)==5"],
@@ -140,7 +133,11 @@ def test_a_result_of_another_completion_test_or_time_limit_is_not_taken(tmp_path
     assert len(file.read_text().splitlines()) == 4
 
 
-def test_a_sample_of_an_unknown_problem_is_told_before_anything_runs() -> None:
+def test_a_sample_or_a_problem_that_is_none_is_told_before_anything_runs() -> None:
+    with pytest.raises(InvalidRequest, match="no 'prompt'"):
+        check_correctness({"task_id": "x"}, "", 1.0)
+    with pytest.raises(InvalidRequest, match="timeout"):
+        check_correctness(PROBLEM, "", 0)
     with pytest.raises(InvalidRequest, match="a sample has no 'completion'"):
         check_samples({}, [{"task_id": "a"}])
     with pytest.raises(InvalidRequest, match="no problem 'other'"):

@@ -34,13 +34,12 @@ def executor() -> Iterator[SandboxKernelExecutor]:
     made.cleanup()
 
 
-def test_state_stays_and_values_and_prints_come_back(executor: SandboxKernelExecutor) -> None:
+def test_state_stays_values_and_prints_come_back_and_tools_run_outside(executor: SandboxKernelExecutor) -> None:
     assert executor("x = [1, 2]\nprint('hi')").logs == "hi\n"
     output = executor("x + [3]")
     assert (output.output, output.is_final_answer) == ([1, 2, 3], False)
-
-
-def test_tools_run_outside(executor: SandboxKernelExecutor) -> None:
+    executor.send_variables({"numbers": [1, 2, 3], "data": b"\0"})
+    assert executor("sum(numbers), data").output == (6, b"\0")
     assert executor("weather(town='Ulm')").output == "sunny in Ulm"
     with pytest.raises(InterpreterError, match="HostError: TypeError"):
         executor("weather(1, 2, 3)")
@@ -50,11 +49,6 @@ def test_a_final_answer_ends_the_action(executor: SandboxKernelExecutor) -> None
     output = executor("final_answer({'n': 42})\nprint('never')")
     assert (output.output, output.is_final_answer, output.logs) == ({"n": 42}, True, "")
     assert not executor("1").is_final_answer
-
-
-def test_variables_are_sent(executor: SandboxKernelExecutor) -> None:
-    executor.send_variables({"numbers": [1, 2, 3], "data": b"\0"})
-    assert executor("sum(numbers), data").output == (6, b"\0")
 
 
 def test_errors_and_limits_are_told_and_the_state_stays(executor: SandboxKernelExecutor) -> None:

@@ -85,8 +85,8 @@ def test_a_cell_of_a_notebook_exchanges_files_when_its_language_needs_them(needs
     needs("c")
     sandboxes = NotebookSandboxes()
     try:
-        outcome = run_cell(sandboxes, "%%sandbox c -i n -o square\n" + SQUARES["c"], n="12")
-        assert outcome.variables == {"square": 144}
+        _, variables = run_cell(sandboxes, "%%sandbox c -i n -o square\n" + SQUARES["c"], n="12")
+        assert variables == {"square": 144}
         with pytest.raises(InvalidRequest, match="-o square: the cell wrote nothing"):
             run_cell(sandboxes, "%%sandbox c -o square\nint main(void) {}")
     finally:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
+from sandbox_kernel.ground import own_folder
 from sandbox_kernel.model import Language, NoteKind
 from sandbox_kernel.notebook.autosave import Autosaver, KeptStates, Key, notebook_path
-from sandbox_kernel.workspace import kept_work
 
 
 def save(kept: KeptStates, text: str, name: str = "") -> str:
@@ -92,7 +92,7 @@ def test_only_the_user_can_read_the_states(tmp_path: Path) -> None:
 
 
 def test_the_oldest_notebooks_go_first_when_there_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_work, "MOST_KEPT", 2)
+    monkeypatch.setattr(own_folder, "MOST_KEPT", 2)
     for age, name in enumerate(("c", "b")):
         folder = Path(save(KeptStates(name, str(tmp_path)), name)).parents[1]
         os.utime(folder, (1000 - age, 1000 - age))

@@ -43,18 +43,15 @@ async def client_functions(
     """Return the tools of a connected client as functions, by names that a program can use.
 
     Their calls run on the event loop of this call, where the client is connected; use ``box.arun`` there, or
-    ``box.run`` in another thread.
-
-    Args:
-        client: A connected ``mcp.Client``.
-        names: The tools to offer; None for all.
-
-    Raises:
-        InvalidRequest: A tool is asked for that the client does not have, or two have the same name inside.
-
+    ``box.run`` in another thread. ``names`` are the tools to offer; None for all. Raises ``InvalidRequest`` for a tool
+    that the client does not have, and for two that have the same name inside.
     """
     loop = asyncio.get_running_loop()
-    tools = {tool.name: tool for tool in await _all_tools(client)}
+    page = await client.list_tools()
+    tools = {tool.name: tool for tool in page.tools}
+    while page.next_cursor:
+        page = await client.list_tools(cursor=page.next_cursor)
+        tools |= {tool.name: tool for tool in page.tools}
     unknown = [name for name in names or () if name not in tools]
     if unknown:
         raise InvalidRequest(f"the client has no tool {unknown[0]!r:.80}; it has: {', '.join(tools)}")
@@ -99,17 +96,6 @@ def signature_of(schema: Mapping[str, object]) -> inspect.Signature:
 def _hint(field: object) -> Any:
     kind = field.get("type") if isinstance(field, Mapping) else None
     return _TYPES.get(kind, Any) if isinstance(kind, str) and kind != "null" else Any
-
-
-async def _all_tools(client: Client) -> list[types.Tool]:
-    found: list[types.Tool] = []
-    cursor: str | None = None
-    while True:
-        page = await client.list_tools(cursor=cursor)
-        found += page.tools
-        cursor = page.next_cursor
-        if not cursor:
-            return found
 
 
 def _function(

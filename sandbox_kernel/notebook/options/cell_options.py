@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
+from sandbox_kernel.limits import DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.option_table import OPTIONS, AtStart
 from sandbox_kernel.policy import PRESETS, AllowedPath, Mount, SandboxPolicy
@@ -66,20 +66,25 @@ class CellOptions:
     checkpoints: int | None = None
     quiet: bool = False
 
-    @property
+    @cached_property
     def effective_language(self) -> Language:
         """The language of the cell; Python if none was given."""
         return self.language or Language.PYTHON
 
-    @property
+    @cached_property
     def effective_timeout_s(self) -> float:
         """The time limit of the cell in seconds; the default if none was given."""
         return self.timeout_s if self.timeout_s is not None else DEFAULT_TIMEOUT_S
 
-    @property
+    @cached_property
     def keeps_state(self) -> bool:
         """Whether the cell runs in a session, and not fresh."""
         return not self.fresh and self.effective_language in SESSION_LANGUAGES
+
+    @cached_property
+    def of_session(self) -> CellOptions:
+        """The options of a session that starts with these: it always has a memory limit."""
+        return self if self.memory_mb is not None else replace(self, memory_mb=DEFAULT_SESSION_MEMORY_MB)
 
     def over(self, defaults: CellOptions) -> CellOptions:
         """Return these options combined with the notebook's defaults.

@@ -93,7 +93,9 @@ def parse_options(words: list[str], commands: tuple[str, ...] = ()) -> CellOptio
             fields[option.field] = True
             continue
         if option.optional and not equals:
-            value = queue.pop() if queue and _is_value(queue[-1], commands) else ""
+            # The next word is the value unless it is an option, a language or a command.
+            others = (*Language.names(), *commands)
+            value = queue.pop() if queue and not queue[-1].startswith("-") and queue[-1] not in others else ""
         elif not equals:
             if not queue:
                 raise InvalidRequest(f"{name} needs a value: {option.form}")
@@ -149,11 +151,6 @@ def asks_for_help(words: list[str]) -> bool:
         option = BY_NAME.get(word)
         is_value = not is_value and option is not None and not option.is_flag
     return False
-
-
-def _is_value(word: str, commands: tuple[str, ...]) -> bool:
-    """Whether a word after an option whose value may be left out is that value: no option, language or command."""
-    return not word.startswith("-") and word not in (*Language.names(), *commands)
 
 
 def _language(word: str, known: Language | None, commands: tuple[str, ...]) -> Language:

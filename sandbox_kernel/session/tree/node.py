@@ -94,16 +94,10 @@ class Checkpoint:
     #: Its pid inside the jail; the gate checks it.
     pid: int
     time: float
-    #: How many threads of the user it could not copy.
-    threads: int = 0
     #: Memory that it alone holds; None when that was not measured.
     memory_bytes: int | None = None
     #: The node of the session's tree that it is the state of.
     node: int = 0
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields that ``%sandbox checkpoints`` shows."""
-        return {"cell": self.cell, "time": self.time, "memory_bytes": self.memory_bytes}
 
 
 class ValueChange(NamedTuple):

@@ -73,7 +73,7 @@ class TimeTravel:
             variables = tree.variables(before), tree.variables(after)
             return compare((before, after), variables, *worker.compare_files(before, after))
 
-    def explore(self, codes: Sequence[str], timeout: float = DEFAULT_TIMEOUT_S, *, at_once: int = 1) -> Exploration:
+    def explore(self, codes: Sequence[str], timeout: float = DEFAULT_TIMEOUT_S) -> Exploration:
         """Run candidates one after another, each from the present state, and return their results side by side.
 
         Each has its own variables and files. Afterwards the session is where it was; ``keep(i)`` of what is returned
@@ -82,21 +82,13 @@ class TimeTravel:
         Args:
             codes: the cells to try.
             timeout: seconds that each may take.
-            at_once: how many run at once. Only 1 is exact, so only 1 is taken; ``fork`` gives sessions side by side.
 
         Raises:
-            InvalidRequest: a candidate cannot be run, or more than one was wanted at once; nothing was run.
+            InvalidRequest: a candidate cannot be run; nothing was run.
             SessionError: the present state is not held, so that one cannot come back to it.
 
         """
-        # docs/decisions/sessions.md: there is no exact way to run candidates at once.
-        if isinstance(at_once, bool) or at_once != 1:
-            raise InvalidRequest(
-                f"explore runs candidates one after another (at_once=1), got at_once={at_once!r}. Candidates that run "
-                "at once would write to one work folder, one output and the same places of open files; none would be "
-                "exact. session.fork() gives sessions side by side, behind walls of their own; restored of each names "
-                "what was left behind, and what libraries keep to themselves (seeds, settings) begins anew"
-            )
+        # One after another: docs/decisions/sessions.md says why there is no exact way to run them at once.
         with self._travel() as (worker, stop):
             return Exploration(self, *_try_out(self._supervisor, worker, codes, timeout, stop))
 

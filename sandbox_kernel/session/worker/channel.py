@@ -90,28 +90,26 @@ class WorkerChannel:
         """Whether the worker has ended, even if the gate has not reported it yet."""
         return self._speaker_fd >= 0 and readable(self._speaker_fd, 0)
 
-    def put(self, message: ToWorker) -> None:
+    def put(self, message: ToWorker, descriptor: int | None = None) -> None:
         """Send a message now, or later when the socket has room (``wants_to_write``).
 
-        Raises ``SessionError`` when the worker keeps asking and reads no answers: they would fill the host's memory.
+        One with a descriptor is sent while the worker waits and nothing else is to be sent. Raises ``SessionError``
+        when the worker keeps asking and reads no answers: they would fill the host's memory.
         """
         if len(self._waiting) >= MAX_WAITING:
             raise SessionError(f"the worker sent questions and did not read {MAX_WAITING} answers")
-        self._waiting.append(memoryview(encode(message)))
-        self.write_some()
-
-    def give(self, message: ToWorker, descriptor: int) -> None:
-        """Send a message with a descriptor, while the worker waits and nothing else is to be sent."""
-        self.write_some()
         data = memoryview(encode(message))
-        try:
-            sent = 0 if self._waiting else socket.send_fds(self._socket, [data], [descriptor])
-        except OSError:
-            sent = 0
-        if not sent:
-            raise SessionError("the worker takes no descriptor now")
-        if sent < len(data):
-            self._waiting.append(data[sent:])
+        if descriptor is not None:
+            self.write_some()
+            try:
+                sent = 0 if self._waiting else socket.send_fds(self._socket, [data], [descriptor])
+            except OSError:
+                sent = 0
+            if not sent:
+                raise SessionError("the worker takes no descriptor now")
+            data = data[sent:]
+        self._waiting.append(data)
+        self.write_some()
 
     @property
     def wants_to_write(self) -> bool:

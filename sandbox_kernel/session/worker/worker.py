@@ -305,7 +305,7 @@ class JailedWorker:
             self.tree.here.lacks = (notes.not_held(frozen.reason),)
             return
         self.gate.hold(node, frozen.pid)
-        self.tree.hold(Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time(), threads=frozen.threads))
+        self.tree.hold(Checkpoint(node=node, cell=self.cell, pid=frozen.pid, time=time.time()))
         told, outside = (notes.lost_threads(frozen.threads),) if frozen.threads else (), frozen.outside
         self.tree.here.lacks = (*told, *notes.shared_by_states(outside.sockets, outside.databases, outside.children))
 
@@ -470,10 +470,7 @@ class JailedWorker:
         """
         self.cell_id = number = self.cell_id + 1
         message: Ask = {"op": "ask", "id": number, "what": what, "code": code, "pos": pos}
-        if descriptor is None:
-            self.channel.put(message)
-        else:
-            self.channel.give(message, descriptor)
+        self.channel.put(message, descriptor)
         try:
             answer = self._await(Answer, timeout_s, stop)
         except KeyboardInterrupt:

@@ -132,32 +132,25 @@ def test_the_name_of_no_function_is_one_line_of_text_in_the_record(asked: object
 @pytest.mark.parametrize("kind", ["file", "pipe", "listener", "datagram", "internet", "two", "none", "hatch"])
 def test_what_is_no_connection_is_closed_and_the_hatch_stays_open(kind: str, program: Program, tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    made: list[socket.socket] = []
-    numbers: list[int] = []
+    sent: list[int] = []
     if kind == "file":
-        numbers.append(os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR))
+        sent = [os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)]
     elif kind == "pipe":
-        numbers.extend(os.pipe())
+        sent = list(os.pipe())
     elif kind == "listener":
-        made.append(socket.socket(socket.AF_UNIX))
-        made[0].bind(str(tmp_path / "socket"))
-        made[0].listen()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        sent = [listener.detach()]
     elif kind == "datagram":
-        made.extend(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+        sent = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).detach()]
     elif kind == "internet":
-        made.append(socket.socket())
+        sent = [socket.socket().detach()]
     elif kind == "two":
-        made.extend(socket.socketpair())
-    sent = [*numbers, *(each.fileno() for each in made)]
-    if kind == "hatch":
-        sent = [program.server.hatch]
-    if kind not in ("pipe", "two", "hatch"):
-        sent = sent[:1]
-    program.knock(*sent)
-    for number in numbers:
+        sent = [each.detach() for each in socket.socketpair()]
+    program.knock(*([program.server.hatch] if kind == "hatch" else sent))
+    for number in sent:
         os.close(number)
-    for each in made:
-        each.close()
     assert program.caller.call("add", [1], {}) == 2
     # Two more: the program's own end and the server's end of its connection. Spare jails of other tests may be made or
     # removed meanwhile, so a first number that is too high is looked at again.

@@ -169,31 +169,37 @@ def test_a_mistake_is_answered_with_the_option_and_the_accepted_form(line, expec
     assert expected in refused(f"%%sandbox {line}\nprint(1)")
 
 
-def test_magic_lines_become_empty_lines_so_that_line_numbers_are_those_of_the_cell():
-    assert cell("%%sandbox c\n\nint main() {}").code == "\n\nint main() {}"
-    assert cell("%sandbox --timeout 2s\n%sandbox policy\nx").code == "\n\nx"
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        # Magic lines become empty lines, so that line numbers are those of the cell.
+        ("%%sandbox c\n\nint main() {}", "\n\nint main() {}"),
+        ("%sandbox --timeout 2s\n%sandbox policy\nx", "\n\nx"),
+        ("%%sandbox   \nx", "\nx"),
+        ("%%sandbox\t\r\nx", "\nx"),
+        ("\n\n%%sandbox\nx", "\n\n\nx"),
+        ("\ufeff%%sandbox\nx", "\nx"),
+        # A shebang stays at the very beginning.
+        ("%%sandbox sh\n#!/bin/sh\necho", "#!/bin/sh\necho"),
+        ("a\r\nb\r\n", "a\nb\n"),
+        ("%%sandbox rust --timeout 1s\r\nfn main() {\r\n}", "\nfn main() {\n}"),
+        # Comments for nbval are dropped in every language.
+        ("%%sandbox rust\n# NBVAL_IGNORE_OUTPUT\nfn main() {}", "\n\nfn main() {}"),
+        ("# NBVAL_IGNORE_OUTPUT\n%%sandbox c\nint x;", "\n\nint x;"),
+        ("%%sandbox js\n// NBVAL_SKIP\n1", "\n\n1"),
+        ("%%sandbox js\n1 // NBVAL_SKIP", "\n1 // NBVAL_SKIP"),
+        # Other magics are left to the session in the sandbox.
+        ("%%sandboxes\n%timeit 1\n!ls", "%%sandboxes\n%timeit 1\n!ls"),
+        ("%load_ext sandbox_kernel\nx = 1", "\nx = 1"),
+        *((text, "") for text in ("", "   \n\t\n", "\r\n", "%load_ext sandbox_kernel", "# NBVAL_SKIP\n")),
+    ],
+)
+def test_the_program_of_a_cell_keeps_its_lines_and_nothing_else(text, program):
+    assert cell(text).code == program
+
+
+def test_the_magic_of_the_python_kernel_keeps_the_lines_of_its_cell():
     assert parse_magic("rust", "fn main() {}\n", NONE).code == "\nfn main() {}\n"
-
-
-def test_a_shebang_stays_at_the_very_beginning():
-    assert cell("%%sandbox sh\n#!/bin/sh\necho").code == "#!/bin/sh\necho"
-
-
-@pytest.mark.parametrize("text", ["%%sandbox   \nx", "%%sandbox\t\r\nx", "\n\n%%sandbox\nx", "\ufeff%%sandbox\nx"])
-def test_a_magic_alone_with_trailing_space_or_windows_newlines_is_a_magic(text):
-    plan = cell(text)
-    assert plan.code.strip() == "x"
-    assert plan.options == NONE
-
-
-def test_windows_newlines_become_unix_ones():
-    assert cell("a\r\nb\r\n").code == "a\nb\n"
-    assert cell("%%sandbox rust --timeout 1s\r\nfn main() {\r\n}").code == "\nfn main() {\n}"
-
-
-@pytest.mark.parametrize("text", ["", "   \n\t\n", "\r\n", "%load_ext sandbox_kernel", "# NBVAL_SKIP\n"])
-def test_a_cell_with_nothing_to_run_has_no_code(text):
-    assert cell(text).code == ""
 
 
 def test_a_magic_above_an_empty_cell_is_a_mistake():
@@ -237,13 +243,6 @@ def test_a_lone_surrogate_or_a_nul_is_refused_with_its_line():
     assert "lone surrogate" in refused("%%sandbox --stdin \udcff\nx")
 
 
-def test_nbval_comments_are_dropped_for_every_language():
-    assert cell("%%sandbox rust\n# NBVAL_IGNORE_OUTPUT\nfn main() {}").code == "\n\nfn main() {}"
-    assert cell("# NBVAL_IGNORE_OUTPUT\n%%sandbox c\nint x;").code == "\n\nint x;"
-    assert cell("%%sandbox js\n// NBVAL_SKIP\n1").code == "\n\n1"
-    assert cell("%%sandbox js\n1 // NBVAL_SKIP").code == "\n1 // NBVAL_SKIP"
-
-
 def test_a_magic_in_the_middle_of_a_cell_is_refused_with_its_line():
     assert "line 2 of the cell, '%%sandbox rust'" in refused("x = 1\n%%sandbox rust\n")
     assert "line 3 of the cell, '%sandbox undo': %sandbox stands only before the program" in refused(
@@ -251,14 +250,6 @@ def test_a_magic_in_the_middle_of_a_cell_is_refused_with_its_line():
     )
     assert "stands only on the first line" in refused("%sandbox --quiet\n%%sandbox\nx")
     assert "stands only on the first line" in refused("# why\n%%sandbox\nx")
-
-
-def test_other_magics_are_left_to_the_session_in_the_sandbox():
-    assert cell("%%sandboxes\n%timeit 1\n!ls").code == "%%sandboxes\n%timeit 1\n!ls"
-
-
-def test_loading_the_extension_is_nothing_to_do_here():
-    assert cell("%load_ext sandbox_kernel\nx = 1").code == "\nx = 1"
 
 
 def test_a_line_sets_the_defaults_of_this_and_later_cells():

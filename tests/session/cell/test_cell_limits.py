@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -101,16 +100,6 @@ def test_a_session_with_a_cpu_limit_is_not_killed_for_what_its_cells_used_togeth
     with Sandbox() as box, box.session("python", limits=Limits(cpu_seconds=0.6)) as session:
         # The kernel's own limit for a process would be met after seven of them.
         assert [session.run(burn).status for _ in range(8)] == [Status.OK] * 8
-
-
-@pytest.mark.slow
-def test_the_same_limits_hold_asynchronously(session: Session) -> None:
-    async def main() -> None:
-        less = await session.arun("x = [bytearray(1 << 20) for _ in range(100)]", memory_mb=64)
-        assert less.status is Status.MEMORY_EXCEEDED
-        assert (await session.arun("len(kept)")).displays[0].data["text/plain"] == "2"
-
-    asyncio.run(main())
 
 
 def test_a_javascript_cell_may_have_less_and_not_more_because_its_heap_is_fixed() -> None:

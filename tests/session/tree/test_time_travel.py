@@ -196,10 +196,3 @@ def test_other_languages_have_the_tree_too(open_one: Open, language: str) -> Non
     assert session.run(show).stdout == "1\n"
     session.checkout(2)
     assert session.run(show).stdout == "2\n"
-
-
-@pytest.mark.parametrize("at_once", [2, 0, True, "2"])
-def test_candidates_at_once_are_refused_before_anything_runs(session: Session, at_once: int) -> None:
-    with pytest.raises(InvalidRequest, match=r"one after another.*session\.fork\(\)"):
-        session.explore(["open('f', 'w')"], at_once=at_once)
-    assert len(session.history()) == 1
