@@ -19,7 +19,7 @@ FLOORS = (
     ("jail", "walls, meters, streams, pool: the only room that starts a child"),
     ("workspace", "files in and out, beneath a root"),
     ("net", "fetch policy, pinned client, egress proxy"),
-    ("policy · model · receipt · limits · errors · ground", "plain values"),
+    ("policy · model · receipt · limits · errors · util", "plain values"),
 )
 
 #: Who takes part in a cell, from left to right.

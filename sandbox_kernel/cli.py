@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from sandbox_kernel.ground.late_import import import_late
+from sandbox_kernel.util.late_import import import_late
 
 if sys.argv[1:2] == ["run"]:
     # ``dataclasses`` imports it for what no run needs: 7 of the 113 ms of processor time until a run can begin.

@@ -7,7 +7,7 @@ from dataclasses import fields
 from enum import StrEnum
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.util.values import dataclass
 
 MIB = 1 << 20
 

@@ -183,7 +183,7 @@ def end_spares() -> None:
 @pytest.fixture(autouse=True)
 def own_measurements(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Measurements that a test pretends to have made are kept in the test's own folder."""
-    from sandbox_kernel.backends.measured import measured_cache
+    from sandbox_kernel.backends.probes import measured_cache
 
     monkeypatch.setattr(measured_cache, "cache_folder", lambda: str(tmp_path / "measured"))
 

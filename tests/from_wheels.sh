@@ -15,8 +15,8 @@ cd "$(dirname "$0")/.."
 wheels=$(realpath "$1") record=$(realpath -m "$2")
 shift 2
 if [ $# -eq 0 ]; then
-  set -- tests/jail tests/backends/measured/test_capabilities.py tests/backends/measured/test_measured_cache.py \
-    tests/backends/measured/test_measured_cache.py tests/session/worker/test_memory_budget.py tests/session/cell/test_cell_limits.py \
+  set -- tests/jail tests/backends/probes/test_capabilities.py tests/backends/probes/test_measured_cache.py \
+    tests/backends/probes/test_measured_cache.py tests/session/worker/test_memory_budget.py tests/session/cell/test_cell_limits.py \
     tests/session/test_leftovers.py tests/session/test_host_failures.py
 fi
 mkdir -p "$record"

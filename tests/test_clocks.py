@@ -16,7 +16,7 @@ PACKAGE = Path(sandbox_kernel.__file__).parent
 #: Where the time of day is read, and for what: dates that are shown, or compared with those of files.
 TIME_OF_DAY = {
     "backends/dask/dask_backend.py": "files that are as young as the run are compared by content",
-    "backends/measured/capabilities.py": "when the report was measured",
+    "backends/probes/capabilities.py": "when the report was measured",
     "backends/process.py": "files that are as young as the run are compared by content",
     "backends/wasm/prepare.py": "in which days an image is made anew",
     "backends/wasm/wasm_backend.py": "files that are as young as the run are compared by content",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from sandbox_kernel.agent.tool import Answer, SandboxTool, as_text, error_answer, shown
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.wire import no_key_twice
+from sandbox_kernel.util.wire import no_key_twice
 
 
 def openai_function(tool: SandboxTool) -> dict[str, object]:

@@ -28,9 +28,9 @@ from sandbox_kernel.agent import http_server
 from sandbox_kernel.agent.http_server import UNAUTHORIZED, has_token, server_config
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest, SandboxError
-from sandbox_kernel.ground.wire import BadMessage, decode, no_key_twice
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.util.wire import BadMessage, decode, no_key_twice
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 #: Names of languages in SandboxFusion that are others here.

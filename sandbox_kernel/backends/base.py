@@ -8,11 +8,11 @@ from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.model import AnyOnInput, Events, ExecRequest, ExecResult, Language, OnOutput, check_listener
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.changes import Keep
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import re
 import signal
 from collections.abc import Iterable
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail import ending
 from sandbox_kernel.jail.ending import HEAP_SIGNALS, Verdict
 from sandbox_kernel.jail.gate_messages import StepExit
@@ -26,6 +25,7 @@ from sandbox_kernel.model import (
 )
 from sandbox_kernel.model.notes import has_note
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.util.values import dataclass
 
 #: What runtimes and compilers write to stderr when they are refused memory. Where the host has no control group,
 #: RLIMIT_DATA holds the limit: the kernel refuses an allocation and counts nothing, so these words are the only trace.

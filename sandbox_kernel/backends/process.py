@@ -15,7 +15,6 @@ from sandbox_kernel.backends.checks import Listener, check_command, check_files_
 from sandbox_kernel.backends.crowd import shared_crowd
 from sandbox_kernel.backends.outcome import NetworkSigns, RunFacts, make_result, network_notes, run_facts
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.accounting.gpu_meter import check_gpu_limit
 from sandbox_kernel.jail.enforcer import Enforcer, get_enforcer
@@ -34,6 +33,7 @@ from sandbox_kernel.languages.registry import MODULES, availability, recipe_of
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Note, notes
 from sandbox_kernel.policy import SandboxPolicy, check_policy
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.changes import files_left, leaves_files
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
@@ -138,7 +138,7 @@ class ProcessBackend(BlockingBackend):
 
     def capabilities(self) -> BackendCapabilities:
         """See ``SandboxBackend``; measured once, in a jail with the same walls."""
-        from sandbox_kernel.backends.measured.capabilities import (
+        from sandbox_kernel.backends.probes.capabilities import (
             process_capabilities,  # slow to import and rarely needed
         )
 

@@ -24,7 +24,7 @@ from sandbox_kernel.net.egress import Egress, with_placeholders
 from sandbox_kernel.policy import SandboxPolicy, check_policy
 
 if TYPE_CHECKING:
-    from sandbox_kernel.backends.measured.canaries import OnProgress as OnMeasured
+    from sandbox_kernel.backends.probes.canaries import OnProgress as OnMeasured
     from sandbox_kernel.backends.wasm.prepare import OnProgress
     from sandbox_kernel.backends.wasm.wheels import Wheels
     from sandbox_kernel.net.audit import AuditRecord, AuditSink
@@ -207,7 +207,7 @@ class Sandbox(BoxSessions):
         self._check_alive()
         if isinstance(require, str):
             raise InvalidRequest(f"require takes a list of areas or lines, got {require!r}; write [{require!r}]")
-        from sandbox_kernel.backends.measured.capabilities import group_notes
+        from sandbox_kernel.backends.probes.capabilities import group_notes
         from sandbox_kernel.report.capability_report import make_report, summed_report
 
         name = self._backends.named(backend)

@@ -10,7 +10,6 @@ import os
 import sys
 
 from sandbox_kernel.errors import EnforcerFailed, EnforcerUnavailable, InvalidRequest, PolicyViolation, SandboxError
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.bubblewrap_jail import BubblewrapJail
 from sandbox_kernel.jail.gate_messages import Step
 from sandbox_kernel.jail.interpreter import find_python
@@ -22,6 +21,7 @@ from sandbox_kernel.jail.run_job import Job, run_job
 from sandbox_kernel.jail.walls import LANDLOCK, Walls, sizes
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import SandboxPolicy
+from sandbox_kernel.util.values import dataclass
 
 
 def start_jail(walls: Walls) -> Jail:

@@ -17,9 +17,9 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.ground import wire
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.walls import Warm
+from sandbox_kernel.util import wire
+from sandbox_kernel.util.values import dataclass
 
 #: The largest message that the gate may send.
 MAX_FRAME = 64 << 10

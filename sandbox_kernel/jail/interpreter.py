@@ -12,10 +12,10 @@ import sys
 import sysconfig
 
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
+from sandbox_kernel.util.values import dataclass
 
 #: Every jail shows everything below these.
 SYSTEM_ROOTS = ("/usr", "/bin", "/sbin", "/lib", "/lib64")

@@ -16,7 +16,6 @@ import subprocess
 import time
 
 from sandbox_kernel.errors import EnforcerFailed, SandboxError
-from sandbox_kernel.ground.own_folder import parent_weakness
 from sandbox_kernel.jail.accounting.folder_watch import FolderWatch
 from sandbox_kernel.jail.accounting.meter import Disk, counts_processes
 from sandbox_kernel.jail.accounting.processes import living, of_user, signal_same, tree
@@ -26,6 +25,7 @@ from sandbox_kernel.jail.rules.landlock import open_spec
 from sandbox_kernel.jail.spawner import SpawnOrder
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.jail.walls import Places, Walls
+from sandbox_kernel.util.own_folder import parent_weakness
 from sandbox_kernel.workspace.tree.removal import remove_tree
 
 #: On this signal, as at the end of the host, ``guest/gate/open_gate.py`` kills its descendants and ends.

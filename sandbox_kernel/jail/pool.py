@@ -20,13 +20,13 @@ from collections.abc import Callable
 from dataclasses import field
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.enforcer import start_jail
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.spawner import wait_buried
 from sandbox_kernel.jail.template import NoLayer, Templates
 from sandbox_kernel.jail.walls import Walls
+from sandbox_kernel.util.values import dataclass
 
 #: The most spares of all kinds together, and how long a kind is kept without a request.
 MAX_SPARES = 8

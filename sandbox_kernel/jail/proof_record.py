@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from sandbox_kernel.ground.own_folder import OwnFiles, cache_root
+from sandbox_kernel.util.own_folder import OwnFiles, cache_root
 
 _MAX_BYTES = 1 << 16
 #: Kernel settings that decide whether walls can be built.

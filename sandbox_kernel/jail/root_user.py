@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 
-from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.util.values import dataclass
 
 #: Where the stage shows the sources.
 PLACE = "/run"

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.meter import Reading
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.gate_messages import (
@@ -41,6 +40,7 @@ from sandbox_kernel.jail.spawner import bury
 from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder, Stop
 from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, MemoryLimit, WatchLoop
 from sandbox_kernel.model import UNHEARD, Events
+from sandbox_kernel.util.values import dataclass
 
 #: Processes of ours in each jail: the gate, which is the init of the namespace.
 OWN_PROCESSES = 1

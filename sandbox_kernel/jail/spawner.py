@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from sandbox_kernel.errors import EnforcerFailed
-from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.util.values import dataclass
 
 #: The child, or what kept it from starting. A ``Future`` would import logging and its formats at every start.
 _Answer = queue.SimpleQueue[subprocess.Popen[bytes] | BaseException]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.gpu import GpuRule, find_gpu
+from sandbox_kernel.util.values import dataclass
 
 #: Paths inside every sandbox that has its own root.
 WORK = "/box"

@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Protocol
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.gpu_meter import make_gpu_meter
 from sandbox_kernel.jail.accounting.meter import TICK_S, USAGE_S, Meter
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.jail.ending import Ending
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.model import OnUsage
+from sandbox_kernel.util.values import dataclass
 
 
 class MemoryLimit:

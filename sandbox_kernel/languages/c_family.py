@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandbox_kernel.errors import BackendUnavailable, install_line
-from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.jail.interpreter import answer_of, runtime_grants
 from sandbox_kernel.jail.walls import TMP
 from sandbox_kernel.languages.compile_cache import default_folder
@@ -24,6 +23,7 @@ from sandbox_kernel.languages.recipe import ProgramPlan, Recipe, StepBuilder, To
 from sandbox_kernel.model import ExecRequest, Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
+from sandbox_kernel.util.own_folder import make_own_folder
 
 # Zig from the registry package ``ziglang`` (the extra ``c``): a language, and a C and C++ compiler for any machine.
 #

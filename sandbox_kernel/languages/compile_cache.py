@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import struct
 
-from sandbox_kernel.ground.own_folder import OwnFiles, cache_root
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.util.own_folder import OwnFiles, cache_root
+from sandbox_kernel.util.values import dataclass
 
 MAX_BYTES = 256 * MIB
 MAX_ENTRY_BYTES = 32 * MIB

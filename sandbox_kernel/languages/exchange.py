@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.wire import parse_json
+from sandbox_kernel.util.wire import parse_json
 
 INPUTS, OUTPUTS = "inputs", "outputs"
 #: Longer values are refused, as longer JSON texts are.

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies
 from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.interpreter import interpreter_name, is_system, runtime_grants
@@ -22,6 +21,7 @@ from sandbox_kernel.languages.compile_cache import CompileCache
 from sandbox_kernel.limits import MIB, Limits, quoted
 from sandbox_kernel.model import ExecRequest, Language, Note
 from sandbox_kernel.policy import Grant
+from sandbox_kernel.util.values import dataclass
 
 #: PATH inside; the interpreter's own folder is put before it.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

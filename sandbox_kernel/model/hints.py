@@ -13,11 +13,11 @@ from dataclasses import replace
 from enum import StrEnum, unique
 from typing import TYPE_CHECKING
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import Status
 from sandbox_kernel.model import notes
 from sandbox_kernel.model.notes import Note, NoteKind, WantedKind
 from sandbox_kernel.model.request import Language, is_own_place
+from sandbox_kernel.util.values import dataclass
 
 if TYPE_CHECKING:
     from sandbox_kernel.model.result import ExecResult

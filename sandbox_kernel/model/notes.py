@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum, auto, unique
 from typing import NamedTuple
 
-from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.util.values import dataclass
 
 
 @unique

@@ -13,8 +13,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, Limits, check_memory_mb, check_timeout, quoted
+from sandbox_kernel.util.values import dataclass
 
 #: Folders of the sandbox: a mount over one of them would remove a wall or hide the work folder.
 _OWN_PLACES = (

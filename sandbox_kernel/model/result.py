@@ -7,10 +7,10 @@ from dataclasses import field, fields
 from enum import StrEnum
 
 from sandbox_kernel.errors import ExecutionFailed, MemoryExceeded, SandboxError, SandboxTimeout
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import Limit, Status
 from sandbox_kernel.model.notes import Note, as_notes, signal_name
 from sandbox_kernel.receipt import MIME, measurements, mime_bundle
+from sandbox_kernel.util.values import dataclass
 
 
 class CallOutcome(StrEnum):

@@ -18,7 +18,6 @@ from urllib.parse import quote, urljoin
 import h11
 
 from sandbox_kernel.errors import FetchError
-from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.model import Violation
 from sandbox_kernel.net.audit import AuditRecord, AuditSink, audit_sink
 from sandbox_kernel.net.fetch_messages import FetchRequest, FetchResponse, Headers, forwardable
@@ -34,6 +33,7 @@ from sandbox_kernel.net.resolve import (
 )
 from sandbox_kernel.net.secret_headers import Vault
 from sandbox_kernel.net.targets import Target, parse_url
+from sandbox_kernel.util.loop_thread import NETWORK
 
 __all__ = ["FetchRequest", "FetchResponse", "SafeClient"]
 

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
-from sandbox_kernel.ground.own_folder import LockedFolder, cache_root, remove_oldest
 from sandbox_kernel.model import Language, Note, notes
+from sandbox_kernel.util.own_folder import LockedFolder, cache_root, remove_oldest
 
 _LAST, _EARLIER = "last", "earlier"
 #: The end of the name of a file that is being written (``session/saved_file.py``).

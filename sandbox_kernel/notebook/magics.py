@@ -29,7 +29,6 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from IPython.display import clear_output, display, update_display
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground.loop_thread import LoopThread
 from sandbox_kernel.notebook.editor import complete_magic
 from sandbox_kernel.notebook.execution import CellExecution, CellReply, NotebookState
 from sandbox_kernel.notebook.options.option_table import usage
@@ -49,6 +48,7 @@ from sandbox_kernel.notebook.render import (
     refusal,
 )
 from sandbox_kernel.report.page import Measure
+from sandbox_kernel.util.loop_thread import LoopThread
 
 
 class SandboxValue:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, field
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.ground.wire import BadMessage, check, no_key_twice
 from sandbox_kernel.policy.written_folders import path_text, written_place
+from sandbox_kernel.util.wire import BadMessage, check, no_key_twice
 
 if TYPE_CHECKING:
     from sandbox_kernel.policy.sandbox_policy import SandboxPolicy

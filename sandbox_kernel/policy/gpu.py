@@ -13,8 +13,8 @@ import subprocess
 from collections.abc import Sequence
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
+from sandbox_kernel.util.values import dataclass
 
 #: Device files that every NVIDIA program opens besides the card's own.
 _NVIDIA_SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import ExecResult
 from sandbox_kernel.model.notes import Wanted, WantedKind
+from sandbox_kernel.util.values import dataclass
 
 _HOST_NAME = re.compile(r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*\Z")
 #: A domain name never ends in a number: C libraries read such a name as an address, in several notations.

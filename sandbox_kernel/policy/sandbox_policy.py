@@ -9,13 +9,13 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import quoted
 from sandbox_kernel.model import check_env
 from sandbox_kernel.model.request import is_own_place
 from sandbox_kernel.policy.gpu import GpuRule, gpu_rule, parse_gpu
 from sandbox_kernel.policy.network_rule import NetworkRule, domain_rule, parse_rule
 from sandbox_kernel.policy.written_folders import path_text
+from sandbox_kernel.util.values import dataclass
 
 #: The root of a program; only WebAssembly, whose programs see folders by name, can be given another one.
 ROOT = "/"

@@ -17,8 +17,8 @@ import warnings
 from collections.abc import Collection, Iterator
 
 from sandbox_kernel.errors import BackendUnavailable, PolicyViolation
-from sandbox_kernel.ground.own_folder import NotPrivate, cache_root, make_own_folder, state_root, walked
 from sandbox_kernel.limits import quoted
+from sandbox_kernel.util.own_folder import NotPrivate, cache_root, make_own_folder, state_root, walked
 
 #: Beyond this number, folders that are gone are forgotten.
 _MOST_REMEMBERED = 4096

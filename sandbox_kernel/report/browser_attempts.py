@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 
-from sandbox_kernel.backends.measured.canaries import Measurement
+from sandbox_kernel.backends.probes.canaries import Measurement
 from sandbox_kernel.untrusted.frames.document import frame
 
 AREA = "page"

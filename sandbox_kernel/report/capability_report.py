@@ -1,6 +1,6 @@
 """The capability report: what is enforced on this host. Each line was measured by a canary.
 
-This file holds the values and their text form; the canaries are in ``backends/measured/``.
+This file holds the values and their text form; the canaries are in ``backends/probes/``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 
 from sandbox_kernel.backends.base import SandboxBackend
-from sandbox_kernel.backends.measured.canaries import Measurement, OnProgress
-from sandbox_kernel.backends.measured.capabilities import group_notes, measurements
+from sandbox_kernel.backends.probes.canaries import Measurement, OnProgress
+from sandbox_kernel.backends.probes.capabilities import group_notes, measurements
 from sandbox_kernel.backends.process import ProcessBackend
 from sandbox_kernel.errors import PolicyViolation
 from sandbox_kernel.languages.recipe import Availability

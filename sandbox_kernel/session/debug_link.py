@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.ground.values import dataclass
-from sandbox_kernel.ground.wire import BadMessage, Frames, decode, frame
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.worker.messages import clean
+from sandbox_kernel.util.values import dataclass
+from sandbox_kernel.util.wire import BadMessage, Frames, decode, frame
 
 #: How a page computes the path of a cell; the same as in ``guest/python/cell_names.py``.
 CELL_FOLDER, CELL_SUFFIX, HASH_SEED = "/tmp/ipykernel_1/", ".py", 0xC70F6907

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 
 from sandbox_kernel.backends.process import ProcessConfig
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.guest_programs import guest_folder
 from sandbox_kernel.jail.interpreter import Interpreter
@@ -26,6 +25,7 @@ from sandbox_kernel.languages.node import OVERHEAD_MB, RESERVED_MB, find_node, n
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.policy.written_folders import host_program
+from sandbox_kernel.util.values import dataclass
 
 #: Variables that set native thread pools to one thread: the pools do not survive a fork, and checkpoints are forks. The
 #: policy's environment can override them.

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.ground.wire import decode, has_too_many_parts
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.limits import MIB, check_memory_mb
 from sandbox_kernel.model import check_file_name
 from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.receipt import one_line
+from sandbox_kernel.util.wire import decode, has_too_many_parts
 from sandbox_kernel.workspace.transfer import (
     MAX_PACKED_BYTES,
     MAX_PACKED_FILES,

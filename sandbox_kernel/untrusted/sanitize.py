@@ -13,13 +13,13 @@ import json
 import re
 from collections.abc import Callable, Mapping
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.untrusted import ContentRefused
 from sandbox_kernel.untrusted.ansi import MAX_LINES, MAX_TURNS, only_colours, turns
 from sandbox_kernel.untrusted.json_value import check_json, encodable
 from sandbox_kernel.untrusted.media import IMAGE_TYPES, check_image
 from sandbox_kernel.untrusted.tex import MAX_LATEX, check_latex, letters_of_formulas
+from sandbox_kernel.util.values import dataclass
 
 MAX_TEXT = 1 << 20
 MAX_TYPES = 32

@@ -24,9 +24,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
+from sandbox_kernel.util.own_folder import make_own_folder
 from sandbox_kernel.workspace.changes import Snapshot, compare, snapshot
 from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, PACKED, Skipped, collect, pack_files
 from sandbox_kernel.workspace.tree.paths import display_name

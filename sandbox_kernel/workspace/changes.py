@@ -24,9 +24,9 @@ from dataclasses import field, replace
 from typing import NamedTuple, TypeVar
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Limit, Note, Status, notes
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.tree.beneath import as_owner_of, libc
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted, chunks, content_hash

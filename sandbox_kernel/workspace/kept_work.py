@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground.own_folder import LockedFolder, make_own_folder, remove_oldest
+from sandbox_kernel.util.own_folder import LockedFolder, make_own_folder, remove_oldest
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import WalkLimits
 

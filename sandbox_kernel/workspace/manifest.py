@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.wire import BadMessage, check
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.util.wire import BadMessage, check
 from sandbox_kernel.workspace.box_folder import MAX_SHARED_BYTES, MAX_SHARED_FILES
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.transfer import collect

@@ -2,7 +2,7 @@
 
 import sys
 
-from sandbox_kernel.ground.late_import import leave_present_folder
+from sandbox_kernel.util.late_import import leave_present_folder
 
 leave_present_folder()
 

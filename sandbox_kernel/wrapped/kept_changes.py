@@ -28,9 +28,9 @@ import msgspec
 
 from sandbox_kernel.box.files import here_folder
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest, NotAsShown, SandboxError
-from sandbox_kernel.ground.own_folder import LockedFolder, remove_oldest
-from sandbox_kernel.ground.wire import Frames, frame
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.util.own_folder import LockedFolder, remove_oldest
+from sandbox_kernel.util.wire import Frames, frame
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.patch import MOST_PATCH
 from sandbox_kernel.workspace.overlay.selection import select

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.wire import BadMessage, decode
 from sandbox_kernel.policy.written_folders import host_file
+from sandbox_kernel.util.wire import BadMessage, decode
 from sandbox_kernel.wrapped.relaying.clean_outputs import line
 
 #: The most failures that are kept of one kernel, and the longest text of one.

@@ -164,7 +164,7 @@ def test_with_namespaces_used_up_and_a_single_user_the_landlock_tier_is_taken_an
 #: What a policy can ask for, without control groups.
 CLAIMS = """
 from sandbox_kernel.jail.accounting import meter
-from sandbox_kernel.backends import process; from sandbox_kernel.backends.measured import capabilities
+from sandbox_kernel.backends import process; from sandbox_kernel.backends.probes import capabilities
 from sandbox_kernel.languages import recipe
 for room in (meter, process, capabilities, recipe): room.find_hierarchies = lambda: None
 from sandbox_kernel import *

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox_kernel import ExecRequest, Language, ProcessBackend, ProcessConfig
-from sandbox_kernel.backends.measured.capabilities import mechanisms
+from sandbox_kernel.backends.probes.capabilities import mechanisms
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail import template as room
 from sandbox_kernel.jail.interpreter import find_python

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, SessionError
-from sandbox_kernel.ground import own_folder
 from sandbox_kernel.model import Language, NoteKind
 from sandbox_kernel.notebook.autosave import Autosaver, KeptStates, Key, notebook_path
+from sandbox_kernel.util import own_folder
 
 
 def save(kept: KeptStates, text: str, name: str = "") -> str:

@@ -13,8 +13,8 @@ from html import unescape
 import pytest
 
 from sandbox_kernel import CapabilityReport, InvalidRequest, PolicyViolation, ProcessBackend, ProcessConfig, Sandbox
-from sandbox_kernel.backends.measured import capabilities
-from sandbox_kernel.backends.measured.canaries import Measurement, OnProgress
+from sandbox_kernel.backends.probes import capabilities
+from sandbox_kernel.backends.probes.canaries import Measurement, OnProgress
 from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.report.capability_report import make_report
 

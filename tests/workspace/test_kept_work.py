@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.ground import own_folder
+from sandbox_kernel.util import own_folder
 from sandbox_kernel.workspace.kept_work import KeptWork
 
 

@@ -17,9 +17,9 @@ from msgspec import Meta
 
 from sandbox_kernel.agent.tool import MOST_TIMEOUT_S, Answer
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.wire import BadMessage, check
 from sandbox_kernel.model import OnOutput
 from sandbox_kernel.model.notes import Wanted
+from sandbox_kernel.util.wire import BadMessage, check
 
 Schema = dict[str, object]
 

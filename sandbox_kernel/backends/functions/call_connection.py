@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 
 from sandbox_kernel.backends.functions.call_values import CallMessage, bind_message, encode, load, shortened
 from sandbox_kernel.backends.functions.host_function import HostFunctions
-from sandbox_kernel.ground.loop_thread import FUNCTIONS
-from sandbox_kernel.ground.wire import BadMessage, frame
 from sandbox_kernel.limits import FunctionLimits
 from sandbox_kernel.model.result import Call, CallOutcome
+from sandbox_kernel.util.loop_thread import FUNCTIONS
+from sandbox_kernel.util.wire import BadMessage, frame
 
 #: The longest message of an exception that goes inside, and the longest name of an unknown function in the record.
 _MAX_MESSAGE, _MAX_NAME = 4000, 64

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox_kernel.backends.functions.host_function import HostFunction
-from sandbox_kernel.ground import wire
-from sandbox_kernel.ground.wire import MAX_PARTS, BadMessage, has_too_many_parts, no_key_twice
+from sandbox_kernel.util import wire
+from sandbox_kernel.util.wire import MAX_PARTS, BadMessage, has_too_many_parts, no_key_twice
 
 #: The deepest nesting of lists and objects of one message.
 MAX_DEPTH = 64

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from sandbox_kernel.errors import BackendUnavailable
-from sandbox_kernel.ground.own_folder import NotPrivate, cache_root, make_own_folder
+from sandbox_kernel.util.own_folder import NotPrivate, cache_root, make_own_folder
 
 SEAL = "seal.json"
 _KEY = "key"

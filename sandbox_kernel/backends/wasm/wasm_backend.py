@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from sandbox_kernel.backends.base import ALONE, BackendCapabilities, BlockingBackend, EnforcedLimits, RunContext
 from sandbox_kernel.backends.checks import Listener, check_files_fit, check_request, host_trouble, unless_terminal
 from sandbox_kernel.backends.functions.inside import served, wasm_python_files, with_functions
-from sandbox_kernel.backends.measured.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.outcome import NetworkSigns, make_result, network_notes
+from sandbox_kernel.backends.probes.wasm_canaries import OnMeasured, measured
 from sandbox_kernel.backends.process import shared_pool
 from sandbox_kernel.backends.wasm.prepare import OnProgress, WasmLanguages, compiled_name, switches_of
 from sandbox_kernel.backends.wasm.store import StoreEntry, WasmStore

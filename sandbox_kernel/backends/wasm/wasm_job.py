@@ -15,7 +15,6 @@ from enum import StrEnum
 
 from sandbox_kernel.backends.outcome import RunFacts, run_facts
 from sandbox_kernel.errors import EnforcerFailed, InvalidRequest, PolicyViolation
-from sandbox_kernel.ground.wire import BadMessage, decode
 from sandbox_kernel.jail import ending
 from sandbox_kernel.jail.ending import Verdict
 from sandbox_kernel.jail.gate_messages import REPORT_FD, JobFile, Step, readable_text
@@ -31,6 +30,7 @@ from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Limit, Status
 from sandbox_kernel.policy import Grant, SandboxPolicy
 from sandbox_kernel.policy.sandbox_policy import ROOT
+from sandbox_kernel.util.wire import BadMessage, decode
 from sandbox_kernel.workspace.given_grants import GivenGrants
 
 #: Memory of Python, the engine and the compiled code, in addition to the memory of the guest.

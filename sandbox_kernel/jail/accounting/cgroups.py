@@ -14,7 +14,6 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroup_place import (
     GROUP_PREFIX,
     PLACE_PREFIX,
@@ -30,6 +29,7 @@ from sandbox_kernel.jail.accounting.cgroup_place import (
     sweep,
     why_none,
 )
+from sandbox_kernel.util.values import dataclass
 
 __all__ = ["GROUP_PREFIX", "Hierarchies", "Shortfall", "find_hierarchies", "shortfall"]
 

@@ -10,7 +10,6 @@ import errno
 import os
 import signal
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.cgroup_place import GROUP_PREFIX, read, write
 from sandbox_kernel.jail.accounting.cgroups import Hierarchies, find_hierarchies
 from sandbox_kernel.jail.accounting.processes import (
@@ -21,6 +20,7 @@ from sandbox_kernel.jail.accounting.processes import (
     tree,
     usage,
 )
+from sandbox_kernel.util.values import dataclass
 
 #: How often the limits of a run are checked.
 TICK_S = 0.02

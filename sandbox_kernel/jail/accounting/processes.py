@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 
-from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.util.values import dataclass
 
 # Reads one process from /proc, also when its main thread has ended and others still run.
 #

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Self
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxDestroyed
-from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.model import Note, Violation, notes
 from sandbox_kernel.net.audit import AuditSink, audit_sink
 from sandbox_kernel.net.fetch_policy import DEFAULT_METHODS, FetchPolicy, RateLimit, ViolationLog
@@ -26,6 +25,7 @@ from sandbox_kernel.net.proxy.connection import ProxyConnection
 from sandbox_kernel.net.proxy.relay import CHUNK, ProxyLimits, ProxyRules
 from sandbox_kernel.net.resolve import Resolver, lookup_threads, system_resolver
 from sandbox_kernel.net.secret_headers import Vault
+from sandbox_kernel.util.loop_thread import NETWORK
 
 __all__ = ["EgressProxy", "ProxyLimits"]
 

@@ -21,13 +21,13 @@ from enum import StrEnum, unique
 from html import escape
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
-from sandbox_kernel.ground.own_folder import OwnFiles, state_root
 from sandbox_kernel.limits import DEFAULT_MEMORY_MB, DEFAULT_SESSION_MEMORY_MB, DEFAULT_TIMEOUT_S, MIB, Limits
 from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, HARMLESS_COMMANDS, MAX_OUTPUT, OPTIONS
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, LineCommand, first_defaults, parse_cell, written
 from sandbox_kernel.policy import PRESETS, SandboxPolicy
 from sandbox_kernel.receipt import INVISIBLE, MARK
+from sandbox_kernel.util.own_folder import OwnFiles, state_root
 
 LINES_VARIABLE = "SANDBOX_KERNEL_LINES"
 #: Names the file that ``save`` and ``load`` may use without being asked: who starts the kernel gives it.

@@ -15,8 +15,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.wire import parse_json
 from sandbox_kernel.model import Language
+from sandbox_kernel.util.wire import parse_json
 
 MAX_JSON = 4 << 20
 

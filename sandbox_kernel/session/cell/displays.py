@@ -12,9 +12,9 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Protocol
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model import Display
 from sandbox_kernel.session.worker.messages import MAX_FRAME, DisplayShown, LateText, OutputCleared
+from sandbox_kernel.util.values import dataclass
 
 #: What one cell may show; the rest is dropped and said so.
 MAX_DISPLAYS = 2000

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TypedDict
 
 from sandbox_kernel.backends.outcome import NetworkSigns
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Events, ExecRequest, Language, Note, OnInput, OnOutput, OnUsage, check_listener
 from sandbox_kernel.session.cell.displays import OnDisplay
 from sandbox_kernel.session.cell.front_end import FrontEnd
+from sandbox_kernel.util.values import dataclass
 
 if TYPE_CHECKING:
     import asyncio

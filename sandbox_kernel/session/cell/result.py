@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.outcome import NetworkSigns
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail import ending
 from sandbox_kernel.jail.ending import HEAP_SIGNALS, Ending, Verdict
 from sandbox_kernel.model import Call, ExecResult, FsChange, Language, Note, Status, Violation, notes
 from sandbox_kernel.session.cell.request import CellRequest, NetworkNotes, SessionSpec
 from sandbox_kernel.session.worker.messages import CellDone
+from sandbox_kernel.util.values import dataclass
 
 if TYPE_CHECKING:
     from sandbox_kernel.session.cell.displays import Displays

@@ -14,7 +14,6 @@ import struct
 from collections import deque
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.ground.wire import BadMessage, Frames
 from sandbox_kernel.jail.accounting.processes import read_once
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.worker.messages import (
@@ -26,6 +25,7 @@ from sandbox_kernel.session.worker.messages import (
     encode,
     parse,
 )
+from sandbox_kernel.util.wire import BadMessage, Frames
 
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 1 << 18

@@ -1,6 +1,6 @@
 """The messages between a session and its worker inside the jail: both directions, in one file.
 
-A frame is four bytes of length and a JSON object (``ground/wire.py``). The worker shares a process with the user's
+A frame is four bytes of length and a JSON object (``util/wire.py``). The worker shares a process with the user's
 code, so its messages may be hostile: size, depth, shape, types, names and numbers are declared here and checked by
 ``parse``. The first error raises a ``SessionError``, which ends the worker. Nothing in a message is ever executed,
 unpickled or used as a path.
@@ -18,11 +18,11 @@ import msgspec
 from msgspec import Meta
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.ground.wire import BadMessage, TooManyParts, frame, parse_json
 from sandbox_kernel.jail.gate_messages import host_names
 from sandbox_kernel.model import CellError
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.tree.variables import MOST_SEEN
+from sandbox_kernel.util.wire import BadMessage, TooManyParts, frame, parse_json
 
 #: The largest frame of a worker, in bytes.
 MAX_FRAME = 16 << 20

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sandbox_kernel.backends.functions.call_server import CallServer
 from sandbox_kernel.errors import EnforcerFailed, SessionError
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.jail.accounting.meter import counts_processes
 from sandbox_kernel.jail.gate_messages import JobFile, Step
 from sandbox_kernel.jail.jail import Jail
@@ -51,6 +50,7 @@ from sandbox_kernel.session.worker.messages import (
     What,
     clean_text,
 )
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.folder_copies import FolderCopies
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer

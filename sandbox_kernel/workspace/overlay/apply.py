@@ -26,9 +26,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sandbox_kernel.errors import Conflict, ExecutionFailed
-from sandbox_kernel.ground.own_folder import LockedFolder, weakness
-from sandbox_kernel.ground.wire import check
 from sandbox_kernel.limits import quoted
+from sandbox_kernel.util.own_folder import LockedFolder, weakness
+from sandbox_kernel.util.wire import check
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
 from sandbox_kernel.workspace.overlay.selection import STAGE_PREFIX
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, in_folder, libc, open_folder

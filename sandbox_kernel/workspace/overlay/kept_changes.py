@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground.own_folder import make_own_folder
 from sandbox_kernel.model import FsChange
+from sandbox_kernel.util.own_folder import make_own_folder
 from sandbox_kernel.workspace.changes import same_entry
 from sandbox_kernel.workspace.kept_work import KeptWork
 from sandbox_kernel.workspace.overlay.project import ProjectFolder

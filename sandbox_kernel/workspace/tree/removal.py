@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 
 from sandbox_kernel.errors import ExecutionFailed
-from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.tree.beneath import PASS, SCAN, open_folder
 from sandbox_kernel.workspace.tree.paths import display_name
 

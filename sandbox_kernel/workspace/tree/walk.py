@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.limits import MIB
+from sandbox_kernel.util.values import dataclass
 from sandbox_kernel.workspace.tree.paths import MAX_PATH_BYTES, Names
 
 FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, DEVICE = "file", "directory", "symlink", "fifo", "socket", "device"

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sandbox_kernel.ground.wire import parse_json
+from sandbox_kernel.util.wire import parse_json
 
 DELIMITER = b"<IDS|MSG>"
 #: Made once: making one takes longer than encoding a header.

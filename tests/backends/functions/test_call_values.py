@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sandbox_kernel.backends.functions import call_values
 from sandbox_kernel.backends.functions.call_values import CallMessage, bind_message
 from sandbox_kernel.backends.functions.host_function import make_function
-from sandbox_kernel.ground.wire import BadMessage
 from sandbox_kernel.guest.functions.calling import Calls
+from sandbox_kernel.util.wire import BadMessage
 
 _PLAIN = st.recursive(
     st.none()

@@ -21,9 +21,9 @@ from sandbox_kernel import (
     Status,
     WasmBackend,
 )
-from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.net.egress import Egress
 from sandbox_kernel.session.open_wasm import open_wasm_session
+from sandbox_kernel.util.loop_thread import NETWORK
 from tests.loopback_server import QuietHandler, serving
 
 BINARY = bytes(range(256))

@@ -16,10 +16,10 @@ import urllib.request
 import pytest
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxDestroyed
-from sandbox_kernel.ground.loop_thread import NETWORK
 from sandbox_kernel.net.audit import AuditRecord
 from sandbox_kernel.net.fetch_policy import FetchPolicy
 from sandbox_kernel.net.proxy.egress_proxy import EgressProxy
+from sandbox_kernel.util.loop_thread import NETWORK
 
 
 def test_a_plain_request_goes_through_with_its_host_forced(site, open_door):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from sandbox_kernel import InvalidRequest, Language, SandboxError
 from sandbox_kernel.errors import PolicyViolation
-from sandbox_kernel.ground.values import dataclass
 from sandbox_kernel.model.units import duration_text, parse_bytes, parse_duration, size_text
 from sandbox_kernel.notebook.options.cell_options import CellOptions, policy_of, policy_rows
 from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMAND_NAMES, OPTIONS, usage
@@ -27,6 +26,7 @@ from sandbox_kernel.notebook.options.parse_cell import (
 )
 from sandbox_kernel.policy import Mount, SandboxPolicy
 from sandbox_kernel.policy.network_rule import NetworkRule
+from sandbox_kernel.util.values import dataclass
 
 NONE = CellOptions()
 

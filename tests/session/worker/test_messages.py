@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import sandbox_kernel.guest
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.ground import wire as json_parts
 from sandbox_kernel.session.worker import messages
 from sandbox_kernel.session.worker.messages import (
     MAX_FRAME,
@@ -29,6 +28,7 @@ from sandbox_kernel.session.worker.messages import (
     clean_text,
     parse,
 )
+from sandbox_kernel.util import wire as json_parts
 
 DISPLAY = {
     "op": "display", "id": 1, "question": 0, "kind": "display", "data": {"text/plain": "x"}, "metadata": {},

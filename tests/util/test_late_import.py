@@ -17,7 +17,7 @@ def said(code: str, *words: str) -> list[str]:
 def test_a_module_is_imported_at_the_first_use_of_a_name_and_is_the_real_one_from_then_on() -> None:
     code = """
 import sys
-from sandbox_kernel.ground.late_import import import_late
+from sandbox_kernel.util.late_import import import_late
 import_late("colorsys")
 import colorsys as early
 print("__file__" in vars(sys.modules["colorsys"]), early.rgb_to_yiq(0, 0, 0))
@@ -36,7 +36,7 @@ except AttributeError as error: print(error)
 def test_a_package_that_is_imported_late_has_its_submodules_and_is_whole_when_it_is_used() -> None:
     code = """
 import sys
-from sandbox_kernel.ground.late_import import import_late
+from sandbox_kernel.util.late_import import import_late
 import_late("xml")
 import_late("no_such_module")
 import xml.sax.saxutils
@@ -52,7 +52,7 @@ print("__file__" in vars(xml), xml.sax is early.sax)
 def test_a_module_that_is_there_already_stays() -> None:
     code = """
 import sys, colorsys
-from sandbox_kernel.ground.late_import import import_late
+from sandbox_kernel.util.late_import import import_late
 import_late("colorsys")
 print(sys.modules["colorsys"] is colorsys)
 """
@@ -72,7 +72,7 @@ print(*(name for name in ("ast", "dis", "tokenize", "asyncio") if name in sys.mo
 def test_the_protocol_of_the_kernel_does_without_clients_and_managers() -> None:
     code = """
 import sys
-from sandbox_kernel.ground.late_import import import_late
+from sandbox_kernel.util.late_import import import_late
 import_late("jupyter_client")
 from sandbox_kernel.notebook.protocol.kernel_app import KernelApp
 KernelApp()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.ground import own_folder
-from sandbox_kernel.ground.own_folder import NotPrivate, cache_root, make_own_folder, parent_weakness, weakness
+from sandbox_kernel.util import own_folder
+from sandbox_kernel.util.own_folder import NotPrivate, cache_root, make_own_folder, parent_weakness, weakness
 
 STRANGER = 64321
 

@@ -18,9 +18,9 @@ from sandbox_kernel import (
     validate_policy,
 )
 from sandbox_kernel.backends import process
-from sandbox_kernel.backends.measured import capabilities
-from sandbox_kernel.backends.measured.capabilities import measurements, mechanisms
-from sandbox_kernel.backends.measured.measured_cache import Measured
+from sandbox_kernel.backends.probes import capabilities
+from sandbox_kernel.backends.probes.capabilities import measurements, mechanisms
+from sandbox_kernel.backends.probes.measured_cache import Measured
 from sandbox_kernel.jail.accounting import meter
 from sandbox_kernel.jail.accounting.cgroups import Hierarchies, Shortfall
 from sandbox_kernel.jail.rules.landlock import landlock_abi

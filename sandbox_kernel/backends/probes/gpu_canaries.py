@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from sandbox_kernel.backends.measured.canaries import Measurement, Run, ending
+from sandbox_kernel.backends.probes.canaries import Measurement, Run, ending
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.jail.accounting.gpu_meter import open_counts
 from sandbox_kernel.limits import Limits

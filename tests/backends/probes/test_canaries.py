@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy, validate_policy
-from sandbox_kernel.backends.measured import canaries
-from sandbox_kernel.backends.measured.canaries import (
+from sandbox_kernel.backends.probes import canaries
+from sandbox_kernel.backends.probes.canaries import (
     Measurement,
     Mechanisms,
     Outside,
@@ -25,8 +25,8 @@ from sandbox_kernel.backends.measured.canaries import (
     measure,
     set_out,
 )
-from sandbox_kernel.backends.measured.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, REACH, TRIALS, UP
-from sandbox_kernel.backends.measured.capabilities import _PROOFS, _sum_up
+from sandbox_kernel.backends.probes.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, REACH, TRIALS, UP
+from sandbox_kernel.backends.probes.capabilities import _PROOFS, _sum_up
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 

@@ -15,9 +15,9 @@ import pytest
 
 from sandbox_kernel import ProcessBackend, ProcessConfig, SandboxPolicy
 from sandbox_kernel.backends.checks import VARIABLES, VARIABLES_LIKE
-from sandbox_kernel.backends.measured import measured_cache
-from sandbox_kernel.backends.measured.canaries import Measurement
-from sandbox_kernel.backends.measured.measured_cache import (
+from sandbox_kernel.backends.probes import measured_cache
+from sandbox_kernel.backends.probes.canaries import Measurement
+from sandbox_kernel.backends.probes.measured_cache import (
     SETTINGS,
     Measured,
     fingerprint,
@@ -32,7 +32,7 @@ MEASURED = Measured((LINE, replace(LINE, name="write", enforced=False)), 12.5)
 KEY = "a" * 64
 ASK = (
     "from sandbox_kernel import ProcessBackend, ProcessConfig\n"
-    "from sandbox_kernel.backends.measured.measured_cache import fingerprint\n"
+    "from sandbox_kernel.backends.probes.measured_cache import fingerprint\n"
     "answer = fingerprint(ProcessBackend(ProcessConfig(pool_size=0)))\n"
 )
 
@@ -149,7 +149,7 @@ def test_who_asks_and_with_what_is_in_the_key(
     target: str, value: object, backend: ProcessBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = fingerprint(backend)
-    prefix = "sandbox_kernel.backends.measured." if target.startswith("measured_cache.") else ""
+    prefix = "sandbox_kernel.backends.probes." if target.startswith("measured_cache.") else ""
     with monkeypatch.context() as patch:
         patch.setattr(prefix + target, value)
         assert fingerprint(backend) != before

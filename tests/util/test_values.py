@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_kernel.ground.values import dataclass
+from sandbox_kernel.util.values import dataclass
 
 Maker = Callable[..., Any]
 

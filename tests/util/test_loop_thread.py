@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from sandbox_kernel.ground.loop_thread import NETWORK
+from sandbox_kernel.util.loop_thread import NETWORK
 
 
 async def answer() -> int:

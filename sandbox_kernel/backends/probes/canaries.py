@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sandbox_kernel.backends.measured.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, REACH, TRIALS, UP, Trial
+from sandbox_kernel.backends.probes.canary_programs import DAEMON, LIMIT_OF, LOOK, NO_START, REACH, TRIALS, UP, Trial
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 

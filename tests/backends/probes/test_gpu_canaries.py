@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox_kernel.backends.measured import gpu_canaries
-from sandbox_kernel.backends.measured.canaries import Measurement
+from sandbox_kernel.backends.probes import gpu_canaries
+from sandbox_kernel.backends.probes.canaries import Measurement
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy.gpu import FoundGpu, GpuRule
 

@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.checks import selecting_variables
-from sandbox_kernel.backends.measured.canaries import Measurement
+from sandbox_kernel.backends.probes.canaries import Measurement
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground.own_folder import OwnFiles, cache_root
-from sandbox_kernel.ground.wire import BadMessage, decode
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies, groups_at_start, shortfall
 from sandbox_kernel.jail.interpreter import find_python
 from sandbox_kernel.jail.proof_record import file_facts, read_fact, read_link
 from sandbox_kernel.jail.rules import bubblewrap
 from sandbox_kernel.jail.rules.landlock import landlock_abi
 from sandbox_kernel.policy.gpu import gpu_devices
+from sandbox_kernel.util.own_folder import OwnFiles, cache_root
+from sandbox_kernel.util.wire import BadMessage, decode
 
 if TYPE_CHECKING:
     from sandbox_kernel.backends.process import ProcessBackend

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from sandbox_kernel.backends.base import EnforcedLimits
-from sandbox_kernel.backends.measured import wasm_canaries
-from sandbox_kernel.backends.measured.wasm_canaries import _INSIDE, _OUTSIDE, _TRIALS, measured
+from sandbox_kernel.backends.probes import wasm_canaries
+from sandbox_kernel.backends.probes.wasm_canaries import _INSIDE, _OUTSIDE, _TRIALS, measured
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.model import ExecRequest, ExecResult, Status
 from sandbox_kernel.policy import SandboxPolicy

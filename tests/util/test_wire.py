@@ -14,10 +14,10 @@ from sandbox_kernel.agent.run_service import read_request
 from sandbox_kernel.backends.functions.call_values import load
 from sandbox_kernel.backends.wasm.wasm_job import read_report
 from sandbox_kernel.errors import SandboxError
-from sandbox_kernel.ground.wire import MAX_PARTS, BadMessage, Frames, TooManyParts, decode, frame, parse_json
 from sandbox_kernel.jail.gate_messages import question
 from sandbox_kernel.session.debug_link import read_message
 from sandbox_kernel.session.worker.messages import parse
+from sandbox_kernel.util.wire import MAX_PARTS, BadMessage, Frames, TooManyParts, decode, frame, parse_json
 
 #: A letter that holds the byte of a quotation mark in UTF-16 and UTF-32, then more lists than are parsed.
 HIDDEN = '["\u0122' + '", [], "' * MAX_PARTS + '"]'

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.base import BackendCapabilities, EnforcedLimits, Enforcement
 from sandbox_kernel.backends.checks import host_trouble
-from sandbox_kernel.backends.measured.canaries import Measurement, Mechanisms, OnProgress, measure
-from sandbox_kernel.backends.measured.gpu_canaries import measure_gpu
-from sandbox_kernel.backends.measured.measured_cache import Measured, fingerprint, recall, remember
+from sandbox_kernel.backends.probes.canaries import Measurement, Mechanisms, OnProgress, measure
+from sandbox_kernel.backends.probes.gpu_canaries import measure_gpu
+from sandbox_kernel.backends.probes.measured_cache import Measured, fingerprint, recall, remember
 from sandbox_kernel.jail.accounting.cgroups import find_hierarchies, shortfall
 from sandbox_kernel.jail.root_user import has_own_user
 from sandbox_kernel.jail.rules import bubblewrap
