@@ -1,7 +1,7 @@
-"""``sandbox-kernel serve``: ``POST /run_code``, ``GET /health`` and ``GET /v1/ping``, over HTTP.
+"""``sandbox-kernel serve``: ``POST /run_code``, ``GET /health``, ``/v1/ping`` and ``/metrics``, over HTTP.
 
-Requests and answers are SandboxFusion's. All but health and ping need the bearer token, which is
-looked at before the body is read. Sizes and times of requests are bounded; a client that goes away takes its program
+Requests and answers are SandboxFusion's. All but health and ping need the bearer token, which is looked at before the
+body is read. Sizes and times of requests are bounded; a client that goes away takes its program
 with it. At most so many programs run at once; more wait in a bounded queue, and what does not fit is refused.
 """
 
@@ -14,6 +14,7 @@ import posixpath
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Annotated
@@ -21,7 +22,7 @@ from typing import Annotated
 import uvicorn
 from msgspec import Meta, Struct, field
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from sandbox_kernel.agent import http_server
@@ -127,7 +128,9 @@ _LARGE = 1 << 18
 #: The names of this machine in Host, and the types of bodies that programs send; the second by curl and urllib unasked.
 _HOSTS = frozenset(("127.0.0.1", "localhost", "[::1]"))
 _BODIES = frozenset(("application/json", "application/x-www-form-urlencoded"))
-_ALLOWED = {"/health": "GET", "/v1/ping": "GET", "/run_code": "POST"}
+_ALLOWED = {"/health": "GET", "/v1/ping": "GET", "/metrics": "GET", "/run_code": "POST"}
+#: The bounds of the histogram of ``/metrics``, in seconds.
+_BUCKETS_S = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
 
 class RunService:
@@ -189,6 +192,8 @@ class RunService:
         if not has_token(request.scope["headers"], self._token):
             name, value = (each.decode() for each in UNAUTHORIZED)
             return _json(401, "send the token: Authorization: Bearer …", **{name: value})
+        if path == "/metrics":
+            return PlainTextResponse(self._queue.metrics(), media_type="text/plain; version=0.0.4")
         if _announced(request) > MAX_BODY:
             return _json(413, f"a request may have at most {MAX_BODY} bytes")
         return None
@@ -310,10 +315,15 @@ class RunQueue:
         self._grants = GivenGrants(policy or SandboxPolicy())
         self._places = asyncio.Semaphore(workers)
         self._mean_s = 1.0
+        #: What ``metrics`` tells: how programs ended, seconds each took, requests that were refused.
+        self._ended: Counter[str] = Counter()
+        self._buckets: Counter[float] = Counter()
+        self._seconds, self._refused = 0.0, 0
 
     async def run(self, asked: RunCode) -> dict[str, object]:
         """Run a request and return its answer. Raises ``QueueFull``, without waiting, when there is no room."""
         if self.draining or self.taken >= self._room:
+            self._refused += 1
             raise QueueFull(max(1, round(self._mean_s * (self.taken / self._workers))))
         self.taken += 1
         self.empty.clear()
@@ -328,21 +338,51 @@ class RunQueue:
                 self.empty.set()
 
     async def _work(self, asked: RunCode) -> dict[str, object]:
-        began, request = time.monotonic(), asked.request
-        self._grants.now(root=True)
-        with Sandbox(self._policy) as box:
-            result = await box.arun(
-                request.code,
-                request.language,
-                timeout=request.timeout,
-                memory_mb=request.memory_limit_mb,
-                stdin=request.stdin,
-                args=request.args,
-                files=request.files,
-            )
-            self._mean_s += (time.monotonic() - began - self._mean_s) / 16
-            found = await asyncio.to_thread(_fetched, box, asked, result) if asked.fetch_files else {}
-            return make_answer(asked, result, found)
+        began, request, status = time.monotonic(), asked.request, "error"
+        try:
+            self._grants.now(root=True)
+            with Sandbox(self._policy) as box:
+                result = await box.arun(
+                    request.code,
+                    request.language,
+                    timeout=request.timeout,
+                    memory_mb=request.memory_limit_mb,
+                    stdin=request.stdin,
+                    args=request.args,
+                    files=request.files,
+                )
+                status = str(result.status)
+                self._mean_s += (time.monotonic() - began - self._mean_s) / 16
+                found = await asyncio.to_thread(_fetched, box, asked, result) if asked.fetch_files else {}
+                return make_answer(asked, result, found)
+        except asyncio.CancelledError:
+            status = "interrupted"
+            raise
+        finally:
+            seconds = time.monotonic() - began
+            self._ended[status] += 1
+            self._seconds += seconds
+            self._buckets.update(bound for bound in _BUCKETS_S if seconds <= bound)
+
+    def metrics(self) -> str:
+        """Return what was counted, in Prometheus' text format."""
+        total, running = self._ended.total(), min(self.taken, self._workers)
+        bounds = [*((f"{bound:g}", self._buckets[bound]) for bound in _BUCKETS_S), ("+Inf", total)]
+        lines = [
+            "# TYPE sandbox_runs_total counter",
+            *(f'sandbox_runs_total{{status="{name}"}} {count}' for name, count in sorted(self._ended.items())),
+            "# TYPE sandbox_run_seconds histogram",
+            *(f'sandbox_run_seconds_bucket{{le="{bound}"}} {count}' for bound, count in bounds),
+            f"sandbox_run_seconds_sum {self._seconds:.6f}",
+            f"sandbox_run_seconds_count {total}",
+            "# TYPE sandbox_running gauge",
+            f"sandbox_running {running}",
+            "# TYPE sandbox_waiting gauge",
+            f"sandbox_waiting {self.taken - running}",
+            "# TYPE sandbox_refused_total counter",
+            f"sandbox_refused_total {self._refused}",
+        ]
+        return "\n".join(lines) + "\n"
 
 
 def _fetched(box: Sandbox, asked: RunCode, result: ExecResult) -> dict[str, bytes]:

@@ -59,7 +59,8 @@ class Service:
         response = connection.getresponse()
         text = response.read()
         connection.close()
-        return response.status, dict(response.headers), json.loads(text)
+        plain = response.headers.get_content_type() == "text/plain"
+        return response.status, dict(response.headers), text.decode() if plain else json.loads(text)
 
     def run(self, **fields: object) -> dict[str, object]:
         status, _, answer = self.ask("/run_code", fields)
@@ -194,6 +195,7 @@ def test_a_wrong_request_is_422_with_a_reason(service: Service, body: object, de
 def test_nothing_but_health_and_ping_answers_without_the_token(service: Service) -> None:
     for token in (None, "wrong"):
         assert service.ask("/run_code", {"code": "1", "language": "python"}, token=token)[0] == 401
+        assert service.ask("/metrics", token=token)[0] == 401
         assert service.ask("/health", token=token)[2] == {"status": "ok"}
         assert service.ask("/v1/ping", token=token)[2] == "pong"
 
@@ -387,8 +389,11 @@ def test_under_load_everything_is_answered_once_and_who_does_not_fit_comes_back(
             each.start()
         for each in clients:
             each.join(100)
-        assert made.queue.taken == 0
+        text = str(made.ask("/metrics")[2])
     finally:
         made.stop()
     assert sorted(map(str, answers)) == sorted(f"{number}\n" for number in range(CLIENTS))
     assert refusals
+    assert f'sandbox_runs_total{{status="ok"}} {CLIENTS}' in text and f"sandbox_run_seconds_count {CLIENTS}" in text
+    assert f"sandbox_refused_total {len(refusals)}" in text
+    assert "sandbox_running 0" in text and "sandbox_waiting 0" in text
