@@ -14,12 +14,6 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from sandbox_kernel.util.late_import import import_late
-
-if sys.argv[1:2] == ["run"]:
-    # ``dataclasses`` imports it for what no run needs: 7 of the 113 ms of processor time until a run can begin.
-    import_late("inspect")
-
 from sandbox_kernel import __version__
 from sandbox_kernel.commands.shared import duration, make_env, make_secrets, megabytes, say
 from sandbox_kernel.errors import SandboxError

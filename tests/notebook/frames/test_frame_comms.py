@@ -138,7 +138,7 @@ def test_an_answer_comes_before_the_copy_of_the_files(
         SLIDER + "\nlabel = ipywidgets.Label()\nipywidgets.dlink((slider, 'value'), (label, 'value'), str)",
     )
     model = str(value_of(session, "slider.model_id")).strip("'")
-    order, kept = JailedWorker._copy_files, threading.Event()
+    order, kept = JailedWorker.keep_files, threading.Event()
 
     def copy(worker: JailedWorker) -> None:
         page.got.append({"type": "copy"})
@@ -146,7 +146,7 @@ def test_an_answer_comes_before_the_copy_of_the_files(
         kept.set()
 
     page.got.clear()
-    monkeypatch.setattr(JailedWorker, "_copy_files", copy)
+    monkeypatch.setattr(JailedWorker, "keep_files", copy)
     move(page, session, model, 9)
     assert kept.wait(60)
     assert [data["type"] for data in page.got] == ["comms", "comms", "done", "copy"]
