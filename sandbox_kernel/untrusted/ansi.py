@@ -184,7 +184,7 @@ class _Layout:
         if before > MAX_LINES:
             return ""
         kept = [f"{line}\n" for line in text.split("\n", MAX_LINES - before)[:-1]]
-        return "".join(kept) + f"[… more than {MAX_LINES} lines: the rest is not shown]\n"
+        return "".join(kept) + f"{END}[… more than {MAX_LINES} lines: the rest is not shown]\n"
 
     def _turned(self, stretch: re.Match[str]) -> str:
         self._turns += 1

@@ -24,6 +24,7 @@ from sandbox_kernel.untrusted.media import check_data_url
 from sandbox_kernel.untrusted.tex import MAX_LATEX, TAG, as_html, may_be_typeset
 
 MAX_HTML = 4 << 20
+MAX_ELEMENTS = 50_000
 #: Most places that the cells and columns of tables span together.
 MAX_SPANNED = 100_000
 
@@ -110,6 +111,9 @@ def clean_html(markup: str) -> tuple[str, tuple[str, ...]]:
         link_rel="noopener noreferrer nofollow",
         strip_comments=True,
     )
+    # nh3 adds elements to tables and writes a blank as six characters.
+    if len(cleaned) > 2 * MAX_HTML or cleaned.count("<") > 2 * MAX_ELEMENTS:
+        raise ContentRefused(f"it has more than {MAX_ELEMENTS} elements or {MAX_HTML >> 19} MB once it is written out")
     if cleaned.count("\n") > MAX_LINES:
         raise ContentRefused(f"it has more than {MAX_LINES} lines")
     if _spanned(cleaned) > MAX_SPANNED:

@@ -186,4 +186,7 @@ def test_lines_that_a_page_would_lay_out_for_seconds_are_left_out_and_counted() 
     stream = ColourFilter()
     parts = "".join(stream.feed(text[at : at + 65_536]) for at in range(0, len(text), 65_536)) + stream.close()
     assert parts.count("\n") == 100_001
-    assert parts.endswith("\n99\n[… more than 100000 lines: the rest is not shown]\n")
+    assert parts.endswith("\n99\n\x1b[0m[… more than 100000 lines: the rest is not shown]\n")
+    coloured = ColourFilter()
+    shown_last = coloured.feed("\x1b[97m" + "\n" * 100_001 + "\x1b[0m") + coloured.close()
+    assert shown_last.rindex("\x1b[0m") > shown_last.rindex("\x1b[97m")

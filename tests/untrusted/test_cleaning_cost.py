@@ -37,6 +37,12 @@ def test_html_that_would_take_a_parser_seconds_never_reaches_one(
         clean_html(markup)
 
 
+@pytest.mark.parametrize("markup", ["\xa0" * (2 << 20), "<table><td></table>" * 13_000])
+def test_html_that_grows_when_it_is_written_out_is_refused(markup: str) -> None:
+    with pytest.raises(ContentRefused, match="once it is written out"):
+        clean_html(markup)
+
+
 @pytest.mark.parametrize(
     ("markup", "shown"),
     [

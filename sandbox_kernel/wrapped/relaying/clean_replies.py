@@ -14,11 +14,14 @@ import msgspec
 from sandbox_kernel.notebook.render import PROMPT_MARK, name_of_program, told_apart
 from sandbox_kernel.receipt import unmarked
 from sandbox_kernel.session.code_answers import suggestions
+from sandbox_kernel.untrusted.json_value import size_of
 from sandbox_kernel.untrusted.sanitize import safe_text, sanitize_bundle, sanitize_docstring
 from sandbox_kernel.wrapped.relaying.clean_outputs import Count, MalformedMessage, Table, declared, error, line
 
 _MAX_PROMPT, _MAX_BANNER, _MAX_LINKS, _MAX_PAYLOADS, _MAX_EXPRESSIONS = 1000, 20_000, 20, 20, 100
 _MAX_HISTORY = 10_000
+#: The most characters of a history, and of all values of expressions: they are cleaned in one step.
+_MAX_TEXT = 1 << 20
 #: Names of exporters and lexers without a dot: the server imports what a dotted name says.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_+#-]{1,60}\Z")
 _LANGUAGE_FIELDS = {
@@ -127,6 +130,8 @@ def clean_reply(kind: str, content: Table, asked: CompletionRequest | None) -> T
             given = declared(content, _IsComplete)
             return {"status": given.status} | ({"indent": given.indent} if given.status == "incomplete" else {})
         case "history_reply":
+            if size_of(content.get("history")) > _MAX_TEXT:
+                return {"status": "ok", "history": []}
             kept = declared(content, _History).history[-_MAX_HISTORY:]
             return {"status": "ok", "history": [[session, number, _said(cell)] for session, number, cell in kept]}
         case "kernel_info_reply":
@@ -152,6 +157,8 @@ def _count(given: _Execute) -> Table:
 def _execute(given: _Execute) -> Table:
     pages = _valid((given.payload or [])[:_MAX_PAYLOADS], _Page)
     expressions = list((given.user_expressions or {}).items())[:_MAX_EXPRESSIONS]
+    while size_of(dict(expressions)) > _MAX_TEXT:
+        expressions.pop()
     return {
         "status": "ok",
         **_count(given),

@@ -76,6 +76,15 @@ def test_a_history_is_numbers_and_clean_text():
             clean_reply("history_reply", {"status": "ok", "history": wrong}, None)
 
 
+def test_what_is_cleaned_in_one_step_is_bounded_as_a_whole():
+    long = "x" * (600 << 10)
+    assert clean_reply("history_reply", {"status": "ok", "history": [[1, 2, long]] * 2}, None)["history"] == []
+    assert clean_reply("history_reply", {"status": "ok", "history": [[1, 2, long]]}, None)["history"]
+    values = {name: {"status": "ok", "data": {"text/plain": long}, "metadata": {}} for name in "ab"}
+    reply = clean_reply("execute_reply", {"status": "ok", "execution_count": 1, "user_expressions": values}, None)
+    assert list(reply["user_expressions"]) == ["a"]
+
+
 def test_help_links_are_web_addresses():
     links = [{"text": "R", "url": "https://r-project.org"}, {"text": "x", "url": "javascript:alert(1)"}]
     reply = clean_reply("kernel_info_reply", {**INFO, "help_links": links}, None)
