@@ -27,7 +27,7 @@ from typing import Any
 
 from sandbox_kernel.errors import InvalidRequest, SandboxError, SessionError
 from sandbox_kernel.model import Language, Note, notes
-from sandbox_kernel.util.own_folder import LockedFolder, cache_root, remove_oldest
+from sandbox_kernel.util.own_folder import MOST_BYTES, LockedFolder, cache_root, held_in, remove_oldest
 
 _LAST, _EARLIER = "last", "earlier"
 #: The end of the name of a file that is being written (``session/saved_file.py``).
@@ -203,7 +203,11 @@ class Autosaver:
                 if not hasattr(session, "save") or self._saved.get(key) == state:
                     continue
                 try:
-                    session.save(self._known().place(language, name))
+                    place = self._known().place(language, name)
+                    session.save(place)
+                    if held_in(os.path.dirname(place)) > MOST_BYTES:
+                        os.unlink(place)
+                        raise SessionError(f"the states are larger than the {MOST_BYTES >> 20} MB that autosave keeps")
                     self._saved[key] = state
                 except (SandboxError, OSError) as error:
                     note = notes.not_autosaved(error)

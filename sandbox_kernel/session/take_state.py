@@ -1,8 +1,8 @@
 """Copies the state of a session out of its jail into sealed memory of the host, to save it or to start another with it.
 
-The worker is not trusted: what it writes is bounded by the session's memory limit, and only a jail makes variables of
-it. The variables of a Python session, and the memory of a WebAssembly guest, come through a pipe, which needs no room
-in the work folder and no memory of the jail.
+The worker is not trusted: what it writes is bounded, and only a jail makes variables of it. The variables of a Python
+session come through a pipe, which needs no room in the work folder and no memory of the jail; a WebAssembly guest's
+worker writes its memory itself.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def take_state(worker: JailedWorker) -> State:
         size, elapsed = None, 0.0
     if not isinstance(size, int) or not 0 < size <= MOST_MEMORY or size != len(memory):
         why = one_line(str(answer.get("problem") or "it is not what the worker said"), 300)
-        raise SessionError(f"the session's memory could not be written: {why}; restart the session and try again")
+        raise SessionError(f"the session's memory could not be written: {why}; try a larger disk_mb")
     return State(memory, elapsed, files_of(worker.jail))
 
 

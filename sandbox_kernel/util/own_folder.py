@@ -272,6 +272,16 @@ class LockedFolder:
             self._lock_fd = -1
 
 
+def held_in(path: str) -> int:
+    """Return the bytes of all files below a folder; one that goes meanwhile counts nothing."""
+    held = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(OSError):
+                held += os.lstat(os.path.join(folder, name)).st_size
+    return held
+
+
 def remove_oldest(root: str, keep: str) -> None:
     """Remove what is beyond the limits and in no use, the longest unused first."""
     with contextlib.suppress(OSError):
@@ -279,8 +289,7 @@ def remove_oldest(root: str, keep: str) -> None:
             known = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.path) for entry in scan if entry.is_dir()]
         held = 0
         for number, (_, path) in enumerate(sorted(known, reverse=True), 1):
-            files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
-            held += sum(os.lstat(file).st_size for file in files)
+            held += held_in(path)
             if path != keep and (number > MOST_KEPT or held > MOST_BYTES):
                 taken = LockedFolder.take(path, make=True)
                 if taken is not None:

@@ -187,6 +187,19 @@ def test_what_could_not_be_saved_is_said_once_and_tried_again(autosaver: Autosav
     assert session.saves == 1
 
 
+def test_states_beyond_the_bound_are_not_kept_which_is_said(
+    autosaver: Autosaver, session: Kept, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sandbox_kernel.notebook.autosave.MOST_BYTES", 1)
+    autosaver.save()
+    assert session.saves == 1 and autosaver.news() == ()
+    session.cells = 10  # two bytes
+    autosaver.save()
+    (note,) = autosaver.news()
+    assert "larger than" in note
+    assert not [path for path in tmp_path.rglob("python*") if path.is_file()]
+
+
 def test_the_state_of_an_earlier_kernel_is_offered_once(autosaver: Autosaver, session: Kept) -> None:
     assert autosaver.news() == ()
     autosaver.save()

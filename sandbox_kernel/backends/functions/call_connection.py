@@ -278,7 +278,7 @@ class CallConnection:
             self._write(_error("ValueError", _NO_STREAM))
             return True
         items = stream.items
-        stream.owner, stream.future, stream.answered = self, None, False
+        stream.future, stream.answered = None, False
         return self._run(
             stream,
             lambda: anext(items) if isinstance(items, AsyncIterator) else next(items),  # type: ignore[arg-type]

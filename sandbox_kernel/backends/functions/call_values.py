@@ -114,7 +114,8 @@ def load(data: bytes) -> CallMessage:
 
 
 _SHORT = reprlib.Repr()
-_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = _SHORT.maxstring = _SHORT.maxother = 200
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 20
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 200, 200
 
 
 def shortened(value: object, most: int = 200) -> object:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
+import msgspec.inspect as kinds
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import FunctionLimits, quoted
@@ -30,6 +31,12 @@ MAX_FUNCTIONS, MAX_NAME = 500, 64
 #: A name with its modules, and texts, in which nothing is a name.
 _MODULES = re.compile(r"'[^']*'|\"[^\"]*\"|(?:(?:[A-Za-z_]\w*|<locals>)\.)+([A-Za-z_]\w*)")
 
+#: What a program can send, as msgspec calls it; what holds more of these is looked into.
+_PLAIN = (
+    kinds.AnyType, kinds.NoneType, kinds.BoolType, kinds.IntType, kinds.FloatType, kinds.StrType, kinds.BytesType,
+    kinds.EnumType, kinds.LiteralType,
+)  # fmt: skip
+
 
 def convert(value: object, hint: object) -> object:
     """Return an argument as its type hint says: a list as a tuple, a value as a member. Raises ``TypeError``."""
@@ -37,7 +44,7 @@ def convert(value: object, hint: object) -> object:
     for arm in arms:
         try:
             # Text is no base64 here: bytes are sent as bytes.
-            return msgspec.convert(value, arm, builtin_types=(bytes,), str_keys=True)
+            return msgspec.convert(value, arm, builtin_types=(bytes,))
         except (msgspec.ValidationError, TypeError) as error:
             if len(arms) == 1:
                 raise TypeError(str(error)) from None
@@ -55,17 +62,26 @@ def _arms(hint: object) -> tuple[typing.Any, ...]:
 def check_hint(hint: object) -> None:
     """Raise ``TypeError`` for a hint that no JSON value can meet."""
     try:
-        for arm in _arms(hint):
-            msgspec.json.schema(arm, schema_hook=_schema)
+        todo, seen = [kinds.type_info(arm) for arm in _arms(hint)], set[int]()
+        while todo:
+            kind: typing.Any = todo.pop()
+            if id(kind) in seen or isinstance(kind, _PLAIN):
+                continue
+            seen.add(id(kind))
+            if isinstance(kind, kinds.TypedDictType):
+                todo += [each.type for each in kind.fields]
+            elif isinstance(kind, kinds.DictType) and isinstance(kind.key_type, kinds.StrType | kinds.AnyType):
+                todo.append(kind.value_type)
+            elif isinstance(kind, kinds.TupleType):
+                todo += kind.item_types
+            elif isinstance(kind, kinds.UnionType):
+                todo += kind.types
+            elif isinstance(kind, kinds.CollectionType):
+                todo.append(kind.item_type)
+            elif not isinstance(kind, kinds.CustomType) or kind.cls is not object:
+                raise TypeError  # a class of the host: its code would run with what a program sends
     except TypeError:
         raise TypeError(f"{hint_text(hint)} cannot be sent by a program; use JSON types or bytes") from None
-
-
-def _schema(kind: type) -> dict[str, object]:
-    """Any value is an ``object``; of other classes msgspec knows nothing."""
-    if kind is not object:
-        raise NotImplementedError
-    return {"title": "any value"}
 
 
 def hint_text(hint: object) -> str:

@@ -229,6 +229,7 @@ class _Saving:
     def write(self, variables: Dict[str, Any], into: Any, numbers: Dict[str, Any], cells: List[str]) -> Dict[str, Any]:
         """Write all variables that can be stored, when all of them are pickled, and the state of random numbers."""
         lost = dict(self._order["lost"])
+        process = surroundings(self._order["folder"], self._order["rights"])  # before code of the variables runs
         for name, value in variables.items():
             if name not in lost:
                 self._begin(name)
@@ -251,7 +252,6 @@ class _Saving:
         pickler.dump(numbers)
         lost.update(only_there(cells))
         report = {"stored": list(stored), "lost": lost, "changed": changed_values(stored)}
-        process = surroundings(self._order["folder"], self._order["rights"])
         parts: List[Any] = [out.getbuffer(), *(buffer.raw() for buffer in buffers)]
         sizes = [part.nbytes for part in parts]
         line = _dumps({"version": VERSION, "parts": sizes, "process": process, **report}).encode() + b"\n"

@@ -280,7 +280,10 @@ class WasmPythonEngine(CellEngine):
         """See ``CellEngine``; ``image`` writes the session's memory to the descriptor that came with it."""
         if what == "image":
             target = self.worker.channel.take_descriptor()
-            return self._release() or {**write_memory(self.memory, self.store, target), "elapsed_s": 0.0}
+            still_open = self._release()
+            if still_open and target is not None:
+                os.close(target)
+            return still_open or {**write_memory(self.memory, self.store, target), "elapsed_s": 0.0}
         self._call("ask", what, code, position)
         answer = self.told.get("answer")
         return answer if isinstance(answer, dict) else {}

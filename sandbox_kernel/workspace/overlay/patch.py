@@ -76,6 +76,8 @@ def make_patch(before: Rooted, after: Rooted, entries: Mapping[str, Kept], *, bi
     left_out: list[str] = []
     size, effort = 0, DiffEffort()
     for path, kept in sorted(entries.items()):
+        if left_out and not binary:
+            break  # cut here: nothing further is read
         sides = _sides(before, after, kept, most_file)
         part = _parts(path, sides, effort, binary) if size < most else None
         if part is None and not binary:

@@ -330,6 +330,15 @@ def test_a_stream_that_a_limit_cuts_is_written_down_as_an_error() -> None:
         assert (call.outcome, call.error) == ("error", "the limit of 4096 bytes for host functions is reached")
 
 
+def test_reading_a_stream_over_another_connection_makes_no_room_for_more() -> None:
+    with serving(rows=itertools.count) as server:
+        one, other = Caller(server.hatch), Caller(server.hatch)
+        with pytest.raises(HostError, match="unfinished streams"):
+            for _ in range(call_connection.MAX_STREAMS + 1):
+                answer, _ = one.ask({"call": "rows"})
+                other.ask({"next": answer["stream"]})
+
+
 def test_a_stream_is_read_by_any_thread_and_never_mistaken_for_another() -> None:
     with serving(letters=lambda: iter("abcd"), numbers=lambda: iter([1, 2])) as server:
         one, other = Caller(server.hatch), Caller(server.hatch)

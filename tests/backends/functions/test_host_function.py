@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import datetime
 import enum
 import functools
@@ -164,8 +165,6 @@ UserId = NewType("UserId", int)
         (set[str], ["a", "a"], {"a"}),
         (frozenset[int], [1], frozenset({1})),
         (dict[str, int], {"a": 1}, {"a": 1}),
-        (dict[int, object], {"1": {"a": None}}, {1: {"a": None}}),
-        (datetime.date, "2026-11-18", datetime.date(2026, 11, 18)),
         (Mapping[str, list[int]], {"a": [1]}, {"a": [1]}),
         (int | None, None, None),
         (str | bytes, b"a", b"a"),
@@ -207,7 +206,17 @@ def test_a_value_that_does_not_meet_its_hint_is_refused_in_words(hint: object, v
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("hint", [Path, Callable[[], int], list[Path], complex, dict[str, str | bytes]])
+@dataclasses.dataclass
+class Built:
+    """Its code would run on the host, with what a program sends, before the call is counted."""
+
+    text: str
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [Path, Callable[[], int], list[Path], complex, dict[str, str | bytes], Built, dict[int, str], list[datetime.date]],
+)
 def test_a_hint_that_no_program_can_meet_is_an_error_at_once(hint: object) -> None:
     with pytest.raises(TypeError, match="cannot be sent by a program"):
         check_hint(hint)

@@ -81,7 +81,8 @@ HOSTILE: dict[str, str | bytes] = {
 @pytest.mark.slow
 def test_runs_and_sessions_import_the_wheels_and_other_sandboxes_do_not(tmp_path: Path) -> None:
     (tmp_path / "tinything-1.0-py3-none-any.whl").write_bytes(wheel())
-    made(tmp_path, {"lazy/__init__.py": "", "lazy/late.py": "x = 5", "lazy/words.txt": "data", "bad.py": "1 / 0"})
+    made(tmp_path, {"lazy/__init__.py": "", "lazy/late.py": "x = 5", "lazy/words.txt": "data", "bad.py": "1 / 0",
+                    "spaced/inner/deep.py": "y = 6"})  # fmt: skip
     made(tmp_path, HOSTILE, "hostile-1.0-py3-none-any.whl")
     (tmp_path / "broken-1.0-py3-none-any.whl").write_bytes(b"PK\3\4" + bytes(1000))
     code = (
@@ -93,6 +94,8 @@ def test_runs_and_sessions_import_the_wheels_and_other_sandboxes_do_not(tmp_path
         result = box.run(code)
         expected = "42 5 1.0 data\n/wheels/tinything-1.0-py3-none-any.whl/tinything/__init__.py []\n"
         assert (result.status, result.stdout) == (Status.OK, expected), result.stderr
+        assert box.run("import spaced.inner.deep as deep; print(deep.y)").stdout == "6\n"
+        assert "broken-1.0-py3-none-any.whl is damaged" in result.stderr
         assert box.run("import bad").status is Status.FAILED
         assert "ModuleNotFoundError" in box.run("import thing").stderr
         with box.session("python") as session:

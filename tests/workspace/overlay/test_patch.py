@@ -144,3 +144,13 @@ def test_what_difflib_looks_at_is_counted_exactly(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(making, "MOST_LOOKS", looks)
     # Three lines, of which the second is equal: once all three, then the one before it, and the one after it.
     assert making.DiffEffort().suffices(["a\n", "b\n", "c\n"], ["x\n", "b\n", "y\n"]) is quick
+
+
+def test_nothing_is_read_beyond_the_end_of_a_patch(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, sides = [], making._sides
+    monkeypatch.setattr(making, "MOST_PATCH", 3000)
+    monkeypatch.setattr(making, "_sides", lambda *given: read.append(given[2].entry.path) or sides(*given))
+    with Sandbox(here=project) as box:
+        assert box.run("for n in range(9): open(f'{n}.txt', 'w').write('line\\n' * 200)").ok
+        assert "cut here" in box.patch()
+    assert 1 < len(read) < 9

@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import time
+import zipimport
 from types import ModuleType
 
 #: Modules that programs often import; they are in the image already.
@@ -55,8 +56,19 @@ def wake(argv: list[str], environ: dict[str, str]) -> None:
     sys.argv[:] = argv[1:] or [""]
     sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(":") if place]
     # The packages of the sandbox; last, so that none takes the place of a module of Python itself.
-    if os.path.isdir("/wheels"):
-        sys.path += [f"/wheels/{name}" for name in sorted(os.listdir("/wheels")) if name.endswith(".whl")]
+    for name in sorted(os.listdir("/wheels")) if os.path.isdir("/wheels") else ():
+        if not name.endswith(".whl"):
+            continue
+        try:
+            files = zipimport.zipimporter(f"/wheels/{name}")._files  # type: ignore[attr-defined]
+        except zipimport.ZipImportError:
+            print(f"the wheel {name} is damaged; download it again", file=sys.stderr)
+            continue
+        # zipimport knows a package without __init__.py by the entry of its folder, which many wheels leave out.
+        for path in [*files]:
+            for at in (at for at, sign in enumerate(path) if sign == "/"):
+                files.setdefault(path[: at + 1], None)
+        sys.path.append(f"/wheels/{name}")
 
 
 def program() -> None:
