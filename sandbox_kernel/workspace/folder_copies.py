@@ -27,6 +27,12 @@ from sandbox_kernel.workspace.tree.walk import MOUNT, SYMLINK, Entry, WalkLimits
 
 #: File times have the resolution of the kernel's clock: a younger file can change and keep its time.
 _CLOCK_STEP_NS = 50_000_000
+#: How long folders that nobody may look into are opened, one level after the other.
+_OPENING_NS = 5_000_000_000
+#: Seconds that a restore may take: processes that earlier cells left running can make it endless.
+RESTORE_S = 20.0
+#: About what an entry takes beside its content, and its path by letter.
+_ENTRY, _LETTER = 500, 4
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -101,9 +107,11 @@ class FolderCopies:
         return compare_layers(LayerView(self._project, first.entries), LayerView(self._project, second.entries))
 
     def held(self) -> int:
-        """Return the bytes of all copies; content that copies share counts once."""
-        every = (entry.data for each in self._copies.values() for entry in each.entries.values() if entry.data)
-        return sum({id(data): len(data) for data in every}.values())
+        """Return about how many bytes all copies take; entries and contents that copies share count once."""
+        every = {id(entry): entry for each in self._copies.values() for entry in each.entries.values()}
+        contents = {id(entry.data): len(entry.data) for entry in every.values() if entry.data}
+        paths = sum(len(entry.path) + len(entry.target or "") for entry in every.values())
+        return _ENTRY * len(every) + _LETTER * paths + sum(contents.values())
 
     def restore(self, cell: int) -> str:
         """Restore the folder as it was after a cell. Returns an empty string, or why it could not be restored."""
@@ -112,7 +120,7 @@ class FolderCopies:
             return copy.problem
         try:
             self._put_back(copy)
-        except (SandboxError, OSError) as error:
+        except (TooMuch, SandboxError, OSError) as error:
             return f"they could not all be restored: {error}"
         finally:
             self._last = copy
@@ -122,7 +130,7 @@ class FolderCopies:
         """Return the copy of a cell; one with a problem when there is none."""
         return self._copies.get(cell) or FolderCopy(problem="no copy of them was kept")
 
-    def _read(self, copy: FolderCopy) -> None:
+    def _read(self, copy: FolderCopy, tries: int = 33) -> None:
         size = 0
         copy.mode = os.fstat(self._source.fileno()).st_mode & 0o7777
         walk = self._source.walk(self.limits)
@@ -131,13 +139,24 @@ class FolderCopies:
                 size += entry.size
                 if size > self.most_copy_bytes:
                     raise TooMuch(f"they are larger than {self.most_copy_bytes >> 20} MB")
-                entry = entry._replace(data=self._content(entry, copy))
+                data = self._content(entry, copy)
+                size += max(0, len(data) - entry.size)  # it may have grown since
+                if size > self.most_copy_bytes:
+                    raise TooMuch(f"they are larger than {self.most_copy_bytes >> 20} MB")
+                entry = entry._replace(data=data)
+            known = self._last.entries.get(entry.path)
+            if known is not None and known == entry:
+                entry = known  # copies share what did not change
             copy.entries[entry.path] = self._seen(entry)
-        for path, why in walk.unseen.items():
-            if why == "unreadable" and path and self._open_up(path):
-                copy.entries = {}
-                self._read(copy)
-                return
+        closed = [path for path, why in walk.unseen.items() if why == "unreadable" and path]
+        # As often as folders may be nested: a process that goes on can close them again and again.
+        if tries and time.time_ns() - copy.taken_ns < _OPENING_NS and sum(map(self._open_up, closed)):
+            copy.entries = {}
+            self._read(copy, tries - 1)
+            return
+        for why in walk.unseen.values():
+            if why == "unreadable":
+                raise TooMuch("some of them cannot be read")
             if why == "depth":
                 raise TooMuch(f"they are nested more than {self.limits.depth} folders deep")
             if why != MOUNT:
@@ -178,6 +197,7 @@ class FolderCopies:
 
     def _put_back(self, copy: FolderCopy) -> None:
         """Make the folder what the copy says. A file that is there is written in place: descriptors stay valid."""
+        deadline = time.monotonic() + RESTORE_S
         os.fchmod(self._box.fileno(), 0o700)
         inside: dict[str, dict[str, Entry]] = {"": {}}
         for path, entry in copy.entries.items():
@@ -187,9 +207,11 @@ class FolderCopies:
             wanted = inside.get(folder, {})
             with in_folder(self._box.fileno(), tuple(folder.split("/")) if folder else (), SCAN) as fd:
                 for name in os.listdir(fd):
+                    if (left := deadline - time.monotonic()) <= 0:
+                        raise OSError(f"it took more than {RESTORE_S:g} s")
                     kind = type_name(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
                     if name not in wanted or wanted[name].type != kind:
-                        self._box.take_away((*folder.split("/"), name) if folder else (name,))
+                        self._box.take_away((*folder.split("/"), name) if folder else (name,), left)
             for entry in wanted.values():
                 self._put(entry, copy, made)
         # Folders last, deepest first: what is put into them changes their times.
@@ -208,14 +230,17 @@ class FolderCopies:
         elif entry.is_file and entry.inode in made and there is None:
             with in_folder(self._box.fileno(), made[entry.inode].names[:-1]) as source:
                 with in_folder(self._box.fileno(), entry.names[:-1]) as folder, as_owner_of(folder):
-                    os.link(made[entry.inode].name, entry.name, src_dir_fd=source, dst_dir_fd=folder)
+                    os.link(
+                        made[entry.inode].name, entry.name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False
+                    )
         elif entry.is_file:
             made[entry.inode] = entry
-            if not copy.still_has(there):
-                if there is not None:
-                    self._set_mode(entry, 0o600)
+            if there is not None:
+                self._set_mode(entry, 0o600)
+            # Times tell nothing here: a page of a mapping that was read first is written without a new time.
+            if there is None or there.size != entry.size or self._box.read(entry.names) != entry.data:
                 self._box.put(entry, in_place=True)
-                self._finish(entry)
+            self._finish(entry)
 
     def _finish(self, entry: Entry) -> None:
         self._set_mode(entry, entry.mode)

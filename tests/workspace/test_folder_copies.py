@@ -11,7 +11,7 @@ import pytest
 from sandbox_kernel.workspace import folder_copies
 from sandbox_kernel.workspace.folder_copies import FolderCopies
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import WalkLimits
+from sandbox_kernel.workspace.tree.walk import Entry, WalkLimits
 
 
 class Folder(FolderCopies):
@@ -202,17 +202,17 @@ def test_going_back_forgets_nothing_so_that_one_can_go_forward_again(folder: Fol
 def test_what_copies_share_is_counted_once_also_after_going_back(folder: Folder) -> None:
     def held(cell: int, others: tuple[int, ...]) -> int:
         folder.take(cell, others)
-        return folder.held() - 2
+        return folder.held() // 1_000_000
 
     file = Path(folder.root) / "new"
-    file.write_bytes(bytes(1000))
-    assert held(1, ()) == 1000
-    assert held(2, (1,)) == 1000
+    file.write_bytes(bytes(2_000_000))
+    assert held(1, ()) == 2
+    assert held(2, (1,)) == 2
     folder.restore(1)
-    assert held(3, (1, 2)) == 1000, "read again, and found to be the same"
-    file.write_bytes(bytes(500))
-    assert held(4, (1, 2, 3)) == 1500
-    assert held(5, (4,)) == 500
+    assert held(3, (1, 2)) == 2, "read again, and found to be the same"
+    file.write_bytes(bytes(1_000_000))
+    assert held(4, (1, 2, 3)) == 3
+    assert held(5, (4,)) == 1
 
 
 def test_two_copies_differ_by_files_and_lines(folder: Folder) -> None:
@@ -223,3 +223,61 @@ def test_two_copies_differ_by_files_and_lines(folder: Folder) -> None:
     found, problem = folder.compare(1, 2)
     assert [(each.path, each.kind) for each in found] == [("a", "modified"), ("d/b", "deleted")]
     assert "-a\n+c" in found[0].patch and problem == ""
+
+
+def test_a_link_that_takes_the_place_of_a_file_while_it_is_restored_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("the user's")
+    root = tmp_path / "box"
+    root.mkdir()
+    (root / "a").write_text("a")
+    os.link(root / "a", root / "zz")
+    folder = Folder(root)
+    assert folder.copy(1) == ""
+    (root / "zz").unlink()
+    finish = FolderCopies._finish
+
+    def exchange(self: FolderCopies, entry: Entry) -> None:
+        finish(self, entry)
+        if entry.path == "a":
+            (root / "a").unlink()
+            (root / "a").symlink_to(outside)
+
+    monkeypatch.setattr(FolderCopies, "_finish", exchange)
+    folder.restore(1)
+    assert outside.stat().st_nlink == 1 and (root / "zz").is_symlink()
+
+
+def test_what_was_written_without_a_new_time_is_restored(folder: Folder) -> None:
+    path = Path(folder.root, "a")
+    before = path.stat()
+    assert folder.copy(1) == ""
+    path.write_text("b")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert folder.restore(1) == "" and path.read_text() == "a"
+
+
+def test_a_file_that_grows_while_it_is_read_counts_as_it_was_read(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FolderCopies, "_content", lambda self, entry, copy: b"x" * (20 << 20))
+    assert "larger than 32 MB" in folder.copy(1)
+    assert folder.held() < 1 << 20
+
+
+def test_names_count_and_copies_share_what_did_not_change(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folder.copy(1) == ""
+    once = folder.held()
+    assert folder.copy(2) == "" and folder.held() == once
+    monkeypatch.setattr(FolderCopies, "most_bytes", once + 1000)
+    for number in range(9):
+        Path(folder.root, "n" * 200 + str(number)).write_text("")
+    assert folder.copy(3) == "" and folder.copy_of(1).problem
+
+
+def test_a_restore_that_cannot_be_done_in_time_says_so(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folder.copy(1) == ""
+    monkeypatch.setattr(folder_copies, "RESTORE_S", -1.0)
+    assert "took more than" in folder.restore(1)

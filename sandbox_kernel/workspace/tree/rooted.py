@@ -280,12 +280,12 @@ class Rooted:
             return False
         return True
 
-    def take_away(self, path: str | Names) -> None:
+    def take_away(self, path: str | Names, seconds: float = REMOVAL_SECONDS) -> None:
         """Remove what is at a path, with everything in it; nothing there is as well."""
         if self.look(path) is not None:
-            self.remove(path, tree=True)
+            self.remove(path, tree=True, seconds=seconds)
 
-    def remove(self, path: str | Names, *, tree: bool = False) -> None:
+    def remove(self, path: str | Names, *, tree: bool = False, seconds: float = REMOVAL_SECONDS) -> None:
         """Remove a file, a link (not its target) or an empty folder; with ``tree`` also a folder with content."""
         names = names_beneath(path, folder=True)
         if not names:
@@ -295,7 +295,7 @@ class Rooted:
             if not stat.S_ISDIR(status.st_mode):
                 os.unlink(names[-1], dir_fd=folder)
             elif tree:
-                remove_tree(folder, names[-1], REMOVAL_SECONDS)
+                remove_tree(folder, names[-1], seconds)
             else:
                 os.rmdir(names[-1], dir_fd=folder)
 
