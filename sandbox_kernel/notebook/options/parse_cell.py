@@ -162,10 +162,12 @@ def _language(word: str, known: Language | None, commands: tuple[str, ...]) -> L
     try:
         return Language.parse(short(word))
     except InvalidRequest:
+        near = _meant(word)
+        if not near and not commands:
+            raise
         what = "neither a command nor a language" if commands else "not a language"
-        near, lists = _meant(word), f"commands: {', '.join(commands)}; " if commands else ""
-        hint = f"did you mean {near}?" if near else f"{lists}languages: {', '.join(Language)}"
-        raise InvalidRequest(f"{short(word)!r} is {what}; {hint}") from None
+        lists = f"commands: {', '.join(commands)}; languages: {', '.join(Language)}"
+        raise InvalidRequest(f"{short(word)!r} is {what}; {f'did you mean {near}?' if near else lists}") from None
 
 
 def _meant(word: str) -> str:

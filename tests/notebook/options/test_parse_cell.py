@@ -156,7 +156,7 @@ def test_what_words_writes_the_parser_reads_back():
         ("undo", "'undo' is not a language; did you mean %sandbox undo?"),
         ("--undo", "unknown option '--undo'; did you mean %sandbox undo?"),
         ("--rust", "unknown option '--rust'; did you mean rust?"),
-        ("klingon", "'klingon' is not a language; languages: python"),
+        ("klingon", "unsupported language 'klingon'; expected one of: python"),
         ("python rust", "'rust' is one word too many: the language is already python"),
         ("--stdin 'open", "no closing quotation; close the quote"),
         ("rust --session a", "rust has no sessions"),
@@ -325,7 +325,7 @@ def test_line_commands_are_read(line, expected):
         ("--restart", "unknown option '--restart'; did you mean %sandbox restart?"),
         ("redo 0", "%sandbox redo '0' must be a whole number from 1 upwards"),
         ("checkout", "%sandbox checkout needs a name"),
-        ("tree 3", "'3' is not a language"),
+        ("tree 3", "unsupported language '3'"),
         ("restart rust --session a", "runs fresh"),
     ],
 )
