@@ -42,7 +42,6 @@ WAYS_OUT = [
     '<span style="vertical-align:999px;line-height:0">',
     '<div class="jp-SandboxReceipt" id="receipt" data-tone="good">',
     '<div style="width:9999px;height:10px;display:inline-block">',
-    "<style>div{position:absolute;left:-99px;top:-99px;z-index:9}span{margin:-99px;color:red}</style>",
 ]
 #: Everything that is drawn left of a frame's line and belongs to the frame.
 OUTSIDE = """(frame) => {
