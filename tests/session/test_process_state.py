@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel import Sandbox, SandboxPolicy
+from sandbox_kernel.guest.python import process_state
 from sandbox_kernel.session.python_state import PythonSession
 
 #: A change of a cell, and what to look at in the session and in a fork of it.
@@ -169,3 +170,9 @@ def test_an_object_that_cannot_even_be_looked_at_is_lost_alone(session: PythonSe
     with session.fork() as other:
         assert {"Proxy", "proxy", "sys.modules"} == set(other.restored.lost), other.restored
         assert run(other, "x, mine()") == "([1], [1])"
+
+
+def test_packages_of_an_environment_below_tmp_are_there_for_every_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_state, "_INSTALLED", ("/tmp/clone/.venv/",))
+    assert process_state.lasts("/tmp/clone/.venv/lib/pandas/__init__.py", "/box")
+    assert not process_state.lasts("/tmp/mine.py", "/box")

@@ -25,6 +25,8 @@ _TEMPORARY = os.environ.get("TMPDIR", "/tmp")
 _beginning_files: List[str] = []
 #: Places whose files go with the session.
 _OF_THIS_SESSION = ("/tmp/", "/dev/", "/proc/", "/run/")
+#: Where the interpreter and its packages are: the same in every session, also in an environment below /tmp.
+_INSTALLED = tuple(os.path.realpath(place) + "/" for place in (sys.prefix, sys.base_prefix, *_PATH) if place)
 _PROXIES = ("_proxy", "_PROXY")
 _MAIN = "__main__"
 _OURS = __name__.partition(".")[0]
@@ -48,7 +50,7 @@ def _temporary_files() -> List[str]:
 def lasts(place: str, folder: str) -> bool:
     """Whether another session has a path too: files of the work folder, ``folder``, are saved, others in /tmp not."""
     real = os.path.realpath(place) + "/"
-    return real.startswith(os.path.realpath(folder) + "/") or not real.startswith(_OF_THIS_SESSION)
+    return real.startswith((os.path.realpath(folder) + "/", *_INSTALLED)) or not real.startswith(_OF_THIS_SESSION)
 
 
 def can_import(module: str, folder: str) -> bool:
