@@ -27,8 +27,8 @@ from sandbox_kernel.workspace.tree.walk import MOUNT, SYMLINK, Entry, WalkLimits
 
 #: File times have the resolution of the kernel's clock: a younger file can change and keep its time.
 _CLOCK_STEP_NS = 50_000_000
-#: How long folders that nobody may look into are opened, one level after the other.
-_OPENING_NS = 5_000_000_000
+#: Seconds in which folders that nobody may look into are opened, one level after the other.
+_OPENING_S = 5.0
 #: Seconds that a restore may take: processes that earlier cells left running can make it endless.
 RESTORE_S = 20.0
 #: About what an entry takes beside its content, and its path by letter.
@@ -76,6 +76,7 @@ class FolderCopies:
         #: The copy that was taken or restored last.
         self._last = FolderCopy()
         self._tells = tells_who_writes(box.fileno())
+        self._open_until = 0.0
 
     def close(self) -> None:
         """Close the descriptor of the folder."""
@@ -84,6 +85,7 @@ class FolderCopies:
     def take(self, cell: int, others: Collection[int]) -> None:
         """Copy the folder for the checkpoint of a cell, and delete the copies of all others but ``others``."""
         copy = FolderCopy(time.time_ns())
+        self._open_until = time.monotonic() + _OPENING_S
         try:
             self._read(copy)
         except TooMuch as error:
@@ -149,8 +151,8 @@ class FolderCopies:
                 entry = known  # copies share what did not change
             copy.entries[entry.path] = self._seen(entry)
         closed = [path for path, why in walk.unseen.items() if why == "unreadable" and path]
-        # As often as folders may be nested: a process that goes on can close them again and again.
-        if tries and time.time_ns() - copy.taken_ns < _OPENING_NS and sum(map(self._open_up, closed)):
+        # As often as folders may be nested, and for a time: a process that goes on can close them again and again.
+        if tries and time.monotonic() < self._open_until and sum(map(self._open_up, closed)):
             copy.entries = {}
             self._read(copy, tries - 1)
             return
