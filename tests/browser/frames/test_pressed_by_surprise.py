@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Download, FrameLocator, expect
+from playwright.sync_api import Download, FloatRect, FrameLocator, Locator, expect
 
 from tests.browser.lab_page import LabPage, code_cell, notebook_of
 
@@ -46,6 +46,17 @@ def inner(lab: LabPage, index: int) -> FrameLocator:
     return lab.output(index).frame_locator("iframe").frame_locator("iframe")
 
 
+def places_at_rest(*elements: Locator) -> list[FloatRect]:
+    """Where the elements stand once nothing moves them any more: a page that was just scrolled may still grow."""
+    before: list[FloatRect | None] = []
+    while True:
+        found = [element.bounding_box() for element in elements]
+        if found == before:
+            return [place for place in found if place is not None]
+        before = found
+        elements[0].evaluate(TWO_PICTURES)
+
+
 def run_cell(lab: LabPage, name: str, source: str) -> None:
     lab.server.write_notebook(name, notebook_of(code_cell(source), kernel="sandbox"))
     lab.open(name)
@@ -59,8 +70,7 @@ def test_one_click_in_a_frame_that_shrinks_presses_no_button_below_it(lab: LabPa
     button = lab.cell(0).get_by_role("button", name="Allow for this session: evil.example")
     button.scroll_into_view_if_needed()
     expect(button).to_be_enabled()
-    there, frame = button.bounding_box(), area.bounding_box()
-    assert there and frame
+    there, frame = places_at_rest(button, area)
     x, y = there["x"] + there["width"] / 2, there["y"] + there["height"] / 2 - (frame["height"] - 24)
     assert frame["y"] < y < frame["y"] + frame["height"]
     lab.page.mouse.move(x - 20, y)
