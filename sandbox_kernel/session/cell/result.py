@@ -122,8 +122,6 @@ def make_result(
     found = list(told)
     if shown.dropped:
         found.append(notes.displays_dropped(shown.dropped))
-    if shown.late:
-        found.append(notes.displays_late(shown.late))
     if end.oom_kills and end.how is Ending.DONE:
         found.append(notes.child_out_of_memory())
     if done is not None and done.unsaved:

@@ -221,8 +221,6 @@ class Cell(WatchLoop):
 
     def _send(self) -> None:
         live = self.live
-        for frame in live.background.take_strays():
-            self.displays.show(frame)
         live.cell_id += 1
         message: Run = {"op": "run", "id": live.cell_id, "code": str(self.request.code)}
         if self.request.number is not None:

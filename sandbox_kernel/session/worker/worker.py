@@ -146,9 +146,8 @@ class JailedWorker:
         self._lost: tuple[int, ...] = ()
         #: The names of states that were killed, or evicted for memory, and of which nobody was told.
         self._lost_names: list[str] = []
-        #: Whether the worker has a context on a GPU, and names of variables there.
+        #: Whether the worker has a context on a GPU.
         self.on_gpu = False
-        self.on_card: tuple[str, ...] = ()
         #: Why the present state has no checkpoint; empty when it has one.
         self.unfrozen = "" if checkpoints else "checkpoints are switched off"
         self.copies = FolderCopies(Rooted(jail.box_fd))
@@ -446,7 +445,7 @@ class JailedWorker:
             return None
         self.tree.go_to(target.node)
         # A process with a context on a GPU makes no checkpoint.
-        self.on_gpu, self.on_card = False, ()
+        self.on_gpu = False
         self.names = restored.names
         self._uncopied = False
         self._order_checkpoint()
