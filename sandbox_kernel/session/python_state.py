@@ -163,7 +163,7 @@ class PythonSession(Session):
         """See ``Session``. A state that a checkpoint of a session with a GPU has copied is loaded."""
         with host_trouble(), self._supervisor.turn() as worker:
             node = worker.tree.find(where)
-            if node in self._copies and worker.tree.records[node].checkpoint is None:
+            if node in self._copies and not worker.tree.records[node].pid:
                 return self._load_copy(worker, node)
         return super().checkout(where)
 

@@ -250,7 +250,7 @@ class WorkerSupervisor:
         # the kernel counts memory it kills such a cell, where it limits what can be asked for the cell gets an error:
         # the promise is the same.
         nearest = live.tree.nearest()
-        too_large = end.ran_out_of_memory and nearest is not None and nearest.node == live.tree.present
+        too_large = end.ran_out_of_memory and nearest is not None and nearest.id == live.tree.present
         back: RolledBack | None = None
         kept = end.how is Ending.DONE and not too_large
         if kept and again is None:
@@ -330,8 +330,8 @@ class WorkerSupervisor:
         try:
             # Check that the checkpoint lives before the worker is ended: a program of the session may have killed it.
             live.look_for_lost()
-            target = live.tree.records[node].checkpoint
-            if target is None:
+            target = live.tree.records[node]
+            if not target.pid:
                 raise CheckpointGone(f"{asked}: that state is gone; nothing was changed, and the session is as it was")
             back = live.go_back(target)
             live.drop_output()

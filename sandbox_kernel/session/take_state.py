@@ -19,14 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox_kernel.errors import SessionError
-from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.receipt import one_line
 from sandbox_kernel.session.saved_file import INTERRUPTED, MOST_MEMORY, check_elapsed
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.transfer import MAX_PACKED_BYTES, MAX_PACKED_FILES, FolderState, pack_files
+from sandbox_kernel.workspace.transfer import FolderState, pack_files
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 #: How long all tries may take, and how many there are; each but the last may find a variable that ends it.
@@ -167,10 +166,5 @@ def take_state(worker: JailedWorker) -> State:
     if not isinstance(size, int) or not 0 < size <= MOST_MEMORY or size != len(memory):
         why = one_line(str(answer.get("problem") or "it is not what the worker said"), 300)
         raise SessionError(f"the session's memory could not be written: {why}; try a larger disk_mb")
-    return State(memory, elapsed, files_of(worker.jail))
-
-
-def files_of(jail: Jail) -> dict[str, bytes]:
-    """Return the files of the work folder; raises ``SessionError`` when they are too many or too large."""
-    with Rooted(os.dup(jail.box_fd)) as box:
-        return dict(pack_files(box, MAX_PACKED_BYTES, MAX_PACKED_FILES).items())
+    with Rooted(worker.jail.box_fd) as box:
+        return State(memory, elapsed, dict(pack_files(box).items()))
