@@ -15,7 +15,6 @@ import os
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox_kernel.errors import SessionError
@@ -23,29 +22,14 @@ from sandbox_kernel.jail.sealed_memory import SealedMemory
 from sandbox_kernel.jail.streams import Stop, readable
 from sandbox_kernel.limits import MIB, quoted
 from sandbox_kernel.receipt import one_line
-from sandbox_kernel.session.saved_file import INTERRUPTED, MOST_MEMORY, check_elapsed
+from sandbox_kernel.session.saved_file import INTERRUPTED, MOST_MEMORY, State, check_elapsed
 from sandbox_kernel.session.worker.worker import JailedWorker
-from sandbox_kernel.workspace.transfer import FolderState, pack_files
+from sandbox_kernel.workspace.transfer import pack_files
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
 #: How long all tries may take, and how many there are; each but the last may find a variable that ends it.
 SAVE_S, MAX_TRIES = 120.0, 6
 _PART, _TICK_S = 1 << 20, 0.05
-
-
-@dataclass(frozen=True)
-class State:
-    """The state of a session: the memory of its guest, its age, and the files of its work folder."""
-
-    memory: SealedMemory
-    elapsed_s: float = 0.0
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    #: The work folder of a session of processes, with modes, times, links and empty folders.
-    folder: FolderState = field(default_factory=FolderState)
-    #: What the worker said of it: which variables are in it.
-    report: Mapping[str, object] = field(default_factory=dict)
-    #: The cells that make the variables which could not be stored, by their names.
-    recipes: Mapping[str, str] = field(default_factory=dict)
 
 
 class Intake:
