@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox_kernel.backends.base import RunContext
 from sandbox_kernel.errors import BackendUnavailable, SandboxError
-from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.model import ExecRequest, ExecResult, FsChange, Note
 from sandbox_kernel.workspace.tree.rooted import Rooted
 
@@ -183,17 +182,6 @@ def _send(connection: Connection, message: object) -> None:
         connection.send(message)
 
 
-class _ConnectionStop(Stop):
-    """The stop sign of a run whose caller is another process: any message on the run's connection, or its end."""
-
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(-1)
-        self._connection = connection
-
-    def fileno(self) -> int:
-        return self._connection.fileno()
-
-
 def main(control_fd: int) -> None:
     """Serve as a runner until the other end of the control socket is closed, or there was no run for a while."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is for the process that started this one
@@ -238,7 +226,7 @@ def _answer(connection: Connection, order: Order) -> ExecResult | Exception:
         on_output=told("on_output"),
         on_usage=told("on_usage"),
         keep=keep if "keep" in order.callbacks else None,
-        stop=_ConnectionStop(connection),
+        stop=connection,  # any message while the program runs, and the end of the caller
         chosen=order.chosen,
     )
     try:

@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.accounting.meter import Reading
@@ -37,10 +38,13 @@ from sandbox_kernel.jail.gate_messages import (
 from sandbox_kernel.jail.input_prompts import InputPrompts, InputWatch
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.spawner import bury
-from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder, Stop
+from sandbox_kernel.jail.streams import CHUNK, Capture, Feeder
 from sandbox_kernel.jail.watch_loop import Alarm, LimitWatch, MemoryLimit, WatchLoop
 from sandbox_kernel.model import UNHEARD, Events
 from sandbox_kernel.util.values import dataclass
+
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
 
 #: Processes of ours in each jail: the gate, which is the init of the namespace.
 OWN_PROCESSES = 1
@@ -119,7 +123,7 @@ def run_job(
     events: Events = UNHEARD,
     *,
     on_listener: OnListener | None = None,
-    stop: Stop | None = None,
+    stop: HasFileno | None = None,
 ) -> JobOutcome:
     """Send an order to a waiting jail and watch it to its end. Afterwards the jail is dead; its work folder is open.
 
@@ -148,7 +152,7 @@ def run_job(
 class _Run(WatchLoop):
     """The loop and the state of one run; used by ``run_job`` only."""
 
-    def __init__(self, jail: Jail, job: Job, events: Events, stop: Stop | None) -> None:
+    def __init__(self, jail: Jail, job: Job, events: Events, stop: HasFileno | None) -> None:
         on_output, on_input = events.on_output, events.on_input
         memory = MemoryLimit(jail.meter, job.memory_bytes)
         super().__init__(LimitWatch(jail, memory, job.cpu_seconds, events.on_usage, job.gpu_memory_mb))

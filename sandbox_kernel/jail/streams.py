@@ -179,13 +179,10 @@ class Feeder:
 
 
 class Stop:
-    """The stop signal of a run: a flag that any thread can set and a selector can wait for.
+    """The stop signal of a run: a flag that any thread can set and a selector can wait for."""
 
-    A subclass with a descriptor of its own gives -1 for the event descriptor.
-    """
-
-    def __init__(self, fd: int | None = None) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self.raised = False
 
