@@ -1,8 +1,7 @@
 """Runs one job in one jail: feeds it, watches it, ends it and returns the outcome.
 
-``run_job`` blocks the calling thread in one loop (``watch_loop.py``). It always ends the jail, so that background
-processes end with their program, and it always returns the output. It waits until the jail is gone, unless the program
-had reported its end, or had left no process, before it was killed.
+It always ends the jail, so that background processes end with their program, and always returns the output. It waits
+until the jail is gone, unless the program had reported its end, or had left no process, before it was killed.
 """
 
 from __future__ import annotations
@@ -85,12 +84,10 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome:
-    """How a job ended.
-
-    ``stopped_by`` says what stopped it; None: it ended by itself.
-    """
+    """How a job ended."""
 
     exits: tuple[StepExit, ...]
+    #: What stopped it; None: it ended by itself.
     stopped_by: Ending | None
     stdout: Capture
     stderr: Capture
@@ -313,9 +310,7 @@ class GateReplies:
     def __init__(self, jail: Jail, steps: Sequence[Step]) -> None:
         self._jail, self._steps = jail, steps
         self._kept_fds: list[int] = []
-        self._asked = 0
-        for step in steps:
-            self._asked += len(step.keeps)
+        self._asked = len([name for step in steps for name in step.keeps])
         self.begun = False
         self.exits: list[StepExit] = []
         #: When the last compiler step ended.
@@ -345,7 +340,14 @@ class GateReplies:
             if message["op"] == "started":
                 self.begun = True
             elif message["op"] == "exit":
-                self._step_ended(step_exit(message))
+                end = step_exit(message)
+                if len(self.exits) >= len(self._steps):
+                    raise EnforcerFailed("gate", "more steps ended in the jail than it was given; it was ended")
+                if self._steps[len(self.exits)].compiles:
+                    self.compiled_at = time.monotonic()
+                self.exits.append(end)
+                self.finished = end.code != 0 or len(self.exits) >= len(self._steps)
+                self.alone = self.finished and end.alone
             elif message["op"] == "broken":
                 enforcer = self._jail.walls.enforcer or "none"
                 raise EnforcerFailed(enforcer, f"a wall could not be built, nothing was run: {broken(message)}")
@@ -353,16 +355,6 @@ class GateReplies:
     def died(self, fd: int) -> None:
         """The gate ended."""
         self.finished = self.lost = True
-
-    def _step_ended(self, end: StepExit) -> None:
-        if len(self.exits) >= len(self._steps):
-            raise EnforcerFailed("gate", "more steps ended in the jail than it was given; it was ended")
-        step = self._steps[len(self.exits)]
-        self.exits.append(end)
-        if step.compiles:
-            self.compiled_at = time.monotonic()
-        self.finished = end.code != 0 or len(self.exits) >= len(self._steps)
-        self.alone = self.finished and end.alone
 
     def kept(self) -> tuple[bytes, ...]:
         """Return the files that the steps handed over, all or none of them."""

@@ -20,13 +20,11 @@ CHUNK = 1 << 20
 
 NOTICE = "\n... ({elided} bytes truncated: output exceeded the limit of {cap} bytes) ...\n"
 
-Emit = Callable[[str], None]
-
 
 class Capture:
     """One stream of one run. ``feed`` it bytes, then ``finish``; ``text`` is what was kept."""
 
-    def __init__(self, cap: int, emit: Emit | None = None) -> None:
+    def __init__(self, cap: int, emit: Callable[[str], None] | None = None) -> None:
         self.cap = cap
         self.total = 0
         self._tail_room = cap // 4

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sandbox_kernel.errors import EnforcerFailed
 from sandbox_kernel.jail.accounting.cgroup_place import GROUP_PREFIX
-from sandbox_kernel.jail.accounting.gpu_meter import make_gpu_meter
+from sandbox_kernel.jail.accounting.gpu_meter import GpuMeter
 from sandbox_kernel.jail.accounting.meter import TICK_S, USAGE_S, Meter
 from sandbox_kernel.jail.accounting.processes import tree
 from sandbox_kernel.jail.ending import Ending
@@ -67,7 +67,7 @@ class LimitWatch:
         if cpu_seconds is not None:
             self._checks[Ending.CPU] = lambda: jail.meter.cpu_seconds() - self._cpu_before > cpu_seconds
         self._checks[Ending.DISK] = self.look_at_disk
-        self._gpu = make_gpu_meter(self._members, gpu_memory_mb) if jail.walls.devices else None
+        self._gpu = GpuMeter(self._members, gpu_memory_mb) if jail.walls.devices else None
         if self._gpu is not None:
             self._checks[Ending.GPU_MEMORY] = self._gpu.exceeded
 
@@ -116,9 +116,6 @@ class LimitWatch:
 #: Descriptors from this number on cannot be given to ``select``.
 _LARGE = 1024
 
-#: Called with the descriptor that is ready.
-OnReady = Callable[[int], None]
-
 
 @dataclass(frozen=True)
 class Alarm:
@@ -150,8 +147,8 @@ class WatchLoop:
     def before_wait(self) -> None:
         """Add or remove descriptors. Called before every wait."""
 
-    def when_readable(self, file: int | HasFileno, call: OnReady) -> None:
-        """Call ``call`` whenever ``file`` is readable."""
+    def when_readable(self, file: int | HasFileno, call: Callable[[int], None]) -> None:
+        """Call ``call`` with the descriptor whenever ``file`` is readable."""
         self.selector.register(file, selectors.EVENT_READ, call)
 
     def end(self, ending: Ending | None) -> None:
