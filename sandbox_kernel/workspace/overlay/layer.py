@@ -186,14 +186,13 @@ class LayerView:
 def touched(before: LayerView, after: LayerView) -> set[str]:
     """Return the paths at which two views of one folder may differ."""
     paths, project = {*before.entries, *after.entries}, before.project
-    if project is None:
-        return paths
-    for path in paths:
+    below: set[str] = set()
+    for path in paths if project is not None else ():
         sides = [view.entries.get(path) for view in (before, after)]
         # What only one of them covers; what both cover shows in neither.
-        if len({side is not None and (not side.is_dir or side.opaque) for side in sides}) == 2:
-            paths.update(below.path for below in project.beneath(path))
-    return paths
+        if len({side is not None and (not side.is_dir or side.opaque) for side in sides}) == 2 and project is not None:
+            below.update(entry.path for entry in project.beneath(path))
+    return paths | below
 
 
 def copy_folder(project: ProjectFolder, box: Rooted, room: int | None) -> tuple[dict[str, Entry], list[Note]]:
