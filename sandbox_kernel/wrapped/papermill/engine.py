@@ -34,6 +34,7 @@ from sandbox_kernel.notebook.options.parse_cell import (
     split_words,
 )
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
+from sandbox_kernel.wrapped.wrap_options import LAUNCHER, WrapOptions, from_arguments
 
 #: The settings of the provisioner, and the two of them that are lists.
 SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record", "here")
@@ -100,7 +101,7 @@ PROVISIONER = "sandbox-provisioner"
 #: How long nbclient waits beyond the cell's own limit: the launcher interrupts first, and says so in the notebook.
 _LATER_S = 30
 #: Options of a wrapped kernel that give no rights.
-_LIMITS = frozenset(("--memory-mb", "--interrupt", "--timeout-s", "--resource-dir"))
+_LIMITS = ("command", "memory_mb", "interrupt", "timeout_s", "resource_dir")
 
 
 class SandboxEngine(NBClientEngine):  # type: ignore[misc]
@@ -158,6 +159,12 @@ class SandboxEngine(NBClientEngine):  # type: ignore[misc]
 
 def _has_rights(spec: Any) -> bool:
     """Whether a kernel of ours was installed or wrapped with more than limits."""
-    words = spec.argv[: spec.argv.index("--")] if "--" in spec.argv else spec.argv
-    options = {word.partition("=")[0] for word in words if word.startswith("--")}
-    return bool(options - _LIMITS) or bool(set(spec.env) - {LINES_VARIABLE})
+    if set(spec.env) - {LINES_VARIABLE}:
+        return True
+    if is_sandbox_kernel(spec.argv):
+        return any(word.startswith("--") for word in spec.argv)
+    try:
+        _, options = from_arguments(spec.argv[spec.argv.index(LAUNCHER) + 1 :])
+    except InvalidRequest:
+        return True
+    return options != WrapOptions(**{name: getattr(options, name) for name in _LIMITS})

@@ -14,6 +14,7 @@ from papermill.cli import papermill as papermill_cli
 
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation
 from sandbox_kernel.wrapped.papermill.engine import collect, from_pairs, start_variables
+from sandbox_kernel.wrapped.wrap_options import LAUNCHER, WrapOptions
 
 
 @pytest.fixture
@@ -173,16 +174,22 @@ def test_a_notebook_does_not_choose_a_kernel_with_rights(notebook, tmp_path, mon
     from sandbox_kernel.wrapped.papermill.engine import SandboxEngine
 
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
-    mount = f"--mount={tmp_path}:/p"
+    mount = f"{tmp_path}:/p"
     for name, words in (("broad", [mount]), ("narrow", [])):
         if own == "wrapped":
-            options = ["-m", "sandbox_kernel.wrapped", "--memory-mb=300", "--interrupt=signal", *words, "--", "x"]
+            options = [
+                "-m",
+                LAUNCHER,
+                "-f",
+                "{connection_file}",
+                *WrapOptions(command=("x", "--y"), memory_mb=300, mounts=words).to_arguments(),
+            ]
             folder = tmp_path / "data" / "kernels" / name
             folder.mkdir(parents=True)
             spec = {"argv": ["python", *options], "display_name": name, "language": "python"}
             (folder / "kernel.json").write_text(json.dumps(spec))
         else:
-            install(True, None, False, name, name, options=" ".join(words) or None, lines="locked")
+            install(True, None, False, name, name, options=f"--mount={mount}" if words else None, lines="locked")
     broad, narrow = (nbformat.read(notebook("1", kernel=name)[0], 4) for name in ("broad", "narrow"))
     with pytest.raises(InvalidRequest, match="-k broad"):
         SandboxEngine.nb_kernel_name(broad)
