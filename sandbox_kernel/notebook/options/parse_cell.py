@@ -20,7 +20,7 @@ from typing import Any
 from sandbox_kernel.errors import InvalidRequest, PolicyViolation, SandboxError
 from sandbox_kernel.model import MAX_CODE_BYTES, Language
 from sandbox_kernel.model.notes import Wanted, WantedKind
-from sandbox_kernel.model.units import parse_count, parse_duration, parse_megabytes
+from sandbox_kernel.model.units import parse_count
 from sandbox_kernel.notebook.options.cell_options import CellOptions
 from sandbox_kernel.notebook.options.option_table import (
     BY_NAME,
@@ -35,12 +35,8 @@ from sandbox_kernel.notebook.options.option_table import (
 )
 from sandbox_kernel.policy.network_rule import parse_rule, rule_text
 
-#: The environment variable that names the folder that cells of a new notebook work on; see ``--here``.
-HERE_VARIABLE = "SANDBOX_KERNEL_HERE"
-GPU_VARIABLE = "SANDBOX_KERNEL_GPU"
-#: Further options of a new notebook, as on a ``%sandbox`` line: ``sandbox-kernel install --mount``.
+#: The options of a new notebook, as on a ``%sandbox`` line: ``sandbox-kernel install`` and hubs set it.
 OPTIONS_VARIABLE = "SANDBOX_KERNEL_OPTIONS"
-MEMORY_VARIABLE, TIMEOUT_VARIABLE = "SANDBOX_KERNEL_MEMORY", "SANDBOX_KERNEL_TIMEOUT"
 #: Most characters of an option line, for data belongs into the cell, and how often an option may stand in it. Lines are
 #: read on the loop that also hears Stop, and each value is compared with all others.
 MAX_LINE, MAX_REPEATS = 4096, 64
@@ -125,21 +121,8 @@ def parse_value(option: Option, value: str) -> object:
 
 
 def first_defaults() -> CellOptions:
-    """Return the defaults of a new notebook: none, but for a folder, cards or limits that the environment names.
-
-    ``sandbox-kernel install --here`` and ``--gpu`` write such variables into the kernelspec; a JupyterHub sets limits.
-    The folder ``1`` is the notebook's own. Raises ``InvalidRequest`` when a limit or an option is none.
-    """
-    given = parse_options(split_words(os.environ.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
-    here, gpu = os.environ.get(HERE_VARIABLE, "").strip(), os.environ.get(GPU_VARIABLE, "").strip()
-    memory, timeout = os.environ.get(MEMORY_VARIABLE, "").strip(), os.environ.get(TIMEOUT_VARIABLE, "").strip()
-    settings = CellOptions(
-        here=None if here in ("", "0") else "." if here == "1" else here,
-        gpu=gpu or None,
-        memory_mb=parse_megabytes(memory, MEMORY_VARIABLE) if memory else None,
-        timeout_s=parse_duration(timeout, TIMEOUT_VARIABLE) if timeout else None,
-    )
-    return settings.over(given)
+    """Return the defaults of a new notebook: what ``OPTIONS_VARIABLE`` says. Raises ``InvalidRequest``."""
+    return parse_options(split_words(os.environ.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
 
 
 def asks_for_help(words: list[str]) -> bool:

@@ -30,14 +30,7 @@ from sandbox_kernel.errors import InvalidRequest, SessionError
 from sandbox_kernel.limits import check_timeout
 from sandbox_kernel.notebook.options.cell_options import policy_of
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE, STATE_VARIABLE
-from sandbox_kernel.notebook.options.parse_cell import (
-    HERE_VARIABLE,
-    MEMORY_VARIABLE,
-    OPTIONS_VARIABLE,
-    TIMEOUT_VARIABLE,
-    parse_options,
-    split_words,
-)
+from sandbox_kernel.notebook.options.parse_cell import OPTIONS_VARIABLE, parse_options, split_words
 from sandbox_kernel.policy.written_folders import host_file
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
 from sandbox_kernel.wrapped.relaying.clean_outputs import OutputCleaner
@@ -160,10 +153,9 @@ SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "rec
 _LISTS = ("mounts", "domains")
 STATE = "state"
 _PREFIX = "sandbox_"
-#: What the Sandbox kernel calls these settings, and variables that would go before them.
+#: What the Sandbox kernel calls these settings.
 _OPTIONS = {"memory": "--memory", "timeout": "--timeout", "policy": "--policy", "mounts": "--mount",
             "domains": "--allow-net", "here": "--here"}  # fmt: skip
-_VARIABLES = {"memory": MEMORY_VARIABLE, "timeout": TIMEOUT_VARIABLE, "here": HERE_VARIABLE}
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -183,8 +175,7 @@ def start_variables(settings: Mapping[str, object], state: str, earlier: Mapping
     policy_of(options)
     line = options.words()
     split_words(line, "the settings of this run")
-    cleared = {variable: "" for name, variable in _VARIABLES.items() if name in settings}
-    return {LINES_VARIABLE: "locked", STATE_VARIABLE: state, OPTIONS_VARIABLE: line, **cleared}
+    return {LINES_VARIABLE: "locked", STATE_VARIABLE: state, OPTIONS_VARIABLE: line}
 
 
 def collect(given: Mapping[str, object], limit: float | None) -> tuple[dict[str, object], str]:

@@ -101,7 +101,7 @@ def test_a_fresh_cell_may_have_less_memory_than_it_would_have_unasked(
     assert lacking("%sandbox --fresh --memory 1G", rights) == ("--memory 1G",), "later sessions would have it"
     low = replace(DEFAULTS, memory_mb=256)
     assert rights.lacking(parse_cell(cell, low), low) == ("--memory 1G",), "the defaults say how much"
-    monkeypatch.setenv("SANDBOX_KERNEL_MEMORY", "256M")
+    monkeypatch.setenv("SANDBOX_KERNEL_OPTIONS", "--memory 256M")
     assert lacking(cell, rights) == ("--memory 1G",), "the environment says how much"
 
 
