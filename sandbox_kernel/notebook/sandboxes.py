@@ -33,7 +33,7 @@ from sandbox_kernel.notebook.options.cell_options import (
     policy_of,
 )
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
-from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, check_language, with_variables
+from sandbox_kernel.notebook.options.variables import WITH_VARIABLES, MarkedOutput, with_variables
 from sandbox_kernel.notebook.permission_prompts import domains, reaching
 from sandbox_kernel.notebook.sessions import Choice, NotebookSessions
 from sandbox_kernel.policy import SandboxPolicy
@@ -104,8 +104,8 @@ class NotebookSandboxes:
         if not (options.inputs or options.outputs):
             return await self._run(plan, plan.code, text, io), {}
         language = options.effective_language
-        check_language(language, options.inputs, "-i")
-        check_language(language, options.outputs, "-o")
+        if language is Language.WASM:
+            raise InvalidRequest("-i and -o: wasm cells take no variables; use --stdin-var or --mount")
         if language not in WITH_VARIABLES:
             return await self._run_with_files(plan, variables or {}, text, io)
         marked = MarkedOutput() if options.outputs else None
@@ -354,7 +354,7 @@ async def _in_session(session: Session, plan: CellPlan, code: str, stdin: str | 
         on_usage=io.on_usage,
         number=io.number,
         memory_mb=memory_mb,
-        cpu_seconds=options.cpu_s,
+        cpu_seconds=options.cpu_seconds,
         output_bytes=options.output_bytes,
         cancel=io.cancel,
         front_end=io.front_end,

@@ -1,4 +1,4 @@
-"""Parses the text of a cell into a ``CellPlan``, for the kernel and the magic. Pure.
+"""Parses the text of a cell into a ``CellPlan``, for the kernel and the magic.
 
 A cell is, in this order: empty lines and nbval comments; either one ``%%sandbox`` line or any number of ``%sandbox``
 lines; the program. The program keeps its line numbers: magic lines are replaced by empty lines, so that line 7 in a
@@ -42,6 +42,8 @@ OPTIONS_VARIABLE = "SANDBOX_KERNEL_OPTIONS"
 MAX_LINE, MAX_REPEATS = 4096, 64
 #: How alike a word and one that is known must be, from 0 to 1.
 _ALIKE = 0.6
+#: Help, as the first word of a line; elsewhere the error names ``%sandbox help``.
+_HELP = ("--help", "-h")
 _EXCLUDING = (("--fresh", "--session"), ("--stdin", "--stdin-var"))
 
 
@@ -125,17 +127,6 @@ def first_defaults() -> CellOptions:
     return parse_options(split_words(os.environ.get(OPTIONS_VARIABLE, ""), OPTIONS_VARIABLE))
 
 
-def asks_for_help(words: list[str]) -> bool:
-    """Whether ``--help`` or ``-h`` is one of the words, and not the value of an option before it."""
-    is_value = False
-    for word in words:
-        if not is_value and word in ("--help", "-h"):
-            return True
-        option = BY_NAME.get(word)
-        is_value = not is_value and option is not None and not option.is_flag
-    return False
-
-
 def _language(word: str, known: Language | None, commands: tuple[str, ...]) -> Language:
     if word in commands:
         raise InvalidRequest(f"{word!r} is a command: it stands first on a line of its own, %sandbox {word}")
@@ -208,9 +199,8 @@ class CellPlan:
     @property
     def own_limits(self) -> tuple[str, ...]:
         """The limits that the ``%%sandbox`` line of the cell sets; the notebook's defaults do not change them."""
-        time, memory = self.options.timeout_s, self.options.memory_mb
-        own = (("--timeout", time != self.defaults.timeout_s), ("--memory", memory != self.defaults.memory_mb))
-        return tuple(option for option, is_own in own if is_own)
+        names = {"--timeout": "timeout_s", "--memory": "memory_mb"}
+        return tuple(name for name, of in names.items() if getattr(self.options, of) != getattr(self.defaults, of))
 
 
 def plan_line(command: LineCommand, defaults: CellOptions) -> CellPlan:
@@ -262,10 +252,8 @@ def parse_line(line: str) -> LineCommand:
     words = split_words(_normal(line), "%sandbox")
     if not words:
         return LineCommand(name="show")
-    if asks_for_help(words):
+    if words[0] in _HELP:
         return LineCommand(name="help")
-    if words[0] in ("branches", "checkpoints"):
-        raise InvalidRequest(f"%sandbox {words[0]} is %sandbox tree now, which shows every state; write that")
     spec = COMMANDS_BY_NAME.get(words[0])
     if spec is None:
         return LineCommand(name="defaults", options=parse_options(words, COMMAND_NAMES))
@@ -407,7 +395,7 @@ def _without_lines(body: str, end: int) -> str:
 
 def _plan(line: str, code: str, defaults: CellOptions) -> CellPlan:
     words = split_words(line, "%%sandbox")
-    if asks_for_help(words):
+    if words and words[0] in _HELP:
         return plan_line(LineCommand(name="help"), defaults)
     options = parse_options(words).over(defaults).check_together()
     program = _program(code)
