@@ -13,7 +13,7 @@ from typing import Any
 from sandbox_kernel.errors import SandboxError
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import SESSION_LANGUAGES, CellOptions
-from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS, COMMANDS_BY_NAME, OPTIONS, Takes, usage
+from sandbox_kernel.notebook.options.option_table import BY_NAME, COMMANDS_BY_NAME, OPTIONS, Takes, usage
 from sandbox_kernel.notebook.options.parse_cell import CellPlan, parse_cell
 from sandbox_kernel.policy import PRESETS
 
@@ -24,12 +24,16 @@ Known = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Completion:
-    """Candidates for the text between ``start`` and ``end``, and the kind of each: command, option, language …."""
+    """Candidates for the text between ``start`` and ``end``."""
 
     matches: tuple[str, ...]
     start: int
     end: int
-    kinds: tuple[str, ...] = ()
+
+    @property
+    def is_magic(self) -> bool:
+        """Whether they are names of magics, of which a session knows more."""
+        return self.matches[:1] in (("%sandbox",), ("%%sandbox",))
 
 
 def complete_magic(code: str, position: int, known: Known | None = None) -> Completion | None:
@@ -39,7 +43,7 @@ def complete_magic(code: str, position: int, known: Known | None = None) -> Comp
     line = code[start:position].removeprefix("\ufeff") if start == 0 else code[start:position]
     if re.fullmatch(r"%%?\w*", line):
         names = [name for name in ("%%sandbox", "%sandbox") if name.startswith(line) and (start == 0 or name[1] != "%")]
-        return _typed([(name, "magic") for name in names], line, position) if names else None
+        return _typed(names, line, position) if names else None
     found = re.match(r"(%%?sandbox)\s+(?:(.*)\s)?(\S*)\Z", line, re.DOTALL)
     if found is None:
         return None
@@ -48,7 +52,7 @@ def complete_magic(code: str, position: int, known: Known | None = None) -> Comp
     option = BY_NAME.get(name if equals else before[-1] if before else "")
     if option is not None and not option.is_flag:
         samples = PRESETS if option.name == "--policy" else (known or {}).get(option.name, option.samples)
-        return _typed([(each, "value") for each in samples], value if equals else typed, position)
+        return _typed(samples, value if equals else typed, position)
     if magic == "%sandbox" and before and before[0] in COMMANDS_BY_NAME:
         return _arguments(before, typed, position)
     return _words(magic, before, typed, position)
@@ -71,31 +75,30 @@ def with_magics(ours: Completion, known: Mapping[str, object]) -> Completion:
     matches = known.get("matches")
     theirs = matches if known.get("cursor_start") == ours.start and isinstance(matches, list) else []
     more = [name for name in theirs if isinstance(name, str) and name.startswith("%") and name not in ours.matches]
-    return replace(ours, matches=(*ours.matches, *more), kinds=(*ours.kinds, *["magic"] * len(more)))
+    return replace(ours, matches=(*ours.matches, *more))
 
 
 def _words(magic: str, before: list[str], typed: str, position: int) -> Completion:
-    candidates: list[tuple[str, str]] = []
+    candidates: list[str] = []
     if not typed.startswith("-"):
         if magic == "%sandbox" and not before:
-            candidates += [(command.name, "command") for command in COMMANDS]
+            candidates += COMMANDS_BY_NAME
         if not _has_language(before):
             # Aliases of a language are offered only if no full name begins with the typed text.
             own = any(language.startswith(typed) for language in Language)
-            candidates += [(str(name), "language") for name in (Language if own else Language.names())]
-    used = set(before)
-    candidates += [(option.name, "option") for option in OPTIONS if option.repeats or option.name not in used]
+            candidates += map(str, Language if own else Language.names())
+    candidates += [option.name for option in OPTIONS if option.repeats or option.name not in before]
     return _typed(candidates, typed, position)
 
 
 def _arguments(before: list[str], typed: str, position: int) -> Completion:
     """Complete the arguments of a line command: a language or ``--session``, if it takes a session."""
-    candidates: list[tuple[str, str]] = []
+    candidates: list[str] = []
     takes = COMMANDS_BY_NAME[before[0]].takes
     if takes.a_session and (takes is not Takes.NAME or len(before) > 1):
         if not _has_language(before):
-            candidates += [(language, "language") for language in Language if language in SESSION_LANGUAGES]
-        candidates += [] if "--session" in before else [("--session", "option")]
+            candidates += [str(language) for language in Language if language in SESSION_LANGUAGES]
+        candidates += [] if "--session" in before else ["--session"]
     return _typed(candidates, typed, position)
 
 
@@ -103,11 +106,8 @@ def _has_language(before: list[str]) -> bool:
     return any(word in Language.names() for word in before)
 
 
-def _typed(candidates: list[tuple[str, str]], typed: str, position: int) -> Completion:
-    found = [(name, kind) for name, kind in candidates if name.startswith(typed)]
-    return Completion(
-        tuple(name for name, _ in found), position - len(typed), position, tuple(kind for _, kind in found)
-    )
+def _typed(candidates: Sequence[str], typed: str, position: int) -> Completion:
+    return Completion(tuple(name for name in candidates if name.startswith(typed)), position - len(typed), position)
 
 
 _WORD = re.compile(r"[\w%.+-]+")
