@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sandbox_kernel.backends.wasm.wasm_backend import WasmBackend
-from sandbox_kernel.commands.shared import Lines, add_option, add_place_options, show_bar
+from sandbox_kernel.commands.shared import add_option, add_place_options, show_bar
 from sandbox_kernel.errors import BackendUnavailable
 from sandbox_kernel.model import Language
 from sandbox_kernel.notebook import kernelspec
@@ -87,10 +87,9 @@ def prepare(options: argparse.Namespace) -> int:
     """Prepare the languages with a progress bar."""
     names = [name for name in options.languages if name != SCIENCE]
     languages = [Language.parse(name) for name in names]
-    tell = show_bar if sys.stderr.isatty() else Lines()
     backend = WasmBackend()
     if languages or not options.languages:
-        backend.prepare(languages, tell)
+        backend.prepare(languages, show_bar)
     if SCIENCE in options.languages:
-        backend.prepare_science(tell)
+        backend.prepare_science(show_bar)
     return 0

@@ -1,7 +1,5 @@
 """Writes kernelspecs: ours (``sandbox-kernel install``), and those of wrapped kernels (``wrapped/kernelspecs.py``).
 
-``install`` is for a Jupyter server in another environment than this package.
-
 Where Jupyter and this package share an environment, ``pip install`` is enough: the wheel contains a kernelspec with the
 command ``python3``, which Jupyter replaces by its own interpreter. A server elsewhere (JupyterHub, a system-wide
 Jupyter) needs the path of *this* interpreter. Symbolic links in the path are not resolved: the link's target does not
