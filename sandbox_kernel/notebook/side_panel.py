@@ -1,7 +1,7 @@
 """Answers the requests of the side panel in JupyterLab: what changed, the tree of states, limits, and changes to them.
 
-A ``sandbox_request`` comes on the shell channel, between cells, from the page itself: frames of outputs reach the kernel
-only through the gate of their widgets. Types and sizes are checked all the same. What changes something goes the way of
+A ``sandbox_request`` comes on the shell channel, between cells, from the page itself: frames of outputs reach us only
+through the gate of their widgets. Types and sizes are checked all the same. What changes something goes the way of
 its ``%sandbox`` line. Replies are plain JSON values of bounded size: names and values in them come from the sandbox.
 """
 
