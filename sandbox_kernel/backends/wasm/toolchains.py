@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from sandbox_kernel.backends.outcome import make_result, run_facts
 from sandbox_kernel.backends.wasm.wasm_job import read_file
@@ -19,7 +19,6 @@ from sandbox_kernel.jail.interpreter import find_python, runtime_grants
 from sandbox_kernel.jail.jail import Jail
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run_job import Job, run_job
-from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.jail.walls import Places, Walls, sizes
 from sandbox_kernel.languages.c_family import REMEDY, Zig, find_zig
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
@@ -30,6 +29,9 @@ from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
 
 #: File name of the compiled module in the work folder.
 OUT = ".cell.wasm"
@@ -195,7 +197,7 @@ def _cache() -> CompileCache:
 
 
 def build(
-    request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: Stop | None, over: HereFolder | None = None
+    request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: HasFileno | None, over: HereFolder | None = None
 ) -> tuple[Compiled, float] | ExecResult:
     """Compile the source of a request; returns its module and the seconds that this took, or why there is none.
 
