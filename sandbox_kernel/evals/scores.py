@@ -5,21 +5,16 @@ Both have the arguments and results of the originals; each candidate runs in a s
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import os
-import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from pathlib import Path
 from statistics import fmean
 from typing import TypedDict
 
+from sandbox_kernel.box.runs import check_workers, run_each
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
-from sandbox_kernel.evals.verdict import Progress, box_for, check_each, judge_program
+from sandbox_kernel.evals.verdict import box_for, judge_program
 
 
 class Checked(TypedDict):
@@ -80,8 +75,7 @@ def check_samples(
     *,
     timeout: float = 3.0,
     max_workers: int | None = None,
-    results: str | os.PathLike[str] | None = None,
-    progress: Progress = None,
+    progress: Callable[[int, int], None] | None = None,
     box: Sandbox | None = None,
     backend: str | None = None,
 ) -> list[Checked]:
@@ -92,9 +86,7 @@ def check_samples(
         samples: Completions: ``task_id`` and ``completion`` of each.
         timeout: Seconds that the tests of one may take.
         max_workers: How many run at the same time; 4 by default.
-        results: A file of JSON lines to which each result is appended. Results of the same program and time limit that
-            are in it already are not made again, so a run that was stopped goes on where it was.
-        progress: Called as ``progress(done, total)`` after each result; True shows a bar.
+        progress: Called as ``progress(done, total)`` after each result.
         box: The sandbox to use; None for one of our own.
         backend: Where programs run instead: ``dask`` for the cluster that is connected. A worker that dies loses
             nothing, because Dask gives its programs to others.
@@ -104,61 +96,20 @@ def check_samples(
 
     """
     where = box_for(box, backend)
-    numbered = list(_numbered(problems, samples))
-    digests = [_digest(problems[task], completion, timeout) for task, _, completion in numbered]
-    known = _known(results)
-    found = {place: known[digest] for place, digest in enumerate(digests) if digest in known}
-    left = [place for place in range(len(numbered)) if place not in found]
-    writing = threading.Lock()
-
-    def check(place: int) -> Checked:
-        task, number, completion = numbered[place]
-        checked = check_correctness(problems[task], completion, timeout, number, box=where)
-        if results is not None:
-            line = json.dumps({**checked, "digest": digests[place]}).encode() + b"\n"
-            with writing, open(results, "a+b") as file:
-                size = file.seek(0, os.SEEK_END)
-                cut_off = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-                file.write((b"\n" if cut_off else b"") + line)
-        return checked
-
-    made = check_each(check, left, max_workers, progress, done_before=len(found))
-    found.update(zip(left, made, strict=True))
-    return [
-        Checked({**found[place], "task_id": task, "completion_id": n}) for place, (task, n, _) in enumerate(numbered)
-    ]
-
-
-def _digest(problem: Mapping[str, str], completion: str, timeout: float) -> str:
-    """Return what tells a result from that of another completion, test or time limit."""
-    _check(problem)
-    parts = [float(timeout), *(problem[name] for name in ("prompt", "test", "entry_point")), completion]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _numbered(
-    problems: Mapping[str, Mapping[str, str]], samples: Iterable[Mapping[str, str]]
-) -> Iterator[tuple[str, int, str]]:
     count: Counter[str] = Counter()
+    numbered = []
     for sample in samples:
         if missing := [name for name in ("task_id", "completion") if name not in sample]:
             raise InvalidRequest(f"a sample has no {missing[0]!r}; each has task_id and completion; nothing was run")
         task = sample["task_id"]
         if task not in problems:
             raise InvalidRequest(f"there is no problem {task!r:.80} for this sample; nothing was run")
-        yield task, count[task], sample["completion"]
+        _check(problems[task])
+        numbered.append((problems[task], sample["completion"], timeout, count[task]))
         count[task] += 1
-
-
-def _known(results: str | os.PathLike[str] | None) -> dict[str, Checked]:
-    """Return the results of an earlier run by their digests. A line that was cut off is left out: it is made again."""
-    known: dict[str, Checked] = {}
-    for line in Path(results).read_text().splitlines() if results is not None and Path(results).exists() else ():
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            read = json.loads(line)
-            passed, result = read["passed"] is True, str(read["result"])
-            known[str(read["digest"])] = Checked(task_id="", passed=passed, result=result, completion_id=None)
-    return known
+    return run_each(
+        lambda sample, _: check_correctness(*sample, box=where), numbered, check_workers(max_workers), progress
+    )
 
 
 def code_eval(
@@ -168,7 +119,7 @@ def code_eval(
     num_workers: int = 4,
     timeout: float = 3.0,
     *,
-    progress: Progress = None,
+    progress: Callable[[int, int], None] | None = None,
     box: Sandbox | None = None,
     backend: str | None = None,
 ) -> tuple[dict[str, float], dict[int, list[tuple[int, Checked]]]]:
@@ -180,7 +131,7 @@ def code_eval(
         k: For which k to estimate; a k that is larger than the candidates of some task is left out.
         num_workers: How many candidates run at the same time.
         timeout: Seconds that one candidate may run.
-        progress: Called as ``progress(done, total)`` after each candidate; True shows a bar.
+        progress: Called as ``progress(done, total)`` after each candidate.
         box: The sandbox to use; None for one of our own.
         backend: Where candidates run instead: ``dask`` for the cluster that is connected.
 
@@ -195,12 +146,12 @@ def code_eval(
     ]
     where = box_for(box, backend)
 
-    def check(place: int) -> Checked:
-        task, number, candidate, test = tasks[place]
+    def check(job: tuple[int, int, str, str], _: object) -> Checked:
+        task, number, candidate, test = job
         verdict = judge_program(candidate, test, timeout, box=where)
         return Checked(task_id=task, passed=verdict.passed, result=verdict.result, completion_id=number)
 
-    found = check_each(check, range(len(tasks)), num_workers, progress)
+    found = run_each(check, tasks, check_workers(num_workers), progress)
     results: dict[int, list[tuple[int, Checked]]] = defaultdict(list)
     for (task, number, *_), checked in zip(tasks, found, strict=True):
         results[task].append((number, checked))

@@ -15,11 +15,8 @@ import importlib.resources
 import json
 import os
 import secrets
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from sandbox_kernel.box.runs import check_workers, run_each
 from sandbox_kernel.box.sandbox import Sandbox
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import check_timeout
@@ -32,9 +29,6 @@ MEMORY_MB = 4096
 GRACE_S = 1.0
 #: The longest verdict that is kept.
 _MOST_TEXT = 10_000
-#: Called as ``progress(done, total)``; True shows a bar.
-Progress = Callable[[int, int], None] | bool | None
-_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -130,27 +124,3 @@ def _shared_box(backend: str) -> Sandbox:
 
 
 os.register_at_fork(after_in_child=_shared_box.cache_clear)
-
-
-def check_each(
-    check: Callable[[int], _Found], places: Sequence[int], workers: int | None, progress: Progress, done_before: int = 0
-) -> list[_Found]:
-    """Check several programs at once, 4 by default, and return the results in order.
-
-    ``done_before``: how many more of the same work were done before this call.
-    """
-    total = len(places) + done_before
-    tell = progress or None
-    if progress is True:
-        try:
-            from tqdm.auto import tqdm
-        except ImportError:
-            raise InvalidRequest("progress=True shows a bar of tqdm: pip install tqdm, or give a function") from None
-        bar = tqdm(total=total, unit="program")
-        tell = lambda done, _total: bar.update(done - bar.n)  # noqa: E731
-
-    def done(count: int, _: int) -> None:
-        if callable(tell):
-            tell(count + done_before, total)
-
-    return run_each(lambda place, _: check(place), places, check_workers(workers), done)

@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sandbox_kernel.backends.functions.call_values import CallMessage, bind_message, encode, load, shortened
 from sandbox_kernel.backends.functions.host_function import HostFunctions
@@ -73,13 +74,13 @@ class CallBudget:
         self.limits = limits
         self.time_text = f"the time limit of {limits.seconds:g} s for host functions is reached"
         self._lock = threading.Lock()
-        self._calls = 0
-        self._bytes = 0
+        self._calls = self._bytes = 0
         self._seconds = 0.0
         #: When the functions that run now began (``time.monotonic``), by the number of the call.
         self._began: dict[int, float] = {}
-        self._records: dict[int, Call] = {}
-        self._streams: dict[int, OpenCall] = {}
+        #: What is known of each call, by its number; and the unfinished streams by theirs. Single steps need no lock.
+        self.records: dict[int, Call] = {}
+        self.streams: dict[int, OpenCall] = {}
         self._closed = False
 
     def take_call(self) -> int:
@@ -105,10 +106,10 @@ class CallBudget:
         with self._lock:
             if self._closed:
                 raise BudgetSpent(OUTSIDE)
-            if self._spent() >= self.limits.seconds:
+            if self.time_is_up():
                 raise BudgetSpent(self.time_text)
             self._began[number] = time.monotonic()
-            self._records[number] = replace(call, outcome=CallOutcome.CANCELLED, error=ENDED)
+            self.records[number] = replace(call, outcome=CallOutcome.CANCELLED, error=ENDED)
 
     def end(self, number: int) -> float:
         """Count the time of a function that has ended or is not waited for any more; returns its seconds."""
@@ -119,46 +120,18 @@ class CallBudget:
 
     def time_is_up(self) -> bool:
         """Whether the functions have used up their time, those that run now included."""
-        with self._lock:
-            return self._spent() >= self.limits.seconds
-
-    def _spent(self) -> float:
         now = time.monotonic()
-        return self._seconds + sum(now - began for began in self._began.values())
+        return self._seconds + sum(now - began for began in list(self._began.values())) >= self.limits.seconds
 
-    def note(self, number: int, call: Call) -> None:
-        """Write down a call, or replace what was written about it."""
-        with self._lock:
-            self._records[number] = call
-
-    def new_stream(self, owner: CallConnection) -> int:
-        """Return the number of a new stream. Raises ``BudgetSpent`` when the connection has too many."""
-        with self._lock:
-            if sum(each.owner is owner for each in self._streams.values()) >= MAX_STREAMS:
-                raise BudgetSpent(f"the limit of {MAX_STREAMS} unfinished streams is reached; read them to their end")
-        return secrets.randbits(48)
-
-    def keep_stream(self, name: int, stream: OpenCall) -> None:
-        """Keep a stream that has not ended."""
-        with self._lock:
-            self._streams[name] = stream
-
-    def take_stream(self, name: int | None) -> OpenCall | None:
-        """Take a stream out; None when there is none of this number, or when it is being read."""
-        with self._lock:
-            return None if name is None else self._streams.pop(name, None)
-
-    def take_streams(self, owner: CallConnection) -> list[OpenCall]:
-        """Take out all streams of a connection."""
-        with self._lock:
-            names = [name for name, stream in self._streams.items() if stream.owner is owner]
-            return [self._streams.pop(name) for name in names]
+    def streams_of(self, owner: CallConnection) -> list[int]:
+        """Return the numbers of a connection's unfinished streams."""
+        return [number for number, stream in list(self.streams.items()) if stream.owner is owner]
 
     def close(self) -> tuple[Call, ...]:
         """Let no more functions run, and return all calls in the order in which they came."""
         with self._lock:
             self._closed = True
-            return tuple(self._records[number] for number in sorted(self._records))
+            return tuple(self.records[number] for number in sorted(self.records))
 
 
 class CallConnection:
@@ -210,7 +183,7 @@ class CallConnection:
                 return False
             running.answered = True
             duration = running.call.duration + self._budget.end(running.number)
-            self._budget.note(running.number, replace(running.call, outcome=outcome, duration=duration, error=why))
+            self._budget.records[running.number] = replace(running.call, outcome=outcome, duration=duration, error=why)
         if running.future is not None:
             running.future.cancel()
         return True
@@ -222,7 +195,8 @@ class CallConnection:
         except OSError:
             pass  # the program closed the connection, or broke it
         finally:
-            self._budget.take_streams(self)
+            for number in self._budget.streams_of(self):
+                self._budget.streams.pop(number, None)
             self._socket.close()
             self._on_end(self)
 
@@ -240,8 +214,10 @@ class CallConnection:
             message = load(data)
             return self._streamed(message) if message.call is None else self._called(message.call, message)
         except BudgetSpent as error:
-            for stream in self._budget.take_streams(self):
-                self._budget.note(stream.number, replace(stream.call, outcome=CallOutcome.ERROR, error=str(error)))
+            for number in self._budget.streams_of(self):
+                if stream := self._budget.streams.pop(number, None):
+                    cut = replace(stream.call, outcome=CallOutcome.ERROR, error=str(error))
+                    self._budget.records[stream.number] = cut
             self._write_last(_error("LimitReached", str(error)))
         except BadMessage as error:
             self._write_last(_error("ValueError", f"the message cannot be read: {error}"))
@@ -259,10 +235,11 @@ class CallConnection:
                     f"there is no host function '{name}'; there are: {', '.join(self._functions.functions)}"
                 )
             bound = bind_message(function, message)
-        except (NameError, TypeError, BadMessage) as error:
-            kind = "ValueError" if isinstance(error, BadMessage) else type(error).__name__
-            self._budget.note(number, replace(call, error=f"{kind}: {error}"[:_MAX_MESSAGE]))
-            self._write(_error(kind, str(error)[:_MAX_MESSAGE]))
+        except Exception as error:
+            # Whatever the arguments are: they are the program's.
+            kind, text = "ValueError" if isinstance(error, BadMessage) else type(error).__name__, _text(error)
+            self._budget.records[number] = replace(call, error=f"{kind}: {text}"[:_MAX_MESSAGE])
+            self._write(_error(kind, text))
             return True
         call = replace(call, arguments={key: shortened(item) for key, item in bound.arguments.items()})
         return self._run(OpenCall(number, call, self), lambda: function.call(*bound.args, **bound.kwargs))
@@ -270,20 +247,16 @@ class CallConnection:
     def _streamed(self, message: CallMessage) -> bool:
         """Send the next item of a stream, or drop the stream."""
         if message.drop is not None:
-            self._budget.take_stream(message.drop)
+            self._budget.streams.pop(message.drop, None)
             self._write({"end": True})
             return True
-        stream = self._budget.take_stream(message.next)
+        stream = None if message.next is None else self._budget.streams.pop(message.next, None)
         if stream is None:
             self._write(_error("ValueError", _NO_STREAM))
             return True
-        items = stream.items
+        items: Any = stream.items
         stream.future, stream.answered = None, False
-        return self._run(
-            stream,
-            lambda: anext(items) if isinstance(items, AsyncIterator) else next(items),  # type: ignore[arg-type]
-            message.next or 0,
-        )
+        return self._run(stream, lambda: (anext if isinstance(items, AsyncIterator) else next)(items), message.next)
 
     def _run(self, running: OpenCall, work: Callable[[], object], stream: int | None = None) -> bool:
         """Call a function, or get the next item of a stream, which has a number, and send the answer.
@@ -299,15 +272,17 @@ class CallConnection:
                 self._budget.begin(number, call)
             except BudgetSpent as spent:
                 outcome = call.outcome if stream is None else CallOutcome.ERROR
-                self._budget.note(number, replace(call, outcome=outcome, error=str(spent)))
+                self._budget.records[number] = replace(call, outcome=outcome, error=str(spent))
                 raise
             self._running = running
         outcome, error, ended = CallOutcome.OK, "", True
         try:
             result = self._awaited(work(), running)
             opens = stream is None and isinstance(result, Iterator | AsyncIterator)
+            if opens and len(self._budget.streams_of(self)) >= MAX_STREAMS:
+                raise BudgetSpent(f"the limit of {MAX_STREAMS} unfinished streams is reached; read them to their end")
             if opens:
-                running.items, stream = result, self._budget.new_stream(self)  # type: ignore[assignment]
+                running.items, stream = result, secrets.randbits(48)  # type: ignore[assignment]
             # Encoded here, so that a result that cannot be sent is the function's error.
             sent = _dump({"stream": stream} if opens else {"value": encode(result)})
             self._budget.take_bytes(len(sent))
@@ -331,9 +306,9 @@ class CallConnection:
             running.answered = True
             took = self._budget.end(number)
             running.call = replace(call, outcome=outcome, duration=call.duration + took, error=error)
-            self._budget.note(number, running.call)
+            self._budget.records[number] = running.call
             if stream is not None and not ended:
-                self._budget.keep_stream(stream, running)
+                self._budget.streams[stream] = running
         self._socket.sendall(frame(sent))
         return True
 

@@ -9,8 +9,6 @@ version and settings of the engine, the processor, and our own preparation of mo
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib.metadata
@@ -18,7 +16,7 @@ import importlib.resources
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -46,6 +44,7 @@ from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant, SandboxPolicy
+from sandbox_kernel.util.own_folder import LockedFolder
 
 #: Guest programs whose code changes every compiled module, and those whose code changes an image.
 _COMPILERS = ("wasm/binary.py", "wasm/rewrite.py", "wasm/engine.py")
@@ -178,7 +177,7 @@ class WasmLanguages:
         ready = self.store.find(name)
         if ready is not None:
             return ready
-        with self._alone(guest):
+        with LockedFolder.alone(os.path.join(self.store.folder, f".making-{_prefix(guest)}")):
             ready = self.store.find(name)
             if ready is None:
                 if guest.cost:
@@ -243,12 +242,6 @@ class WasmLanguages:
         finally:
             jail.destroy()
             jail.forget()
-
-    @contextlib.contextmanager
-    def _alone(self, guest: WasmLanguage) -> Iterator[None]:
-        with open(os.path.join(self.store.folder, f".lock-{_prefix(guest)}"), "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
 
 @functools.lru_cache(maxsize=1)

@@ -120,19 +120,17 @@ class RustToolchain:
 
     def compilation(self, request: ExecRequest, script: str, places: Places) -> Compilation:
         """Return the command that compiles a request; integer overflow is checked, as on the process backend."""
-        source, columns = wrap(request.source.decode())
         linking = ["-C", f"linker={self.linker}", "-C", "linker-flavor=wasm-ld"] if self.linker is not None else []
         argv = [
-            self.rustc.executable, "--edition", self.rustc.edition, "--crate-name", "cell", "--error-format", "json",
+            self.rustc.executable, "--edition", self.rustc.edition, "--crate-name", "cell",
             "--target", self.target, *linking, "-C", "opt-level=1", "-C", "debug-assertions=on",
             "-C", "strip=debuginfo", "-o", f"{places.work}/{OUT}", script,
         ]  # fmt: skip
         return Compilation(
             name=script,
-            source=source.encode(),
+            source=wrap(request.source.decode()).encode(),
             argv=argv,
             identity=compiler_identity(self.rustc.executable, self.rustc.version),
-            style=f"rustc:{columns}",
             parts=".rs",
         )
 
@@ -255,7 +253,7 @@ def _job(request: ExecRequest, script: str, toolchain: Toolchain, jail: Jail) ->
         for name, data in request.files.items()
     ]
     return Job(
-        steps=(builder.compiler(work.argv, work.env, style=work.style),),
+        steps=(builder.compiler(work.argv, work.env),),
         files=(*parts, JobFile(root=places.cell, name=script, data=work.source), *given),
         timeout_s=request.timeout,
         memory_bytes=_MEMORY_MB * MIB,

@@ -265,7 +265,6 @@ class WasmBackend(WasmLanguages, BlockingBackend):
         key = compiled_name(_CELL, hashlib.sha256(kind + source.data).hexdigest(), switches)
         entry = self.store.find(key)
         if entry is not None:
-            self.store.touch(key)
             return entry.read(COMPILED), 0.0
         jail = self.pool.take(make_walls(Limits(), DEFAULT_MEMORY_MB, SandboxPolicy(), self.enforcer.name))
         try:

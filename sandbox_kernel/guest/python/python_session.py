@@ -16,7 +16,7 @@ import sys
 import traceback
 
 from ..gate.python_once import limit_of
-from ..session.freeze import names_on_card, uses_accelerator
+from ..session.freeze import uses_accelerator
 from ..session.worker import CellEngine, Worker
 from . import completions, loading, look, os_patches, process_state, saving
 from .background import (
@@ -278,13 +278,6 @@ class PythonCells(CellEngine):
         if type(space) is not dict or type(hidden) is not dict or any(type(name) is not str for name in space):
             return None
         return len(self.variables())
-
-    def names_on_card(self) -> List[str]:
-        """See ``CellEngine``."""
-        try:
-            return names_on_card(self.variables())
-        except Exception:
-            return []
 
     def variables(self) -> Dict[str, Any]:
         """Return the variables that the user has defined."""
