@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sandbox_kernel.backends.outcome import make_result, run_facts
 from sandbox_kernel.backends.wasm.wasm_job import given_files, read_file, taken
@@ -17,7 +18,6 @@ from sandbox_kernel.jail.gate_messages import JobFile
 from sandbox_kernel.jail.interpreter import find_python, runtime_grants
 from sandbox_kernel.jail.pool import Pool
 from sandbox_kernel.jail.run_job import Job, run_job
-from sandbox_kernel.jail.streams import Stop
 from sandbox_kernel.jail.walls import Places, Walls, sizes
 from sandbox_kernel.languages.c_family import REMEDY, find_zig
 from sandbox_kernel.languages.compile_cache import CompileCache, Compiled, default_folder
@@ -28,6 +28,9 @@ from sandbox_kernel.limits import MIB, Limits
 from sandbox_kernel.model import ExecRequest, ExecResult, Language, Status
 from sandbox_kernel.policy import Grant
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
+
+if TYPE_CHECKING:
+    from _typeshed import HasFileno
 
 #: File name of the compiled module in the work folder.
 OUT = ".cell.wasm"
@@ -115,19 +118,17 @@ def find_wasi_rust(path: str) -> Toolchain:
 
     def compilation(request: ExecRequest, script: str, places: Places) -> Compilation:
         # Integer overflow is checked, as on the process backend.
-        source, columns = wrap(request.source.decode())
         linking = ["-C", f"linker={linker[0]}", "-C", "linker-flavor=wasm-ld"] if linker else []
         argv = [
-            rustc.executable, "--edition", rustc.edition, "--crate-name", "cell", "--error-format", "json",
+            rustc.executable, "--edition", rustc.edition, "--crate-name", "cell",
             "--target", target, *linking, "-C", "opt-level=1", "-C", "debug-assertions=on",
             "-C", "strip=debuginfo", "-o", f"{places.work}/{OUT}", script,
         ]  # fmt: skip
         return Compilation(
             name=script,
-            source=source.encode(),
+            source=wrap(request.source.decode()).encode(),
             argv=argv,
             identity=compiler_identity(rustc.executable, rustc.version),
-            style=f"rustc:{columns}",
             parts=".rs",
         )
 
@@ -160,7 +161,7 @@ def _cache() -> CompileCache:
 
 
 def build(
-    request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: Stop | None, over: HereFolder | None = None
+    request: ExecRequest, script: str, pool: Pool, enforcer: str, stop: HasFileno | None, over: HereFolder | None = None
 ) -> tuple[Compiled, float] | ExecResult:
     """Compile the source of a request; returns its module and the seconds that this took, or why there is none.
 
@@ -190,7 +191,7 @@ def build(
         work = toolchain.compilation(request, script, places)
         parts = parts_beside(request, places.cell, work.parts) if work.parts is not None else ()
         job = Job(
-            steps=(replace(builder, places=places).compiler(work.argv, work.env, style=work.style),),
+            steps=(replace(builder, places=places).compiler(work.argv, work.env),),
             files=(*parts, JobFile(root=places.cell, name=script, data=work.source), *given_files(request, jail)),
             timeout_s=request.timeout,
             memory_bytes=_MEMORY_MB * MIB,
