@@ -118,7 +118,7 @@ class Worker:
 
     def serve(self) -> None:
         """Receive and carry out the host's messages; never returns."""
-        self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
+        self.channel.send({"op": "ready", "names": self.engine.names()})
         checkpoint: Dict[str, Any] | None = None
         while True:
             op = ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
 from sandbox_kernel.session.cell.request import CellRequest
 from sandbox_kernel.session.tree.node import Changes, Node
-from sandbox_kernel.session.tree.variables import Maker, Seen, changes, find_maker
+from sandbox_kernel.session.tree.variables import Seen, changes
 
 #: The most nodes of a history; beyond it the oldest that do not live are forgotten.
 MAX_NODES = 5000
@@ -393,10 +393,6 @@ class StateTree:
     def variables_at(self, node: int) -> dict[str, Seen]:
         """Return what the variables of a node are, or of its nearest ancestor whose variables are known."""
         return next((self._variables[at] for at in self._upwards(node) if at in self._variables), {})
-
-    def maker_of(self, variable: str) -> Maker | None:
-        """Return the cell on the present line that makes a variable again; None if it may make another value."""
-        return find_maker([self.records[node] for node in self._upwards(self.present)], self.variables_at, variable)
 
 
 def check_name(name: object) -> str:

@@ -47,10 +47,8 @@ from sandbox_kernel.session.worker.messages import (
     Ready,
     Restored,
     What,
-    clean_text,
 )
 from sandbox_kernel.util.values import dataclass
-from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.folder_copies import FolderCopies
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -171,7 +169,8 @@ class JailedWorker:
         self._starting = True
         if waits:
             self._finish_start()
-        self._keep_present()
+        self._ran(by_cell=False)
+        self.keep_state()
 
     def _finish_start(self) -> None:
         self._starting = False
@@ -190,11 +189,6 @@ class JailedWorker:
         if beginning:
             past.hold(0, beginning)
         self.tree = past
-
-    @property
-    def cell(self) -> int:
-        """How many cells are in the present state."""
-        return self.tree.here.depth
 
     # Keeping states.
 
@@ -234,13 +228,8 @@ class JailedWorker:
     def begin_again(self) -> None:
         """Make the present state the beginning of the history: a saved state was loaded."""
         self.tree.here.looked = False
-        self._keep_present()
-
-    def _keep_present(self) -> None:
-        if self.tree.keep > 0:
-            self._order_checkpoint()
-            self.gate.snapshot(self.tree.present)
-            self.keep_files()
+        self._ran(by_cell=False)
+        self.keep_state()
 
     def _order_checkpoint(self, room: int = 0) -> None:
         """Order a checkpoint of the present state. ``room``: processes that are allowed beside the usual ones."""
@@ -394,12 +383,6 @@ class JailedWorker:
                 self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
             self.tree.not_seen(nodes)
         self.gate.drop(self.tree.evict_surplus())
-
-    def compare_files(self, before: int, after: int) -> tuple[tuple[FileDiff, ...], str]:
-        """Return how the folder differs between two states, and what of that could not be found out."""
-        found, problem = self.copies.compare(before, after)
-        # Their texts are the session's own.
-        return tuple(FileDiff(clean_text(one.path), one.kind, clean_text(one.patch)) for one in found), problem
 
     # Going back.
 
