@@ -140,13 +140,6 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_keeps_the_state(session: WasmS
     assert value(session.run("before, done, 'never' in globals()")) == "(1, 1, False)"
 
 
-def test_an_interrupt_between_cells_meets_nothing(session: WasmSession) -> None:
-    session.run("x = 1")
-    session.interrupt()
-    for _ in range(5):
-        assert value(session.run("x")) == "1"
-
-
 #: An interrupt that comes before the long operation is caught, on a busy machine.
 BEYOND_REACH = """x = 2
 while True:
@@ -256,13 +249,4 @@ def test_a_fork_that_ended_before_its_first_cell_says_that_its_state_is_lost(ses
         with pytest.raises(SessionError, match="its state is lost; it was started anew"):
             other.run("x")
         assert value(other.run("'x' in globals()")) == "False"
-    assert value(session.run("x")) == "1"
-
-
-def test_forks_that_are_never_used_end_with_what_they_began(session: WasmSession) -> None:
-    session.run("x = 1")
-    forks = [session.fork() for _ in range(4)]
-    for other in forks:
-        other.close()
-        assert not other.alive
     assert value(session.run("x")) == "1"

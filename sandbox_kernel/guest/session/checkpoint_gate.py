@@ -1,13 +1,7 @@
 """The gate of a session: carries out the host's orders about the worker and its checkpoints, and so the rollback.
 
-A session is one *worker*, which runs the user's cells, and its *checkpoints*, which are frozen forks of it. All of them
-may be hostile. The gate is our own process: it outlives the worker, and only it exchanges orders with the host. It
-
-- reaps dead processes (orphans become its children: it is the subreaper or the init of the namespace),
-- sends signals to the worker,
-- *promotes* a checkpoint, which is how a session rolls back: it kills every process that did not exist when the
-  chosen checkpoint was made. The host restores the work folder, and then the gate wakes the checkpoint, which becomes
-  the worker.
+Worker and checkpoints may be hostile. The gate is our own process, and only it exchanges orders with the host. Orphans
+become its children: it is the subreaper or the init of the namespace.
 
 The host names a checkpoint by the number of its cell. The worker reports the pid, and may lie: when the checkpoint is
 new the gate checks that this process is a child of the worker. From then on the gate holds it by a descriptor
@@ -32,13 +26,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List
 
+    Order = Dict[str, Any]
+    Send = Callable[[Dict[str, Any]], None]
 
 #: How long the gate waits for killed processes to be gone before it gives up.
 DEATH_S = 5.0
-
-if TYPE_CHECKING:
-    Order = Dict[str, Any]
-    Send = Callable[[Dict[str, Any]], None]
 
 
 class CheckpointGate:
@@ -73,7 +65,9 @@ class CheckpointGate:
             if wake_read in ready:
                 os.read(wake_read, 4096)
                 self.reap()
-            self.report_lost()
+            # The host must not rely on checkpoints that ended without its order.
+            if ended := select.select([held.fd for held in self.held.values()], [], [], 0)[0]:
+                self.lose([cell for cell, held in self.held.items() if held.fd in ended])
             if self.control.fileno() in ready:
                 order = receive()
                 if order["op"] == "stop":
@@ -151,12 +145,6 @@ class CheckpointGate:
             self.held[cell] = Held(pid, parents=(self.worker, os.getpid()), worker=self.worker, before=before)
         except Refused:
             self.lose([cell])
-
-    def report_lost(self) -> None:
-        """Report checkpoints that ended without an order of the host, so that the host does not rely on them."""
-        ended = select.select([held.fd for held in self.held.values()], [], [], 0)[0]
-        if ended:
-            self.lose([cell for cell, held in self.held.items() if held.fd in ended])
 
     def lose(self, cells: List[int]) -> None:
         """Drop the checkpoints of these cells and report them to the host as lost."""

@@ -139,7 +139,12 @@ class Cell(WatchLoop):
             if calls is not None:
                 calls.begin(self.events.loop)
             self.limits.begin()
-            self._register()
+            for fd in self.captures:
+                self.when_readable(fd, self._read_output)
+            self.when_readable(self.live.gate, self._read_gate)
+            self.when_readable(self.live.channel, self._talk_to_worker)
+            self.when_readable(self.live.jail.init_fd, lambda _fd: self.end(Ending.LOST))
+            self.when_readable(self.stop, self._stopped)
             self._send()
             while self.ending is None:
                 try:
@@ -209,15 +214,6 @@ class Cell(WatchLoop):
                 while left > 0 and (data := os.read(fd, min(left, CHUNK))):
                     left -= len(data)
                     capture.feed(data)
-
-    def _register(self) -> None:
-        live = self.live
-        for fd in self.captures:
-            self.when_readable(fd, self._read_output)
-        self.when_readable(live.gate, self._read_gate)
-        self.when_readable(live.channel, self._talk_to_worker)
-        self.when_readable(live.jail.init_fd, lambda _fd: self.end(Ending.LOST))
-        self.when_readable(self.stop, self._stopped)
 
     def _send(self) -> None:
         live = self.live

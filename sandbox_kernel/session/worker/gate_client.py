@@ -1,8 +1,7 @@
 """The host's side of a session's gate: sends orders, reads answers and reports.
 
 The gate (``guest/session/checkpoint_gate.py``) answers an order with a message of the same name. Unasked it sends
-``gone`` (the worker has ended) and ``lost`` (checkpoints have ended). It shares the jail with hostile code, so its
-messages are checked (``jail/gate_messages.py``). A checkpoint is named by its cell.
+``gone`` (the worker has ended) and ``lost`` (checkpoints have ended). A checkpoint is named by its cell.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 The worker makes a checkpoint of itself right after each cell, because the order to run the cell asks for it.
 ``keep_state`` copies the work folder. ``prepare`` waits for both before the next cell. When a cell has to be ended,
-``end_worker`` kills the worker and ``recover`` rolls back: the gate kills what the cell started, the host restores the
-work folder, and the gate wakes the newest checkpoint, which becomes the worker. One thread at a time uses a
-``JailedWorker`` (``WorkerSupervisor`` ensures that).
+``end_worker`` kills the worker and ``recover`` rolls back (``guest/session`` says how). One thread at a time uses it.
 """
 
 from __future__ import annotations
