@@ -53,8 +53,8 @@ _ENGINES = {
 _LEAST_MB = 64
 #: The process limit besides the worker; the session adds its checkpoints to it.
 _PROCESSES = 16
-#: How long a cell may go on after an interrupt before it is rolled back. The large Python cannot be interrupted.
-_GRACE_S = {"quickjs": 2.0, "turn": 0.1, "command": 2.0}
+#: How long a cell may go on after an interrupt before it is rolled back. CPython in WebAssembly cannot be interrupted.
+_GRACE_S = {"quickjs": 2.0, "turn": 0.1, "command": 0.1}
 #: Where CPython looks for its library.
 LIBRARY = "/usr/local/lib"
 #: Languages whose state is the memory of one guest.
