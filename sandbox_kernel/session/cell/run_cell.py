@@ -257,6 +257,7 @@ class Cell(WatchLoop):
         if self._interrupt_at is not None:
             yield Alarm(self._interrupt_at + self.grace_s, lambda: self.end(Ending.INTERRUPT))
         if self._again_at is not None:
+            # The first interrupt may have been lost (``CheckpointGate.interrupt``).
             yield Alarm(self._again_at, self._interrupt_again)
         if (end := self._time_is_up_at()) is not None:
             yield Alarm(end, lambda: self.end(Ending.TIMEOUT))
@@ -312,7 +313,6 @@ class Cell(WatchLoop):
             self.live.gate.interrupt()
 
     def _interrupt_again(self) -> None:
-        """Interrupt the cell a second time: the first interrupt may have been lost (``CheckpointGate.interrupt``)."""
         self._again_at = None
         self.live.gate.interrupt(again=True)
 

@@ -291,12 +291,8 @@ class StateTree:
         """Give up the least worthy checkpoint and return its node; None when nothing may go.
 
         Named states and the tips of branches stay longest, then those near the present one. Of the rest, the states are
-        spaced ever wider into the past: the one whose loss makes the smallest gap for its age goes first.
-
-        Args:
-            for_memory: memory is short. Then states that ``undo`` can reach may go as well, and at last all.
-            among: the nodes that may go; None means all. The present one never goes.
-
+        spaced ever wider into the past: the one whose loss makes the smallest gap for its age goes first. Only
+        ``for_memory`` may those go that ``undo`` can reach, and at last all but the present one.
         """
         near = set(self._near())
         others = sorted(node for node in self._living - {self.present} if among is None or node in among)
