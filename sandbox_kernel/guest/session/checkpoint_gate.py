@@ -85,8 +85,6 @@ class CheckpointGate:
         elif op == "hold":
             self.hold(order["cell"], order["pid"], order["before"])
             return
-        elif op == "lives":
-            answer["ok"] = order["cell"] in self.held and self.held[order["cell"]].alive
         elif op == "snapshot":
             self.known[order["cell"]] = processes(os.getpid())
         elif op == "drop":
@@ -103,8 +101,8 @@ class CheckpointGate:
                     self.held[cell].send(LOOK)
             return
         elif op == "promote":
-            problem = self.promote(order["cell"], order["keep"], strict=order["strict"], patient=order["patient"])
-            answer.update({"ok": not problem, "pid": 0 if problem else self.worker})
+            done = self.promote(order["cell"], order["keep"], strict=order["strict"], patient=order["patient"])
+            answer.update({"ok": done, "pid": self.worker if done else 0})
         elif op == "wake":
             if self.chosen is not None:
                 self.chosen.send(WAKE)
@@ -178,36 +176,34 @@ class CheckpointGate:
                 # From now on another process may get this pid.
                 self.worker = 0
 
-    def promote(self, cell: int, keep: List[int], *, strict: bool, patient: bool) -> str:
+    def promote(self, cell: int, keep: List[int], *, strict: bool, patient: bool) -> bool:
         """Make the checkpoint of ``cell`` the worker. The checkpoints of the cells in ``keep`` stay, all others end.
 
         Processes that earlier cells left running, and that existed when the checkpoint was made, go on running. With
         ``strict`` they are killed too. With ``patient`` the memory of what was killed is free afterwards. The host
-        restores the work folder and then orders ``wake``. Returns why it was not possible; empty when it was.
+        restores the work folder and then orders ``wake``. Returns whether it was possible.
         """
         chosen = self.held.pop(cell, None)
         if chosen is None:
-            return "the checkpoint is gone"
+            return False
         for other in [number for number in self.held if number not in keep]:
             self.held.pop(other).close()
         stay = {held.pid: held.started for held in (chosen, *self.held.values())}
         stay = {**({} if strict else self.known.get(cell, {})), **stay}
         deadline = time.monotonic() + DEATH_S
-        problem = ""
+        ended = True
         if patient or not (self.alone and only_the_worker(self.worker, stay, deadline)):
             if self.alone:
                 # A stopped process cannot fork. Killed one by one, a program that keeps forking would outrun us.
                 signal_child(-1, signal.SIGSTOP)
-            if not end_others(lambda: self.worker, stay, deadline, self.reap, patient=patient):
-                problem = "the processes of the cell could not be killed"
-        if not problem and (not chosen.alive or not await_no_signal(chosen.pid, WAKE, DEATH_S)):
-            chosen.send(signal.SIGKILL)
-            problem = "the checkpoint is gone"
-        if problem:
-            chosen.close()
-        else:
+            ended = end_others(lambda: self.worker, stay, deadline, self.reap, patient=patient)
+        if ended and chosen.alive and await_no_signal(chosen.pid, WAKE, DEATH_S):
             self.chosen, self.worker = chosen, chosen.pid
-        return problem
+            return True
+        if ended:
+            chosen.send(signal.SIGKILL)
+        chosen.close()
+        return False
 
 
 def signal_child(pid: int, number: int) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import fcntl
+import math
 import os
 import selectors
 import termios
@@ -259,18 +260,14 @@ class Cell(WatchLoop):
         if self._again_at is not None:
             # The first interrupt may have been lost (``CheckpointGate.interrupt``).
             yield Alarm(self._again_at, self._interrupt_again)
-        if (end := self._time_is_up_at()) is not None:
-            yield Alarm(end, lambda: self.end(Ending.TIMEOUT))
+        yield Alarm(self._time_is_up_at(), lambda: self.end(Ending.TIMEOUT))
 
-    def _time_is_up_at(self) -> float | None:
-        """When the time limit ends the cell; None while a prompt is open."""
-        if self._prompts is not None and self._prompts.open is not None:
-            return None
-        return self._deadline + self.live.pause.seconds() + (0.0 if self._prompts is None else self._prompts.asked_s)
+    def _time_is_up_at(self) -> float:
+        asked_s = 0.0 if self._prompts is None else math.inf if self._prompts.open else self._prompts.asked_s
+        return self._deadline + self.live.pause.seconds() + asked_s
 
     def _is_over(self) -> bool:
-        end = self._time_is_up_at()
-        return end is not None and time.monotonic() >= end
+        return time.monotonic() >= self._time_is_up_at()
 
     def _channel_is_closed(self) -> None:
         raise SessionError("the worker sent the end of its channel, through which nobody can speak any more")

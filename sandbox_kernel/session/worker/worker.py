@@ -220,7 +220,7 @@ class JailedWorker:
             self._uncopied = False
             if not self._freezing:
                 self._order_checkpoint()
-            self.gate.snapshot(self.tree.present)
+            self.gate.order("snapshot", owed=True, cell=self.tree.present)
             self.keep_files()
 
     def begin_again(self) -> None:
@@ -350,7 +350,8 @@ class JailedWorker:
 
     def look_for_lost(self) -> None:
         """Ask the gate, so that the list holds no checkpoint that has ended."""
-        self.gate.lives(self.tree.present)
+        self.gate.order("ping", owed=True)
+        self.gate.settle()
         self._note_lost()
 
     def take_losses(self) -> list[Note]:
@@ -375,7 +376,7 @@ class JailedWorker:
             # Each looks in a fork that ends afterwards.
             self.memory.relimit(self.tree.living_count + len(nodes))
             self.allow_fork(*(self.tree.records[node].pid for node in nodes))
-            self.gate.look(nodes)
+            self.gate.order("look", cells=nodes)
             # A worker that does not tell is noticed by the next cell.
             with contextlib.suppress(SessionError):
                 self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
@@ -415,7 +416,7 @@ class JailedWorker:
         self.channel.listen_to(self.gate.worker)
         # Before it wakes, in a folder that the cell may have removed; no code of the user runs before the next cell.
         files = self.copies.restore(target.id)
-        self.gate.wake()
+        self.gate.order("wake")
         try:
             restored = self._await(Restored)
         except SessionError:
@@ -487,7 +488,7 @@ class JailedWorker:
     def end_worker(self) -> None:
         """Kill the worker if it is alive; the promotion that follows ends the processes that it started."""
         if self.gate.gone is None and not self.channel.signal_speaker(signal.SIGKILL):
-            self.gate.kill_worker()
+            self.gate.order("kill", owed=True)
         self.jail.meter.release()
 
     def drop_output(self) -> None:
