@@ -47,7 +47,6 @@ class Toolchains:
         node_path: Node.js; ``node`` means the one of the registry package.
         cc_path: The C compiler; ``zig`` means Zig's.
         cxx_path: The C++ compiler; ``zig`` means Zig's.
-        pipefail: Whether a pipe in a command fails when any program in it fails.
         check_types: Whether TypeScript is type-checked before it runs.
 
     """
@@ -57,7 +56,6 @@ class Toolchains:
     node_path: str = "node"
     cc_path: str = "cc"
     cxx_path: str = "c++"
-    pipefail: bool = False
     check_types: bool = False
 
     def __post_init__(self) -> None:
