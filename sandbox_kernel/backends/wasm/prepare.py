@@ -35,6 +35,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     making_job,
     read_file,
     read_report,
+    taken,
 )
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.pool import Pool
@@ -228,9 +229,9 @@ class WasmLanguages:
                 plans.append(library.to_plan(path))
             plan |= {"task": "bake", "libraries": plans, "glue": guest.glue, "glue_names": list(guest.functions)}
         limits, grants = Limits(disk_mb=PREPARE_DISK_MB), [Grant(path, path, False) for path in given]
-        # Not from the pool: these walls are not used again.
-        jail = Pool(0).take(make_walls(limits, PREPARE_MEMORY_MB, SandboxPolicy(), self._enforcer_name, grants))
-        try:
+        walls = make_walls(limits, PREPARE_MEMORY_MB, SandboxPolicy(), self._enforcer_name, grants)
+        # Not from the pool of runs: these walls are not used again.
+        with taken(Pool(0), walls) as jail:
             plan |= {field: f"{jail.places.work}/{name}" for field, name in outs.items()}
             outcome = run_job(jail, making_job(jail, plan, timeout_s=PREPARE_S, memory_mb=PREPARE_MEMORY_MB))
             ending = read_report(outcome.report)
@@ -239,9 +240,6 @@ class WasmLanguages:
                 stopped = f"stopped at the {outcome.stopped_by} limit; " if outcome.stopped_by else ""
                 raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")
             return {name: read_file(jail.box_fd, name) for name in outs.values()}
-        finally:
-            jail.destroy()
-            jail.forget()
 
 
 @functools.lru_cache(maxsize=1)

@@ -373,16 +373,6 @@ def _call_host(message: bytes) -> bytes:
     return _posted(b"host " + message)
 
 
-class _OnDemand:
-    """An import hook that has the data files of matplotlib unpacked when it is imported."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """See ``importlib.abc.MetaPathFinder``."""
-        if name == "matplotlib":
-            _tell(op="matplotlib")
-
-
 def touch() -> None:
     """Do what every cell does, without code of the user: the memory that it writes to is copied after a checkpoint."""
     # What the user has broken is for the next cell to say.
@@ -406,7 +396,6 @@ def begin(env: dict[str, str] | None = None) -> None:
     if env is not None:
         sys.modules["_boot"].wake(["python"], env)
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    sys.meta_path.insert(0, _OnDemand)
     builtins.input = _input
     builtins.display = display  # type: ignore[attr-defined]
     os.chdir("/box")
