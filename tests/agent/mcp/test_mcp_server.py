@@ -237,14 +237,6 @@ def test_a_session_keeps_its_state_and_takes_cells_back(served: Held):
     assert fresh["value"] == "False"
 
 
-def test_cells_of_one_session_take_turns(served: Held):
-    async def play(client: Client) -> list[Any]:
-        calls = [client.call_tool("session_run", {"code": f"seen = {n}\nseen", "session": "turns"}) for n in range(6)]
-        return await asyncio.gather(*calls)
-
-    assert [result.structured_content["value"] for result in served.do(play)] == [str(n) for n in range(6)]
-
-
 def test_a_figure_comes_as_a_picture_and_what_only_claims_to_be_one_does_not(served: Held):
     code = (
         "import base64\n"
