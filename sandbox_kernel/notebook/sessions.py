@@ -150,18 +150,19 @@ class NotebookSessions:
         told: list[str] = []
         wanted = options.of_session
         with self._lock:
-            grown: list[tuple[_Held, list[RightsChange]]] = []
+            grown: list[_Held] = []
+            changes: list[tuple[Session, RightsChange]] = []
             for (language, name), held in self._held.items():
                 if name or not held.used or not held.session.alive:
                     continue
-                changes = rights_between(held.options, wanted, language)
-                if changes:
-                    words = "; ".join(change.words for change in changes if change.words)
+                if found := rights_between(held.options, wanted, language):
+                    words = "; ".join(change.words for change in found if change.words)
                     told.append(f"The {language} session keeps its variables and {words}.")
-                    grown.append((held, changes))
-            change_all([(held.session, change) for held, changes in grown for change in changes])
+                    grown.append(held)
+                    changes += [(held.session, change) for change in found]
+            change_all(changes)
             now: dict[str, Any] = {name: getattr(wanted, name) for name in _FOLLOWED}
-            for held, _ in grown:
+            for held in grown:
                 held.options = replace(held.options, **now)
         return tuple(told)
 

@@ -43,12 +43,12 @@ _MOST_BYTES = 4 << 20
 #: who works with data raises memory and time all day.
 _LIMITS = tuple(option for option in OPTIONS if option.is_limit)
 _USUAL = CellOptions(
-    memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S, cpu_s=math.inf,
+    memory_mb=DEFAULT_SESSION_MEMORY_MB, timeout_s=DEFAULT_TIMEOUT_S, cpu_seconds=math.inf,
     **{name: getattr(Limits(), name) for name in ("processes", "disk_mb", "output_bytes")},
 )  # fmt: skip
 _UNASKED = CellOptions(
     memory_mb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB, timeout_s=24 * 3600.0,
-    cpu_s=math.inf, processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
+    cpu_seconds=math.inf, processes=4096, disk_mb=16 << 10, output_bytes=MAX_OUTPUT,
 )  # fmt: skip
 #: Presets that give what a notebook without a policy has.
 _LIKE_NONE = ("standard", "classroom")

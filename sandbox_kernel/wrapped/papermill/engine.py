@@ -25,14 +25,7 @@ from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import check_timeout
 from sandbox_kernel.notebook.options.cell_options import policy_of
 from sandbox_kernel.notebook.options.own_rights import LINES_VARIABLE
-from sandbox_kernel.notebook.options.parse_cell import (
-    HERE_VARIABLE,
-    MEMORY_VARIABLE,
-    OPTIONS_VARIABLE,
-    TIMEOUT_VARIABLE,
-    parse_options,
-    split_words,
-)
+from sandbox_kernel.notebook.options.parse_cell import OPTIONS_VARIABLE, parse_options, split_words
 from sandbox_kernel.wrapped.kernelspecs import METADATA, is_sandbox_kernel, starts_us
 from sandbox_kernel.wrapped.wrap_options import LAUNCHER, WrapOptions, from_arguments
 
@@ -40,10 +33,9 @@ from sandbox_kernel.wrapped.wrap_options import LAUNCHER, WrapOptions, from_argu
 SETTINGS = ("policy", "memory", "timeout", "mounts", "domains", "enforcer", "record", "here")
 _LISTS = ("mounts", "domains")
 _PREFIX = "sandbox_"
-#: What the Sandbox kernel calls these settings, and variables that would go before them.
+#: What the Sandbox kernel calls these settings.
 _OPTIONS = {"memory": "--memory", "timeout": "--timeout", "policy": "--policy", "mounts": "--mount",
             "domains": "--allow-net", "here": "--here"}  # fmt: skip
-_VARIABLES = {"memory": MEMORY_VARIABLE, "timeout": TIMEOUT_VARIABLE, "here": HERE_VARIABLE}
 
 
 def start_variables(settings: Mapping[str, object], earlier: Mapping[str, str]) -> dict[str, str]:
@@ -62,8 +54,7 @@ def start_variables(settings: Mapping[str, object], earlier: Mapping[str, str]) 
     policy_of(options)
     line = options.words()
     split_words(line, "the settings of this run")
-    cleared = {variable: "" for name, variable in _VARIABLES.items() if name in settings}
-    return {LINES_VARIABLE: "locked", OPTIONS_VARIABLE: line, **cleared}
+    return {LINES_VARIABLE: "locked", OPTIONS_VARIABLE: line}
 
 
 def collect(given: Mapping[str, object], limit: float | None) -> dict[str, object]:

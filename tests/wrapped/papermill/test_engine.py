@@ -104,13 +104,11 @@ def test_parameters_that_begin_with_sandbox_are_settings_and_an_unknown_one_is_t
 def test_the_settings_of_a_run_are_the_start_options_of_a_locked_kernel():
     started = start_variables(
         collect({"memory": "2G", "mounts": ["/a b:/a"]}, 60),
-        {"SANDBOX_KERNEL_OPTIONS": "--memory 9G --policy strict", "SANDBOX_KERNEL_MEMORY": "3G"},
+        {"SANDBOX_KERNEL_OPTIONS": "--memory 9G --policy strict"},
     )
     assert started == {
         "SANDBOX_KERNEL_LINES": "locked",
         "SANDBOX_KERNEL_OPTIONS": "--timeout 1m --memory 2G --mount '/a b:/a' --policy strict",
-        "SANDBOX_KERNEL_MEMORY": "",
-        "SANDBOX_KERNEL_TIMEOUT": "",
     }
     for given, words in (
         ({"record": "/x"}, "no setting 'record'"),
