@@ -148,9 +148,8 @@ def _prove_landlock() -> Enforcer:
 
 def _start(name: str) -> Jail:
     python = find_python("python3")
-    jail = start_jail(Walls(python.executable, python.runtime, (), *sizes(Limits(), 256), preload=(), enforcer=name))
-    jail.wait_ready()
-    return jail
+    walls = Walls(python.executable, python.runtime, (), *sizes(Limits(), 256), preload=(), enforcer=name)
+    return start_jail(walls).wait_ready()
 
 
 def _no_enforcer_for(system: str) -> str:

@@ -20,13 +20,11 @@ CHUNK = 1 << 20
 
 NOTICE = "\n... ({elided} bytes truncated: output exceeded the limit of {cap} bytes) ...\n"
 
-Emit = Callable[[str], None]
-
 
 class Capture:
     """One stream of one run. ``feed`` it bytes, then ``finish``; ``text`` is what was kept."""
 
-    def __init__(self, cap: int, emit: Emit | None = None) -> None:
+    def __init__(self, cap: int, emit: Callable[[str], None] | None = None) -> None:
         self.cap = cap
         self.total = 0
         self._tail_room = cap // 4
@@ -179,13 +177,10 @@ class Feeder:
 
 
 class Stop:
-    """The stop signal of a run: a flag that any thread can set and a selector can wait for.
+    """The stop signal of a run: a flag that any thread can set and a selector can wait for."""
 
-    A subclass with a descriptor of its own gives -1 for the event descriptor.
-    """
-
-    def __init__(self, fd: int | None = None) -> None:
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if fd is None else fd
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self.raised = False
 

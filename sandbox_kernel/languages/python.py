@@ -50,14 +50,13 @@ def _sql_program() -> bytes:
         return file.read()
 
 
-class Sql(Recipe):
+class Sql(PythonLanguage):
     """SQLite. ``guest/scripts/sql_run.py`` says what a cell can use besides SQL.
 
     The database is a file in the work folder (``--arg``) or in memory.
     """
 
     language = Language.SQL
-    minimum_memory_mb = 32
 
     def find(self, config: Toolchains) -> tuple[str, str]:
         """See ``Recipe``."""
@@ -66,10 +65,6 @@ class Sql(Recipe):
         if answer.returncode != 0:
             raise BackendUnavailable(f"{python} has no sqlite3", "use a Python that has it")
         return f"{python} (module sqlite3)", answer.stdout.strip()
-
-    def runtime(self, config: Toolchains) -> tuple[Grant, ...]:
-        """See ``Recipe``. The backend shows every program what Python needs."""
-        return ()
 
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``."""

@@ -152,19 +152,17 @@ class StepBuilder:
         argv: Sequence[str],
         toolchain: Mapping[str, str] | None = None,
         *,
-        style: str = "plain",
         keeps: Sequence[str] = (),
     ) -> Step:
         """Return a step that compiles. It may start processes, gets no input, and prints to stderr.
 
         The request's environment is only for the program, so that ``env!`` and macros cannot read it at compile time.
-        ``style`` says how ``guest/scripts/run_compiler.py`` shows what the compiler prints; ``keeps`` are files that
-        the host receives when the step succeeded.
+        ``keeps`` are files that the host receives when the step succeeded.
         """
         messages = f"{self.places.cell}/{MESSAGES}"
         return Step(
             kind="python",
-            argv=[f"{self.places.guest}/scripts/run_compiler.py", style, messages, *argv],
+            argv=[f"{self.places.guest}/scripts/run_compiler.py", messages, *argv],
             source=_COMPILE,
             cwd=self.places.cell,
             env={**self._own_variables(self.places.tmp), **(toolchain or {})},

@@ -22,7 +22,7 @@ from sandbox_kernel.notebook.editor import (
 from sandbox_kernel.notebook.execution import CellExecution, NotebookState
 from sandbox_kernel.notebook.frames.frame_libraries import cells_gone
 from sandbox_kernel.notebook.options.option_table import usage
-from sandbox_kernel.notebook.page.kept_output import KeptOutput
+from sandbox_kernel.notebook.page.kept_output import TARGET, KeptOutput
 from sandbox_kernel.notebook.page.kernel_door import NotebookPrompts, StdinChannel, Wire, failure_fields
 from sandbox_kernel.notebook.render import ShowOutput, expressions, payload, told_apart
 from sandbox_kernel.session.cell.front_end import unanswered
@@ -58,7 +58,7 @@ class CellRequests:
         self.history = History()
         self.state = NotebookState(sandboxes=kernel.sandboxes, defaults=kernel.first_defaults)
         self.state.comms.register(kernel.comm_manager)
-        self._kept.register(kernel.comm_manager)
+        kernel.comm_manager.register_target(TARGET, self._kept.asked)
 
     async def execute(self, request: Request) -> Content:
         """Run a cell and return the content of the reply; one at a time on each (sub)shell."""

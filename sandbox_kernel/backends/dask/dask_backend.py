@@ -38,6 +38,7 @@ from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import DIRECTORY
 
 if TYPE_CHECKING:
+    from _typeshed import HasFileno
     from distributed import Client, Future
 
 
@@ -147,7 +148,7 @@ class DaskBackend(BlockingBackend):
             chosen=context.chosen,
         )
 
-    def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: Stop, stop: Stop | None) -> bool:
+    def _wait(self, name: str, request: ExecRequest, events: _OutputEvents, done: Stop, stop: HasFileno | None) -> bool:
         """Wait until the run is over. Returns False when it was stopped and its worker does not answer.
 
         Raises ``BackendUnavailable`` when the run began and takes longer than its limit allows.

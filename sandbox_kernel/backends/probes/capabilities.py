@@ -102,10 +102,7 @@ def group_notes() -> tuple[str, ...]:
     where, missing = find_hierarchies(), shortfall()
     if where is not None:
         return where.notes
-    if missing is None:
-        return ()
-    remedy = f"; to have them limited, {missing.remedy}" if missing.remedy else ""
-    return (f"memory is watched, not limited by the kernel: {missing.reason}{remedy}",)
+    return () if missing is None else (f"memory is watched, not limited by the kernel: {missing}",)
 
 
 def _named(name: str, version: str) -> str:

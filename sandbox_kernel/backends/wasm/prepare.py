@@ -9,8 +9,6 @@ version and settings of the engine, the processor, and our own preparation of mo
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import hashlib
 import importlib.metadata
@@ -18,7 +16,7 @@ import importlib.resources
 import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -37,6 +35,7 @@ from sandbox_kernel.backends.wasm.wasm_job import (
     making_job,
     read_file,
     read_report,
+    taken,
 )
 from sandbox_kernel.errors import BackendUnavailable, InvalidRequest
 from sandbox_kernel.jail.pool import Pool
@@ -46,6 +45,7 @@ from sandbox_kernel.languages.recipe import Availability
 from sandbox_kernel.limits import Limits
 from sandbox_kernel.model import Language
 from sandbox_kernel.policy import Grant, SandboxPolicy
+from sandbox_kernel.util.own_folder import LockedFolder
 
 #: Guest programs whose code changes every compiled module, and those whose code changes an image.
 _COMPILERS = ("wasm/binary.py", "wasm/rewrite.py", "wasm/engine.py")
@@ -178,7 +178,7 @@ class WasmLanguages:
         ready = self.store.find(name)
         if ready is not None:
             return ready
-        with self._alone(guest):
+        with LockedFolder.alone(os.path.join(self.store.folder, f".making-{_prefix(guest)}")):
             ready = self.store.find(name)
             if ready is None:
                 if guest.cost:
@@ -229,9 +229,9 @@ class WasmLanguages:
                 plans.append(library.to_plan(path))
             plan |= {"task": "bake", "libraries": plans, "glue": guest.glue, "glue_names": list(guest.functions)}
         limits, grants = Limits(disk_mb=PREPARE_DISK_MB), [Grant(path, path, False) for path in given]
-        # Not from the pool: these walls are not used again.
-        jail = Pool(0).take(make_walls(limits, PREPARE_MEMORY_MB, SandboxPolicy(), self._enforcer_name, grants))
-        try:
+        walls = make_walls(limits, PREPARE_MEMORY_MB, SandboxPolicy(), self._enforcer_name, grants)
+        # Not from the pool of runs: these walls are not used again.
+        with taken(Pool(0), walls) as jail:
             plan |= {field: f"{jail.places.work}/{name}" for field, name in outs.items()}
             outcome = run_job(jail, making_job(jail, plan, timeout_s=PREPARE_S, memory_mb=PREPARE_MEMORY_MB))
             ending = read_report(outcome.report)
@@ -240,15 +240,6 @@ class WasmLanguages:
                 stopped = f"stopped at the {outcome.stopped_by} limit; " if outcome.stopped_by else ""
                 raise BackendUnavailable(f"the language could not be compiled here: {stopped}{words or outcome.exits}")
             return {name: read_file(jail.box_fd, name) for name in outs.values()}
-        finally:
-            jail.destroy()
-            jail.forget()
-
-    @contextlib.contextmanager
-    def _alone(self, guest: WasmLanguage) -> Iterator[None]:
-        with open(os.path.join(self.store.folder, f".lock-{_prefix(guest)}"), "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
 
 
 @functools.lru_cache(maxsize=1)

@@ -105,7 +105,6 @@ def kept_wheels(store: WasmStore, wheels: Wheels) -> StoreEntry:
     if found is None:
         store.prune("wheels-", _MOST_KEPT_BYTES)
         found = store.add(name, wheels.files)
-    store.touch(name)
     return found
 
 

@@ -16,9 +16,9 @@ import sys
 import traceback
 
 from ..gate.python_once import limit_of
-from ..session.freeze import names_on_card, uses_accelerator
+from ..session.freeze import uses_accelerator
 from ..session.worker import CellEngine, Worker
-from . import completions, loading, look, os_patches, process_state, saving
+from . import completions, look, os_patches, process_state, saving
 from .background import (
     allow_own_loops,
     as_cell,
@@ -103,14 +103,8 @@ class PythonCells(CellEngine):
         os_patches.remember_names()
         os_patches.change_by_descriptor()
 
-        def ask(prompt: object = "", /) -> str:
-            return worker.input(str(prompt), False)
-
-        def ask_secret(prompt: str = "Password: ", stream: object = None, **_: object) -> str:
-            return worker.input(str(prompt), True)
-
-        builtins.input = ask
-        getpass.getpass = ask_secret
+        builtins.input = lambda prompt="", /: worker.input(str(prompt), False)
+        getpass.getpass = lambda prompt="Password: ", stream=None, **_: worker.input(str(prompt), True)
         sys.path[:] = ["", *(path for path in sys.path if path != "")]
         sys.argv = [""]
         process_state.note_beginning()
@@ -258,7 +252,7 @@ class PythonCells(CellEngine):
 
     def _load(self, order: str) -> Dict[str, Any]:
         source, before = self.worker.channel.take_descriptor(), self._all_variables()
-        return {} if source is None else loading.load(self.shell.user_ns, source, order, before)
+        return {} if source is None else saving.load(self.shell.user_ns, source, order, before)
 
     def _all_variables(self) -> Dict[str, Any]:
         private = saving.private_variables(self.shell.user_ns, self.shell.user_ns_hidden)
@@ -278,13 +272,6 @@ class PythonCells(CellEngine):
         if type(space) is not dict or type(hidden) is not dict or any(type(name) is not str for name in space):
             return None
         return len(self.variables())
-
-    def names_on_card(self) -> List[str]:
-        """See ``CellEngine``."""
-        try:
-            return names_on_card(self.variables())
-        except Exception:
-            return []
 
     def variables(self) -> Dict[str, Any]:
         """Return the variables that the user has defined."""

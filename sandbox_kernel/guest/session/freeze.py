@@ -29,7 +29,7 @@ from .held import WAKE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Tuple
+    from typing import Callable, Dict, List, Tuple
 
 
 _SENT_BY_KILL = 0
@@ -322,10 +322,6 @@ def _is_network(fd: int) -> bool:
 _FILES = ("/dev/nvidiactl", "/dev/kfd")
 #: Why no checkpoint is made of such a process.
 _ON_GPU = "it uses a GPU, and the state of a GPU cannot be copied"
-#: How many variables are named.
-_MOST_NAMES = 20
-
-
 _DEVICES = {os.stat(path).st_rdev for path in _FILES if os.path.exists(path)}
 
 
@@ -340,17 +336,3 @@ def uses_accelerator() -> bool:
         except OSError:
             continue
     return False
-
-
-def names_on_card(variables: Dict[str, Any]) -> List[str]:
-    """Return the names of the variables that are torch's tensors, or models with tensors, on an accelerator."""
-    torch: Any = sys.modules.get("torch")
-    found: List[str] = []
-    for name, value in variables.items() if hasattr(torch, "nn") else ():
-        if isinstance(value, torch.nn.Module):
-            on_card = any(part.device.type != "cpu" for part in value.parameters())
-        else:
-            on_card = isinstance(value, torch.Tensor) and value.device.type != "cpu"
-        if on_card and len(found) < _MOST_NAMES:
-            found.append(name)
-    return found

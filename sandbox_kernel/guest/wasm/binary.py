@@ -307,11 +307,12 @@ TRUSTED = Caps(
 
 @dataclass(frozen=True)
 class Import:
-    """One import of the module; ``kind`` is func, table, memory, global or tag."""
+    """One import of the module; ``kind`` is func, table, memory, global or tag, ``type`` the number of a func's."""
 
     module: str
     name: str
     kind: str
+    type: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -398,17 +399,18 @@ def _limits(reader: Reader) -> tuple[int, int | None]:
     return least, reader.unsigned() if flags else None
 
 
-def _imports(number: int, reader: Reader | None) -> tuple[Import, ...]:
+def _imports(count: int, reader: Reader | None) -> tuple[Import, ...]:
     if reader is None:
         return ()
     found: list[Import] = []
-    for _ in range(number):
+    for _ in range(count):
         module, name, kind = reader.name(), reader.name(), reader.byte()
         if kind >= len(KINDS):
             raise Malformed(f"import {module}.{name} is of the unknown kind {kind}")
+        number = -1
         match KINDS[kind]:
             case "func":
-                reader.unsigned()
+                number = reader.unsigned()
             case "table":
                 reader.skip_signed(33)
                 _limits(reader)
@@ -420,7 +422,7 @@ def _imports(number: int, reader: Reader | None) -> tuple[Import, ...]:
             case _:
                 reader.byte()
                 reader.unsigned()
-        found.append(Import(module, name, KINDS[kind]))
+        found.append(Import(module, name, KINDS[kind], number))
     return tuple(found)
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import wasmtime
 
 from .binary import TRUSTED, Malformed, inspect
-from .engine import GuestEnding, GuestExit, describe_error, make_engine, make_linker
+from .engine import GuestExit, make_engine, make_linker, making_store
 from .plan import BootPlan
 from .python_image import (
     CALL,
@@ -42,27 +41,13 @@ _ROUND_BYTES = 16 << 20
 _HOST_STACK_BYTES = 4 << 20
 
 
-class NotBootable(Exception):
-    """Raised when a module cannot be made into an image; the message says what was not as expected."""
-
-
-def make_booted(plan: BootPlan) -> GuestEnding:
-    """Write the compiled image to ``plan.out``; runs on a thread whose stack is large enough for the guest's."""
+def make_booted(plan: BootPlan) -> bytearray:
+    """Return the compiled image; made on a thread whose stack is large enough for the guest's."""
     threading.stack_size(plan.switches.stack_bytes + _HOST_STACK_BYTES)
     folder = os.path.join(os.path.dirname(plan.out), "boot")
     os.mkdir(folder)
-    try:
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            compiled = thread.submit(_image, plan, folder).result()
-    except (NotBootable, Malformed, OSError, KeyError, ValueError, wasmtime.Trap) as error:
-        return GuestEnding(end="invalid", message=f"an image of CPython could not be made: {error}")
-    except wasmtime.WasmtimeError as error:
-        return GuestEnding(end="invalid", message=describe_error(error))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    with open(plan.out, "wb") as out:
-        out.write(compiled)
-    return GuestEnding(end="compiled", memory_bytes=0)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(_image, plan, folder).result()
 
 
 def _image(plan: BootPlan, folder: str) -> bytearray:
@@ -71,7 +56,11 @@ def _image(plan: BootPlan, folder: str) -> bytearray:
     engine = make_engine(plan.switches, parallel=True)
     module = exposed(data, inspect(data, TRUSTED))
     spares = [f"/{number:03}-spare".ljust(MOST_NAME_BYTES, "~") for number in range(MOST_MOUNTS)]
-    store = _make_store(plan, engine, folder, spares)
+    guest = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    programs = {name: os.path.join(guest, path) for name, path in plan.programs.items()}
+    source = boot_source(programs, LETTER_BOX, f'sys.modules["_boot"]._boot({TEXT_BYTES})')
+    folders = dict.fromkeys((*PLACES, *spares), folder)
+    store = making_store(engine, plan.switches, ["python", "-c", source], folders)
     exports = make_linker(engine).instantiate(store, wasmtime.Module(engine, module)).exports(store)
     memory, table, begin = exports["memory"], exports[TABLE], exports["_start"]
     assert isinstance(memory, wasmtime.Memory)
@@ -83,45 +72,27 @@ def _image(plan: BootPlan, folder: str) -> bytearray:
     except GuestExit as end:
         code = end.code
     if code != _BOOTED:
-        raise NotBootable(f"the boot program ended with {code}, not in its exit handler")
+        raise Malformed(f"the boot program ended with {code}, not in its exit handler")
     with open(f"{folder}/boot.json") as text:
         entries: dict[str, int] = json.load(text)
     call = table.get(store, CALL)
     assert isinstance(call, wasmtime.Func)
     if not call(store, entries["settle"], 0, 0, 0) or not os.path.exists(f"{folder}/settled"):
-        raise NotBootable("a Python function did nothing when it was called in the booted memory")
+        raise Malformed("a Python function did nothing when it was called in the booted memory")
     content = bytearray(memory.read(store, 0, memory.data_len(store)))
     found = {"entries": entries, "spares": [_place(content, name[1:].encode()) for name in spares]}
     record = json.dumps({**found, "buffer": _place(content, _MARK)}).encode()
     if len(record) > RECORD_BYTES - 4:
-        raise NotBootable("the stack of the boot has no room for the record")
+        raise Malformed("the stack of the boot has no room for the record")
     content[RECORD : RECORD + 4 + len(record)] = len(record).to_bytes(4, "little") + record
     size = -(-(len(content) + _STACK_BYTES) // _ROUND_BYTES) * _ROUND_BYTES
     image = with_stack(bake(module, bytes(content).ljust(size, b"\0")), size)
     return wasmtime.Module(engine, prepare(image, inspect(image, TRUSTED))).serialize()
 
 
-def _make_store(plan: BootPlan, engine: wasmtime.Engine, folder: str, spares: list[str]) -> wasmtime.Store:
-    """Make a store whose guest runs the boot program, and sees the folder under the names of the plan."""
-    guest = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    programs = {name: os.path.join(guest, path) for name, path in plan.programs.items()}
-    store = wasmtime.Store(engine)
-    store.set_epoch_deadline(1)
-    if plan.switches.fuel:
-        store.set_fuel((1 << 63) - 1)
-    config = wasmtime.WasiConfig()
-    config.argv = ["python", "-c", boot_source(programs, LETTER_BOX, f'sys.modules["_boot"]._boot({TEXT_BYTES})')]
-    config.inherit_stdout()
-    config.inherit_stderr()
-    for name in (*PLACES, *spares):
-        config.preopen_dir(folder, name, True)
-    store.set_wasi(config)
-    return store
-
-
 def _place(memory: bytearray, content: bytes) -> int:
     """Return the only place of these bytes in the memory."""
     place = memory.find(content)
     if place < 0 or memory.find(content, place + 1) >= 0:
-        raise NotBootable(f"{content[:20]!r} is not in the memory exactly once")
+        raise Malformed(f"{content[:20]!r} is not in the memory exactly once")
     return place

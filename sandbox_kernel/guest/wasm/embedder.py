@@ -53,7 +53,6 @@ class JavaScriptEmbedder:
         self.driver = dict(driver)
         self.host = JavaScriptHost(folders)
         self.host.memory_bytes = lambda: js.memory.data_len(js.store)
-        self.write: Callable[[int, bytes], None] = write_all
         self.sleep: Callable[[float], None] = time.sleep
         #: Set by another thread to interrupt the running code.
         self.stop = False
@@ -79,10 +78,10 @@ class JavaScriptEmbedder:
         except Exited as end:
             return end.code
         except JavaScriptError as error:
-            self.write(2, (self.describe(error.handle) + "\n").encode("utf-8", "replace"))
+            write_all(2, (self.describe(error.handle) + "\n").encode("utf-8", "replace"))
             return 1
         if value is None:
-            self.write(2, b"the program ended while something was still awaited\n")
+            write_all(2, b"the program ended while something was still awaited\n")
             return UNSETTLED
         self.js.free(value)
         return int(float(self.js.text(self._driver("exitCode"))))
@@ -91,7 +90,7 @@ class JavaScriptEmbedder:
         """Return a program as JavaScript, by a function of the image; None if it has errors, which are on stderr."""
         answer = json.loads(self._text(self._driver(translator, source, name)))
         if answer.get("error"):
-            self.write(2, (answer["error"] + "\n").encode("utf-8", "replace"))
+            write_all(2, (answer["error"] + "\n").encode("utf-8", "replace"))
             return None
         return str(answer["source"])
 
@@ -212,7 +211,6 @@ class JavaScriptHost:
 
     def __init__(self, folders: Folders) -> None:
         self.folders = folders
-        self.read_line: Callable[[], bytes] = read_line
         self.memory_bytes: Callable[[], int] = lambda: 0
         #: The code of ``process.exit``, which then loops until the engine is interrupted; None before.
         self.exit_code: int | None = None
@@ -282,13 +280,7 @@ class JavaScriptHost:
             except EOFError:
                 return ""
         write_all(1, prompt.encode("utf-8", "replace"))
-        return self.read_line().decode("utf-8", "replace")
-
-    def _stdin(self) -> str:
-        lines = []
-        while line := self.read_line():
-            lines.append(line)
-        return b"".join(lines).decode("latin-1")
+        return read_line().decode("utf-8", "replace")
 
     def _print(self, stream: str, kind: str, data: str) -> None:
         write_all(2 if stream == "2" else 1, data.encode("latin-1" if kind == "bytes" else "utf-8", "replace"))
@@ -352,7 +344,7 @@ class JavaScriptHost:
         "symlink": lambda self, target, path: self.folders.make_link(target, path),
         "folders": lambda self: json.dumps(self.folders.places()),
         "line": _line,
-        "stdin": _stdin,
+        "stdin": lambda _self: b"".join(iter(read_line, b"")).decode("latin-1"),
         "print": _print,
         "fetch": _fetch,
         "call": _call,

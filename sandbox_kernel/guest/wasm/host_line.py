@@ -25,7 +25,7 @@ import wasmtime
 
 from ..functions.caller import Caller, CallStopped
 from ..functions.calling import HostError
-from ..gate.wire import receive_descriptors
+from ..gate.wire import receive, receive_descriptors
 from .plan import GuestPlan, SessionPlan, read_fields
 
 _FUNCTIONS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "functions")
@@ -91,21 +91,14 @@ class Order:
 def receive_order(number: int) -> Order:
     """Wait for the order on this descriptor; exits the process when the gate closes it."""
     with socket.socket(fileno=number) as sock:
-        (size,) = struct.unpack(">I", _receive(sock, 4))
-        given = json.loads(_receive(sock, size))
+        try:
+            (size,) = struct.unpack(">I", receive(sock, 4))
+            given = json.loads(receive(sock, size))
+        except EOFError:
+            os._exit(0)
         descriptors = receive_descriptors(sock, given["descriptors"])
     line = HostLine(descriptors.pop(), given["functions"]) if given["hatch"] else None
     return Order(given["argv"], given["cwd"], given["env"], descriptors, line)
-
-
-def _receive(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            os._exit(0)
-        data += part
-    return data
 
 
 #: The descriptor of a waiting program's channel to the host.

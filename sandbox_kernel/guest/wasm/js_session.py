@@ -23,7 +23,6 @@ from .host_line import HostLine
 from .memory import map_memory, write_memory
 from .plan import GuestPlan, SessionPlan
 from .quickjs import EVAL_COMPILE, EVAL_MODULE, JavaScriptError, QuickJs
-from .rewrite import REFUSED
 from .wasi import PlainWasi, write_all
 
 TYPE_CHECKING = False
@@ -52,7 +51,6 @@ class WasmJavaScriptEngine(CellEngine):
         wasi.define(linker)
         self.js = QuickJs(store, wasmtime.Module.deserialize_file(engine, plan.module), linker)
         wasi.memory, wasi.store = self.js.memory, store
-        self.refused = self.js.export.find(REFUSED)
         self.number = 0
         with open(plan.facts or "", "rb") as file:
             self.guest = JavaScriptEmbedder(self.js, json.load(file), Folders([]))
@@ -95,7 +93,7 @@ class WasmJavaScriptEngine(CellEngine):
     def run(self, code: str, number: int | None) -> dict[str, Any]:
         """See ``CellEngine``."""
         self.number = number if number is not None else self.number + 1
-        before = self._refusals()
+        before = self.js.export.refusals()
         try:
             self._evaluate(code)
         except Exited as end:
@@ -105,7 +103,11 @@ class WasmJavaScriptEngine(CellEngine):
         except JavaScriptError as error:
             name, message, text = self.guest.facts(error.handle)
             told = {"ename": name, "evalue": message, "traceback": text.splitlines()[:50]}
-            return {"status": "error", "error": told, **({"limit": "memory"} if self._refusals() > before else {})}
+            return {
+                "status": "error",
+                "error": told,
+                **({} if self.js.export.refusals() == before else {"limit": "memory"}),
+            }
         except Exception as error:
             # The engine stopped in the middle of a call and cannot go on: the host rolls back to a checkpoint.
             write_all(2, describe_torn(error).encode("utf-8", "replace") + b"\n")
@@ -125,9 +127,6 @@ class WasmJavaScriptEngine(CellEngine):
                 self.worker.show({**shown, "metadata": {}, "display_id": None})
             js.free(result)
         js.free(value)
-
-    def _refusals(self) -> int:
-        return int(self.refused.value(self.js.store)) if isinstance(self.refused, wasmtime.Global) else 0
 
     def names(self) -> int:
         """See ``CellEngine``."""

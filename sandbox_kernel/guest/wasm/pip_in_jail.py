@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from .guest_files import Folders
 
@@ -53,7 +53,6 @@ _NO_INDEX = (
 #: Most address space of pip, and most files and bytes of what it installs.
 _MOST_MEMORY, _MOST_FILES, _MOST_BYTES = 1 << 30, 4000, 64 << 20
 _MOST_WORDS, _MOST_LINES = 2000, 12
-_SLICE_S = 0.05
 
 
 class PipRefusal(Exception):
@@ -64,14 +63,11 @@ class PipRefusal(Exception):
         self.native = native
 
 
-def install(
-    letter: dict[str, object], folders: Folders, scratch: str, indexes: Sequence[str], stopped: Callable[[], bool]
-) -> dict[str, object]:
+def install(letter: dict[str, object], folders: Folders, scratch: str, indexes: Sequence[str]) -> dict[str, object]:
     """Install packages into a new folder; returns its name in the guest, and the names that were asked for.
 
     ``letter`` is what the guest sent: the words of the line, its folder, markers, index and import paths. ``scratch``
-    is a folder of the jail for files of pip itself, ``indexes`` are the package indexes of a line that names none,
-    ``stopped`` says whether the cell was interrupted and is called while pip runs.
+    is a folder of the jail for files of pip itself, ``indexes`` are the package indexes of a line that names none.
     """
     name = f"/box/.pip-{secrets.token_hex(8)}"
     aside, target = tempfile.mkdtemp(prefix="pip-", dir=scratch), folders.host_path("/box") + name.removeprefix("/box")
@@ -84,7 +80,7 @@ def install(
         asked, names = _read_line(line, folders, str(letter.get("folder")), own or list(indexes))
         arguments = [*_ALWAYS, "--python-version", str(markers.get("python_full_version")), "--target", target, *asked]
         os.mkdir(target)
-        _run(arguments, [_host_path(folders, str(path)) for path in there], markers, aside, stopped)
+        _run(arguments, [_host_path(folders, str(path)) for path in there], markers, aside)
         _check(target)
     except (PipRefusal, OSError, KeyError, ValueError) as error:
         shutil.rmtree(target, ignore_errors=True)
@@ -169,9 +165,7 @@ def _host_path(folders: Folders, path: str) -> str:
         return os.devnull
 
 
-def _run(
-    arguments: list[str], there: list[str], markers: dict[str, object], aside: str, stopped: Callable[[], bool]
-) -> None:
+def _run(arguments: list[str], there: list[str], markers: dict[str, object], aside: str) -> None:
     """Run pip to its end; raises ``PipRefusal`` with its words when it fails."""
     found = importlib.util.find_spec("pip")
     if found is None or found.origin is None:
@@ -184,14 +178,7 @@ def _run(
         json.dump(order, given)
         given.seek(0)
         command = [sys.executable, "-I", "-S", "-B", "-u", os.path.abspath(__file__)]
-        process = subprocess.Popen(command, stdin=given, stdout=said, stderr=said, env=env, cwd=aside)
-        while process.returncode is None:
-            try:
-                process.wait(_SLICE_S)
-            except subprocess.TimeoutExpired:
-                if stopped():
-                    process.kill()
-        if process.returncode:
+        if subprocess.run(command, stdin=given, stdout=said, stderr=said, env=env, cwd=aside).returncode:
             said.seek(0)
             _refuse(said.read(1 << 20).decode("utf-8", "replace"), f"{aside}/natives")
 

@@ -68,7 +68,6 @@ class CompilePlan:
     text: bool = False
     #: Whether it is a module of the catalogue, whose checksum the host has verified; it may be larger than a cell's.
     trusted: bool = False
-    memory_bytes: int | None = None
     #: Whether to compile it unchanged, without the counter of refused memory: it is too large to be rewritten here.
     plain: bool = False
     switches: Switches = PLAIN

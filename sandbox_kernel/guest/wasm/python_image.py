@@ -15,10 +15,6 @@ import wasmtime
 
 #: The place in the function table of the C function that calls Python functions; every one of them holds it.
 CALL = 580
-#: The words that CPython's signal handler sets to 1 for an interrupt: that this signal came, that one came, that one
-#: is to be handled, that the interpreter's loop must look. They are those that go from 0 to 1 every time that
-#: ``_thread.interrupt_main`` is called between two calls of the clock, which is ours.
-INTERRUPT = (3_825_048, 3_825_560, 3_825_796, 3_866_492)
 #: Where the record is, and the room for it: at the end of the stack of the boot, which nothing uses any more.
 RECORD, RECORD_BYTES = 516_096, 8192
 #: The folders of every run, by their descriptors. The last one has the program, and sessions have it for letters only.

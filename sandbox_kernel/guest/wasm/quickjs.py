@@ -22,9 +22,9 @@ from wasmtime import _ffi as ffi
 from wasmtime._extern import wrap_extern
 
 from .binary import TRUSTED, Malformed, inspect
-from .engine import GuestEnding, GuestExit, describe_error, make_engine, make_linker
+from .engine import GuestExit, make_engine, make_linker, making_store
 from .plan import BakePlan, LibraryPlan
-from .rewrite import STDERR, STDOUT, bake, prepare, with_console
+from .rewrite import REFUSED, STDERR, STDOUT, bake, prepare, with_console
 
 EVAL_MODULE, EVAL_COMPILE, EVAL_ASYNC = 1, 1 << 5, 1 << 7
 PENDING, FULFILLED, REJECTED = 0, 1, 2
@@ -67,6 +67,11 @@ class Export:
         if not isinstance(found, wasmtime.Func):
             raise KeyError(f"the guest exports no function {name}")
         return found
+
+    def refusals(self) -> int | None:
+        """Return how often the guest's memory was refused to grow; None for a module that does not count it."""
+        counter = self.find(REFUSED)
+        return int(counter.value(self._store)) if isinstance(counter, wasmtime.Global) else None
 
     def memory(self) -> wasmtime.Memory:
         """Return the linear memory; raises ``KeyError`` when it is missing."""
@@ -281,40 +286,25 @@ export default library.default ?? library; export const {{ {names} }} = library;
 _CLOSE = """delete globalThis[Symbol.for("sandbox.libraries")]; delete globalThis[Symbol.for("sandbox.host")];"""
 
 
-def make_image(plan: BakePlan) -> GuestEnding:
-    """Boot QuickJS, run the libraries, write the compiled image and the handles of its functions."""
+def make_image(plan: BakePlan) -> bytearray:
+    """Boot QuickJS and run the libraries; returns the compiled image, and writes the handles of its functions."""
     with open(plan.source, "rb") as file:
         data = file.read()
     engine = make_engine(plan.switches, parallel=True)
-    store = wasmtime.Store(engine)
+    store = making_store(engine, plan.switches)
+    plain = with_console(data, inspect(data, TRUSTED))
+    ready = prepare(plain, inspect(plain, TRUSTED))
+    js = QuickJs(store, wasmtime.Module(engine, ready), make_linker(engine))
     try:
-        plain = with_console(data, inspect(data, TRUSTED))
-        ready = prepare(plain, inspect(plain, TRUSTED))
-        store.set_epoch_deadline(1)
-        if plan.switches.fuel:
-            store.set_fuel((1 << 63) - 1)
-        config = wasmtime.WasiConfig()
-        config.inherit_stdout()
-        config.inherit_stderr()
-        store.set_wasi(config)
-        js = QuickJs(store, wasmtime.Module(engine, ready), make_linker(engine))
         handles = _booted(js, plan)
-        js.ask("qjs_run_gc")
-        memory = js.memory
-        image = bake(ready, bytes(memory.read(store, 0, memory.data_len(store))))
-        compiled = wasmtime.Module(engine, image).serialize()
-    except Malformed as error:
-        return GuestEnding(end="invalid", message=str(error))
-    except wasmtime.WasmtimeError as error:
-        return GuestEnding(end="invalid", message=describe_error(error))
     except JavaScriptError as error:
         message = js.text(error.handle) + "\n" + js.text(js.get(error.handle, "stack"))
-        return GuestEnding(end="invalid", message=f"a library does not run in the engine: {message}")
-    with open(plan.out, "wb") as file:
-        file.write(compiled)
-    with open(plan.facts, "w") as file:
-        json.dump(handles, file)
-    return GuestEnding(end="compiled", memory_bytes=len(image))
+        raise Malformed(f"a library does not run in the engine: {message}") from None
+    js.ask("qjs_run_gc")
+    with open(plan.facts, "w") as facts:
+        json.dump(handles, facts)
+    image = bake(ready, bytes(js.memory.read(store, 0, js.memory.data_len(store))))
+    return wasmtime.Module(engine, image).serialize()
 
 
 def _booted(js: QuickJs, plan: BakePlan) -> dict[str, int]:

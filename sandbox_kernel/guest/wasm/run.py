@@ -23,13 +23,15 @@ from dataclasses import dataclass, replace
 
 import wasmtime
 
-from .binary import PAGE_BYTES
+from .binary import PAGE_BYTES, Malformed
+from .boot_python import make_booted
 from .embedder import JavaScriptEmbedder
 from .engine import (
     PLAIN,
     GuestEnding,
     GuestExit,
     Switches,
+    describe_error,
     ending_of,
     make_engine,
     make_linker,
@@ -38,7 +40,7 @@ from .engine import (
 from .guest_fetch import WHERE
 from .guest_files import Folders
 from .host_line import receive_order
-from .plan import BootPlan, CompilePlan, Plan, RunPlan, read_fields, read_plan
+from .plan import BakePlan, BootPlan, CompilePlan, Plan, RunPlan, read_fields, read_plan
 from .python_image import LETTER_BOX, OUT_OF_MEMORY, PLACES, ImageEntry
 from .quickjs import QuickJs, make_image
 from .rewrite import ENTRY, REFUSED, START, TABLE, compile_module
@@ -245,18 +247,28 @@ def run_guest(plan: RunPlan, ahead: Parts | None = None) -> GuestEnding:
     return guest.ending
 
 
+def make(plan: CompilePlan | BootPlan | BakePlan) -> GuestEnding:
+    """Compile a module or make an image into ``plan.out``; a bad module is an ``invalid`` ending that says why."""
+    try:
+        if isinstance(plan, CompilePlan):
+            compiled = compile_module(plan)
+        elif isinstance(plan, BootPlan):
+            compiled = make_booted(plan)
+        else:
+            compiled = make_image(plan)
+    except Malformed as error:
+        return GuestEnding(end="invalid", message=str(error))
+    except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
+        return GuestEnding(end="invalid", message=describe_error(error))
+    descriptor = os.open(plan.out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(compiled)
+    return GuestEnding(end="compiled")
+
+
 def carry_out(plan: Plan, status: str, ahead: Parts | None = None) -> int:
     """Carry out the plan, send the report, and return the exit code: the guest's where that is possible."""
-    if isinstance(plan, RunPlan):
-        ending = run_guest(plan, ahead)
-    elif isinstance(plan, CompilePlan):
-        ending = compile_module(plan)
-    elif isinstance(plan, BootPlan):
-        from .boot_python import make_booted
-
-        ending = make_booted(plan)
-    else:
-        ending = make_image(plan)
+    ending = run_guest(plan, ahead) if isinstance(plan, RunPlan) else make(plan)
     if ending.end in ("trap", "memory", "fuel") and ending.message:
         os.write(2, ending.message.encode() + b"\n")
     with open(int(status) if status.isdigit() else status, "wb") as file:

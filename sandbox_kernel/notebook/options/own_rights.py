@@ -30,8 +30,6 @@ from sandbox_kernel.receipt import INVISIBLE, MARK
 from sandbox_kernel.util.own_folder import OwnFiles, state_root
 
 LINES_VARIABLE = "SANDBOX_KERNEL_LINES"
-#: Names the file that ``save`` and ``load`` may use without being asked: who starts the kernel gives it.
-STATE_VARIABLE = "SANDBOX_KERNEL_STATE"
 #: What a page with our extension draws buttons for; it asks the kernel what they are about.
 MIME = "application/vnd.sandbox-kernel.rights+json"
 #: The word that answers the question at a console.
@@ -95,8 +93,6 @@ def rights_asked(plan: CellPlan, before: CellOptions, *, asks: bool = False) -> 
         asked += _rights(options, raised)
     had = {*_rights(before), "--policy strict"}
     had |= {f"--policy {name}" for name in _LIKE_NONE} if before.policy in (None, *_LIKE_NONE) else set()
-    if state := os.environ.get(STATE_VARIABLE):
-        had |= {f"%sandbox {verb} {state}" for verb in ("save", "load")}
     return tuple(dict.fromkeys(right for right in asked if right not in had))
 
 

@@ -176,7 +176,10 @@ class TimeTravel:
         with host_trouble(), self._supervisor.turn() as worker:
             worker.look_for_lost()
             held = private_bytes(worker.jail.init_pid)
-            return tuple(replace(item, memory_bytes=held.get(item.pid)) for item in worker.tree.reachable())
+            return tuple(
+                Checkpoint(node=each.id, cell=each.depth, pid=each.pid, time=each.time, memory_bytes=held.get(each.pid))
+                for each in worker.tree.reachable()
+            )
 
 
 def _check_steps(what: str, n: int) -> None:
@@ -232,7 +235,7 @@ def _try_out(
         raise InvalidRequest(f"explore takes a list of 1 to {MAX_CANDIDATES} cells, got {codes!r:.80}")
     cells = [supervisor.spec.request(code, timeout) for code in codes]
     base = worker.tree.present
-    if worker.tree.records[base].checkpoint is None:
+    if not worker.tree.records[base].pid:
         raise SessionError(
             f"explore needs a copy of the present state to come back to, and there is none: {worker.unfrozen}"
         )
@@ -268,7 +271,7 @@ def _reach(supervisor: WorkerSupervisor, worker: JailedWorker, node: int, stop: 
     """
     tree = worker.tree
     asked = f"checkout of {tree.records[node]}"
-    if node == tree.present and tree.records[node].checkpoint is None:
+    if node == tree.present and not tree.records[node].pid:
         raise SessionError(f"{asked}: the session is there already, and no copy of that state is held")
     again = tree.replayed(node)
     if not again:

@@ -18,9 +18,7 @@ from sandbox_kernel.jail.accounting.processes import read_once
 from sandbox_kernel.jail.streams import readable
 from sandbox_kernel.session.worker.messages import (
     MAX_FRAME,
-    DisplayShown,
     FromWorker,
-    LateText,
     ToWorker,
     encode,
     parse,
@@ -132,30 +130,24 @@ class WorkerChannel:
     def read(self) -> list[FromWorker]:
         """Return the messages that have come from the worker.
 
-        Raises ``SessionError`` on a malformed message, and ``OSError`` when the host cannot find out which process
-        wrote the data: discarding it could make the caller wait for a message that never comes.
+        Raises ``SessionError`` on a malformed message, now and whenever it is called again, and ``OSError`` when the
+        host cannot find out which process wrote the data: discarding it could make the caller wait for a message that
+        never comes.
         """
-        if self._problem is not None:
-            raise self._problem
-        kept, self._kept = self._kept, []
-        return [*kept, *self._read_new()]
+        if self._problem is None:
+            kept, self._kept = self._kept, []
+            try:
+                return [*kept, *self._read_new()]
+            except SessionError as error:
+                self._problem = error
+        raise self._problem
 
     def put_back(self, messages: list[FromWorker]) -> None:
-        """Keep messages that came together with an awaited one, for the next ``read``."""
+        """Keep messages for the next ``read``: they came with an awaited one, or between cells."""
         self._kept = [*messages, *self._kept]
-
-    def hear(self) -> list[LateText | DisplayShown]:
-        """Return the output that has come between cells; other messages, and a malformed one, are kept for ``read``."""
-        try:
-            found = self._read_new()
-        except SessionError as error:
-            self._problem = error
-            return []
-        self._kept += [message for message in found if not isinstance(message, LateText | DisplayShown)]
         if len(self._kept) > MAX_WAITING:
             self._problem = SessionError(f"the worker sent more than {MAX_WAITING} messages between cells")
             self._kept = []
-        return [message for message in found if isinstance(message, LateText | DisplayShown)]
 
     def _read_new(self) -> list[FromWorker]:
         try:

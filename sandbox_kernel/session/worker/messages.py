@@ -183,9 +183,8 @@ class CellDone(_FromWorker, frozen=True, tag="done"):
     """The cell has ended by itself.
 
     ``unsaved``: a shell ended without saving its variables. ``reply``: for the front end, checked by ``front_end.py``.
-    ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more. ``on_card``: names of
-    variables that are there. ``tried``: host names that the cell looked up in vain, with an unusual port; a hint,
-    because a program may send what it likes.
+    ``accelerator``: the worker has a context on a GPU, so it makes no checkpoints any more. ``tried``: host names that
+    the cell looked up in vain, with an unusual port; a hint, because a program may send what it likes.
     """
 
     id: _Count
@@ -196,7 +195,6 @@ class CellDone(_FromWorker, frozen=True, tag="done"):
     unsaved: bool = False
     accelerator: bool = False
     tried: Annotated[tuple[Any, ...], Meta(max_length=MAX_LINES)] = ()
-    on_card: tuple[Any, ...] = ()
     reply: dict[str, Any] = {}
 
     @property
@@ -276,7 +274,6 @@ def parse(raw: bytes) -> FromWorker:
             return msgspec.structs.replace(
                 found,
                 tried=host_names(found.tried),
-                on_card=tuple(name for name in found.on_card[:MOST_SEEN] if _is_name(name)),
                 reply=found.reply if len(raw) <= MAX_REPLY else {},
             )
         case Looked():

@@ -230,16 +230,14 @@ def test_of_etc_and_dev_only_what_is_needed_is_there() -> None:
 def test_no_port_is_open_and_no_socket_can_be_made() -> None:
     found = spec(walls())
     assert found.landlock is not None
-    assert found.seccomp == (
-        build_filter(host_arch(), families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True),
-    )
+    assert found.seccomp == (build_filter(host_arch(), families=(), shared_ids=True, shared_files=True),)
 
 
 @pytest.mark.usefixtures("abi", "reachable")
 def test_a_user_of_its_own_may_change_modes_of_its_files_and_has_no_capability() -> None:
     found = spec(walls(), uid=4711)
     assert (found.uid, found.capabilities) == (4711, ())
-    shared = build_filter(host_arch(), families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=False)
+    shared = build_filter(host_arch(), families=(), shared_ids=True, shared_files=False)
     assert found.seccomp == (shared,)
 
 
@@ -260,7 +258,7 @@ def test_what_root_allows_is_reached_with_one_capability_and_nothing_can_be_watc
     found = spec(walls(Grant(path, path, writable)), uid=4711)
     assert found.capabilities == (kept,)
     assert found.seccomp[1:] == (build_no_watch_filter(host_arch()),)
-    times = build_filter(host_arch(), families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True)
+    times = build_filter(host_arch(), families=(), shared_ids=True, shared_files=True)
     assert (found.seccomp[0] == times) == (kept == CAP_DAC_OVERRIDE), "who overrides permissions may touch every file"
 
 

@@ -99,7 +99,7 @@ def _run(
 
 
 def _tier_filter() -> bytes:
-    return build_filter(host_arch(), families=(), deny_sysv_ipc=True, shared_pids=True, shared_files=True)
+    return build_filter(host_arch(), families=(), shared_ids=True, shared_files=True)
 
 
 @contextlib.contextmanager

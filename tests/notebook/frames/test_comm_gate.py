@@ -430,7 +430,7 @@ def test_a_page_that_is_loaded_again_and_again_gets_no_more_of_a_session_than_it
     now = 1000.0
     monkeypatch.setattr(comm_gate, "time", SimpleNamespace(monotonic=lambda: now))
     gate = CommGate()
-    gate._keep(comm_gate.opened(opened("aa", value="x" * 1000), gate._store))
+    assert gate.from_session(opened("aa", value="x" * 1000))
     size = gate._open["aa"].told_size
     gate._room = 3.0 * size
     assert [len(gate.drawn("aa")) for _ in range(5)] == [1, 1, 1, 0, 0]

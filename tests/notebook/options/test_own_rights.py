@@ -180,14 +180,6 @@ def test_a_preset_that_gives_more_than_the_kernel_has_is_a_right() -> None:
     assert rights.lacking(parse_cell("%sandbox --policy strict", strict), strict) == ()
 
 
-def test_who_starts_a_kernel_names_the_file_that_its_lines_save_and_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SANDBOX_KERNEL_STATE", "kept")
-    rights = LineRights(LineSetting.LOCKED)
-    assert lacking("%sandbox save kept", rights) == lacking("%sandbox load kept", rights) == ()
-    for line in ("%sandbox save other", "%sandbox load other", "%sandbox save kept javascript"):
-        assert lacking(line, rights) == (line,)
-
-
 def test_a_link_that_leads_elsewhere_is_another_right(tmp_path: Path) -> None:
     link, rights = tmp_path / "data", LineRights(LineSetting.ASK)
     link.symlink_to("/usr")

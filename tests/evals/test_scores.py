@@ -182,7 +182,7 @@ def test_names_of_the_prompt_are_the_prompts(asked: str) -> None:
 def test_an_honest_candidate_passes(candidate: str, test: str) -> None:
     if "numpy" in candidate:
         pytest.importorskip("numpy")
-    assert judge_program(candidate, test, 20.0).result == "passed"
+    assert judge_program(candidate, test, 20.0) == "passed"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_an_honest_candidate_passes(candidate: str, test: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_plain_value_is_a_failure_that_says_so(candidate: str, test: str, why: str) -> None:
-    result = judge_program(candidate, test, 30.0).result
+    result = judge_program(candidate, test, 30.0)
     assert result != "passed"
     assert re.search(why, result)
 
@@ -225,7 +225,7 @@ LIAR += "    __sub__ = __rsub__ = __abs__ = __enter__ = same\n    __lt__ = __gt_
     ],
 )
 def test_methods_of_the_candidate_decide_nothing(test: str) -> None:
-    result = judge_program(f"{LIAR}def f(): return L()", test, 20.0).result
+    result = judge_program(f"{LIAR}def f(): return L()", test, 20.0)
     assert result.startswith("failed: ")
 
 
@@ -248,5 +248,5 @@ def f(g):
         try: os.write(place, raw.encode() + b"\\n")
         except OSError: pass
 """
-    result = judge_program(candidate, "expected = [4]\nassert f(lambda: expected) == expected", 5.0).result
+    result = judge_program(candidate, "expected = [4]\nassert f(lambda: expected) == expected", 5.0)
     assert result != "passed"
