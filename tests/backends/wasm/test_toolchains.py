@@ -37,7 +37,7 @@ def rustc_of(root: Path) -> str:
 def command_of(root: Path) -> str:
     request = ExecRequest(language=Language.RUST, code='println!("x");', timeout=1)
     work = find_wasi_rust(rustc_of(root)).compilation(request, "cell.rs", Places())
-    assert (work.source[:12], work.style) == (b"fn main() { ", "rustc:12")
+    assert work.source.startswith(b"fn main() {")
     command = " ".join(work.argv)
     return command[command.index("--target") : command.index("opt-level=1") + len("opt-level=1")]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from sandbox_kernel.guest.wasm.engine import GuestExit
 from sandbox_kernel.guest.wasm.plan import Preopen
 from sandbox_kernel.guest.wasm.wasi import _CALLS, PlainWasi
 
@@ -198,12 +197,6 @@ def test_twenty_thousand_absurd_calls_get_an_answer_each(guest: Guest, monkeypat
         arguments = [source.choice(odd_long if kind == "I" else odd) for kind in _CALLS[name]]
         answer = guest.call(name, *arguments)
         assert 0 <= answer < 80, (name, arguments)
-
-
-def test_an_exit_leaves_with_its_code(guest: Guest) -> None:
-    with pytest.raises(GuestExit) as told:
-        guest.wasi._proc_exit(200)
-    assert told.value.code == 200
 
 
 def test_a_letter_goes_out_with_its_line_break_and_the_answer_is_read(guest: Guest) -> None:
