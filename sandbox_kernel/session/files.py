@@ -158,7 +158,7 @@ class WorkFiles:
 def older_states(worker: JailedWorker) -> OlderStates:
     """Return the states of a session when something new is put into its folder, of which the present one has it."""
     tree = worker.tree
-    living = frozenset(item.node for item in tree.living() if item.node != tree.present)
+    living = frozenset(each.id for each in tree.living() if each.id != tree.present)
     return OlderStates(living, next(reversed(tree.records)))  # the newest record is the last one
 
 
@@ -255,11 +255,7 @@ class HereFiles(WorkFiles):
             if self._link.undo(box, worker.tree.present, written, keep):
                 worker.keep_files()
 
-    def write(self, worker: JailedWorker, path: str, data: bytes | str) -> None:
-        """See ``WorkFiles``."""
-        self.bring(worker)
-        with Rooted(worker.jail.box_fd) as box:
-            box.write(path, encoded(path, data))
+    def _keep_own(self, worker: JailedWorker, box: Rooted) -> None:
         self._link.keep_changes(self._link.look.changes())
         worker.keep_files()
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from sandbox_kernel.errors import SandboxError
@@ -156,7 +156,11 @@ class FolderCopies:
             copy.entries = {}
             self._read(copy, tries - 1)
             return
-        for why in walk.unseen.values():
+        self._refuse_part(walk.unseen)
+
+    def _refuse_part(self, unseen: Mapping[str, str]) -> None:
+        """Raise ``TooMuch`` when a walk did not see everything."""
+        for why in unseen.values():
             if why == "unreadable":
                 raise TooMuch("some of them cannot be read")
             if why == "depth":
@@ -205,6 +209,7 @@ class FolderCopies:
         for path, entry in copy.entries.items():
             inside.setdefault(path.rpartition("/")[0], {})[entry.name] = entry
         made: dict[int, Entry] = {}
+        inodes: set[int] = set()
         for folder in ("", *(path for path, entry in copy.entries.items() if entry.is_dir)):
             wanted = inside.get(folder, {})
             with in_folder(self._box.fileno(), tuple(folder.split("/")) if folder else (), SCAN) as fd:
@@ -215,34 +220,41 @@ class FolderCopies:
                     if name not in wanted or wanted[name].type != kind:
                         self._box.take_away((*folder.split("/"), name) if folder else (name,), left)
             for entry in wanted.values():
-                self._put(entry, copy, made)
+                self._put(entry, made, inodes)
         # Folders last, deepest first: what is put into them changes their times.
         for entry in reversed(copy.entries.values()):
             if entry.is_dir:
                 self._finish(entry)
         os.fchmod(self._box.fileno(), copy.mode)
 
-    def _put(self, entry: Entry, copy: FolderCopy, made: dict[int, Entry]) -> None:
-        """Restore one name. ``made`` has the files that were restored, by their inodes then, for hard links."""
+    def _put(self, entry: Entry, made: dict[int, Entry], inodes: set[int]) -> None:
+        """Restore one name. ``made`` has the files that were restored, by their inodes then; ``inodes`` those of now.
+
+        By these, what was one file is one again, and what was two files is two.
+        """
         there = self._box.look(entry.names)
+        one = made.get(entry.inode) if entry.is_file else None
         if entry.is_dir:
             self._box.put(entry._replace(mode=0o700)) if there is None else self._set_mode(entry, 0o700)
         elif entry.type == SYMLINK and (there is None or there.target != entry.target):
             self._box.put(entry)
-        elif entry.is_file and entry.inode in made and there is None:
-            with in_folder(self._box.fileno(), made[entry.inode].names[:-1]) as source:
+        elif one is not None and (there is None or there.inode != one.inode):
+            self._box.take_away(entry.names)
+            with in_folder(self._box.fileno(), one.names[:-1]) as source:
                 with in_folder(self._box.fileno(), entry.names[:-1]) as folder, as_owner_of(folder):
-                    os.link(
-                        made[entry.inode].name, entry.name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False
-                    )
-        elif entry.is_file:
-            made[entry.inode] = entry
+                    os.link(one.name, entry.name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+        elif entry.is_file and one is None:
+            if there is not None and there.inode in inodes:
+                self._box.take_away(entry.names)
+                there = None
             if there is not None:
                 self._set_mode(entry, 0o600)
             # Times tell nothing here: a page of a mapping that was read first is written without a new time.
             if there is None or there.size != entry.size or self._box.read(entry.names) != entry.data:
                 self._box.put(entry, in_place=True)
             self._finish(entry)
+            made[entry.inode] = self._box.stat(entry.names)
+            inodes.add(made[entry.inode].inode)
 
     def _finish(self, entry: Entry) -> None:
         self._set_mode(entry, entry.mode)

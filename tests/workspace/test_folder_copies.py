@@ -105,6 +105,14 @@ def test_hard_links_are_one_file_again(folder: Folder) -> None:
     os.unlink(f"{folder.root}/d/same")
     folder.restore(1)
     assert os.path.samefile(f"{folder.root}/a", f"{folder.root}/d/same")
+    os.unlink(f"{folder.root}/d/same")
+    Path(folder.root, "d/same").write_text("another")
+    os.unlink(f"{folder.root}/d/b")
+    os.link(f"{folder.root}/a", f"{folder.root}/d/b")
+    content = {name: folder.copy_of(1).entries[name].data for name in ("a", "d/b")}
+    assert folder.restore(1) == ""
+    assert os.path.samefile(f"{folder.root}/a", f"{folder.root}/d/same")
+    assert {name: Path(folder.root, name).read_bytes() for name in content} == content
 
 
 def test_a_file_that_did_not_change_is_not_read_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,20 +13,20 @@ end.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import MIB
 from sandbox_kernel.model import FsChange, Note, notes
-from sandbox_kernel.workspace.changes import Snapshot, compare, merged, same_entry, snapshot
+from sandbox_kernel.workspace.changes import Snapshot, compare, same_entry, snapshot
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.project import ProjectFolder, covered
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
-from sandbox_kernel.workspace.tree.walk import DEVICE, DIRECTORY, FILE, Entry, WalkLimits
+from sandbox_kernel.workspace.tree.walk import DEVICE, FILE, Entry, WalkLimits
 
 #: Bounds of one look; it delays the result of a cell.
 LOOK = WalkLimits(entries=50_000, seconds=2.0)
@@ -41,19 +41,6 @@ class Now(Enum):
     CHANGED = "changed"
     GONE = "gone"
     SAME = "same"
-
-
-@dataclass(frozen=True)
-class Delta:
-    """A layer at one time: what stands above the folder, and which paths of the folder do not show any more.
-
-    ``layer`` is everything in the layer, ``covers`` what nothing of the folder shows through or beneath.
-    """
-
-    above: Snapshot = field(default_factory=Snapshot)
-    gone: frozenset[str] = frozenset()
-    layer: Mapping[str, Entry] = field(default_factory=dict)
-    covers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -81,157 +68,86 @@ class CopyLook:
         self.not_given: list[Note] = []
 
     def settle(self, paths: Collection[str] | None = None) -> None:
-        """Take what is there now as it should be: the host has changed it.
+        """Take what is there now as it should be, at, above and below these paths: the host has changed it.
 
-        In a layer at and below these paths: what programs have changed elsewhere is found by the next look.
+        What programs have changed elsewhere is found by the next look.
         """
-        self._seen = snapshot(self.root, LOOK, since=self._seen, shared=self._shared)
-
-    def changes(self) -> LayerChanges:
-        """Return what changed since the last look."""
-        before, self._seen = self._seen, snapshot(self.root, LOOK, since=self._seen, shared=self._shared)
-        changes = compare(before, self._seen)
-        now: dict[str, Now] = {}
-        for change in changes:
-            if change.renamed_from is not None:
-                now[change.renamed_from] = Now.GONE
-            if change.kind == "deleted":
-                now[change.path] = Now.GONE
-                continue
-            # Whether it is the same as a hidden file is nothing that a program may learn.
-            same = not is_hidden(change.path) and same_entry(self.root, self._project.root, change.path)
-            now[change.path] = Now.SAME if same else Now.CHANGED
-        return LayerChanges(changes, now, before.truncated or self._seen.truncated)
-
-
-class LayerLook(CopyLook):
-    """Looks at one layer. ``hidden`` are paths that the host itself has removed in it."""
-
-    here = "layer"
-
-    def __init__(self, layer: Rooted, project: ProjectFolder, *, shared: bool) -> None:
-        super().__init__(layer, project, shared=shared)
-        self._last = Delta()
-        self.hidden: frozenset[str] = frozenset()
-
-    def settle(self, paths: Collection[str] | None = None) -> None:
-        """See ``CopyLook``."""
-        before, now = self._last, self._look()
+        now = self._look()
         if paths is not None:
-
-            def is_ours(path: str) -> bool:
-                return covered(path, paths)
-
-            gone, covers = (
-                frozenset(merged(dict.fromkeys(old), dict.fromkeys(new), is_ours))
-                for old, new in ((before.gone, now.gone), (before.covers, now.covers))
-            )
-            layer = merged(before.layer, now.layer, is_ours)
-            now = Delta(before.above.taking(now.above, is_ours), gone, layer, covers)
-        self._last = now
+            above = {path[:at] for path in paths for at, sign in enumerate(path) if sign == "/"}
+            now = self._seen.taking(now, lambda path: path in above or covered(path, paths))
+        self._seen = now
 
     def changes(self) -> LayerChanges:
         """Return what changed since the last look."""
-        before, self._last = self._last, self._look()
-        after = self._last
-        found = {change.path: change for change in compare(before.above, after.above)}
+        before, self._seen = self._seen, self._look()
+        found = {change.path: change for change in self._compared(before, self._seen)}
         now: dict[str, Now] = {}
         budget = SAME_READ_BYTES
-        told: dict[str, FsChange] = {}
-        for path, change in found.items():
+        for path, change in list(found.items()):
             if change.renamed_from is not None:
                 now[change.renamed_from] = Now.GONE
             if change.kind == "deleted":
                 now[path] = Now.GONE
-                if path in after.gone or self._project.look(path) is None:
-                    told[path] = change
-                elif path not in before.gone:
-                    now[path] = Now.SAME
                 continue
-            shows = path not in before.gone and path not in before.above.entries
-            old = self._project.look(path)
+            same = path not in self._seen.entries  # the user's own shows again
             # Whether it is the same as a hidden file is nothing that a program may learn.
-            if old is not None and change.type != DIRECTORY and budget >= change.size and not is_hidden(path):
+            if not same and change.size <= budget and not is_hidden(path) and self._project.look(path) is not None:
                 budget -= change.size
-                if same_entry(self.root, self._project.root, path):
-                    now[path] = Now.SAME
-                    if path in before.above.entries or path in before.gone:
-                        told[path] = change
-                    continue
-            now[path] = Now.CHANGED
-            told[path] = replace(change, kind="modified") if shows and old is not None else change
-        for path in before.gone - after.gone - set(now):
-            # A folder of the user that was gone is there again, as the user has it; or the user has removed it too.
-            now[path] = Now.SAME
-            there = self._project.look(path)
-            if there is not None:
-                told[path] = FsChange(path=path, kind="created", type=there.type)
-        for path in after.gone - before.gone - set(after.above.entries):
-            now[path] = Now.GONE
-            if path not in told and path not in before.above.entries:
-                there = self._project.look(path)
-                told[path] = FsChange(path=path, kind="deleted", type=FILE if there is None else there.type)
-        changes = tuple(sorted(self._paired(told).values(), key=lambda change: change.path))
-        return LayerChanges(changes, now, after.above.truncated)
+                same = same_entry(self.root, self._project.root, path)
+            now[path] = Now.SAME if same else Now.CHANGED
+            if same and self._showed(path, change, before):
+                del found[path]
+        return LayerChanges(tuple(found.values()), now, before.truncated or self._seen.truncated)
 
-    def _look(self) -> Delta:
-        seen = snapshot(self.root, LOOK, since=self._last.above, shared=self._shared)
-        last = self._last
-        gone: set[str] = set()
-        covers: set[str] = set()
-        above = dict(seen.entries)
-        for path, entry in seen.entries.items():
-            if entry.is_dir:
-                if is_opaque(self.root, path):
-                    covers.add(path)
-                    # What lies in the user's folder and not in the one that was made in its place.
-                    gone.update(below.path for below in self._project.beneath(path) if below.path not in seen.entries)
-                known = last.layer.get(path)
-                if known and (known.type, known.inode, known.mode) == (entry.type, entry.inode, entry.mode):
-                    # Whatever the user has there by now: no program has changed it.
-                    if path not in last.above.entries:
-                        del above[path]
-                    gone.update({path} & last.gone)
-                    continue
-                old = self._project.look(path)
-                if old is not None and not old.is_dir:
-                    gone.add(path)
-                elif old is not None and old.bits == entry.bits:
-                    del above[path]
-                continue
-            covers.add(path)
-            if entry.type == DEVICE:
-                del above[path]
-                gone.add(path)
-            if entry.type == DEVICE or self._project.has_folder(path):
-                gone.update(below.path for below in self._project.beneath(path))
-        gone = {path for path in gone if not covered(path, self.hidden) and not self._was_unseen(path)}
-        return Delta(replace(seen, entries=above), frozenset(gone), seen.entries, frozenset(covers))
+    def _look(self) -> Snapshot:
+        return snapshot(self.root, LOOK, since=self._seen, shared=self._shared)
 
-    def _was_unseen(self, path: str) -> bool:
-        """Whether the user has put something in where a program had removed or replaced what was there before.
+    def _compared(self, before: Snapshot, after: Snapshot) -> tuple[FsChange, ...]:
+        return compare(before, after)
 
-        No program has seen it, so none has removed it.
-        """
-        last = self._last
-        return path not in last.gone and path not in last.layer and covered(path, last.covers)
+    def _showed(self, path: str, change: FsChange, before: Snapshot) -> bool:
+        """Whether the program saw the user's own version before."""
+        return False
 
-    def _paired(self, told: dict[str, FsChange]) -> dict[str, FsChange]:
-        """Tell a file that was moved as one: overlayfs keeps size and time of a file that it copies up."""
-        lost = {}
-        for path, change in told.items():
-            there = self._project.look(path) if change.kind == "deleted" and change.type == FILE else None
-            if there is not None and there.size:
-                lost[there.size, there.mtime_ns] = path
-        for path, change in list(told.items()):
-            entry = self._last.above.entries.get(path)
-            if change.kind != "created" or entry is None or not entry.is_file:
-                continue
-            origin = lost.pop((entry.size, entry.mtime_ns), None)
-            if origin is not None:
-                told[path] = replace(change, kind="renamed", renamed_from=origin)
-                del told[origin]
-        return told
+
+class LayerLook(CopyLook):
+    """Looks at one layer: compares what programs saw through it, at the paths that it covers or has covered."""
+
+    here = "layer"
+
+    def _look(self) -> Snapshot:
+        seen = super()._look()
+        marked = {
+            path: entry._replace(opaque=is_opaque(self.root, path)) if entry.is_dir else entry
+            for path, entry in seen.entries.items()
+        }
+        return replace(seen, entries=marked)
+
+    def _compared(self, before: Snapshot, after: Snapshot) -> tuple[FsChange, ...]:
+        then, now = LayerView(self._project, before.entries), LayerView(self._project, after.entries)
+        paths = [path for path in touched(then, now) if before.knows(path) and after.knows(path)]
+        merged = [
+            replace(look, entries={path: entry for path in paths if (entry := view.at(path)) is not None})
+            for look, view in ((before, then), (after, now))
+        ]
+        found = {change.path: change for change in compare(*merged)}
+        # A file of the user that was moved is told as one: overlayfs keeps size and time of a file that it copies up.
+        lost: dict[tuple[int, int], str] = {}
+        for path, change in found.items():
+            if change.kind == "deleted" and change.type == FILE and change.size and path not in before.entries:
+                lost[change.size, merged[0].entries[path].mtime_ns] = path
+        for path, change in list(found.items()):
+            entry = after.entries.get(path)
+            if change.kind == "created" and entry is not None and entry.is_file:
+                origin = lost.pop((entry.size, entry.mtime_ns), None)
+                if origin is not None:
+                    found[path] = replace(change, kind="renamed", renamed_from=origin)
+                    del found[origin]
+        return tuple(found.values())
+
+    def _showed(self, path: str, change: FsChange, before: Snapshot) -> bool:
+        return change.kind == "modified" and path not in before.entries
 
 
 def is_opaque(layer: Rooted, path: str) -> bool:
@@ -253,25 +169,30 @@ class LayerView:
         self.project = project
         self.entries = entries
 
-    def touched(self) -> Iterator[str]:
-        """Yield the paths at which the view may differ from the user's folder."""
-        for path, entry in self.entries.items():
-            yield path
-            if self.project is not None and (not entry.is_dir or entry.opaque):
-                yield from (below.path for below in self.project.beneath(path))
-
     def at(self, path: str) -> Entry | None:
         """Return what stands at a path; None for nothing. A hidden file of the user never shows."""
-        shows = not is_hidden(path)
+        shows = self.project is not None
         for at in (at for at, sign in enumerate(path) if sign == "/"):
             above = self.entries.get(path[:at])
             if above is not None and not above.is_dir:
                 return None
             shows = shows and (above is None or not above.opaque)
         there = self.entries.get(path)
-        if there is None and shows and self.project is not None:
+        if there is None and shows and self.project is not None and not is_hidden(path):
             there = self.project.look(path)
         return None if there is None or there.type == DEVICE else there
+
+
+def touched(before: LayerView, after: LayerView) -> set[str]:
+    """Return the paths at which two views of one folder may differ."""
+    paths, project = {*before.entries, *after.entries}, before.project
+    below: set[str] = set()
+    for path in paths if project is not None else ():
+        sides = [view.entries.get(path) for view in (before, after)]
+        # What only one of them covers; what both cover shows in neither.
+        if len({side is not None and (not side.is_dir or side.opaque) for side in sides}) == 2 and project is not None:
+            below.update(entry.path for entry in project.beneath(path))
+    return paths | below
 
 
 def copy_folder(project: ProjectFolder, box: Rooted, room: int | None) -> tuple[dict[str, Entry], list[Note]]:

@@ -227,10 +227,8 @@ class HereFolder(BoxFolder):
     def fill_layer(self, box: Rooted, layer_fd: int, *, shared: bool) -> LayerLook:
         """Hide secrets and put in what earlier runs changed. ``shared``: programs run on between looks."""
         look = LayerLook(Rooted(layer_fd), self.project, shared=shared)
-        hidden = self.project.hidden_files.find()
-        for path in hidden:
+        for path in self.project.hidden_files.find():
             box.take_away(tuple(path.split("/")))
-        look.hidden = frozenset(hidden)
         self._give_kept(box, look.not_given)
         look.settle()
         return look

@@ -24,7 +24,7 @@ from sandbox_kernel.limits import MIB
 from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.hidden import is_hidden
 from sandbox_kernel.workspace.overlay.kept_changes import Kept
-from sandbox_kernel.workspace.overlay.layer import LayerView
+from sandbox_kernel.workspace.overlay.layer import LayerView, touched
 from sandbox_kernel.workspace.tree.paths import display_name
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.workspace.tree.walk import SYMLINK, Entry
@@ -265,7 +265,7 @@ def compare_layers(before: LayerView, after: LayerView) -> tuple[list[FileDiff],
     """Return the files that differ, sorted by path, and an empty text or what was left out."""
     found: list[FileDiff] = []
     room, left, effort = MOST_STATE_PATCHES, 0, DiffEffort()
-    for path in sorted({*before.touched(), *after.touched()}):
+    for path in sorted(touched(before, after)):
         old, new = _version(before, path), _version(after, path)
         if old == new:
             continue

@@ -20,7 +20,7 @@ from sandbox_kernel.workspace.box_folder import NO_STATES, FolderLink, OlderStat
 from sandbox_kernel.workspace.changes import tells_who_writes
 from sandbox_kernel.workspace.folder_copies import FolderCopies, FolderCopy
 from sandbox_kernel.workspace.hidden import is_hidden
-from sandbox_kernel.workspace.overlay.layer import LOOK, CopyLook, LayerChanges, LayerView, is_opaque
+from sandbox_kernel.workspace.overlay.layer import LOOK, CopyLook, LayerChanges, LayerView, is_opaque, touched
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
 from sandbox_kernel.workspace.tree.beneath import SCAN, in_folder, libc
@@ -79,7 +79,6 @@ class SessionLayer(FolderCopies):
         if found == self._found:
             return []
         self._found = found
-        self.look.hidden |= set(found)
         # What the program itself has put there is its own, and covers what the user has put there since.
         names = {path: tuple(path.split("/")) for path in found}
         return [path for path in found if not self.look.root.look(names[path]) and self._box.look(names[path])]
@@ -119,29 +118,25 @@ class SessionLayer(FolderCopies):
 
     def _put_back(self, copy: FolderCopy) -> None:
         """Make the merged folder what it was, at every path of which a copy or the present layer knows something."""
-        present = FolderCopy(time.time_ns())
-        self._read(present)
-        then, now = LayerView(self._project, copy.entries), LayerView(self._project, present.entries)
+        walk = self._source.walk(self.limits)
+        present = {entry.path: self._seen(entry) for entry in walk}
+        self._refuse_part(walk.unseen)
+        then, now = LayerView(self._project, copy.entries), LayerView(self._project, present)
         folders: list[Entry] = []
-        for path in sorted({*then.touched(), *now.touched()}):
+        for path in sorted(touched(then, now)):
             names, wanted = tuple(path.split("/")), then.at(path)
-            old, new, there = then.entries.get(path), now.entries.get(path), self._box.look(names)
+            there = self._box.look(names)
             if there is not None and (wanted is None or there.type != wanted.type):
                 self._box.take_away(names)
                 there = None
-            if wanted is None or (there is not None and old is None and new is None):
+            if wanted is None or (there is not None and path not in then.entries and path not in present):
                 continue
-            if wanted.is_dir:
-                folders.append(wanted)
-                self._box.put(wanted._replace(mode=wanted.mode | 0o700))
-            elif not wanted.is_file:
-                if there is None or there.target != wanted.target:
-                    self._box.put(wanted)
-            elif there is None or old is None or new is None or (old.bits, old.data) != (new.bits, new.data):
-                data = self._project.root.read(names, self.most_copy_bytes) if old is None else old.data
-                self._box.put(wanted._replace(data=data), in_place=True)
+            if wanted.is_file and path not in then.entries:
+                wanted = wanted._replace(data=self._project.root.read(names, self.most_copy_bytes))
+            self._put(wanted, {}, set())
+            folders += [wanted] if wanted.is_dir else []
         for folder in reversed(folders):
-            self._box.put(folder)
+            self._finish(folder)
 
     def _seen(self, entry: Entry) -> Entry:
         return entry._replace(opaque=is_opaque(self.look.root, entry.path)) if entry.is_dir else entry
