@@ -83,8 +83,6 @@ class WasmLanguage:
     translate: str | None = None
     #: The guest for sessions of the language, if it is a different one.
     session: WasmLanguage | None = None
-    #: The usual time of its compilation, for a progress bar.
-    compile_s: int = 10
     #: What its preparation costs, said before it begins; empty for one that takes seconds.
     cost: str = ""
     #: A program of ours that is loaded into a session's memory at its start.

@@ -141,22 +141,16 @@ def _value(tag: str, name: str, value: str) -> str | None:
     if name == "rel":  # of nh3 itself
         return value
     try:
-        return _clean_value(tag, name, value)
+        if name == "class":
+            return " ".join(dict.fromkeys(word for word in value.split() if word in CLASSES[tag])) or None
+        if name == "style":
+            return clean_style(value, HTML_PROPERTIES)
+        if name == "src":
+            return check_data_url(value)
+        if name == "href":
+            return value.strip() if _LINK.match(value.strip()) else None
+        if name in ("title", "alt", "summary"):
+            return value[:1000]
+        return value if (_SPAN if name in _SPANS else _SHORT).match(value) else None
     except Exception:  # nh3 keeps the value of a function that raises
         return None
-
-
-def _clean_value(tag: str, name: str, value: str) -> str | None:
-    if name == "class":
-        return " ".join(dict.fromkeys(word for word in value.split() if word in CLASSES[tag])) or None
-    if name == "style":
-        return clean_style(value, HTML_PROPERTIES)
-    if name == "src":
-        return check_data_url(value)
-    if name == "href":
-        return value.strip() if _LINK.match(value.strip()) else None
-    if name in _SPANS:
-        return value if _SPAN.match(value) else None
-    if name in ("title", "alt", "summary"):
-        return value[:1000]
-    return value if _SHORT.match(value) else None

@@ -68,9 +68,8 @@ def from_arguments(words: Sequence[str]) -> tuple[str, WrapOptions]:
     """Return the path of the connection file and the options from the launcher's command line."""
     try:
         _, file, text, *command = words
-        given: dict[str, Any] = {"command": command, **json.loads(text)}
-        return file, WrapOptions(
-            **{name: tuple(each) if isinstance(each, list) else each for name, each in given.items()}
-        )
+        set_ones = json.loads(text).items()
+        given: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in set_ones}
+        return file, WrapOptions(command=tuple(command), **given)
     except (ValueError, TypeError, AttributeError) as error:
         raise InvalidRequest(f"these are no arguments of {LAUNCHER} ({error}); wrap the kernel again") from None

@@ -1,9 +1,8 @@
 """Python sessions in WebAssembly; ``host_line.py`` loads the guest in a jail and makes a session of it.
 
-There are two guests. The small CPython is an image of one that has started (``boot_python.py``): its memory is entered
+There are two guests. The small CPython is an image of one that has started (``python_image.py``): its memory is entered
 through the function table. The large one, with the scientific packages, exports a function that runs source text. Both
-then ask for an order (``turn`` in ``inside/cell_boot.py``), carry it out, and send letters. As for JavaScript,
-checkpoints are forks of the worker, and between two cells the guest's memory is the whole session.
+then ask for an order (``turn`` in ``inside/cell_boot.py``), carry it out, and send letters.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .pip_in_jail import install
 from .plan import GuestPlan, Preopen, SessionPlan
 from .python_image import LETTER_BOX, PLACES, ImageEntry, boot_source
 from .quickjs import Export
-from .rewrite import REFUSED, TABLE
+from .rewrite import TABLE
 from .wasi import PlainWasi, write_all
 
 TYPE_CHECKING = False
@@ -76,7 +75,7 @@ class WasmPythonEngine(CellEngine):
         if self.is_image:
             self._entry = ImageEntry(self.memory, self.store, self.export.find(TABLE))
             # A first call copies the pages of the memory that every cell writes to.
-            self._turn("touch")
+            self._turn("names")
 
     def start(self, plan: SessionPlan, image: int | None) -> None:
         """Begin a session, or go on with one whose memory is in the file ``image``."""
@@ -89,8 +88,6 @@ class WasmPythonEngine(CellEngine):
             self._entry = ImageEntry(self.memory, self.store, self.export.find(TABLE))
             self._entry.name_mounts(names[len(PLACES) :])
         if image is not None:
-            if not self.is_image:
-                self._unpack()
             self._call("renew")
         elif self.is_image:
             self._call("begin", {"HOME": "/box", **plan.env})
@@ -98,12 +95,15 @@ class WasmPythonEngine(CellEngine):
             raise wasmtime.WasmtimeError("the session's own program failed")
 
     def _large_folders(self, plan: SessionPlan) -> list[Preopen]:
-        self.library = next(folder.host for folder in plan.preopens if folder.guest == _LIBRARY)
-        self.figures, own = (os.path.join(plan.scratch, name) for name in ("matplotlib", "own"))
-        for folder in (self.figures, own):
-            os.makedirs(folder, exist_ok=True)
+        library = next(folder.host for folder in plan.preopens if folder.guest == _LIBRARY)
+        unpacked, own = (os.path.join(plan.scratch, name) for name in ("matplotlib", "own"))
+        os.makedirs(own, exist_ok=True)
+        # The data files of matplotlib, which opens them by name.
+        with zipfile.ZipFile(os.path.join(library, "python315.zip")) as archive:
+            with zipfile.ZipFile(io.BytesIO(archive.read("matplotlib/mpl-data.zip"))) as data:
+                data.extractall(unpacked)
         self.wasi.set_env({**_ENV, **plan.env})
-        figures = Preopen(host=self.figures, guest=_FIGURES, writable=False)
+        figures = Preopen(host=unpacked, guest=_FIGURES, writable=False)
         temporary = Preopen(host=own, guest="/tmp", writable=True)
         return [*plan.preopens[:2], figures, temporary, *plan.preopens[2:]]
 
@@ -170,50 +170,28 @@ class WasmPythonEngine(CellEngine):
                 return json.dumps({"value": self.worker.input(str(letter.get("prompt", "")), False)}).encode()
             except EOFError:
                 return b"{}"
-        if op == "matplotlib" and not self.is_image:
-            self._unpack()
-        elif op == "pip":
+        if op == "pip":
             return json.dumps(install(letter, self.folders, self.scratch, self.indexes)).encode()
-        elif op == "show":
+        if op == "show":
             shown = {"op": "display", "kind": letter.get("kind"), "data": letter.get("data")}
             self.worker.show({**shown, "metadata": {}, "display_id": None})
         elif op is not None:
             self.told = letter
         return b"{}"
 
-    def _unpack(self) -> None:
-        """Unpack the data files of matplotlib, which it opens by name; done on demand, few sessions need them."""
-        if os.listdir(self.figures):
-            return
-        with zipfile.ZipFile(os.path.join(self.library, "python315.zip")) as library:
-            with zipfile.ZipFile(io.BytesIO(library.read("matplotlib/mpl-data.zip"))) as data:
-                data.extractall(self.figures)
-
     def run(self, code: str, number: int | None) -> dict[str, Any]:
         """See ``CellEngine``."""
         self.number = number if number is not None else self.number + 1
-        before = self._refusals()
-        self._call_or_end("run", code, self.number)
+        before = self.export.refusals()
+        try:
+            self._call("run", code, self.number)
+        except wasmtime.WasmtimeError as error:
+            self._end(error)
         told = self.told
-        if before is not None and self._refusals() == before:
+        if before is not None and self.export.refusals() == before:
             # The guest reports every MemoryError as the limit, also one that the program raised itself.
             told.pop("limit", None)
         return told or {"status": "error", "exit_code": 1}
-
-    def _call_or_end(self, name: str, *arguments: object) -> None:
-        try:
-            self._call(name, *arguments)
-        except wasmtime.WasmtimeError as error:
-            self._end(error)
-
-    def _refusals(self) -> int | None:
-        """Return how often the guest's memory was refused to grow; None for a module that does not count it."""
-        counter = self.export.find(REFUSED)
-        return int(counter.value(self.store)) if isinstance(counter, wasmtime.Global) else None
-
-    def touch(self) -> None:
-        """See ``CellEngine``."""
-        self._call_or_end("touch")
 
     def names(self) -> int:
         """See ``CellEngine``."""
