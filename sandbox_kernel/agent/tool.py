@@ -140,7 +140,8 @@ def bounded(text: str, output_bytes: int) -> str:
         return data.decode()
     capture = Capture(output_bytes)
     capture.feed(data)
-    return capture.finish()
+    capture.finish()
+    return capture.text
 
 
 def storable(value: object) -> object:

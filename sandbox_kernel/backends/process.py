@@ -66,10 +66,7 @@ class ProcessConfig(Toolchains):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("pool_size", "runners"):
-            given = getattr(self, name)
-            if given is None and name == "runners":
-                continue
+        for name, given in (("pool_size", self.pool_size), ("runners", 0 if self.runners is None else self.runners)):
             if isinstance(given, bool) or not isinstance(given, int) or given < 0:
                 raise InvalidRequest(f"{name} must be a whole number, 0 for none, got {quoted(given)}")
 

@@ -1,7 +1,4 @@
-"""Finds the enforcer for this host. ``get_enforcer`` returns one that was tested here, or raises with the reason.
-
-Tested by this process, or since the last boot by another one of the same user under the same conditions.
-"""
+"""Finds the enforcer for this host: one that was tested here, by this process or by another one since the last boot."""
 
 from __future__ import annotations
 

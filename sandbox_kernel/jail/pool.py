@@ -184,9 +184,7 @@ class Pool:
             self._keep(walls, jail)
 
     def _wait_for_run(self, walls: Walls) -> None:
-        """Wait for the end of the run that just began: most runs are short. Making a jail meanwhile would compete with
-        it for the processor and for the kernel's control group locks.
-        """
+        """Wait for the end of the run that just began: a jail that is made meanwhile competes with it for locks."""
         until = time.monotonic() + CALM_S
         while (left := until - time.monotonic()) > 0 and self._run_over.wait(left):
             with self._lock:

@@ -27,6 +27,8 @@ class Capture:
     def __init__(self, cap: int, emit: Callable[[str], None] | None = None) -> None:
         self.cap = cap
         self.total = 0
+        #: Whether more was printed than is kept.
+        self.truncated = False
         self._tail_room = cap // 4
         self._head_room = cap - self._tail_room
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -37,11 +39,6 @@ class Capture:
         self._emit = emit
 
     @property
-    def truncated(self) -> bool:
-        """Whether more was printed than is kept."""
-        return self.total > self.cap
-
-    @property
     def text(self) -> str:
         """What was kept so far."""
         return "".join(self._parts)
@@ -49,6 +46,7 @@ class Capture:
     def feed(self, data: bytes) -> None:
         """Add bytes that were read from the child."""
         self.total += len(data)
+        self.truncated = self.total > self.cap
         if self._head_room:
             head, data = data[: self._head_room], data[self._head_room :]
             self._head_room -= len(head)
@@ -56,13 +54,13 @@ class Capture:
         if data:
             self._keep_tail(data)
 
-    def finish(self) -> str:
+    def finish(self) -> None:
         """End the stream: pass the tail on, with a notice if something in between is missing."""
         tail = b"".join(self._tail)
         self._tail.clear()
         if not self.truncated:
             self._pass_on(self._decoder.decode(tail, final=True))
-            return self.text
+            return
         # Head and tail are cut between characters: a character that was cut in two is dropped.
         pending = len(self._decoder.getstate()[0])
         self._decoder.reset()
@@ -72,7 +70,6 @@ class Capture:
         elided = self._tail_total - (len(tail) - start) + pending
         self._pass_on(NOTICE.format(elided=elided, cap=self.cap))
         self._pass_on(tail[start:].decode("utf-8", "replace"))
-        return self.text
 
     def _keep_tail(self, data: bytes) -> None:
         self._tail_total += len(data)

@@ -155,11 +155,10 @@ class TemplateJail(NamespaceJail):
         # The kernel then adds the sender's pid, as the host sees it, to each message.
         self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         template.hold(1)
-        self._holds = True
         try:
             self._launch()
         except BaseException:
-            self._release()
+            template.hold(-1)
             raise
 
     def _begin(self, stdin: int, stdout: int, stderr: int) -> None:
@@ -196,12 +195,7 @@ class TemplateJail(NamespaceJail):
     def _clear_away(self) -> None:
         """See ``Jail``."""
         super()._clear_away()
-        self._release()
-
-    def _release(self) -> None:
-        if self._holds:
-            self._holds = False
-            self._template.hold(-1)
+        self._template.hold(-1)
 
 
 # The templates of one pool: one for each kind of walls, up to a maximum, replaced when they are dead or old.

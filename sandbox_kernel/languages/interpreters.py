@@ -175,8 +175,6 @@ class CommandLanguage(Recipe):
         program = shell()
         if not os.path.exists(program):
             raise BackendUnavailable("no shell was found", "install bash")
-        if config.pipefail and not program.endswith("/bash"):
-            raise BackendUnavailable(f"{program} has no pipefail", "install bash")
         answer = answer_of([program, "--version"], {})
         said = answer.stdout.splitlines() if answer.returncode == 0 else []
         return program, said[0] if said else os.path.basename(os.path.realpath(program))
@@ -184,8 +182,7 @@ class CommandLanguage(Recipe):
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``. The script is a file, because an argument may not be longer than 128 KiB."""
         file = JobFile(root=builder.places.cell, name=SHELL_SCRIPT, data=request.source)
-        options = ["-o", "pipefail"] if builder.config.pipefail else []
-        step = builder.program(request, [shell(), *options, f"{builder.places.cell}/{SHELL_SCRIPT}", *request.args])
+        step = builder.program(request, [shell(), f"{builder.places.cell}/{SHELL_SCRIPT}", *request.args])
         return ProgramPlan(steps=(step,), files=(file,))
 
 

@@ -88,7 +88,7 @@ def node_step(request: ExecRequest, builder: StepBuilder, argv: Sequence[str]) -
     at_start = bool(builder.network_env) and not _can_be_told(find_node(builder.config.node_path)[1])
     at_start = at_start or any(_READ_AT_START.match(name) for name in (*builder.policy_env, *request.env))
     if not (at_start or builder.calls_host):
-        return builder.waiting(request, argv)
+        return builder.program(request, argv, kind="warm")
     command = node_command(builder.config, request.memory_mb, builder.places, request.language)
     step = builder.program(request, [*command, "-", *argv])
     return replace(step, env={**step.env, LINE_VARIABLE: ""}) if builder.calls_host else step

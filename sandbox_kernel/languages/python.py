@@ -36,7 +36,7 @@ class PythonLanguage(Recipe):
     def plan(self, request: ExecRequest, builder: StepBuilder) -> ProgramPlan:
         """See ``Recipe``. The source is a file too, so that tracebacks, ``inspect`` and ``multiprocessing`` find it."""
         path = f"{builder.places.cell}/{SCRIPT}"
-        step = builder.python(request, [path, *request.args], request.source)
+        step = builder.program(request, [path, *request.args], kind="python", source=request.source)
         if any(name.startswith("PYTHON") for name in step.env):
             # An interpreter reads these when it starts, and the waiting one has started already.
             interpreter = find_python(builder.config.python_path).executable
@@ -70,7 +70,8 @@ class Sql(PythonLanguage):
         """See ``Recipe``."""
         argv = [f"{builder.places.guest}/scripts/sql_run.py", f"{builder.places.cell}/{SQL_SCRIPT}", *request.args]
         file = JobFile(root=builder.places.cell, name=SQL_SCRIPT, data=request.source)
-        return ProgramPlan(steps=(builder.python(request, argv, _sql_program()),), files=(file,))
+        step = builder.program(request, argv, kind="python", source=_sql_program())
+        return ProgramPlan(steps=(step,), files=(file,))
 
 
 RECIPES = (PythonLanguage(), Sql())

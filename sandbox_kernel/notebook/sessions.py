@@ -22,7 +22,8 @@ from sandbox_kernel.model import Language
 from sandbox_kernel.notebook.options.cell_options import CellOptions, limits_of, may_share, policy_of
 from sandbox_kernel.notebook.options.option_table import BY_NAME, OPTIONS, AtStart
 from sandbox_kernel.notebook.options.parse_cell import CellPlan
-from sandbox_kernel.session.open_session import has_sessions, least_memory_mb, only_when_named
+from sandbox_kernel.session.language_workers import ENGINES
+from sandbox_kernel.session.open_session import has_sessions, only_when_named
 from sandbox_kernel.session.python_state import PythonSession, SaveReport
 from sandbox_kernel.session.session import Session
 
@@ -263,7 +264,7 @@ class NotebookSessions:
         """
         language, box = options.effective_language, self._box_for(options)
         memory_mb = options.memory_mb if options.memory_mb is not None else DEFAULT_MEMORY_MB
-        if memory_mb < least_memory_mb(language) or (language is Language.COMMAND and not box.policy.process_spawn):
+        if memory_mb < ENGINES[language].minimum_mb or (language is Language.COMMAND and not box.policy.process_spawn):
             return None
         return box.session(
             language, memory_mb=memory_mb, checkpoints=1, python=options.python, limits=limits_of(options)

@@ -255,11 +255,7 @@ class HereFiles(WorkFiles):
             if self._link.undo(box, worker.tree.present, written, keep):
                 worker.keep_files()
 
-    def write(self, worker: JailedWorker, path: str, data: bytes | str) -> None:
-        """See ``WorkFiles``."""
-        self.bring(worker)
-        with Rooted(worker.jail.box_fd) as box:
-            box.write(path, encoded(path, data))
+    def _keep_own(self, worker: JailedWorker, box: Rooted) -> None:
         self._link.keep_changes(self._link.look.changes())
         worker.keep_files()
 

@@ -24,7 +24,7 @@ from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.session_rights import SessionRights
 from sandbox_kernel.session.take_state import cloudpickle_source, take_variables
 from sandbox_kernel.session.tree.node import Node
-from sandbox_kernel.session.tree.variables import can_run_again
+from sandbox_kernel.session.tree.variables import can_run_again, find_maker
 from sandbox_kernel.session.worker.worker import JailedWorker
 from sandbox_kernel.workspace.box_folder import FolderLink
 from sandbox_kernel.workspace.transfer import FolderState, put_folder
@@ -228,8 +228,9 @@ class PythonSession(Session):
             recipes: dict[str, str] = {}
             remade: list[str] = []
             length = 0
+            line = [worker.tree.records[node] for node in worker.tree.line()]
             for name in found.lost:
-                made = worker.tree.maker_of(name)
+                made = find_maker(line, worker.tree.variables_at, name)
                 length += len(made.code) * len(made.names) if made is not None else 0
                 if made is not None and can_run_again(made.code) and length <= MOST_RECIPES:
                     remade.append(name)

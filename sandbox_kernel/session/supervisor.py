@@ -370,7 +370,7 @@ class WorkerSupervisor:
             self.again()
 
     def _bring_back(self, live: JailedWorker, problem: str) -> JailedWorker:
-        before = live.cell
+        before = live.tree.here.depth
         try:
             if problem:
                 live.end_worker()
@@ -414,7 +414,7 @@ class WorkerSupervisor:
         """Let the newest checkpoint take over; where there is none, say that the state is lost."""
         found = None if for_memory else end.reason()
         why = [] if found is None else [found]
-        before, lost = live.cell, end.problem or _GONE
+        before, lost = live.tree.here.depth, end.problem or _GONE
         line = live.tree.line() if live.on_gpu else []
         if end.how is not Ending.LOST and not self.closed:
             lost = live.unfrozen or "no checkpoint was left"

@@ -22,16 +22,14 @@ from sandbox_kernel import (
 class Programs:
     """One program for each behaviour; ``None`` where a language has no such thing.
 
-    ``echo`` prints stdin in capitals, ``args`` each argument on a line, ``env`` the variable WORD, ``files`` copies
-    in.txt to out.txt and prints it, ``three`` exits with 3, ``fails`` fails at its third line, ``broken`` does not
-    compile because of its third line, ``eats`` takes memory until it is stopped.
+    ``echo`` prints stdin in capitals, ``args`` each argument on a line, ``three`` exits with 3, ``fails`` fails at its
+    third line, ``broken`` does not compile because of its third line, ``eats`` takes memory until it is stopped. The
+    environment is the same for all (``test_node.py``, ``test_rust.py``); files are tried in ``test_exchange.py``.
     """
 
     hello: str
     echo: str
     args: str | None
-    env: str | None
-    files: str | None
     three: str | None
     fails: str
     fails_at: str
@@ -49,8 +47,6 @@ LANGUAGES = {
         hello="print('hello, wörld 漢字 🙂')",
         echo="import sys; print(sys.stdin.read().upper())",
         args="import sys; print('\\n'.join(sys.argv[1:]))",
-        env="import os; print(os.environ['WORD'])",
-        files="t = open('in.txt').read(); open('out.txt', 'w').write(t); print(t)",
         three="raise SystemExit(3)",
         fails="a = 1\n\nraise ValueError('here')",
         fails_at="cell.py\", line 3",
@@ -62,8 +58,6 @@ LANGUAGES = {
         hello="console.log('hello, wörld 漢字 🙂')",
         echo="console.log(require('fs').readFileSync(0, 'utf8').toUpperCase())",
         args="console.log(process.argv.slice(2).join('\\n'))",
-        env="console.log(process.env.WORD)",
-        files="const f = require('fs'); f.cpSync('in.txt', 'out.txt'); console.log(`${f.readFileSync('out.txt')}`)",
         three="process.exit(3)",
         fails="let a = 1\n\nthrow new Error('here')",
         fails_at="/cell/cell.js:3",
@@ -75,8 +69,6 @@ LANGUAGES = {
         hello="const text: string = 'hello, wörld 漢字 🙂'\nconsole.log(text)",
         echo="import { readFileSync } from 'node:fs'\nconsole.log((readFileSync(0, 'utf8') as string).toUpperCase())",
         args="const words: string[] = process.argv.slice(2)\nconsole.log(words.join('\\n'))",
-        env="console.log(process.env.WORD as string)",
-        files="import * as fs from 'fs'\nfs.cpSync('in.txt', 'out.txt')\nconsole.log(`${fs.readFileSync('out.txt')}`)",
         three="process.exit(3 as number)",
         fails="interface A { b: number }\n\nthrow new Error('here')",
         fails_at="/cell/cell.ts:3",
@@ -88,8 +80,6 @@ LANGUAGES = {
         hello='fn main() { println!("hello, wörld 漢字 🙂"); }',
         echo='let text = std::io::read_to_string(std::io::stdin())?; println!("{}", text.to_uppercase());',
         args='for word in std::env::args().skip(1) { println!("{word}"); }',
-        env='println!("{}", std::env::var("WORD")?);',
-        files='std::fs::copy("in.txt", "out.txt")?; println!("{}", std::fs::read_to_string("out.txt")?);',
         three="std::process::exit(3)",
         fails="let a: Vec<i32> = std::env::args().map(|_| 1).collect();\n\nprintln!(\"{}\", a[9]);",
         fails_at="cell.rs:3",
@@ -101,15 +91,6 @@ LANGUAGES = {
         hello='#include <stdio.h>\nint main(void) { puts("hello, wörld 漢字 🙂"); }',
         echo=C_HEAD + "int main(void) { for (int c; (c = getchar()) >= 0;) putchar(toupper(c)); }",
         args=C_HEAD + "int main(int c, char **v) { for (int i = 1; i < c; i++) puts(v[i]); }",
-        env=C_HEAD + 'int main(void) { puts(getenv("WORD")); }',
-        files=C_HEAD + """
-            int main(void) {
-                char text[99] = "";
-                FILE *from = fopen("in.txt", "r"), *to = fopen("out.txt", "w");
-                if (!fgets(text, 99, from)) return 1;
-                fputs(text, to);
-                puts(text);
-            }""",
         three="int main(void) { return 3; }",
         fails="#include <assert.h>\nint main(int c, char **v) {\nassert(c > 5 && v); }",
         fails_at="cell.c:3",
@@ -121,14 +102,6 @@ LANGUAGES = {
         hello=CPP_HEAD + 'int main() { std::cout << "hello, wörld 漢字 🙂\\n"; }',
         echo=CPP_HEAD + "int main() { for (int c; (c = std::cin.get()) >= 0;) std::cout << char(std::toupper(c)); }",
         args=CPP_HEAD + "int main(int c, char **v) { for (int i = 1; i < c; i++) std::cout << v[i] << '\\n'; }",
-        env=CPP_HEAD + 'int main() { std::cout << std::getenv("WORD"); }',
-        files=CPP_HEAD + """
-            int main() {
-                std::string text;
-                std::ifstream("in.txt") >> text;
-                std::ofstream("out.txt") << text;
-                std::cout << text;
-            }""",
         three="int main() { return 3; }",
         fails="#include <cassert>\nint main(int c, char **) {\nassert(c > 5); }",
         fails_at="cell.cpp:3",
@@ -140,8 +113,6 @@ LANGUAGES = {
         hello="select 'hello, wörld 漢字 🙂' as text",
         echo="select upper(stdin()) as text",
         args=None,
-        env="select env('WORD') as word",
-        files="select writefile('out.txt', readfile('in.txt'));\nselect cast(readfile('out.txt') as text) as text;",
         three=None,
         fails="create table t (a);\n\nselect json('{');",
         fails_at="/cell/cell.sql:3",
@@ -154,8 +125,6 @@ LANGUAGES = {
         hello="puts 'hello, wörld 漢字 🙂'",
         echo="puts $stdin.read.upcase",
         args="puts ARGV",
-        env="puts ENV['WORD']",
-        files="text = File.read('in.txt'); File.write('out.txt', text); puts text",
         three="exit 3",
         fails="a = 1\n\nraise 'here'",
         fails_at="/cell/cell.rb:3",
@@ -167,8 +136,6 @@ LANGUAGES = {
         hello="print('hello, wörld 漢字 🙂')",
         echo="print(io.read('a'):upper())",
         args="for _, word in ipairs(arg) do print(word) end",
-        env="print(os.getenv('WORD'))",
-        files="local t = io.open('in.txt'):read('a'); io.open('out.txt', 'w'):write(t); print(t)",
         three="os.exit(3)",
         fails="local a = 1\n\nerror('here')",
         fails_at="/cell/cell.lua:3",
@@ -180,8 +147,6 @@ LANGUAGES = {
         hello="print 'hello, wörld 漢字 🙂'",
         echo="print uc join '', <STDIN>",
         args='print "$_\\n" for @ARGV',
-        env="print $ENV{WORD}",
-        files="open $i, '<', 'in.txt'; $t = <$i>; open $o, '>', 'out.txt'; print $o $t; print $t",
         three="exit 3",
         fails="$a = 1;\n\ndie 'here'",
         fails_at="/cell/cell.pl line 3",
@@ -193,8 +158,6 @@ LANGUAGES = {
         hello="echo 'hello, wörld 漢字 🙂';",
         echo="echo strtoupper(stream_get_contents(STDIN));",
         args='echo implode("\\n", array_slice($argv, 1));',
-        env="echo getenv('WORD');",
-        files="<?php copy('in.txt', 'out.txt'); echo file_get_contents('out.txt');",
         three="exit(3);",
         fails="$a = 1;\n\nthrow new Exception('here');",
         fails_at="/cell/cell.php:3",
@@ -206,8 +169,6 @@ LANGUAGES = {
         hello="cat('hello, wörld 漢字 🙂')",
         echo="cat(toupper(readLines(file('stdin'))))",
         args="writeLines(commandArgs(TRUE))",
-        env="cat(Sys.getenv('WORD'))",
-        files="invisible(file.copy('in.txt', 'out.txt'))\ncat(readLines('out.txt', warn = FALSE))",
         three="quit(status = 3)",
         fails="a <- 1\n\nstop('here')",
         fails_at="/cell/cell.R:3",
@@ -219,13 +180,6 @@ LANGUAGES = {
         hello='import "fmt"\nfunc main() { fmt.Println("hello, wörld 漢字 🙂") }',
         echo=GO_HEAD + "func main() { b, _ := io.ReadAll(os.Stdin); fmt.Print(strings.ToUpper(string(b))) }",
         args=GO_HEAD + 'func main() { fmt.Println(strings.Join(os.Args[1:], "\\n")); _ = io.EOF }',
-        env=GO_HEAD + 'func main() { fmt.Println(strings.TrimSpace(os.Getenv("WORD"))); _ = io.EOF }',
-        files="""import "os"
-            func main() {
-                text, _ := os.ReadFile("in.txt")
-                os.WriteFile("out.txt", text, 0644)
-                os.Stdout.Write(text)
-            }""",
         three='package main\nimport "os"\nfunc main() { os.Exit(3) }',
         fails='import "os"\nfunc main() {\nvar a []string; println(a[len(os.Args)])\n}',
         fails_at="/cell/cell.go:3",
@@ -237,8 +191,6 @@ LANGUAGES = {
         hello="echo 'hello, wörld 漢字 🙂'",
         echo="tr a-z A-Z",
         args='printf "%s\\n" "$@"',
-        env='echo "$WORD"',
-        files="cp in.txt out.txt; cat out.txt",
         three="exit 3",
         fails="a=1\n\nset -u; echo $nothing",
         fails_at="cell.sh: line 3",
@@ -289,18 +241,6 @@ def test_arguments_reach_the_program_unchanged(box: Sandbox, language: str, prog
     given = ["one two", "--flag", "$HOME", "ü"]
     result = box.run(chosen(programs.args), language, args=given)
     assert result.stdout.splitlines() == given, result.stderr
-
-
-@pytest.mark.one_case
-def test_the_environment_reaches_the_program(box: Sandbox, language: str, programs: Programs) -> None:
-    result = box.run(chosen(programs.env), language, env={"WORD": "grün = 1"})
-    assert last_line(result) == "grün = 1", result.stderr
-
-
-@pytest.mark.one_case
-def test_files_are_read_from_and_written_to_the_work_folder(box: Sandbox, language: str, programs: Programs) -> None:
-    result = box.run(chosen(programs.files), language, files={"in.txt": "content"})
-    assert (result.status, last_line(result)) == (Status.OK, "content"), result.stderr
 
 
 @pytest.mark.one_case

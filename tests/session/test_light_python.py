@@ -177,19 +177,6 @@ def test_a_fork_with_an_open_file_is_refused_by_name_and_says_what_to_do(session
         assert value(other.run("f.closed")) == "True"
 
 
-def test_what_goes_on_between_cells_runs_no_code_of_the_user_and_leaves_no_trace(session: WasmSession) -> None:
-    # A guest that waits for its next cell writes to the memory that every cell writes to.
-    session.run("import sys, gc; seen = []; x = 1; x")
-    before = value(session.run("sorted(n for n in globals() if n != '_'), _"))
-    session.run("def look(frame, event, arg): seen.append(frame.f_code.co_filename)\nsys.settrace(look)")
-    with session.fork() as other:
-        assert value(other.run("{name for name in seen if 'cell 0' in name}")) == "set()"
-    assert value(session.run("sys.settrace(None); {name for name in seen if 'cell 0' in name}")) == "set()"
-    session.run("del look; seen.clear()")
-    after = value(session.run("sorted(n for n in globals() if n != '_'), 1"))
-    assert after == before
-
-
 def test_cells_of_any_length_are_given_to_the_guest(session: WasmSession) -> None:
     for size in (10, 16_000, 16_400, 70_000, 2_000_000):
         assert value(session.run(f"x = {'é' * size!r}\nlen(x)")) == str(size)

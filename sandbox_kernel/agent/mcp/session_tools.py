@@ -16,12 +16,12 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from sandbox_kernel.agent.mcp.permissions import DomainRights
-from sandbox_kernel.agent.mcp.tools import OBJECTS, RUN_ANSWER, Reply, Timeout, Tool, ToolCall, answer_schema
+from sandbox_kernel.agent.mcp.tools import Reply, Timeout, Tool, ToolCall
 from sandbox_kernel.agent.tool import Answer, bounded, result_answer, shown, with_failures, with_hints
 from sandbox_kernel.errors import InvalidRequest
 from sandbox_kernel.limits import DEFAULT_TIMEOUT_S, Limits
 from sandbox_kernel.model import Display, ExecResult, Language
-from sandbox_kernel.session.open_session import session_languages
+from sandbox_kernel.session.language_workers import ENGINES
 from sandbox_kernel.session.session import Session
 from sandbox_kernel.session.tree.time_travel import Exploration
 
@@ -40,7 +40,7 @@ _Language = Annotated[
     str,
     Meta(
         description="Language of the cell; by default that of an existing session.",
-        extra_json_schema={"enum": [str(language) for language in session_languages()]},
+        extra_json_schema={"enum": [str(language) for language in ENGINES]},
     ),
 ]
 
@@ -65,12 +65,11 @@ class SessionTools:
 
     def tools(self, *, open_world: bool) -> tuple[Tool, ...]:
         """Return the tools, in the order in which clients list them."""
-        tried = answer_schema(results=OBJECTS)
         return (
-            Tool(self.session_run, "Run a cell in a session", RUN_ANSWER, open_world=open_world),
-            Tool(self.session_undo, "Take back cells of a session", RUN_ANSWER, destructive=True),
-            Tool(self.session_explore, "Try several cells from the same state", tried, open_world=open_world),
-            Tool(self.session_keep, "Keep one of the explored candidates", answer_schema()),
+            Tool(self.session_run, "Run a cell in a session", open_world=open_world),
+            Tool(self.session_undo, "Take back cells of a session", destructive=True),
+            Tool(self.session_explore, "Try several cells from the same state", open_world=open_world),
+            Tool(self.session_keep, "Keep one of the explored candidates"),
         )
 
     def running(self) -> list[Session]:
@@ -93,8 +92,8 @@ class SessionTools:
         sessions of its own; all share the files in /box with sandbox_exec, read_file and write_file.
         """
         asked = Language.parse(language) if language else None
-        if asked is not None and asked not in session_languages():
-            known = ", ".join(session_languages())
+        if asked is not None and asked not in ENGINES:
+            known = ", ".join(ENGINES)
             raise InvalidRequest(f"there are no sessions for {asked}; expected one of: {known}, or use sandbox_exec")
         name = session
         if name == _DEFAULT and asked not in (None, Language.PYTHON):

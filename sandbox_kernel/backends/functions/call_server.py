@@ -28,7 +28,7 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
@@ -164,10 +164,6 @@ class CallConnection:
         #: Bytes that were read and belong to the next message.
         self._held = bytearray()
 
-    def start(self) -> None:
-        """Begin to serve."""
-        threading.Thread(target=self._serve, name="sandbox-function-call", daemon=True).start()
-
     def cancel(self) -> None:
         """End the connection. A coroutine function that runs is cancelled; another one ends by itself, unheard."""
         with self._lock:
@@ -199,7 +195,8 @@ class CallConnection:
             running.future.cancel()
         return True
 
-    def _serve(self) -> None:
+    def serve(self) -> None:
+        """Answer messages until the end of the connection."""
         try:
             while not self._cancelled and self._one():
                 pass
@@ -327,7 +324,11 @@ class CallConnection:
         """Return a result; one that must be awaited is awaited on the caller's loop, or on ours."""
         if not inspect.isawaitable(result):
             return result
-        future = asyncio.run_coroutine_threadsafe(_as_coroutine(result), self._loop or FUNCTIONS.loop)
+
+        async def awaited() -> object:
+            return await result
+
+        future = asyncio.run_coroutine_threadsafe(awaited(), self._loop or FUNCTIONS.loop)
         running.future = future
         if running.answered or self._cancelled:
             future.cancel()
@@ -357,23 +358,12 @@ class CallConnection:
         self._socket.sendall(frame(_dump(message)), flags)
 
 
-def refuse(caller: socket.socket, why: str) -> None:
-    """Tell a program why its connection is not served, and close it."""
-    with caller, contextlib.suppress(OSError):
-        caller.shutdown(socket.SHUT_RD)
-        caller.send(frame(_dump(_error("LimitReached", why))), socket.MSG_DONTWAIT)
-
-
 def _dump(message: dict[str, object]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode()
 
 
 def _error(kind: str, message: str) -> dict[str, object]:
     return {"error": {"type": kind, "message": message}}
-
-
-async def _as_coroutine(result: Awaitable[object]) -> object:
-    return await result
 
 
 def _text(error: BaseException) -> str:
@@ -493,9 +483,11 @@ class CallServer:
                 connection = CallConnection(caller, self.functions, self._budget, self._loop, self._ended)
                 self._connections.add(connection)
         if connection is not None:
-            connection.start()
+            threading.Thread(target=connection.serve, name="sandbox-function-call", daemon=True).start()
         elif caller is not None:
-            refuse(caller, why)
+            with caller, contextlib.suppress(OSError):
+                caller.shutdown(socket.SHUT_RD)
+                caller.send(frame(_dump(_error("LimitReached", why))), socket.MSG_DONTWAIT)
         if slow:
             time.sleep(_PAUSE_S)
 

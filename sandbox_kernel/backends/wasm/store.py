@@ -4,8 +4,7 @@ A compiled module is native code, so only entries that this program made are use
 over the hashes of its files, with a key that stays in the folder. An entry that is damaged, has no valid seal, belongs
 to another user or has a second hard link is removed and counts as missing; the caller makes it again.
 
-An entry is a folder with its files and its seal. It is made under a temporary name and renamed. When two processes make
-the same entry, the first one is kept and both use it.
+An entry is made under a temporary name and renamed; of two processes that make the same, both use the first one's.
 """
 
 from __future__ import annotations

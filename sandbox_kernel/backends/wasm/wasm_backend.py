@@ -1,8 +1,7 @@
-"""The wasm backend: runs programs in a WebAssembly engine, and the engine in a jail.
+"""The wasm backend: runs programs in a WebAssembly engine, and the engine in a jail, never in the host's process.
 
-A program is behind two walls, the engine and the jail. The engine never runs in the process of the host. A module takes
-two steps, each in a jail of its own: compile (checked, limited, the result sealed in the private store), then run. Both
-count against the time limit of the request. Languages run on interpreters that are modules too
+A module takes two steps, each in a jail of its own: compile (checked, limited, the result sealed in the private store),
+then run. Both count against the time limit of the request. Languages run on interpreters that are modules too
 (``languages/guests.toml``) and are prepared once.
 """
 

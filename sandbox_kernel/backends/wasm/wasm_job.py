@@ -47,9 +47,8 @@ _OWN_FILES = 32
 #: Largest compiled module that fits into the cell folder.
 MOST_COMPILED_BYTES = 60 << 20
 
-COMPILED = "module.cwasm"
-#: The file of an image that says how it is entered.
-FACTS = "image.json"
+#: The files of a compiled module, and of an image that says how it is entered.
+COMPILED, FACTS = "module.cwasm", "image.json"
 #: What fits into an image: mounts, and bytes of a mount's name; ``guest/wasm/python_image.py`` has them too.
 MOST_MOUNTS, MOST_NAME_BYTES = 24, 255
 #: Where programs see the files of wheels; ``guest/wasm/inside/image_boot.py`` has it too.

@@ -222,7 +222,11 @@ def allow_own_loops() -> None:
 def run_until_readable(fd: int) -> None:
     """Run the loop until a descriptor is readable; returns at once when the loop has nothing to do."""
     loop = open_loop()
-    if loop is None or loop.is_running() or is_idle(loop):
+    if loop is None or loop.is_running():
+        return
+    # Nothing waits in it: no callback, no timer, no descriptor but its own.
+    registered = len(loop._selector.get_map()) if hasattr(loop, "_selector") else 2
+    if not getattr(loop, "_ready", True) and not getattr(loop, "_scheduled", True) and registered <= 1:
         return
     try:
         loop.add_reader(fd, loop.stop)
@@ -232,13 +236,6 @@ def run_until_readable(fd: int) -> None:
         traceback.print_exc(file=sys.stderr)
     finally:
         loop.remove_reader(fd)
-
-
-def is_idle(loop: Any) -> bool:
-    """Whether nothing waits in a loop: no callback, no timer, no descriptor but its own."""
-    selector = getattr(loop, "_selector", None)
-    registered = len(selector.get_map()) if selector is not None else 2
-    return not getattr(loop, "_ready", True) and not getattr(loop, "_scheduled", True) and registered <= 1
 
 
 def renew() -> None:

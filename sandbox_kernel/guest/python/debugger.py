@@ -34,7 +34,7 @@ class Tracer:
     """pydevd, the tracer of debugpy, in this process. It speaks the Debug Adapter Protocol on a socket pair.
 
     debugpy itself would start an adapter and listen on a TCP port, which behind Landlock other programs could reach.
-    ``__init__``, ``clear`` and ``forget`` run on the main thread, between cells.
+    ``__init__`` and ``end`` run on the main thread, between cells.
     """
 
     def __init__(self) -> None:
@@ -106,27 +106,18 @@ class Tracer:
         info.pydev_state, info.pydev_step_cmd, info.pydev_step_stop, info.is_tracing = 1, -1, None, 0
         self._pydevd.settrace(suspend=False, patch_multiprocessing=False)
 
-    def clear(self) -> None:
-        """End the tracing, and the tracer's threads."""
+    def end(self, *, forked: bool) -> None:
+        """End the tracing, and the tracer's threads, of which a fork has none."""
         sys.breakpointhook = self._hook
+        if forked:
+            from _pydevd_bundle.pydevd_constants import set_global_debugger
+
+            self._debugger.pydb_disposed = True
+            self._debugger.created_pydb_daemon_threads.clear()
+            set_global_debugger(None)
         self._pydevd.stoptrace()
-        self._close()
-
-    def forget(self) -> None:
-        """End the tracing in a fork, which has no threads of the tracer."""
-        from _pydevd_bundle.pydevd_constants import set_global_debugger
-
-        sys.breakpointhook = self._hook
-        debugger = self._debugger
-        debugger.pydb_disposed = True
-        debugger.created_pydb_daemon_threads.clear()
-        set_global_debugger(None)
-        self._pydevd.stoptrace()
-        self._close()
-
-    def _close(self) -> None:
-        for end in (self.socket, self._theirs):
-            end.close()
+        for each in (self.socket, self._theirs):
+            each.close()
 
 
 # Looks at values for a debugger: the variables between cells, and one value in the form in which a cell shows it.
@@ -173,7 +164,7 @@ _ALL_GO_ON = {"threadId": 1, "allThreadsContinued": True}
 
 
 class DebugServer:
-    """One attached debugger. Made on the main thread between cells; ``finish`` and ``forget`` are called there too."""
+    """One attached debugger. Made on the main thread between cells; ``finish`` is called there too."""
 
     def __init__(self, fd: int, shell: Any, texts: CellTexts) -> None:
         self._shell, self._texts = shell, texts
@@ -200,11 +191,12 @@ class DebugServer:
         """Return how many threads of this process belong to the debugger."""
         return self._tracer.threads() + self._thread.is_alive()
 
-    def finish(self) -> None:
-        """End the debugger, after its page has gone."""
+    def finish(self, *, forked: bool) -> None:
+        """End the debugger: its page has gone, or this is a fork, to which its threads were not copied."""
         self._unname()
-        self._tracer.clear()
-        self._thread.join(1)
+        self._tracer.end(forked=forked)
+        if not forked:
+            self._thread.join(1)
         self._host.socket.close()
 
     def renew(self) -> None:
@@ -217,12 +209,6 @@ class DebugServer:
             self._tracer.renew()
         if stood:
             self._event({"type": "event", "event": "continued", "body": _ALL_GO_ON})
-
-    def forget(self) -> None:
-        """Leave nothing of the debugger in a fork that has become the worker: its threads were not copied."""
-        self._unname()
-        self._tracer.forget()
-        self._host.socket.close()
 
     # -- the thread --------------------------------------------------------------------------------------------------
 

@@ -61,14 +61,6 @@ def text_of(error: BaseException) -> str:
         return f"<{type(error).__name__} that cannot be printed>"
 
 
-def bounded(lines: List[str]) -> List[str]:
-    """Return the beginning and the end of a long traceback, such as that of an endless recursion."""
-    left_out = len(lines) - 2 * _HALF_TRACEBACK
-    if left_out <= 0:
-        return lines
-    return [*lines[:_HALF_TRACEBACK], f"[... {left_out} more ...]\n", *lines[-_HALF_TRACEBACK:]]
-
-
 class PythonCells(CellEngine):
     """Runs cells in IPython."""
 
@@ -109,7 +101,7 @@ class PythonCells(CellEngine):
         sys.argv = [""]
         process_state.note_beginning()
         # No fork is debugged, neither a checkpoint nor one of the user's code.
-        os.register_at_fork(after_in_child=lambda: self._end_debugger("forget"))
+        os.register_at_fork(after_in_child=lambda: self._end_debugger(forked=True))
 
     def belongs(self) -> int:
         """See ``CellEngine``."""
@@ -197,7 +189,11 @@ class PythonCells(CellEngine):
             lines = [line.rstrip("\n") for line in traceback.format_exception(type(error), error, error.__traceback__)]
         if self.expressions is None and isinstance(error, SystemExit):
             lines = [f"SystemExit: {error.code}"]
-        failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": bounded(lines)}
+        # Such as the traceback of an endless recursion.
+        left_out = len(lines) - 2 * _HALF_TRACEBACK
+        if left_out > 0:
+            lines = [*lines[:_HALF_TRACEBACK], f"[... {left_out} more ...]\n", *lines[-_HALF_TRACEBACK:]]
+        failure = {"ename": type(error).__name__, "evalue": text_of(error)[:10_000], "traceback": lines}
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
         return {"status": status, "exit_code": code or 1, "error": failure, "limit": limit_of(error)}
 
@@ -227,10 +223,10 @@ class PythonCells(CellEngine):
             return {"ok": False, "reason": f"this session's Python has no debugpy ({error}); install it there"}
         return {"ok": True}
 
-    def _end_debugger(self, how: str = "finish") -> None:
+    def _end_debugger(self, *, forked: bool = False) -> None:
         server, self._debugger = self._debugger, None
         if server is not None:
-            getattr(server, how)()
+            server.finish(forked=forked)
 
     def _settle_debugger(self) -> None:
         """End the debugger if its page has gone, and renew it if an interrupt has ended it; called between cells."""

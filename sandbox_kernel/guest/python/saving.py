@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 #: Python versions read each other's code objects wrongly, so the file fits one version only.
-VERSION = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}, form 4"
+VERSION = f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}, form 5"
 MAX_HEADER, PAGE, MAX_REASON = 16 << 20, 1 << 16, 200
 #: How long the fork may take; how long all variables may take, and the part of the rest of it that each may take.
 SAVE_S, ALL_S, PART = 100.0, 90.0, 0.2
@@ -78,12 +78,7 @@ class _Globals:
         self._module = module
 
     def __reduce__(self) -> Any:
-        return globals_of, (self._module,)
-
-
-def globals_of(module: str) -> Dict[str, Any]:
-    """Return the variables of a module."""
-    return vars(import_again(module))
+        return vars, (sys.modules[self._module],)
 
 
 def import_again(name: str) -> types.ModuleType:

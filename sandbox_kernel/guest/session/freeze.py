@@ -77,7 +77,13 @@ class Marks:
                 os.close(fd)
         self.random: object = None
         self.open_before = True
-        self.folder = working_folder()
+        self.folder: str | None = None
+        try:
+            # Not ``os.getcwd``: 100 000 folders deep the C library searches for the path itself, for minutes.
+            path = os.readlink("/proc/self/cwd")
+            self.folder = path if os.path.samefile(path, ".") else None
+        except OSError:
+            pass  # it was removed, or its path is longer than the system accepts
         self.processors = os.sched_getaffinity(0)
         self.threads = max(0, len(threads) - 1 - own_threads)
 
@@ -113,18 +119,6 @@ class Marks:
                 os.chdir(self.folder)
             except OSError:
                 pass
-
-
-def working_folder() -> str | None:
-    """Return the working directory; None when it was removed or its path is longer than the system accepts.
-
-    ``os.getcwd`` is not used: 100 000 folders deep the C library searches for the path itself, for minutes.
-    """
-    try:
-        path = os.readlink("/proc/self/cwd")
-        return path if os.path.samefile(path, ".") else None
-    except OSError:
-        return None
 
 
 def set_oom_score(wanted: int) -> None:

@@ -118,7 +118,7 @@ class Worker:
 
     def serve(self) -> None:
         """Receive and carry out the host's messages; never returns."""
-        self.channel.send({"op": "ready", "pid": self.pid, "names": self.engine.names()})
+        self.channel.send({"op": "ready", "names": self.engine.names()})
         checkpoint: Dict[str, Any] | None = None
         while True:
             op = ""
@@ -241,10 +241,7 @@ class Worker:
             self.take_over(cell, marks)
 
     def look(self, cell: int, number: int) -> None:
-        """Begin to look at the variables after a cell, or note that the look has ended; called in its checkpoint.
-
-        ``number`` is the signal that came: see ``Freezer.freeze``.
-        """
+        """Begin to look at the variables, or note that a look has ended, by a signal: see ``Freezer.freeze``."""
         look = self.engine.look()
         if number == signal.SIGCHLD:
             self.observer.ended(cell)

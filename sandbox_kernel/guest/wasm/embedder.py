@@ -1,6 +1,5 @@
 """Drives JavaScript in QuickJS: runs programs and their event loop, and has their host functions.
 
-Used for single programs (``run.py``) and for sessions (``js_session.py``), where one engine runs cell after cell.
 ``javascript_boot.js`` calls the host functions (time, text encodings, files, standard input, fetch) by name with
 strings; bytes are sent as characters 0 to 255. An error is returned as an answer, with the error code that node would
 use, so that no exception passes through the engine.
@@ -21,7 +20,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from .guest_fetch import MOST_REQUEST_BYTES, FetchFailed, NoNetwork, fetch, never, read_request
+from .guest_fetch import MOST_REQUEST_BYTES, FetchFailed, NoNetwork, fetch, read_request
 from .guest_files import Folders, read_at_most
 from .host_line import HostLine, failed, javascript_source
 from .quickjs import EVAL_ASYNC, EVAL_MODULE, FULFILLED, PENDING, REJECTED, JavaScriptError, QuickJs
@@ -130,12 +129,12 @@ class JavaScriptEmbedder:
                 self.js.free(reason)
             state = js.ask("qjs_promise_state", promise)
             if state == REJECTED:
-                raise JavaScriptError(js.promise_result(promise))
+                raise JavaScriptError(js.ask("qjs_promise_result", promise))
             if state == FULFILLED and not (wait_for_timers and self._number("timers")):
-                return js.promise_result(promise)
+                return js.ask("qjs_promise_result", promise)
             wait = self._number("tick")
             if wait < 0:
-                return None if state == PENDING else js.promise_result(promise)
+                return None if state == PENDING else js.ask("qjs_promise_result", promise)
             if wait > 0:
                 self.sleep(wait / 1000)
                 if self.stop:
@@ -216,8 +215,8 @@ class JavaScriptHost:
         self.exit_code: int | None = None
         #: Asks the user of a session; if None, prompts go to standard output and answers come from standard input.
         self.ask_user: Callable[[str], str] | None = None
-        #: Whether the program was interrupted; called while a fetch waits.
-        self.stopped: Callable[[], bool] = never
+        #: Whether the program was interrupted; called while a fetch waits. A single run is stopped with its process.
+        self.stopped: Callable[[], bool] = bool
         #: The way to host functions; None without any.
         self.line: HostLine | None = None
         self._started = time.monotonic()

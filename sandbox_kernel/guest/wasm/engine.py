@@ -1,12 +1,10 @@
 """The engine that compiles and runs guests, its own WASI, and how a guest ended.
 
-Only this module decides which WebAssembly proposals are on. A compiled module loads only into an engine with the same
-switches, so the compile step, the embedder and the cache key all use this module. Wrong combinations of switches do not
-raise: they abort the process. That is one more reason why an engine never runs in the host's process.
+A compiled module loads only into an engine with the same switches, so the compile step, the embedder and the cache key
+all use this module. Wrong combinations of switches do not raise: they abort the process.
 
-An ending is one JSON line for the host, the only source for the host's result: exit codes of processes end at 255 and
-do not describe traps. Messages contain text of the guest (function names), so their length is bounded here and the host
-escapes them again.
+An ending is one JSON line for the host. Messages contain text of the guest (function names), so their length is bounded
+here and the host escapes them again.
 """
 
 from __future__ import annotations
@@ -181,12 +179,13 @@ def make_linker(
     else:
         linker.define_wasi()
         # The engine's own proc_exit does not report exit codes of 126 and above.
-        linker.define_func(WASI, "proc_exit", wasmtime.FuncType([wasmtime.ValType.i32()], []), _proc_exit)
+        linker.define_func(WASI, "proc_exit", wasmtime.FuncType([wasmtime.ValType.i32()], []), proc_exit)
     define_fetch(linker)
     return linker
 
 
-def _proc_exit(code: int) -> None:
+def proc_exit(code: int) -> None:
+    """The call by which a guest ends itself."""
     raise GuestExit(code)
 
 

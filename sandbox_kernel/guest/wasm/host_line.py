@@ -1,13 +1,8 @@
 """What a program of ours in a jail gets from its host: its one order, and the line to host functions.
 
 The gate starts such a program when the jail is made and passes the order on later. ``wait`` is the process that
-becomes the worker of a WebAssembly session, so that opening or forking a session does not wait for the engine and the
-module. Checkpoints are forks of this process, so nothing here may start a thread. The embedder of single runs waits in
-``run.py``.
-
-Messages of a guest to host functions go through the embedder, which has the hatch. A message is JSON, and so is its
-answer (``guest/functions/calling.py``). Python inside the guest gets the module ``host`` as source, JavaScript the
-object ``host``; both end here.
+becomes the worker of a WebAssembly session; the embedder of single runs waits in ``run.py``. Checkpoints are forks of
+this process, so nothing here may start a thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The engine of a JavaScript session in WebAssembly: one QuickJS runs cell after cell; its memory is the whole state.
+"""The engine of a JavaScript session in WebAssembly: one QuickJS runs cell after cell.
 
-``host_line.py`` loads it in a waiting jail and makes it the engine of a session. Checkpoints, rollback and undo
-work by forks of the worker, as in every session (``guest/session/``). In addition a WebAssembly session can be written
-to a file: between two cells the engine's stack is empty, so its linear memory is the session, on any machine.
+``host_line.py`` loads it in a waiting jail. Checkpoints are forks of the worker, as in every session. Between two cells
+the engine's stack is empty, so its linear memory is the whole session, on any machine.
 """
 
 from __future__ import annotations

@@ -45,7 +45,6 @@ class RunPlan:
     env: Mapping[str, str] = field(default_factory=dict)
     preopens: Sequence[Preopen] = ()
     memory_bytes: int = 256 << 20
-    table_elements: int = 200_000
     fuel: int | None = None
     deadline_s: float = 10.0
     #: Whether the guest may ask the user for standard input, over the report's channel; the host then keeps the time.

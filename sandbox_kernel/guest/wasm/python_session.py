@@ -1,9 +1,8 @@
 """Python sessions in WebAssembly; ``host_line.py`` loads the guest in a jail and makes a session of it.
 
-There are two guests. The small CPython is an image of one that has started (``boot_python.py``): its memory is entered
+There are two guests. The small CPython is an image of one that has started (``python_image.py``): its memory is entered
 through the function table. The large one, with the scientific packages, exports a function that runs source text. Both
-then ask for an order (``turn`` in ``inside/cell_boot.py``), carry it out, and send letters. As for JavaScript,
-checkpoints are forks of the worker, and between two cells the guest's memory is the whole session.
+then ask for an order (``turn`` in ``inside/cell_boot.py``), carry it out, and send letters.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class WasmPythonEngine(CellEngine):
         if self.is_image:
             self._entry = ImageEntry(self.memory, self.store, self.export.find(TABLE))
             # A first call copies the pages of the memory that every cell writes to.
-            self._turn("touch")
+            self._turn("names")
 
     def start(self, plan: SessionPlan, image: int | None) -> None:
         """Begin a session, or go on with one whose memory is in the file ``image``."""
@@ -184,22 +183,15 @@ class WasmPythonEngine(CellEngine):
         """See ``CellEngine``."""
         self.number = number if number is not None else self.number + 1
         before = self.export.refusals()
-        self._call_or_end("run", code, self.number)
+        try:
+            self._call("run", code, self.number)
+        except wasmtime.WasmtimeError as error:
+            self._end(error)
         told = self.told
         if before is not None and self.export.refusals() == before:
             # The guest reports every MemoryError as the limit, also one that the program raised itself.
             told.pop("limit", None)
         return told or {"status": "error", "exit_code": 1}
-
-    def _call_or_end(self, name: str, *arguments: object) -> None:
-        try:
-            self._call(name, *arguments)
-        except wasmtime.WasmtimeError as error:
-            self._end(error)
-
-    def touch(self) -> None:
-        """See ``CellEngine``."""
-        self._call_or_end("touch")
 
     def names(self) -> int:
         """See ``CellEngine``."""

@@ -3,9 +3,8 @@
 The module is npm's ``quickjs-wasi``. A value is named by a handle (an address in linear memory), which stays valid in
 an image of that memory. JavaScript calls host functions by name. Only strings are passed between host and guest.
 
-An image is an engine that has started and loaded its libraries, compiled as a module of its own (``make_image``). It is
-made once when a language is prepared, in a jail, from files whose checksums the host has verified. A program starts
-from the image in microseconds; loading the libraries takes seconds.
+An image is an engine that has started and loaded its libraries, which takes seconds, compiled as a module of its own
+(``make_image``), once when a language is prepared.
 """
 
 from __future__ import annotations
@@ -168,10 +167,6 @@ class QuickJs:
             raise IndexError(f"the guest names memory at {start} that it does not have")
         return ctypes.string_at(ctypes.addressof(self.memory.data_ptr(store).contents) + start, size)
 
-    def promise_result(self, handle: int) -> int:
-        """Return the value or the reason of a settled promise."""
-        return self.ask("qjs_promise_result", handle)
-
     def run_jobs(self) -> None:
         """Run the pending jobs of promises; raises ``JavaScriptError`` if one throws."""
         while self.ask("qjs_is_job_pending"):
@@ -269,7 +264,7 @@ class QuickJs:
 
 #: Functions that ``javascript_boot.js`` returns and this module calls; their handles are saved with an image.
 DRIVER = (
-    "tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "dropTimers", "members", "look",
+    "tick", "inspect", "describe", "facts", "begin", "exitCode", "timers", "members", "look",
     "countNames", "moduleNames", "offer",
 )  # fmt: skip
 #: Wraps a CommonJS library. ``process`` is undefined, so that the library does not expect files and processes of node.
@@ -345,8 +340,8 @@ def _loaded(js: QuickJs, library: LibraryPlan, folder: str) -> int | None:
         promise = js.evaluate(source, name, EVAL_MODULE)
         js.run_jobs()
         if js.ask("qjs_promise_state", promise) != FULFILLED:
-            raise JavaScriptError(js.promise_result(promise))
-        exported = js.promise_result(promise)
+            raise JavaScriptError(js.ask("qjs_promise_result", promise))
+        exported = js.ask("qjs_promise_result", promise)
     if library.name is None:
         return exported
     js.free(js.call(js.evaluate(_NAMED, "<boot>"), js.string(library.name), exported))

@@ -1,8 +1,7 @@
-"""The program that runs WebAssembly, inside a jailed child; never imported by the host.
+"""The program that runs WebAssembly, inside a jailed child. Standard library and wasmtime only.
 
 Arguments: PLAN STATUS. PLAN is a JSON file (``plan.py``); STATUS is the descriptor number or file for the report
-(``engine.py``).
-The guest's standard streams are this process's own. Standard library and wasmtime only.
+(``engine.py``). The guest's standard streams are this process's own.
 
 The guest runs on a thread with a stack of known size; the main thread keeps its time. The engine's epoch stops a guest
 in a loop. A guest that sleeps, waits for input or writes into a full pipe is in a host call that cannot be interrupted:
@@ -23,8 +22,7 @@ from dataclasses import dataclass, replace
 
 import wasmtime
 
-from .binary import PAGE_BYTES, Malformed
-from .boot_python import make_booted
+from .binary import PAGE_BYTES, Caps, Malformed
 from .embedder import JavaScriptEmbedder
 from .engine import (
     PLAIN,
@@ -41,7 +39,7 @@ from .guest_fetch import WHERE
 from .guest_files import Folders
 from .host_line import receive_order
 from .plan import BakePlan, BootPlan, CompilePlan, Plan, RunPlan, read_fields, read_plan
-from .python_image import LETTER_BOX, OUT_OF_MEMORY, PLACES, ImageEntry
+from .python_image import LETTER_BOX, OUT_OF_MEMORY, PLACES, ImageEntry, make_booted
 from .quickjs import QuickJs, make_image
 from .rewrite import ENTRY, REFUSED, START, TABLE, compile_module
 from .wasi import PlainWasi
@@ -89,7 +87,7 @@ class GuestThread:
     def _call(self) -> GuestEnding:
         plan, store = self.plan, self.store
         module = self.parts.module(plan.module)
-        store.set_limits(plan.memory_bytes, plan.table_elements, instances=1, tables=8, memories=1)
+        store.set_limits(plan.memory_bytes, Caps.table_elements, instances=1, tables=8, memories=1)
         store.set_epoch_deadline(1)
         if plan.fuel is not None:
             store.set_fuel(plan.fuel)
@@ -181,10 +179,9 @@ class GuestThread:
             ending = replace(ending, code=1, refused=1)
         refused = ending.refused or (self.refused.value(store) if self.refused is not None and self._ours else 0)
         failed = ending.end == "trap" or (ending.end == "exit" and ending.code != 0)
-        return GuestEnding(
+        return replace(
+            ending,
             end="memory" if refused and failed else ending.end,
-            code=ending.code,
-            message=ending.message,
             fuel_used=None if plan.fuel is None else plan.fuel - store.get_fuel(),
             memory_bytes=self.memory.data_len(store) if self.memory is not None else ending.memory_bytes,
             refused=int(refused),

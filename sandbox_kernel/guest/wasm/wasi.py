@@ -1,8 +1,7 @@
 """WASI (preview 1) in plain Python, for guests whose calls need more than the engine's own can do.
 
-The engine's WASI starts a thread pool at the first call, and checkpoints of sessions are forks; and it reads standard
-input without telling us, where a user must be asked. Single runs that need neither have the engine's. There are no
-sockets. Each call is a method ``_name`` of ``PlainWasi``.
+The engine's WASI starts threads, and checkpoints of sessions are forks; and it reads standard input without telling us,
+where a user must be asked. Single runs that need neither have the engine's. Each call is a method ``_name`` below.
 
 One descriptor can be a letter box: a write to it that ends with a line break ends a message, which is passed to
 ``letter``, and the answer is read from it.
@@ -24,7 +23,7 @@ from dataclasses import dataclass, field
 
 import wasmtime
 
-from .engine import WASI, GuestExit
+from .engine import WASI, proc_exit
 from .guest_files import Folders
 from .plan import Preopen
 
@@ -181,7 +180,7 @@ class PlainWasi(GuestMemory):
         for name, parameters in _CALLS.items():
             results = [] if name == "proc_exit" else [kinds["i"]]
             kind = wasmtime.FuncType([kinds[letter] for letter in parameters], results)
-            linker.define_func(WASI, name, kind, self._proc_exit if name == "proc_exit" else self._guarded(name))
+            linker.define_func(WASI, name, kind, proc_exit if name == "proc_exit" else self._guarded(name))
 
     def _guarded(self, name: str) -> Callable[..., int]:
         if name in _NO_EFFECT:
@@ -240,9 +239,6 @@ class PlainWasi(GuestMemory):
         if not 0 <= size <= _MOST_RANDOM_BYTES:
             raise WasiRefusal(INVALID)
         self._put(start, os.urandom(size))
-
-    def _proc_exit(self, code: int) -> None:
-        raise GuestExit(code)
 
     def _poll_oneoff(self, asked: int, told: int, count: int, count_at: int) -> None:
         if not 0 < count <= _MOST_VECTORS:

@@ -226,6 +226,7 @@ class CgroupMeter(Meter):
         # The program can read the name in /proc/self/cgroup, so it contains nothing about the host, not even a pid.
         name = f"{GROUP_PREFIX}{os.urandom(8).hex()}"
         self._memory = f"{where.memory}/{name}"
+        self._kills = f"{self._memory}/{_KILLS[where.version]}"
         #: None where the kernel counts no processes, and where no version 2 group counts CPU time.
         self._pids = None if where.pids is None else f"{where.pids}/{name}"
         self._unified = None if where.unified is None else f"{where.unified}/{name}"
@@ -299,10 +300,7 @@ class CgroupMeter(Meter):
 
     def memory_is_exceeded(self) -> bool:
         """Whether the kernel killed a task for memory. It kills one at a time; the caller ends the rest."""
-        return self._oom_kills() > 0
-
-    def _oom_kills(self) -> int:
-        return _table(f"{self._memory}/{_KILLS[self._version]}").get("oom_kill", 0)
+        return _table(self._kills).get("oom_kill", 0) > 0
 
     def cpu_seconds(self) -> float:
         """See ``Meter``. Without a version 2 group, only processes that run now are counted."""
@@ -349,7 +347,7 @@ class CgroupMeter(Meter):
         refused = 0 if self._pids is None else _table(f"{self._pids}/pids.events").get("max", 0)
         counted = self._counted_cpu()
         cpu = None if counted is None else max(0.0, counted - self._cpu_before)
-        kills = self._oom_kills()
+        kills = _table(self._kills).get("oom_kill", 0)
         peak = _number(f"{self._memory}/{_PEAK[self._version]}", self._peak_fd)
         return Reading(kills > 0, refused > 0 or self._full, peak, cpu, oom_kills=kills)
 

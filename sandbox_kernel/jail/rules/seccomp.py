@@ -190,10 +190,10 @@ def build_filter(
     shared_files: bool = False,
     serves_unix: bool = False,
 ) -> bytes:
-    """Return the base filter of every sandboxed process.
+    """Return the base filter of every sandboxed process on the architecture ``arch``.
 
     Args:
-        arch: The architecture.
+        arch: See ``syscalls.py``.
         families: The address families that ``socket`` may open. Leave unix sockets out where files of the host are
             visible, because a program can write to a socket that is shown read-only. Connected pairs stay possible.
         shared_ids: For jails without IPC and PID namespaces. Refuses System V and POSIX messages, and to change limits,
@@ -231,11 +231,8 @@ def build_filter(
 
 
 def build_namespace_filter(shows_host_files: bool, lists_interfaces: bool = False) -> bytes:
-    """Return the base filter of a jail with namespaces, for this machine.
-
-    A program can write to a unix socket of the host although its folder is shown read-only. So if the policy shows any
-    files of the host, unix sockets are refused. With ``lists_interfaces``, a program may list the interfaces of its own
-    network.
+    """Return the base filter of a jail with namespaces, for this machine. Where it shows files of the host, it has no
+    unix sockets. With ``lists_interfaces``, a program may list the interfaces of its own network.
     """
     families = INTERNET if shows_host_files else DEFAULT_FAMILIES
     return build_filter(host_arch(), families=(*families, AF_NETLINK) if lists_interfaces else families)

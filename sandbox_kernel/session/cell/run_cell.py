@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import fcntl
+import math
 import os
 import selectors
 import termios
@@ -139,7 +140,12 @@ class Cell(WatchLoop):
             if calls is not None:
                 calls.begin(self.events.loop)
             self.limits.begin()
-            self._register()
+            for fd in self.captures:
+                self.when_readable(fd, self._read_output)
+            self.when_readable(self.live.gate, self._read_gate)
+            self.when_readable(self.live.channel, self._talk_to_worker)
+            self.when_readable(self.live.jail.init_fd, lambda _fd: self.end(Ending.LOST))
+            self.when_readable(self.stop, self._stopped)
             self._send()
             while self.ending is None:
                 try:
@@ -210,15 +216,6 @@ class Cell(WatchLoop):
                     left -= len(data)
                     capture.feed(data)
 
-    def _register(self) -> None:
-        live = self.live
-        for fd in self.captures:
-            self.when_readable(fd, self._read_output)
-        self.when_readable(live.gate, self._read_gate)
-        self.when_readable(live.channel, self._talk_to_worker)
-        self.when_readable(live.jail.init_fd, lambda _fd: self.end(Ending.LOST))
-        self.when_readable(self.stop, self._stopped)
-
     def _send(self) -> None:
         live = self.live
         live.cell_id += 1
@@ -261,19 +258,16 @@ class Cell(WatchLoop):
         if self._interrupt_at is not None:
             yield Alarm(self._interrupt_at + self.grace_s, lambda: self.end(Ending.INTERRUPT))
         if self._again_at is not None:
+            # The first interrupt may have been lost (``CheckpointGate.interrupt``).
             yield Alarm(self._again_at, self._interrupt_again)
-        if (end := self._time_is_up_at()) is not None:
-            yield Alarm(end, lambda: self.end(Ending.TIMEOUT))
+        yield Alarm(self._time_is_up_at(), lambda: self.end(Ending.TIMEOUT))
 
-    def _time_is_up_at(self) -> float | None:
-        """When the time limit ends the cell; None while a prompt is open."""
-        if self._prompts is not None and self._prompts.open is not None:
-            return None
-        return self._deadline + self.live.pause.seconds() + (0.0 if self._prompts is None else self._prompts.asked_s)
+    def _time_is_up_at(self) -> float:
+        asked_s = 0.0 if self._prompts is None else math.inf if self._prompts.open else self._prompts.asked_s
+        return self._deadline + self.live.pause.seconds() + asked_s
 
     def _is_over(self) -> bool:
-        end = self._time_is_up_at()
-        return end is not None and time.monotonic() >= end
+        return time.monotonic() >= self._time_is_up_at()
 
     def _channel_is_closed(self) -> None:
         raise SessionError("the worker sent the end of its channel, through which nobody can speak any more")
@@ -316,7 +310,6 @@ class Cell(WatchLoop):
             self.live.gate.interrupt()
 
     def _interrupt_again(self) -> None:
-        """Interrupt the cell a second time: the first interrupt may have been lost (``CheckpointGate.interrupt``)."""
         self._again_at = None
         self.live.gate.interrupt(again=True)
 

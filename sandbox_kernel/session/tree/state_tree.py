@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from sandbox_kernel.errors import CheckpointGone, InvalidRequest, SessionError
 from sandbox_kernel.session.cell.request import CellRequest
 from sandbox_kernel.session.tree.node import Changes, Node
-from sandbox_kernel.session.tree.variables import Maker, Seen, changes, find_maker
+from sandbox_kernel.session.tree.variables import Seen, changes
 
 #: The most nodes of a history; beyond it the oldest that do not live are forgotten.
 MAX_NODES = 5000
@@ -291,12 +291,8 @@ class StateTree:
         """Give up the least worthy checkpoint and return its node; None when nothing may go.
 
         Named states and the tips of branches stay longest, then those near the present one. Of the rest, the states are
-        spaced ever wider into the past: the one whose loss makes the smallest gap for its age goes first.
-
-        Args:
-            for_memory: memory is short. Then states that ``undo`` can reach may go as well, and at last all.
-            among: the nodes that may go; None means all. The present one never goes.
-
+        spaced ever wider into the past: the one whose loss makes the smallest gap for its age goes first. Only
+        ``for_memory`` may those go that ``undo`` can reach, and at last all but the present one.
         """
         near = set(self._near())
         others = sorted(node for node in self._living - {self.present} if among is None or node in among)
@@ -393,10 +389,6 @@ class StateTree:
     def variables_at(self, node: int) -> dict[str, Seen]:
         """Return what the variables of a node are, or of its nearest ancestor whose variables are known."""
         return next((self._variables[at] for at in self._upwards(node) if at in self._variables), {})
-
-    def maker_of(self, variable: str) -> Maker | None:
-        """Return the cell on the present line that makes a variable again; None if it may make another value."""
-        return find_maker([self.records[node] for node in self._upwards(self.present)], self.variables_at, variable)
 
 
 def check_name(name: object) -> str:

@@ -22,6 +22,8 @@ from sandbox_kernel.session.tree.node import Checkpoint, Node, StateDiff
 from sandbox_kernel.session.tree.state_tree import StateRecord, check_name
 from sandbox_kernel.session.tree.variables import can_run_again, compare
 from sandbox_kernel.session.worker.memory_budget import private_bytes
+from sandbox_kernel.session.worker.messages import clean_text
+from sandbox_kernel.workspace.changes import FileDiff
 
 if TYPE_CHECKING:
     from sandbox_kernel.session.supervisor import WorkerSupervisor
@@ -70,8 +72,10 @@ class TimeTravel:
         with self._travel() as (worker, _):
             tree = worker.tree
             before, after = tree.find(a), tree.find(b) if b is not None else tree.present
-            variables = tree.variables(before), tree.variables(after)
-            return compare((before, after), variables, *worker.compare_files(before, after))
+            found, problem = worker.copies.compare(before, after)
+            # Their texts are the session's own.
+            files = tuple(FileDiff(clean_text(one.path), one.kind, clean_text(one.patch)) for one in found)
+            return compare((before, after), (tree.variables(before), tree.variables(after)), files, problem)
 
     def explore(self, codes: Sequence[str], timeout: float = DEFAULT_TIMEOUT_S) -> Exploration:
         """Run candidates one after another, each from the present state, and return their results side by side.

@@ -7,6 +7,7 @@ Programs of the user may have inherited the worker's end. The kernel names the w
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -20,10 +21,9 @@ from sandbox_kernel.session.worker.messages import (
     MAX_FRAME,
     FromWorker,
     ToWorker,
-    encode,
     parse,
 )
-from sandbox_kernel.util.wire import BadMessage, Frames
+from sandbox_kernel.util.wire import BadMessage, Frames, frame
 
 _CREDENTIALS = struct.Struct("3i")
 _CHUNK = 1 << 18
@@ -96,7 +96,7 @@ class WorkerChannel:
         """
         if len(self._waiting) >= MAX_WAITING:
             raise SessionError(f"the worker sent questions and did not read {MAX_WAITING} answers")
-        data = memoryview(encode(message))
+        data = memoryview(frame(json.dumps(message, ensure_ascii=False).encode()))
         if descriptor is not None:
             self.write_some()
             try:

@@ -69,7 +69,7 @@ class ForkAuthorizer:
             self._may.add(pid)
 
     def withdraw(self, pid: int) -> None:
-        """Take back the right of a process to fork once, if it was not used."""
+        """Take back that right, if it was not used."""
         with self._lock:
             self._may.discard(pid)
 

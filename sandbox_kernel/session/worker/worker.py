@@ -2,9 +2,7 @@
 
 The worker makes a checkpoint of itself right after each cell, because the order to run the cell asks for it.
 ``keep_state`` copies the work folder. ``prepare`` waits for both before the next cell. When a cell has to be ended,
-``end_worker`` kills the worker and ``recover`` rolls back: the gate kills what the cell started, the host restores the
-work folder, and the gate wakes the newest checkpoint, which becomes the worker. One thread at a time uses a
-``JailedWorker`` (``WorkerSupervisor`` ensures that).
+``end_worker`` kills the worker and ``recover`` rolls back (``guest/session`` says how). One thread at a time uses it.
 """
 
 from __future__ import annotations
@@ -47,10 +45,8 @@ from sandbox_kernel.session.worker.messages import (
     Ready,
     Restored,
     What,
-    clean_text,
 )
 from sandbox_kernel.util.values import dataclass
-from sandbox_kernel.workspace.changes import FileDiff
 from sandbox_kernel.workspace.folder_copies import FolderCopies
 from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 from sandbox_kernel.workspace.tree.rooted import Rooted
@@ -171,7 +167,8 @@ class JailedWorker:
         self._starting = True
         if waits:
             self._finish_start()
-        self._keep_present()
+        self._ran(by_cell=False)
+        self.keep_state()
 
     def _finish_start(self) -> None:
         self._starting = False
@@ -190,11 +187,6 @@ class JailedWorker:
         if beginning:
             past.hold(0, beginning)
         self.tree = past
-
-    @property
-    def cell(self) -> int:
-        """How many cells are in the present state."""
-        return self.tree.here.depth
 
     # Keeping states.
 
@@ -228,19 +220,14 @@ class JailedWorker:
             self._uncopied = False
             if not self._freezing:
                 self._order_checkpoint()
-            self.gate.snapshot(self.tree.present)
+            self.gate.order("snapshot", owed=True, cell=self.tree.present)
             self.keep_files()
 
     def begin_again(self) -> None:
         """Make the present state the beginning of the history: a saved state was loaded."""
         self.tree.here.looked = False
-        self._keep_present()
-
-    def _keep_present(self) -> None:
-        if self.tree.keep > 0:
-            self._order_checkpoint()
-            self.gate.snapshot(self.tree.present)
-            self.keep_files()
+        self._ran(by_cell=False)
+        self.keep_state()
 
     def _order_checkpoint(self, room: int = 0) -> None:
         """Order a checkpoint of the present state. ``room``: processes that are allowed beside the usual ones."""
@@ -363,7 +350,8 @@ class JailedWorker:
 
     def look_for_lost(self) -> None:
         """Ask the gate, so that the list holds no checkpoint that has ended."""
-        self.gate.lives(self.tree.present)
+        self.gate.order("ping", owed=True)
+        self.gate.settle()
         self._note_lost()
 
     def take_losses(self) -> list[Note]:
@@ -388,18 +376,12 @@ class JailedWorker:
             # Each looks in a fork that ends afterwards.
             self.memory.relimit(self.tree.living_count + len(nodes))
             self.allow_fork(*(self.tree.records[node].pid for node in nodes))
-            self.gate.look(nodes)
+            self.gate.order("look", cells=nodes)
             # A worker that does not tell is noticed by the next cell.
             with contextlib.suppress(SessionError):
                 self.ask("looks", " ".join(map(str, nodes)), 0, LOOK_S)
             self.tree.not_seen(nodes)
         self.gate.drop(self.tree.evict_surplus())
-
-    def compare_files(self, before: int, after: int) -> tuple[tuple[FileDiff, ...], str]:
-        """Return how the folder differs between two states, and what of that could not be found out."""
-        found, problem = self.copies.compare(before, after)
-        # Their texts are the session's own.
-        return tuple(FileDiff(clean_text(one.path), one.kind, clean_text(one.patch)) for one in found), problem
 
     # Going back.
 
@@ -434,7 +416,7 @@ class JailedWorker:
         self.channel.listen_to(self.gate.worker)
         # Before it wakes, in a folder that the cell may have removed; no code of the user runs before the next cell.
         files = self.copies.restore(target.id)
-        self.gate.wake()
+        self.gate.order("wake")
         try:
             restored = self._await(Restored)
         except SessionError:
@@ -506,7 +488,7 @@ class JailedWorker:
     def end_worker(self) -> None:
         """Kill the worker if it is alive; the promotion that follows ends the processes that it started."""
         if self.gate.gone is None and not self.channel.signal_speaker(signal.SIGKILL):
-            self.gate.kill_worker()
+            self.gate.order("kill", owed=True)
         self.jail.meter.release()
 
     def drop_output(self) -> None:

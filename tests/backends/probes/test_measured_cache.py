@@ -101,7 +101,7 @@ def test_policy_configuration_and_walls_are_in_the_key(backend: ProcessBackend) 
         fingerprint(other),
         fingerprint(ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy())),
         fingerprint(ProcessBackend(ProcessConfig(pool_size=0), policy=SandboxPolicy(network=True))),
-        fingerprint(ProcessBackend(ProcessConfig(pool_size=0, pipefail=True))),
+        fingerprint(ProcessBackend(ProcessConfig(pool_size=0, check_types=True))),
         fingerprint(ProcessBackend(ProcessConfig(pool_size=0), enforcer=None)),
     ]
     assert keys[0] == keys[1]

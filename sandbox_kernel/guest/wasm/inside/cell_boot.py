@@ -154,22 +154,9 @@ def _install(words: list[str]) -> None:
     import platform
     import shutil
 
-    version = platform.python_version()
-    markers = {
-        "implementation_name": sys.implementation.name,
-        "implementation_version": version,
-        "os_name": os.name,
-        "platform_machine": platform.machine(),
-        "platform_release": platform.release(),
-        "platform_system": platform.system(),
-        "platform_version": platform.version(),
-        "python_full_version": version,
-        "platform_python_implementation": platform.python_implementation(),
-        "python_version": ".".join(version.split(".")[:2]),
-        "sys_platform": sys.platform,
-    }
     paths, index = [path for path in sys.path if path != "/box"], os.environ.get("PIP_INDEX_URL", "")
-    answer = _send(op="pip", words=words, folder=os.getcwd(), paths=paths, index=index, markers=markers)
+    version = platform.python_version()
+    answer = _send(op="pip", words=words, folder=os.getcwd(), paths=paths, index=index, version=version)
     if "error" in answer:
         raise (NativePackage if answer.get("native") else PackageError)(str(answer["error"]))
     before, folder = _installed(), str(answer["folder"])
@@ -366,20 +353,7 @@ def offer(sources: dict[str, str], listing: list[list[str]]) -> None:
         exec(compile(source, f"<{name}>", "exec"), module.__dict__)
         if name != "host":
             setattr(sys.modules.setdefault("host", type(sys)("host")), name.partition(".")[2], module)
-    sys.modules["host"].offer(listing, _call_host)
-
-
-def _call_host(message: bytes) -> bytes:
-    return _posted(b"host " + message)
-
-
-def touch() -> None:
-    """Do what every cell does, without code of the user: the memory that it writes to is copied after a checkpoint."""
-    # What the user has broken is for the next cell to say.
-    with contextlib.suppress(BaseException):
-        if sys.gettrace() is None and sys.getprofile() is None:
-            _evaluated(_compiled("x = 1\nx", "cell 0"), {})
-    _tell(op="touched")
+    sys.modules["host"].offer(listing, lambda message: _posted(b"host " + message))
 
 
 def renew() -> None:
@@ -418,7 +392,7 @@ def release() -> None:
 def turn() -> None:
     """Do what the worker asks for; the entry of every call."""
     order: dict[str, object] = json.loads(_posted(_NEXT))
-    functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, touch, renew, release)
+    functions: tuple[Callable[..., None], ...] = (begin, offer, run, names, ask, renew, release)
     calls = {function.__name__: function for function in functions}
     arguments = order["arguments"]
     assert isinstance(arguments, list)

@@ -35,9 +35,3 @@ def test_a_module_that_is_not_cpython_is_refused_and_it_is_said_why(tmp_path: Pa
 
     ending = make(plan(tmp_path, bytes(wasmtime.wat2wasm(source))))
     assert ending.end == "invalid" and why in ending.message
-
-
-def test_a_broken_module_is_invalid(tmp_path: Path) -> None:
-    from sandbox_kernel.guest.wasm.run import make
-
-    assert make(plan(tmp_path, b"\0asm\1\0\0\0\x01\x50")).end == "invalid"
