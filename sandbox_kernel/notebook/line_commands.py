@@ -78,16 +78,10 @@ def _text(text: str) -> tuple[Message, ...]:
     return (ShowOutput({"text/plain": unmarked(text)}),)
 
 
-def _show(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
-    words = context.defaults.words() or f"--timeout {duration_text(DEFAULT_TIMEOUT_S)}"
-    return _text(f"%sandbox {words}")
-
-
 def _policy(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     """Show what cells may touch, as a table."""
     title, rows = f"policy {context.defaults.policy or 'standard'}", rights_rows(context.defaults)
-    width = max(len(name) for name, _ in rows)
-    text = "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
+    text = "\n".join([title, *(f"  {name:<12}  {value}" for name, value in rows)])
     cells = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(value)}</td></tr>"
         for name, value in rows
@@ -310,7 +304,9 @@ def _never(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
 
 
 _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...]]] = {
-    "show": _show,
+    "show": lambda command, context: _text(
+        f"%sandbox {context.defaults.words() or f'--timeout {duration_text(DEFAULT_TIMEOUT_S)}'}"
+    ),
     "help": lambda command, context: _text(usage()),
     "defaults": _defaults,
     "reset": _defaults,
