@@ -146,6 +146,15 @@ def _undo(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     return _text("\n".join(session.undo(command.count).notes))
 
 
+def _go(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
+    session = session_of(command, context)
+    # A cell that was run again after an undo may have its number twice: the newest counts.
+    found = [node for node in session.history() if node.number == command.count and node.id]
+    if not found:
+        raise SessionError(f"no state was kept after cell [{command.count}]; %sandbox tree lists those there are")
+    return _text("\n".join(session.checkout(found[-1]).notes))
+
+
 def _checkpoint(command: LineCommand, context: LineCommands) -> tuple[Message, ...]:
     node = session_of(command, context).checkpoint(command.target or "", *command.targets)
     return _text(f"The state after cell [{node.number}] is {node.name!r} now (node {node.id}).")
@@ -319,6 +328,7 @@ _COMMANDS: Mapping[str, Callable[[LineCommand, LineCommands], tuple[Message, ...
     "files": _files,
     "undo": _undo,
     "redo": lambda command, context: _text("\n".join(session_of(command, context).redo(command.count).notes)),
+    "go": _go,
     "checkpoint": _checkpoint,
     "checkout": lambda command, context: _text(
         "\n".join(session_of(command, context).checkout(command.target or "").notes)
