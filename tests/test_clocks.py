@@ -29,6 +29,7 @@ TIME_OF_DAY = {
     "workspace/changes.py": "files that are as young as the look are compared by content",
     "workspace/hidden.py": "folders that are as young as the look are listed again",
     "workspace/overlay/kept_changes.py": "a number that no other process has given to a change",
+    "workspace/folder_link.py": "files that are as young as the cell are compared by content",
     "workspace/folder_copies.py": "files that are as young as the copy are compared by content",
     "workspace/overlay/session_layer.py": "files that are as young as the cell are compared by content",
     "wrapped/relaying/outside.py": "the date of a message",

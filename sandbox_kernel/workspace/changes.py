@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
+from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from sandbox_kernel.errors import SandboxError
@@ -274,6 +275,33 @@ def displayed(changes: Iterable[FsChange]) -> tuple[FsChange, ...]:
         )
         for change in changes
     )
+
+
+class Now(Enum):
+    """What stands at a path after a program: something that it made, nothing, or what the user's folder has."""
+
+    CHANGED = "changed"
+    GONE = "gone"
+    SAME = "same"
+
+
+def standing(changes: Iterable[FsChange]) -> dict[str, Now]:
+    """Return what stands now at each path that these changes touch."""
+    now: dict[str, Now] = {}
+    for change in changes:
+        if change.renamed_from is not None:
+            now.setdefault(change.renamed_from, Now.GONE)
+        now[change.path] = Now.GONE if change.kind == "deleted" else Now.CHANGED
+    return now
+
+
+@dataclass(frozen=True)
+class LayerChanges:
+    """The changes since the last look, for the result; and what stands now at each path that they touch."""
+
+    changes: tuple[FsChange, ...]
+    now: Mapping[str, Now]
+    truncated: bool
 
 
 # What one run left in its folder, found when the sandbox is dead and nothing can change any more. The folder held just

@@ -69,7 +69,7 @@ class FolderCopies:
     limits = WalkLimits(entries=5000, depth=32)
 
     def __init__(self, box: Rooted) -> None:
-        self._box = self._source = box
+        self.box = self._source = box
         #: The user's folder, where the copied one is a layer over it.
         self._project: ProjectFolder | None = None
         self._copies: dict[int, FolderCopy] = {}
@@ -80,7 +80,7 @@ class FolderCopies:
 
     def close(self) -> None:
         """Close the descriptor of the folder."""
-        self._box.close()
+        self.box.close()
 
     def take(self, cell: int, others: Collection[int]) -> None:
         """Copy the folder for the checkpoint of a cell, and delete the copies of all others but ``others``."""
@@ -174,8 +174,8 @@ class FolderCopies:
 
     def _open_up(self, path: str) -> bool:
         """Let the owner of a folder look into it; False when its mode is not what forbids that."""
-        there = self._box.look(path)
-        if self._source is not self._box or there is None or not there.is_dir or there.mode & 0o700 == 0o700:
+        there = self.box.look(path)
+        if self._source is not self.box or there is None or not there.is_dir or there.mode & 0o700 == 0o700:
             return False  # nothing is written into a layer
         self._set_mode(there, 0o700)
         return True
@@ -184,7 +184,7 @@ class FolderCopies:
         before = self._last.entries.get(entry.path)
         if before is not None and before.data is not None and self._last.still_has(entry):
             return before.data
-        readable = entry.mode & 0o400 or self._source is not self._box
+        readable = entry.mode & 0o400 or self._source is not self.box
         if not readable:
             self._set_mode(entry, entry.mode | 0o400)
         with in_folder(self._source.fileno(), entry.names[:-1]) as folder:
@@ -204,7 +204,7 @@ class FolderCopies:
     def _put_back(self, copy: FolderCopy) -> None:
         """Make the folder what the copy says. A file that is there is written in place: descriptors stay valid."""
         deadline = time.monotonic() + RESTORE_S
-        os.fchmod(self._box.fileno(), 0o700)
+        os.fchmod(self.box.fileno(), 0o700)
         inside: dict[str, dict[str, Entry]] = {"": {}}
         for path, entry in copy.entries.items():
             inside.setdefault(path.rpartition("/")[0], {})[entry.name] = entry
@@ -212,58 +212,58 @@ class FolderCopies:
         inodes: set[int] = set()
         for folder in ("", *(path for path, entry in copy.entries.items() if entry.is_dir)):
             wanted = inside.get(folder, {})
-            with in_folder(self._box.fileno(), tuple(folder.split("/")) if folder else (), SCAN) as fd:
+            with in_folder(self.box.fileno(), tuple(folder.split("/")) if folder else (), SCAN) as fd:
                 for name in os.listdir(fd):
                     if (left := deadline - time.monotonic()) <= 0:
                         raise OSError(f"it took more than {RESTORE_S:g} s")
                     kind = type_name(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode)
                     if name not in wanted or wanted[name].type != kind:
-                        self._box.take_away((*folder.split("/"), name) if folder else (name,), left)
+                        self.box.take_away((*folder.split("/"), name) if folder else (name,), left)
             for entry in wanted.values():
                 self._put(entry, made, inodes)
         # Folders last, deepest first: what is put into them changes their times.
         for entry in reversed(copy.entries.values()):
             if entry.is_dir:
                 self._finish(entry)
-        os.fchmod(self._box.fileno(), copy.mode)
+        os.fchmod(self.box.fileno(), copy.mode)
 
     def _put(self, entry: Entry, made: dict[int, Entry], inodes: set[int]) -> None:
         """Restore one name. ``made`` has the files that were restored, by their inodes then; ``inodes`` those of now.
 
         By these, what was one file is one again, and what was two files is two.
         """
-        there = self._box.look(entry.names)
+        there = self.box.look(entry.names)
         one = made.get(entry.inode) if entry.is_file else None
         if entry.is_dir:
-            self._box.put(entry._replace(mode=0o700)) if there is None else self._set_mode(entry, 0o700)
+            self.box.put(entry._replace(mode=0o700)) if there is None else self._set_mode(entry, 0o700)
         elif entry.type == SYMLINK and (there is None or there.target != entry.target):
-            self._box.put(entry)
+            self.box.put(entry)
         elif one is not None and (there is None or there.inode != one.inode):
-            self._box.take_away(entry.names)
-            with in_folder(self._box.fileno(), one.names[:-1]) as source:
-                with in_folder(self._box.fileno(), entry.names[:-1]) as folder, as_owner_of(folder):
+            self.box.take_away(entry.names)
+            with in_folder(self.box.fileno(), one.names[:-1]) as source:
+                with in_folder(self.box.fileno(), entry.names[:-1]) as folder, as_owner_of(folder):
                     os.link(one.name, entry.name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
         elif entry.is_file and one is None:
             if there is not None and there.inode in inodes:
-                self._box.take_away(entry.names)
+                self.box.take_away(entry.names)
                 there = None
             if there is not None:
                 self._set_mode(entry, 0o600)
             # Times tell nothing here: a page of a mapping that was read first is written without a new time.
-            if there is None or there.size != entry.size or self._box.read(entry.names) != entry.data:
-                self._box.put(entry, in_place=True)
+            if there is None or there.size != entry.size or self.box.read(entry.names) != entry.data:
+                self.box.put(entry, in_place=True)
             self._finish(entry)
-            made[entry.inode] = self._box.stat(entry.names)
+            made[entry.inode] = self.box.stat(entry.names)
             inodes.add(made[entry.inode].inode)
 
     def _finish(self, entry: Entry) -> None:
         self._set_mode(entry, entry.mode)
-        with in_folder(self._box.fileno(), entry.names[:-1]) as folder:
+        with in_folder(self.box.fileno(), entry.names[:-1]) as folder:
             os.utime(entry.name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=folder, follow_symlinks=False)
 
     def _set_mode(self, entry: Entry, mode: int) -> None:
         """Change the mode of a file or folder; if a link has taken its place, the link is not followed."""
-        with in_folder(self._box.fileno(), entry.names[:-1]) as folder:
+        with in_folder(self.box.fileno(), entry.names[:-1]) as folder:
             itself = os.open(entry.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
             os.chmod(f"/proc/self/fd/{itself}", mode & 0o7777)

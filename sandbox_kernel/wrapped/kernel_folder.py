@@ -21,9 +21,10 @@ from sandbox_kernel.jail.template import NoLayer, Templates
 from sandbox_kernel.jail.walls import Places, Walls
 from sandbox_kernel.model import FsChange, Note, notes
 from sandbox_kernel.workspace.changes import displayed
+from sandbox_kernel.workspace.folder_link import FolderLink
 from sandbox_kernel.workspace.overlay.overlay_folder import HereFolder
 from sandbox_kernel.workspace.overlay.project import ProjectFolder
-from sandbox_kernel.workspace.overlay.session_layer import HereLink, SessionLayer
+from sandbox_kernel.workspace.overlay.session_layer import SessionLayer
 from sandbox_kernel.workspace.tree.rooted import Rooted
 from sandbox_kernel.wrapped.kept_changes import (
     ChangesAnswer,
@@ -64,7 +65,7 @@ class KernelFolder:
         #: Where its changes stay.
         self.place: ChangesPlace = claim(facts, (options.policy, *options.mounts, *options.domains))
         self._folder: HereFolder = here_folder(project, self.place.changes)
-        self._link = HereLink(self._folder)
+        self._link = FolderLink(self._folder)
         self._lock = threading.RLock()
         self._jail: Jail | None = None
         self._layer: SessionLayer | None = None
