@@ -102,7 +102,7 @@ _HOMES = {
 }
 _HOME_OF = {name: f"sandbox_kernel.{home}" for home, names in _HOMES.items() for name in names.split()}
 
-__all__ = ["__version__", *_HOME_OF]  # noqa: PLE0604 - texts
+__all__ = ["__version__", *_HOME_OF]
 
 
 def __getattr__(name: str) -> object:
